@@ -1,0 +1,61 @@
+# Every target makes .venv and installs what it needs, once (again when pyproject.toml changes).
+#   make PYTHON=python3.13 test     choose the interpreter .venv is made with
+#   make test ARGS="-k node -x"     pass arguments on
+
+PYTHON ?=
+ARGS   ?=
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.installed  ## build a small graph, simplify it, print both
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(VENV)/.installed-dev  ## run the tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev  ## lint, format check and types: what CI runs before the tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy --strict fulgurite tests
+
+format: $(VENV)/.installed-dev  ## rewrite the sources as check wants them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.installed  ## time the core, beside the peers that are installed
+	@$(BIN)/python bench/core.py $(ARGS)
+
+clean:  ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The first interpreter that is new enough; a failed attempt leaves no half-made .venv behind.
+$(BIN)/python:
+	@set -e; \
+	for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "Making $(VENV) with $$($$python --version)"; \
+	    $$python -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "'$$python -m venv' failed: on Debian and Ubuntu, install python3-venv." >&2; exit 1; \
+	  fi; \
+	done; \
+	echo "No Python 3.11 or newer found$(if $(PYTHON), as '$(PYTHON)'): install one," \
+	  "or say which: make PYTHON=/path/to/python3" >&2; exit 1
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing fulgurite into $(VENV) (once)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo "Installing fulgurite and its test tools into $(VENV) (once, a minute or so)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,340 @@
+"""The hash-consed node: equal computations are one object.
+
+In: an op, a dtype, sources, an argument and a tag. Out: the one live `Node` with these fields, in
+any thread. So `is` decides structural equality, a dict keyed by node is a memo table, and a
+subgraph used twice is computed once. The invariant: a node never changes, and the table holds it
+weakly, so a node that nobody uses goes away by itself, without the collector.
+Sources are keyed by identity (they are interned, so that is structure) and constants by bits; ids
+grow and are never used again. What depends on a node alone (shape, bounds, slice) is worked out
+on first use, without recursion, and kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .dtype import DType, Number, decode, encode
+from .operators import OPS, Operators
+from .origin import MOST, Origin
+
+if TYPE_CHECKING:
+    from .op import Op
+
+Size: TypeAlias = "int | Node"  # a symbolic size is a whole-number node of no dimensions
+Shape: TypeAlias = tuple[Size, ...]
+Bounds: TypeAlias = tuple[int, int]
+Key: TypeAlias = "tuple[Op, DType, tuple[Node, ...], Hashable, Hashable]"
+
+
+class Source:
+    """In an argument, stands for "the size that is source number `index`"."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"${self.index}"
+
+
+SOURCES = tuple(Source(i) for i in range(256))  # singletons, compared by identity
+Dims: TypeAlias = tuple[int | Source, ...]
+
+
+class Node(Operators):
+    """One op applied to source nodes. Never mutated; made only by `make` and `annotate`."""
+
+    __slots__ = (
+        "__weakref__", "_slice", "arg", "bounds", "device", "dtype", "id", "likely_bounds", "meta",
+        "op", "origins", "shape", "src", "tag",
+    )  # fmt: skip
+
+    op: Op
+    dtype: DType
+    src: tuple[Node, ...]
+    arg: Any
+    tag: Hashable
+    id: int
+    origins: tuple[Origin, ...]  # the user's lines that made it; beside the node, not in it
+    meta: object  # typed metadata of an un-interned copy, else None
+    shape: Shape
+    device: str | None  # None: anywhere (made of constants only)
+    bounds: Bounds | None  # sound: no run can leave them; None for inexact dtypes
+    likely_bounds: Bounds | None  # optimistic: if no arithmetic wraps around
+
+    def __init__(
+        self, op: Op, dtype: DType, src: tuple[Node, ...], arg: Hashable, tag: Hashable
+    ) -> None:
+        self.op, self.dtype, self.src, self.arg, self.tag = op, dtype, src, arg, tag
+        self.id = next(_ids)
+        self.origins = ()
+        self.meta = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A lazily computed property that is asked for the first time (its slot is empty)."""
+        compute = _LAZY.get(name)
+        if compute is None:
+            raise AttributeError(f"a node has no {name!r}")
+        _fill(self, name, compute)
+        return getattr(self, name)
+
+    def __repr__(self) -> str:
+        sources = ", ".join(f"%{s.id}" for s in self.src)
+        arg = "" if self.arg is None else f" {self.arg!r}"
+        return f"<%{self.id} = {self.op.name}({sources}){arg} : {self.dtype}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a node is not pickled: print it with core.text and parse the text")
+
+    def _apply(self, op: Op, operands: tuple[Any, ...]) -> Node:
+        """Operators on nodes are for rules and gradients: equal shapes and dtypes are given."""
+        return op(*[x if isinstance(x, Node) else constant_like(x, self) for x in operands])
+
+    @property
+    def value(self) -> Number:
+        """The Python number of a constant."""
+        assert self.op.name == "const", f"{self!r} is not a constant"
+        return decode(self.arg[0], self.dtype)
+
+    @property
+    def slice(self) -> tuple[Node, ...]:
+        """Every node this one is computed from, sources first, itself left out; kept."""
+        if not hasattr(self, "_slice"):
+            self._slice: tuple[Node, ...] = tuple(toposort(self.src))
+        return self._slice
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+
+# --- interning -----------------------------------------------------------------------------------
+
+
+class _Entry(weakref.ref[Node]):
+    """A weak reference that knows its key, so that one shared callback can remove it."""
+
+    __slots__ = ("key",)
+    key: Key
+
+
+_ids = itertools.count(1)
+_live: dict[Key, _Entry] = {}
+_lock = threading.RLock()  # re-entrant: the collector may run _forget while we hold it
+
+
+def make(
+    op: Op,
+    dtype: DType,
+    src: tuple[Node, ...] = (),
+    arg: Hashable = None,
+    tag: Hashable = None,
+) -> Node:
+    """Return the one live node with these fields, creating it if there is none."""
+    key = (op, dtype, src, arg, tag)
+    entry = _live.get(key)
+    if entry is not None:
+        found = entry()
+        if found is not None:
+            return found
+    with _lock:
+        entry = _live.get(key)  # another thread may have made it meanwhile
+        if entry is not None and (found := entry()) is not None:
+            return found
+        created = Node(op, dtype, src, arg, tag)
+        entry = _Entry(created, _forget)
+        entry.key = key
+        _live[key] = entry
+        return created
+
+
+def _forget(entry: weakref.ref[Node]) -> None:
+    assert isinstance(entry, _Entry)
+    with _lock:
+        if _live.get(entry.key) is entry:  # unless an equal node was made since
+            del _live[entry.key]
+
+
+def annotate(node: Node, meta: object) -> Node:
+    """An un-interned copy that carries typed metadata; equal only to itself."""
+    copy = Node(node.op, node.dtype, node.src, node.arg, node.tag)
+    copy.origins = node.origins
+    copy.meta = meta
+    return copy
+
+
+def remember(node: Node, origins: Iterable[Origin]) -> Node:
+    """Note beside a node which user lines made it, on a hit as well as on a miss."""
+    have = node.origins
+    for origin in origins:
+        if origin not in have and len(have) < MOST:
+            have = (*have, origin)
+    node.origins = have
+    return node
+
+
+def constant(number: Number, dtype: DType, shape: Shape = ()) -> Node:
+    """A number on its dtype's grid, as a tensor of this shape."""
+    return constant_bits(encode(number, dtype), dtype, shape)
+
+
+def constant_bits(bits: int, dtype: DType, shape: Shape = ()) -> Node:
+    """The constant with exactly these bits."""
+    dims, sizes = dims_of(shape, 0)
+    return make(OPS["const"], dtype, sizes, (bits, dims))
+
+
+def constant_like(number: Number, node: Node) -> Node:
+    """A number in the dtype and shape of a node."""
+    return constant(number, node.dtype, node.shape)
+
+
+# --- symbolic sizes: sources of the node, named in its argument ----------------------------------
+
+
+def dims_of(shape: Shape, offset: int) -> tuple[Dims, tuple[Node, ...]]:
+    """A shape as an argument: symbolic sizes become sources number `offset` and up."""
+    for size in shape:
+        if type(size) is not int:
+            break
+    else:
+        return shape, ()  # type: ignore[return-value]
+    sizes: dict[Node, Source] = {}
+    dims: list[int | Source] = []
+    for size in shape:
+        if isinstance(size, Node):
+            dims.append(sizes.setdefault(size, SOURCES[offset + len(sizes)]))
+        else:
+            dims.append(size)
+    return tuple(dims), tuple(sizes)
+
+
+def shape_of(dims: Dims, src: tuple[Node, ...]) -> Shape:
+    """The shape that an argument names, with its symbolic sizes read from the sources."""
+    if not src or all([type(d) is int for d in dims]):
+        return dims  # type: ignore[return-value]
+    return tuple([src[d.index] if isinstance(d, Source) else d for d in dims])
+
+
+# --- walking -------------------------------------------------------------------------------------
+
+
+def toposort(roots: Iterable[Node]) -> list[Node]:
+    """Every node under the roots, sources first, each once, in depth-first order."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    path: list[Node] = []
+    stack = [iter(roots)]  # iterators are three times faster than (node, flag) pairs
+    while stack:
+        for node in stack[-1]:
+            if node not in seen:
+                seen.add(node)
+                path.append(node)
+                stack.append(iter(node.src))
+                break
+        else:
+            stack.pop()
+            if path:
+                order.append(path.pop())
+    return order
+
+
+def _fill(node: Node, name: str, compute: Callable[[Node], Any]) -> None:
+    """Compute a lazy property of a node, and first that of the sources that lack it."""
+    stack = [node]
+    while stack:
+        current = stack[-1]
+        missing = [s for s in current.src if not _has(s, name)]
+        if missing:
+            stack.extend(missing)
+        else:
+            stack.pop()
+            if not _has(current, name):
+                setattr(current, name, compute(current))
+
+
+def _has(node: Node, name: str) -> bool:
+    try:
+        object.__getattribute__(node, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _shape(node: Node) -> Shape:
+    return node.op.shape(node)
+
+
+def _device(node: Node) -> str | None:
+    return node.op.device(node)
+
+
+def _bounds(node: Node) -> Bounds | None:
+    """Interval arithmetic in whole numbers; what may leave the dtype wraps to anywhere."""
+    if not node.dtype.is_integer:
+        return None
+    low, high = node.dtype.limits
+    found = node.op.interval(node, [s.bounds for s in node.src])
+    if found is None or found[0] < low or found[1] > high:
+        return low, high
+    return found
+
+
+def _likely_bounds(node: Node) -> Bounds | None:
+    """The same, trusting that nothing wraps: what leaves the dtype is cut at its limits."""
+    if not node.dtype.is_integer:
+        return None
+    low, high = node.dtype.limits
+    found = node.op.interval(node, [s.likely_bounds for s in node.src])
+    if found is None:
+        return low, high
+    return max(low, min(found[0], high)), min(high, max(found[1], low))
+
+
+_LAZY: dict[str, Callable[[Node], Any]] = {
+    "shape": _shape,
+    "device": _device,
+    "bounds": _bounds,
+    "likely_bounds": _likely_bounds,
+}
+
+
+# --- diagnostics ---------------------------------------------------------------------------------
+
+
+def gc_dead_refs() -> int:
+    """Drop table entries whose node is gone (normally none are left); how many there were."""
+    with _lock:
+        dead = [key for key, entry in _live.items() if entry() is None]
+        for key in dead:
+            del _live[key]
+    return len(dead)
+
+
+def live_nodes() -> list[Node]:
+    """Every interned node that is alive now."""
+    with _lock:
+        entries = list(_live.values())
+    return [node for entry in entries if (node := entry()) is not None]
+
+
+def live_ids() -> frozenset[int]:
+    """The ids of every interned node that is alive now."""
+    return frozenset(node.id for node in live_nodes())
+
+
+def live_count() -> int:
+    """How many nodes the table holds."""
+    return len(_live)
+
+
+def live_counts() -> Counter[str]:
+    """How many live nodes there are of each op."""
+    return Counter(node.op.name for node in live_nodes())

@@ -1,0 +1,97 @@
+"""What the project knows about one op: the type of an entry in the op table.
+
+In: a declaration in `core/ops/`. Out: an `Op` that enters itself in `OPS`. Builder, verifier,
+reference device, text, gradients, batching, renderers, docs and generated tests all read the
+entry; none of them has a list of ops of its own, so adding an op is adding one entry.
+Calling an op makes its node from sources that already fit: `core/build.py` is for checked input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .dtype import DType
+from .node import Bounds, Node, Shape, make
+from .operators import OPS
+
+Array: TypeAlias = np.ndarray[Any, Any]
+TENSOR = frozenset({"tensor"})
+BOTH = frozenset({"tensor", "index"})
+
+
+def first_dtype(src: tuple[Node, ...], arg: Any) -> DType:
+    """The dtype rule "as the first source"."""
+    return src[0].dtype
+
+
+def first_shape(node: Node) -> Shape:
+    """The shape rule "as the first source"."""
+    return node.src[0].shape
+
+
+def no_interval(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
+    """The bounds rule of an op about which nothing is known."""
+    return None
+
+
+def source_device(node: Node) -> str | None:
+    """The device rule "where the first source that is anywhere is"."""
+    for source in node.src:
+        if source.device is not None:
+            return source.device
+    return None
+
+
+def nothing_wrong(node: Node) -> str | None:
+    """The verifier's rule of an op that dtype, arity and shape describe fully."""
+    return None
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Op:
+    """One kind of operation; compared by identity."""
+
+    name: str
+    family: str
+    doc: str  # one line for the generated reference
+    arity: int | None  # sources that are data; further ones are symbolic sizes; None: any number
+    numpy: Callable[..., Array] | None  # (node, *arrays) -> array: the meaning
+    # None: not derived from the sources, said where the node is made
+    dtype: Callable[[tuple[Node, ...], Any], DType] | None = first_dtype
+    shape: Callable[[Node], Shape] = first_shape
+    kinds: str = "biufc"  # the kinds of dtype its (first) source may have
+    # (g, y, *src) -> gradient of each source, None where there is none
+    grad: Callable[..., tuple[Node | None, ...]] | None = None
+    # (y, src) -> y with a leading batch axis, which all of src have
+    batch: Callable[[Node, tuple[Node, ...]], Node] | None = None
+    interval: Callable[[Node, list[Bounds | None]], Bounds | None] = no_interval
+    device: Callable[[Node], str | None] = source_device
+    check: Callable[[Node], str | None] = (
+        nothing_wrong  # what is wrong with a node, for the verifier
+    )
+    levels: frozenset[str] = TENSOR
+    llvm: Mapping[str, str] = field(default_factory=dict)  # spelling by kind of dtype
+    triton: str = ""
+    commutative: bool = False
+    associative: bool = False  # exactly so for whole numbers, up to rounding for floats
+    identity: Callable[[DType], float | int | bool] | None = None
+    monotone: int = 0  # 1 rising, -1 falling, 0 neither, in its first source
+    domain: tuple[float, float] = (-3.0, 3.0)  # where samples for tests are drawn
+    smooth: bool = True  # has finite differences everywhere in its domain
+    cost: int = 1  # of one element, in additions
+
+    def __post_init__(self) -> None:
+        assert self.name not in OPS, f"op {self.name!r} is declared twice"
+        OPS[self.name] = self
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *src: Node, arg: Hashable = None) -> Node:
+        """The node of this op on sources that fit already."""
+        assert self.dtype is not None, f"{self}: say the dtype with make"
+        return make(self, self.dtype(src, arg), src, arg)

@@ -1,0 +1,10 @@
+"""The op table: everything the project knows about an op, in one place, by family.
+
+Importing this package declares every op; `OPS` finds them by name.
+"""
+
+from ..op import Op
+from ..operators import OPS
+from . import effect, elementwise, indexing, leaf, movement, random, reduce
+
+__all__ = ["OPS", "Op", "effect", "elementwise", "indexing", "leaf", "movement", "random", "reduce"]

@@ -1,0 +1,247 @@
+"""Ops about where, when and by whom: the value passes through, or comes from the host.
+
+ASSIGN makes the next version of a buffer; AFTER orders; COPY crosses devices; CONTIGUOUS asks for
+memory; DETACH stops gradients; REMAT is a value that the backward pass computes again (its own op,
+because an interned recomputation would be the forward node itself); CUSTOM calls a host function;
+COLLECTIVE combines one value per rank, its sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce as fold
+from typing import Any
+
+import numpy as np
+
+from ...errors import ArgumentError
+from ..dtype import DType
+from ..node import Node, Shape, Size, dims_of, make, shape_of
+from ..op import Array, Op
+from .elementwise import MAX, MIN
+from .leaf import BUFFER, VIEW
+from .movement import shrink
+
+
+def _same(node: Node, a: Array, *_: Array) -> Array:
+    return a
+
+
+def _pass(g: Node, y: Node, a: Node, *rest: Node) -> tuple[Node | None, ...]:
+    return (g, *[None for _ in rest])
+
+
+def _rebuild(y: Node, src: tuple[Node, ...]) -> Node:
+    return y.op(*src, arg=y.arg)
+
+
+def _first_bounds(node: Node, bounds: list[Any]) -> Any:
+    return bounds[0]
+
+
+CONTIGUOUS = Op(
+    name="contiguous", family="effect", doc="the value, stored in memory of its own", arity=1,
+    numpy=lambda node, a: np.ascontiguousarray(a).reshape(a.shape), grad=_pass, batch=_rebuild,
+    interval=_first_bounds,
+)  # fmt: skip
+DETACH = Op(
+    name="detach", family="effect", doc="the value, without a gradient", arity=1, numpy=_same,
+    grad=lambda g, y, a: (None,), batch=_rebuild, interval=_first_bounds, cost=0,
+)  # fmt: skip
+REMAT = Op(
+    name="remat", family="effect", doc="the value, computed again once the second source is known",
+    arity=2, numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
+)  # fmt: skip
+
+
+# --- state ---------------------------------------------------------------------------------------
+
+
+def _assign_check(node: Node) -> str | None:
+    target, value = node.src
+    if target.op not in (BUFFER, VIEW):
+        return f"only memory can be assigned, not {target.op}"
+    fits = target.shape == value.shape and target.dtype is value.dtype
+    return (
+        None if fits else f"{value.shape} {value.dtype} assigned to {target.shape} {target.dtype}"
+    )
+
+
+ASSIGN = Op(
+    name="assign", family="effect", doc="the next version of a buffer, with this value", arity=2,
+    numpy=lambda node, target, value: value, grad=lambda g, y, target, value: (None, g),
+    batch=_rebuild, check=_assign_check,
+)  # fmt: skip
+AFTER = Op(
+    name="after", family="effect", doc="the first source, once the others are done", arity=None,
+    numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
+)  # fmt: skip
+
+
+# --- devices and ranks ---------------------------------------------------------------------------
+
+
+def copy_to(x: Node, device: str) -> Node:
+    """The value on a device."""
+    return COPY(x, arg=device)
+
+
+COPY = Op(
+    name="copy", family="effect", doc="the value on another device", arity=1, numpy=_same,
+    grad=lambda g, y, a: (copy_to(g, a.device) if a.device else g,), batch=_rebuild,
+    interval=_first_bounds, device=lambda node: node.arg,
+)  # fmt: skip
+
+COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def _collective_numpy(node: Node, *arrays: Array) -> Array:
+    kind, how = node.arg
+    if kind == "all_gather":
+        joined: Array = np.concatenate(arrays, axis=how)
+        return joined
+    if kind == "broadcast":
+        return arrays[how]
+    wide = [a.astype(np.float32) if node.dtype.is_small_float else a for a in arrays]
+    total: Array = fold(_COMBINE[how], wide)
+    return total.astype(node.dtype.numpy, copy=False)
+
+
+def _collective_shape(node: Node) -> Shape:
+    kind, how = node.arg
+    first = node.src[0].shape
+    if kind != "all_gather":
+        return first
+    return (*first[:how], first[how] * len(node.src), *first[how + 1 :])
+
+
+def _collective_check(node: Node) -> str | None:
+    kind, how = node.arg
+    first = node.src[0]
+    if any(s.shape != first.shape or s.dtype is not first.dtype for s in node.src):
+        return "every rank must bring the same shape and dtype"
+    known = {
+        "all_reduce": how in _COMBINE,
+        "all_gather": how in range(first.ndim),
+        "broadcast": how in range(len(node.src)),
+    }
+    return None if known.get(kind) else f"there is no collective {node.arg}"
+
+
+def _collective_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
+    kind, how = y.arg
+    if kind == "broadcast":
+        return tuple(g if rank == how else None for rank in range(len(src)))
+    if kind == "all_gather":
+        n = src[0].shape[how]
+        assert isinstance(n, int)
+        return tuple(shrink(g, _part(y.shape, how, r * n, r * n + n)) for r in range(len(src)))
+    if how == "add":
+        return tuple(g for _ in src)
+    pick = MAX if how == "max" else MIN
+    chain, grads = [src[0]], []
+    for source in src[1:]:
+        chain.append(pick(chain[-1], source))
+    for position in range(len(src) - 1, 0, -1):
+        assert pick.grad is not None
+        g_, mine = pick.grad(g, chain[position], chain[position - 1], src[position])
+        grads.append(mine)
+        assert g_ is not None
+        g = g_
+    return (g, *reversed(grads))
+
+
+def _part(shape: Shape, axis: int, start: Size, stop: Size) -> list[tuple[Size, Size]]:
+    return [(start, stop) if d == axis else (0, n) for d, n in enumerate(shape)]
+
+
+def _collective_batch(y: Node, src: tuple[Node, ...]) -> Node:
+    kind, how = y.arg
+    return COLLECTIVE(*src, arg=(kind, how + 1 if kind == "all_gather" else how))
+
+
+COLLECTIVE = Op(
+    name="collective", family="effect", doc="one value per rank combined: what every rank gets",
+    arity=None, numpy=_collective_numpy, shape=_collective_shape, check=_collective_check,
+    grad=_collective_grad, batch=_collective_batch,
+)  # fmt: skip
+
+
+# --- host functions ------------------------------------------------------------------------------
+
+
+class HostFunction:
+    """A Python function on arrays, known by identity; a name lets text refer to it."""
+
+    __slots__ = ("backward", "function", "name")
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Array],
+        backward: Callable[..., tuple[Node | None, ...]] | None = None,
+    ) -> None:
+        self.name, self.function, self.backward = name, function, backward
+
+    def __repr__(self) -> str:
+        return f"@{self.name}"
+
+
+HOST_FUNCTIONS: dict[str, HostFunction] = {}
+
+
+def register_host(host: HostFunction) -> HostFunction:
+    """Let text and disk refer to a host function by its name."""
+    if HOST_FUNCTIONS.setdefault(host.name, host) is not host:
+        raise ArgumentError(f"a host function {host.name!r} exists already", "choose another name")
+    return host
+
+
+def custom(host: HostFunction, src: tuple[Node, ...], shape: Shape, dtype: DType) -> Node:
+    """A host function applied to arrays, giving one array of this shape and dtype."""
+    dims, extra = dims_of(shape, len(src))
+    return make(CUSTOM, dtype, (*src, *extra), (host, len(src), dims))
+
+
+def _custom_numpy(node: Node, *arrays: Array) -> Array:
+    host, count, _ = node.arg
+    out = np.asarray(host.function(*arrays[:count]))
+    if out.shape != node.shape or out.dtype != node.dtype.numpy:
+        raise ArgumentError(
+            f"host function {host.name!r} returned {out.shape} {out.dtype}, "
+            f"not the declared {node.shape} {node.dtype}",
+            "return an array of the declared shape and dtype",
+            str(node.origins[0]) if node.origins else None,
+        )
+    return out
+
+
+def _custom_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
+    host, count, _ = y.arg
+    if host.backward is None:
+        return tuple(None for _ in src)
+    grads: tuple[Node | None, ...] = host.backward(g, y, *src[:count])
+    return grads
+
+
+def _custom_batch(y: Node, src: tuple[Node, ...]) -> Node:
+    """A host function knows no batches: it is called for each example."""
+    host, count, dims = y.arg
+
+    def each(*arrays: Array) -> Array:
+        return np.stack([host.function(*row) for row in zip(*arrays, strict=True)])
+
+    shape = (src[0].shape[0], *shape_of(dims, y.src))
+    return custom(HostFunction(f"{host.name}.each", each), src[:count], shape, y.dtype)
+
+
+CUSTOM = Op(
+    name="custom", family="effect", doc="a host function applied to arrays", arity=None, dtype=None,
+    numpy=_custom_numpy, shape=lambda node: shape_of(node.arg[2], node.src), grad=_custom_grad,
+    batch=_custom_batch, cost=1000,
+)  # fmt: skip

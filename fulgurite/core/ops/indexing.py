@@ -1,0 +1,217 @@
+"""Ops whose places are data: GATHER, SCATTER and SORT, all along one axis.
+
+GATHER: result[.., i, ..] = x[.., index[.., i, ..], ..]; index has the result's shape and x agrees
+with it off the axis, so embedding, take-along-axis and fancy indexing are this op after movement.
+SCATTER is its mirror image: a copy of x in which values are combined at the indexed places.
+SORT gives the stable order as places; the sorted values are a GATHER of them, which also carries
+the gradient. An index out of range is an error, never a wrapped or dropped access.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import BoundsError
+from ..dtype import int32
+from ..node import Bounds, Node, constant, constant_like
+from ..op import Array, Op
+from ..shape import prod, same
+from .elementwise import EQ, MAX, WHERE
+from .leaf import iota
+from .movement import reshape
+
+_UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+SCATTERS = ("set", *_UFUNCS)
+
+
+def gather(x: Node, index: Node, axis: int) -> Node:
+    """The elements of x at the indexed places along an axis."""
+    return GATHER(x, index, arg=axis)
+
+
+def scatter(name: str, x: Node, index: Node, values: Node, axis: int) -> Node:
+    """x with values set, added, ... at the indexed places; of several set, the last one stays."""
+    return SCATTER(x, index, values, arg=(name, axis))
+
+
+def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
+    """The places of the elements in rising order, equal ones in their old order, NaN last."""
+    return SORT(x, arg=(axis, descending))
+
+
+def _inside(node: Node, index: Array, size: int) -> Array:
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
+        worst = int(index.min()) if int(index.min()) < 0 else int(index.max())
+        where = str(node.origins[0]) if node.origins else None
+        raise BoundsError(
+            f"index {worst} is outside an axis of size {size}",
+            f"indices run from 0 to {size - 1}",
+            where,
+        )
+    return index.astype(np.intp, copy=False)
+
+
+def _agree(x: Node, index: Node, axis: int) -> str | None:
+    if not 0 <= axis < x.ndim or x.ndim != index.ndim:
+        return f"no axis {axis} in both {x.shape} and {index.shape}"
+    if index.dtype.kind not in "iu":
+        return f"an index is a whole number, not {index.dtype}"
+    for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)):
+        if d != axis and not same(n, m):
+            return f"{x.shape} and {index.shape} differ off axis {axis}"
+    return None
+
+
+# --- gather --------------------------------------------------------------------------------------
+
+
+def _gather_numpy(node: Node, x: Array, index: Array) -> Array:
+    axis = node.arg
+    index = _inside(node, index, x.shape[axis])
+    if index.size and _only_along(index, axis):
+        line = index[tuple(slice(None) if d == axis else 0 for d in range(index.ndim))]
+        return np.take(x, line, axis)  # the same places everywhere: an embedding
+    return np.take_along_axis(x, index, axis)
+
+
+def _only_along(index: Array, axis: int) -> bool:
+    """Is the index the same everywhere off the axis (an expanded view)?"""
+    steps = zip(index.strides, index.shape, strict=True)
+    return all(s == 0 or n == 1 for d, (s, n) in enumerate(steps) if d != axis)
+
+
+def _gather_grad(g: Node, y: Node, x: Node, index: Node) -> tuple[Node | None, ...]:
+    return scatter("add", constant_like(0, x), index, g, y.arg), None
+
+
+GATHER = Op(
+    name="gather", family="indexing", doc="elements at indexed places along an axis", arity=2,
+    numpy=_gather_numpy, shape=lambda node: node.src[1].shape, grad=_gather_grad,
+    batch=lambda y, src: gather(src[0], src[1], y.arg + 1), cost=4,
+    check=lambda node: _agree(node.src[0], node.src[1], node.arg),
+    interval=lambda node, bounds: bounds[0],
+)  # fmt: skip
+
+
+# --- scatter -------------------------------------------------------------------------------------
+
+
+def _scatter_numpy(node: Node, x: Array, index: Array, values: Array) -> Array:
+    name, axis = node.arg
+    index = _inside(node, index, x.shape[axis])
+    small = node.dtype.is_small_float
+    out = x.astype(np.float32) if small else np.array(x)
+    at = list(np.ogrid[tuple(slice(0, n) for n in index.shape)])
+    at[axis] = index
+    if name == "set":
+        _set_last(out, tuple(np.broadcast_arrays(*at)), values.astype(out.dtype))
+    else:
+        _UFUNCS[name].at(out, tuple(at), values.astype(out.dtype))
+    return out.astype(node.dtype.numpy, copy=False)
+
+
+def _set_last(out: Array, at: tuple[Array, ...], values: Array) -> None:
+    """Of several values for one place the last in row-major order stays, by rule not by luck."""
+    if not values.size:
+        return
+    flat = np.ravel_multi_index(tuple(a.ravel() for a in at), out.shape)
+    _, last = np.unique(flat[::-1], return_index=True)
+    chosen = flat.size - 1 - last
+    out.reshape(-1)[flat[chosen]] = values.ravel()[chosen]
+
+
+def _scatter_check(node: Node) -> str | None:
+    name, axis = node.arg
+    x, index, values = node.src
+    if name not in SCATTERS:
+        return f"there is no scatter {name!r}"
+    if values.shape != index.shape or values.dtype is not x.dtype:
+        return f"values {values.shape} {values.dtype} do not fit {index.shape} {x.dtype}"
+    return _agree(x, index, axis)
+
+
+def _scatter_grad(g: Node, y: Node, x: Node, index: Node, v: Node) -> tuple[Node | None, ...]:
+    name, axis = y.arg
+    if name == "add":
+        return g, None, gather(g, index, axis)
+    zero, here = constant_like(0, g), gather(g, index, axis)
+    if name == "set":
+        order = _positions(index)
+        table = scatter("max", constant(-1, int32, x.shape), index, order, axis)
+        won = EQ(gather(table, index, axis), order)
+        kept = EQ(table, constant_like(-1, table))
+        return WHERE(kept, g, zero), None, WHERE(won, here, constant_like(0, here))
+    if name == "mul":
+        return _scatter_mul_grad(g, y, x, index, v)
+    top = gather(y, index, axis)
+    hit, old = EQ(v, top), EQ(x, y)
+    one_v, one_x = constant_like(1, v), constant_like(1, x)
+    zero_v = constant_like(0, v)
+    kept = WHERE(old, one_x, zero)
+    ties = scatter("add", kept, index, WHERE(hit, one_v, zero_v), axis)
+    share = g / MAX(ties, one_x)
+    return kept * share, None, WHERE(hit, gather(share, index, axis), zero_v)
+
+
+def _positions(index: Node) -> Node:
+    """The row-major number of each element: larger is later."""
+    return reshape(iota((prod(index.shape),), 0, int32), index.shape)
+
+
+def _scatter_mul_grad(g: Node, y: Node, x: Node, index: Node, v: Node) -> tuple[Node | None, ...]:
+    """Products without a factor: divide where no factor is zero, else count the zeros."""
+    axis = y.arg[1]
+    one_x, one_v = constant_like(1, x), constant_like(1, v)
+    zero_x, zero_v = constant_like(0, x), constant_like(0, v)
+    x_is_zero, v_is_zero = EQ(x, zero_x), EQ(v, zero_v)
+    zeros = scatter(
+        "add", WHERE(x_is_zero, one_x, zero_x), index, WHERE(v_is_zero, one_v, zero_v), axis
+    )
+    safe_x, safe_v = WHERE(x_is_zero, one_x, x), WHERE(v_is_zero, one_v, v)
+    product = scatter("mul", safe_x, index, safe_v, axis)
+    others_x = zeros - WHERE(x_is_zero, one_x, zero_x)
+    grad_x = WHERE(EQ(others_x, zero_x), product / safe_x, zero_x)
+    others_v = gather(zeros, index, axis) - WHERE(v_is_zero, one_v, zero_v)
+    grad_v = WHERE(EQ(others_v, zero_v), gather(product, index, axis) / safe_v, zero_v)
+    return g * grad_x, None, gather(g, index, axis) * grad_v
+
+
+SCATTER = Op(
+    name="scatter", family="indexing", doc="a copy with values combined at indexed places", arity=3,
+    numpy=_scatter_numpy, check=_scatter_check, grad=_scatter_grad, cost=8,
+    batch=lambda y, src: scatter(y.arg[0], src[0], src[1], src[2], y.arg[1] + 1),
+)  # fmt: skip
+
+
+# --- sort ----------------------------------------------------------------------------------------
+
+
+def _sort_numpy(node: Node, x: Array) -> Array:
+    axis, descending = node.arg
+    wide = x.astype(np.float32) if node.src[0].dtype.is_small_float else x
+    if not descending:
+        return np.argsort(wide, axis=axis, kind="stable").astype(np.int32)
+    # stable in falling order, NaN first: sort the mirror image and mirror the places
+    order = np.argsort(np.flip(wide, axis), axis=axis, kind="stable")
+    return np.asarray(x.shape[axis] - 1 - np.flip(order, axis)).astype(np.int32)
+
+
+def _sort_check(node: Node) -> str | None:
+    axis, descending = node.arg
+    fits = 0 <= axis < node.src[0].ndim and isinstance(descending, bool)
+    return None if fits else f"bad sort {node.arg}"
+
+
+def _sort_interval(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
+    size = node.shape[node.arg[0]]
+    return (0, max(0, size - 1)) if isinstance(size, int) else None
+
+
+SORT = Op(
+    name="sort", family="indexing", doc="the stable order along an axis, as places", arity=1,
+    dtype=lambda src, arg: int32, numpy=_sort_numpy, check=_sort_check, kinds="biuf",
+    grad=lambda g, y, x: (None,), interval=_sort_interval, cost=40,
+    batch=lambda y, src: sort_order(src[0], y.arg[0] + 1, y.arg[1]),
+)  # fmt: skip

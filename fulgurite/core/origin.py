@@ -1,0 +1,94 @@
+"""Where a node comes from: the user's file and line, and the named scopes around it.
+
+In: the running frames. Out: an `Origin`, one object per call site and scope, which rides beside a
+node and never enters its identity. Only the code object and instruction offset are taken while
+building; the line is worked out when somebody asks. A node that several lines made keeps the
+first few of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType
+
+from ..errors import user_frame
+
+MOST = 8  # origins kept beside one node
+_MOST_SITES = 100_000
+
+_sites: dict[tuple[int, int, tuple[str, ...]], Origin] = {}
+
+
+class _State(threading.local):
+    scopes: tuple[str, ...] = ()
+
+
+_state = _State()
+_enabled = True
+
+
+class Origin:
+    """One call site in the user's code, within named scopes."""
+
+    __slots__ = ("code", "instruction", "scopes")
+
+    def __init__(self, code: CodeType, instruction: int, scopes: tuple[str, ...]) -> None:
+        self.code, self.instruction, self.scopes = code, instruction, scopes
+
+    @property
+    def file(self) -> str:
+        """The user's source file."""
+        return self.code.co_filename
+
+    @property
+    def line(self) -> int:
+        """The line in that file."""
+        for start, end, line in self.code.co_lines():
+            if start <= self.instruction < end and line is not None:
+                return line
+        return self.code.co_firstlineno
+
+    def __repr__(self) -> str:
+        scope = "/".join(self.scopes)
+        return f"{self.file}:{self.line}" + (f" in {scope}" if scope else "")
+
+
+def capture() -> Origin | None:
+    """The origin of the innermost user frame, or None when capture is off."""
+    if not _enabled:
+        return None
+    frame = user_frame(2)
+    if frame is None:
+        return None
+    code = frame.f_code
+    key = (id(code), frame.f_lasti, _state.scopes)
+    found = _sites.get(key)
+    if found is None:
+        if len(_sites) >= _MOST_SITES:
+            _sites.clear()
+        found = _sites[key] = Origin(code, frame.f_lasti, _state.scopes)
+    return found
+
+
+@contextmanager
+def scope(name: str) -> Iterator[None]:
+    """Name what is built inside: `with scope("encoder"): ...` shows in origins and explain."""
+    before = _state.scopes
+    _state.scopes = (*before, name)
+    try:
+        yield
+    finally:
+        _state.scopes = before
+
+
+@contextmanager
+def origins(enabled: bool) -> Iterator[None]:
+    """Switch the capture of origins on or off for all threads while the block runs."""
+    global _enabled
+    before, _enabled = _enabled, enabled
+    try:
+        yield
+    finally:
+        _enabled = before

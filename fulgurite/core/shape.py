@@ -1,0 +1,226 @@
+"""Sizes and shapes: ints, or whole-number expressions of bounded variables.
+
+In: sizes. Out: sizes in one normal form, a sum of products of atoms ordered by their text, so
+that equal sizes are the same int or the same node (`n*2 + n` is `n*3`). Anything but `+ - *` and
+exact division is an atom. Ints, which are nearly all sizes, take the first line of each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from ..errors import ShapeError
+from .dtype import int64
+from .node import Node, Shape, Size, constant
+from .operators import OPS
+
+Monomial: TypeAlias = tuple[Node, ...]
+Polynomial: TypeAlias = dict[Monomial, int]
+
+
+def add(a: Size, b: Size) -> Size:
+    """a + b."""
+    if type(a) is int and type(b) is int:
+        return a + b
+    return _size(_sum(_polynomial(a), _polynomial(b), 1))
+
+
+def sub(a: Size, b: Size) -> Size:
+    """a - b."""
+    if type(a) is int and type(b) is int:
+        return a - b
+    return _size(_sum(_polynomial(a), _polynomial(b), -1))
+
+
+def mul(a: Size, b: Size) -> Size:
+    """a * b."""
+    if type(a) is int and type(b) is int:
+        return a * b
+    return _size(_product(_polynomial(a), _polynomial(b)))
+
+
+def floordiv(a: Size, b: Size) -> Size:
+    """a // b for b > 0."""
+    if type(a) is int and type(b) is int:
+        return a // b
+    exact = _exact_quotient(_polynomial(a), _polynomial(b))
+    return _size(exact) if exact is not None else _opaque("floordiv", a, b)
+
+
+def mod(a: Size, b: Size) -> Size:
+    """a % b for b > 0."""
+    if type(a) is int and type(b) is int:
+        return a % b
+    if _exact_quotient(_polynomial(a), _polynomial(b)) is not None:
+        return 0
+    return _opaque("mod", a, b)
+
+
+def prod(shape: Iterable[Size]) -> Size:
+    """The number of elements."""
+    total: Size = 1
+    for size in shape:
+        total = total * size if type(total) is int and type(size) is int else mul(total, size)
+    return total
+
+
+def same(a: Size, b: Size) -> bool:
+    """Are two sizes always equal?"""
+    if type(a) is int and type(b) is int:
+        return a == b
+    return a is b or sub(a, b) == 0
+
+
+def lower(size: Size) -> int:
+    """The least value a size can have."""
+    return size if isinstance(size, int) else _limits(size)[0]
+
+
+def upper(size: Size) -> int:
+    """The largest value a size can have: what is allocated."""
+    return size if isinstance(size, int) else _limits(size)[1]
+
+
+def as_node(size: Size) -> Node:
+    """A size as a whole-number node of no dimensions."""
+    return constant(size, int64) if isinstance(size, int) else size
+
+
+def normal(size: Size) -> Size:
+    """The normal form of a size given as any whole-number expression."""
+    return size if isinstance(size, int) else _size(_polynomial(size))
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape that all of them stretch to: sizes agree or are 1, aligned on the right."""
+    first = shapes[0]
+    if all([s == first for s in shapes]):
+        return first
+    out: list[Size] = []
+    for place in range(1, max(map(len, shapes)) + 1):
+        size: Size = 1
+        for shape in shapes:
+            if place > len(shape) or (other := shape[-place]) == 1 or same(size, other):
+                continue
+            if size != 1:
+                texts = " and ".join(show(s) for s in dict.fromkeys(shapes))
+                raise ShapeError(
+                    f"shapes {texts} do not broadcast: {size_text(size)} against "
+                    f"{size_text(other)} in dimension -{place}",
+                    "sizes must agree or be 1, counted from the right",
+                )
+            size = other
+        out.append(size)
+    return tuple(reversed(out))
+
+
+def size_text(size: Size) -> str:
+    """A size as a reader writes it."""
+    return str(size) if isinstance(size, int) else _text(size)
+
+
+def show(shape: Shape) -> str:
+    """A shape as a reader writes it: `(2, n*3)`."""
+    inside = ", ".join(size_text(s) for s in shape)
+    return f"({inside},)" if len(shape) == 1 else f"({inside})"
+
+
+# --- polynomials ---------------------------------------------------------------------------------
+
+
+def _polynomial(size: Size) -> Polynomial:
+    if isinstance(size, int):
+        return {(): size} if size else {}
+    name = size.op.name
+    if name == "const":
+        value = size.value
+        assert isinstance(value, int)
+        return {(): value} if value else {}
+    if name in ("add", "sub"):
+        a, b = map(_polynomial, size.src)
+        return _sum(a, b, 1 if name == "add" else -1)
+    if name == "mul":
+        return _product(*map(_polynomial, size.src))
+    if name == "neg":
+        return _sum({}, _polynomial(size.src[0]), -1)
+    return {(size,): 1}
+
+
+def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
+    out = dict(a)
+    for monomial, factor in b.items():
+        out[monomial] = out.get(monomial, 0) + sign * factor
+    return {m: c for m, c in out.items() if c}
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    out: Polynomial = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            key = tuple(sorted((*m, *n), key=_text))
+            out[key] = out.get(key, 0) + c * d
+    return {m: c for m, c in out.items() if c}
+
+
+def _exact_quotient(a: Polynomial, b: Polynomial) -> Polynomial | None:
+    """a / b when b is one monomial that divides every term of a."""
+    if len(b) != 1:
+        return {(): 1} if a == b and a else None
+    ((divisor, factor),) = b.items()
+    out: Polynomial = {}
+    for monomial, c in a.items():
+        rest = list(monomial)
+        for atom in divisor:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if c % factor:
+            return None
+        out[tuple(rest)] = c // factor
+    return out
+
+
+def _size(polynomial: Polynomial) -> Size:
+    if not polynomial:
+        return 0
+    if len(polynomial) == 1 and () in polynomial:
+        return polynomial[()]
+    total: Node | None = None
+    for monomial in sorted(polynomial, key=lambda m: (len(m), [_text(a) for a in m])):
+        factor = polynomial[monomial]
+        term: Node | None = None
+        for atom in monomial:
+            term = atom if term is None else OPS["mul"](term, atom)
+        if term is None:
+            term = constant(factor, int64)
+        elif factor != 1:
+            term = OPS["mul"](term, constant(factor, int64))
+        total = term if total is None else OPS["add"](total, term)
+    assert total is not None
+    return total
+
+
+def _opaque(name: str, a: Size, b: Size) -> Node:
+    return OPS[name](as_node(normal(a)), as_node(normal(b)))
+
+
+def _limits(size: Node) -> tuple[int, int]:
+    bounds = size.likely_bounds
+    assert bounds is not None, f"{size!r} is not a whole number"
+    return bounds
+
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+
+
+def _text(node: Node) -> str:
+    name = node.op.name
+    if name == "var":
+        return str(node.arg[0])
+    if name == "bind":
+        return _text(node.src[0])
+    if name == "const":
+        return str(node.value)
+    inside = [_text(s) for s in node.src]
+    return f"({_SIGNS[name].join(inside)})" if name in _SIGNS else f"{name}({', '.join(inside)})"

@@ -1,0 +1,98 @@
+"""Every error a user can meet: what went wrong, where in their code, and what to do.
+
+In: a sentence and a next step. Out: one exception whose text holds both and the user's own file
+and line, found by walking out of this package's frames. Each class also derives from the built-in
+exception that NumPy users would catch (`ValueError`, `TypeError`, ...), so nobody must learn new
+names to handle an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_ours: dict[str, bool] = {}  # file name -> is it part of this package?
+
+
+def user_frame(depth: int = 1) -> FrameType | None:
+    """The innermost frame that is not ours: the line the user wrote."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        ours = _ours.get(name)
+        if ours is None:
+            ours = _ours[name] = os.path.abspath(name).startswith(PACKAGE)
+        if not ours:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_line(depth: int = 1) -> str:
+    """The user's `file:line`, or nothing when the call did not come from user code."""
+    frame = user_frame(depth + 1)
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+class FulguriteError(Exception):
+    """Root of all errors: `what` happened, `where` in the user's code, and a `hint`."""
+
+    def __init__(self, what: str, hint: str = "", where: str | None = None) -> None:
+        self.what, self.hint = what, hint
+        self.where = user_line(2) if where is None else where
+        lines = [what]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        if hint:
+            lines.append(f"  try: {hint}")
+        super().__init__("\n".join(lines))
+
+
+class ShapeError(FulguriteError, ValueError):
+    """Sizes that do not fit together."""
+
+
+class DTypeError(FulguriteError, TypeError):
+    """An element type that does not exist or does not fit."""
+
+
+class ConstantError(FulguriteError, OverflowError):
+    """A number that its element type cannot hold."""
+
+
+class DataError(FulguriteError, TypeError):
+    """An object that is not numeric data."""
+
+
+class AxisError(FulguriteError, IndexError, ValueError):
+    """An axis that the tensor does not have."""
+
+
+class BoundsError(FulguriteError, IndexError):
+    """An index outside the tensor."""
+
+
+class ArgumentError(FulguriteError, ValueError):
+    """An argument that makes no sense here."""
+
+
+class GradientError(FulguriteError, ValueError):
+    """A gradient that does not exist."""
+
+
+class VariableError(FulguriteError, ValueError):
+    """A variable that is unbound, out of bounds, or bound twice."""
+
+
+class VerifyError(FulguriteError, AssertionError):
+    """A graph that breaks the grammar of its level."""
+
+
+class RewriteError(FulguriteError, RuntimeError):
+    """Rewriting that does not end."""
+
+
+class ParseError(FulguriteError, ValueError):
+    """Text that is not a graph."""

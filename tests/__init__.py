@@ -1,0 +1,1 @@
+"""The tests mirror the package: tests/core/test_node.py tests fulgurite/core/node.py."""

@@ -1,0 +1,73 @@
+"""What every test shares: the count of tests left out, goldens, hypothesis settings.
+
+A run that deselects tests says how many of each mark, so that a green run never
+hides that the slow or the CUDA tests did not take part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from hypothesis import settings
+
+MARKS = ("slow", "cuda", "browser")
+GOLDENS = Path(__file__).parent / "golden"
+
+_left_out = pytest.StashKey[Counter[str]]()
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)  # a red CI run can be repeated
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+class Golden(Protocol):
+    """The type of the `golden` fixture."""
+
+    def __call__(self, text: str, name: str) -> None: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/golden with what the code produces now; read the diff afterwards",
+    )
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        counts = item.config.stash.setdefault(_left_out, Counter())
+        counts.update(mark for mark in MARKS if item.get_closest_marker(mark) is not None)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    counts = config.stash.get(_left_out, Counter())
+    listed = ", ".join(f"{counts[mark]} {mark}" for mark in MARKS)
+    hint = " (run them with: -m slow, -m cuda, -m browser)" if counts.total() else ""
+    terminalreporter.write_line(f"left out: {listed}{hint}")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare text with tests/golden/<name>, or rewrite that file under --update-golden."""
+
+    def check(text: str, name: str) -> None:
+        path = GOLDENS / name
+        actual = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8", newline="\n")
+            return
+        if not path.exists():
+            pytest.fail(f"there is no tests/golden/{name}: make it with pytest --update-golden")
+        expected = path.read_text(encoding="utf-8")
+        assert actual == expected, f"{name} changed; if that is right: pytest --update-golden"
+
+    return check

@@ -1,0 +1,81 @@
+"""Tests of tests/conftest.py: small pytest runs in a folder of their own."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+MARKED = """
+import pytest
+
+@pytest.mark.slow
+def test_a() -> None: ...
+
+@pytest.mark.slow
+@pytest.mark.cuda
+def test_b() -> None: ...
+
+def test_c() -> None: ...
+"""
+
+GOLDEN = """
+def test_text(golden) -> None:
+    golden("one\\ntwo", "text.txt")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    return tmp_path
+
+
+def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True)
+
+
+def test_a_run_prints_how_many_tests_each_mark_left_out(project: Path) -> None:
+    (project / "tests" / "test_marked.py").write_text(MARKED)
+    result = run(project)
+    assert result.returncode == 0, result.stdout
+    assert "1 passed, 2 deselected" in result.stdout
+    assert "left out: 2 slow, 1 cuda, 0 browser" in result.stdout
+
+
+def test_a_run_that_leaves_nothing_out_says_so(project: Path) -> None:
+    (project / "tests" / "test_marked.py").write_text(MARKED)
+    result = run(project, "-m", "")
+    assert "3 passed" in result.stdout
+    assert "left out: 0 slow, 0 cuda, 0 browser\n" in result.stdout
+
+
+def test_an_unknown_mark_is_an_error(project: Path) -> None:
+    (project / "tests" / "test_marked.py").write_text(MARKED.replace("slow", "slwo"))
+    assert run(project).returncode != 0
+
+
+def test_a_missing_golden_fails_with_a_hint_until_it_is_made(project: Path) -> None:
+    (project / "tests" / "test_text.py").write_text(GOLDEN)
+    missing = run(project)
+    assert missing.returncode == 1
+    assert "--update-golden" in missing.stdout
+
+    assert run(project, "--update-golden").returncode == 0
+    assert (project / "tests" / "golden" / "text.txt").read_text() == "one\ntwo\n"
+    assert run(project).returncode == 0
+
+
+def test_a_changed_golden_fails_with_a_hint(project: Path) -> None:
+    (project / "tests" / "test_text.py").write_text(GOLDEN)
+    (project / "tests" / "golden").mkdir()
+    (project / "tests" / "golden" / "text.txt").write_text("one\nthree\n")
+    changed = run(project)
+    assert changed.returncode == 1
+    assert "--update-golden" in changed.stdout
