@@ -13,21 +13,23 @@ import sys
 from types import FrameType
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_ours: dict[str, bool] = {}  # file name -> is it part of this package?
+IS_OURS: dict[str, bool] = {}  # file name -> is it part of this package?
+
+
+def is_ours(file: str) -> bool:
+    """Is it a file of this package?"""
+    found = IS_OURS.get(file)
+    if found is None:
+        found = IS_OURS[file] = os.path.abspath(file).startswith(PACKAGE)
+    return found
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
     """The innermost frame that is not ours: the line the user wrote."""
     frame: FrameType | None = sys._getframe(depth)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        ours = _ours.get(name)
-        if ours is None:
-            ours = _ours[name] = os.path.abspath(name).startswith(PACKAGE)
-        if not ours:
-            return frame
+    while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return frame
 
 
 def user_line(depth: int = 1) -> str:

@@ -9,6 +9,7 @@ weak and gives way to any type of its kind.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -115,16 +116,14 @@ def dtype_of(spec: object) -> DType:
     """The dtype a user means: one of ours, a name, a NumPy dtype, or a Python number type."""
     if isinstance(spec, DType):
         return spec
-    found = _BY_NAME.get(spec) if isinstance(spec, str) else _BY_PYTHON.get(spec)
+    try:
+        found = _BY_NAME.get(spec) if isinstance(spec, str) else _BY_PYTHON.get(spec)
+        if found is None and spec is not None:
+            found = _BY_NUMPY.get(np.dtype(spec).newbyteorder("="))  # type: ignore[call-overload]
+    except (TypeError, ValueError):  # nothing that NumPy knows, or not even hashable
+        found = None
     if found is not None:
         return found
-    if spec is not None:
-        try:
-            known = _BY_NUMPY.get(np.dtype(spec).newbyteorder("="))  # type: ignore[call-overload]
-        except (TypeError, ValueError):
-            known = None
-        if known is not None:
-            return known
     names = ", ".join(d.name for d in DTYPES)
     raise DTypeError(f"{spec!r} is not an element type", f"one of {names}")
 
@@ -143,9 +142,8 @@ def encode(number: Number, dtype: DType) -> int:
             raise ConstantError(f"{number!r} is complex and {dtype} is real", "use a complex dtype")
         return _encode_float(number, dtype)
     if kind == "c":
-        pair = complex(number)
         part = float32 if dtype is complex64 else float64
-        return _encode_float(pair.real, part) | _encode_float(pair.imag, part) << part.bits
+        return _encode_float(number.real, part) | _encode_float(number.imag, part) << part.bits
     whole = _whole(number, dtype)
     low, high = dtype.limits
     if not low <= whole <= high:
@@ -167,7 +165,8 @@ def _whole(number: Number, dtype: DType) -> int:
 
 def _encode_float(number: float, dtype: DType) -> int:
     try:
-        number = float(number)
+        whole = isinstance(number, int) and dtype is not float64
+        number = _whole_to_odd(int(number)) if whole else float(number)
     except OverflowError:  # a whole number beyond float64
         number = np.inf if number > 0 else -np.inf
     layout = _STRUCTS.get(dtype)
@@ -180,6 +179,13 @@ def _encode_float(number: float, dtype: DType) -> int:
     except OverflowError:
         packed = struct.pack(layout, np.inf if number > 0 else -np.inf)
     return int.from_bytes(packed, "little")
+
+
+def _whole_to_odd(number: int) -> float:
+    """A whole number as float64, rounding to odd: a later rounding to fewer bits is then exact."""
+    spare = max(0, number.bit_length() - 53)
+    kept = number >> spare
+    return math.ldexp(kept | (kept << spare != number), spare)
 
 
 def decode(bits: int, dtype: DType) -> Number:
@@ -252,30 +258,27 @@ def _closure() -> dict[DType, frozenset[DType]]:
 
 
 _UPPER = _closure()
-_joined: dict[tuple[DType, DType], DType | None] = {}
+_joined: dict[frozenset[DType], DType | None] = {}
 
 
-def _join(a: DType, b: DType) -> DType | None:
-    """The lowest type above both, or None where there is no single lowest one."""
-    if (a, b) not in _joined:
-        common = _UPPER[a] & _UPPER[b]
+def _join(dtypes: frozenset[DType]) -> DType | None:
+    """The lowest type above all, or None where there is no single lowest one."""
+    if dtypes not in _joined:
+        common = frozenset.intersection(*[_UPPER[d] for d in dtypes])
         lowest = [c for c in common if common == _UPPER[c]]
-        _joined[a, b] = lowest[0] if lowest else None
-    return _joined[a, b]
+        _joined[dtypes] = lowest[0] if lowest else None
+    return _joined[dtypes]
 
 
 def promote(*dtypes: DType) -> DType:
     """The dtype that holds them all; weak ones give way, and a weak result is the default."""
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        if dtype is result:
-            continue
-        joined = _join(result, dtype)
-        if joined is None:
-            raise DTypeError(
-                f"{result} and {dtype} have no common dtype", "cast one of them: x.cast(dtype)"
-            )
-        result = joined
+    first = dtypes[0]
+    if all([d is first for d in dtypes]):
+        return _DEFAULT.get(first, first)
+    result = _join(frozenset(dtypes))  # of all at once: folding pairs would depend on the order
+    if result is None:
+        names = " and ".join(d.name for d in dict.fromkeys(dtypes))
+        raise DTypeError(f"{names} have no common dtype", "cast one of them: x.cast(dtype)")
     return _DEFAULT.get(result, result)
 
 

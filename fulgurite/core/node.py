@@ -52,7 +52,7 @@ class Node(Operators):
 
     __slots__ = (
         "__weakref__", "_slice", "arg", "bounds", "device", "dtype", "id", "likely_bounds", "meta",
-        "op", "origins", "shape", "src", "tag",
+        "op", "origins", "parents", "realized", "shape", "src", "tag", "tensors", "watched",
     )  # fmt: skip
 
     op: Op
@@ -63,10 +63,15 @@ class Node(Operators):
     id: int
     origins: tuple[Origin, ...]  # the user's lines that made it; beside the node, not in it
     meta: object  # typed metadata of an un-interned copy, else None
+    # weak: the interned nodes that have this one as a source; most have one, kept without a list
+    parents: _Entry | list[_Entry] | None
+    tensors: list[Any] | None  # weak: the registry's entries whose root this node is
+    realized: weakref.ref[Node] | None  # the buffer that holds its value already, if any
     shape: Shape
     device: str | None  # None: anywhere (made of constants only)
     bounds: Bounds | None  # sound: no run can leave them; None for inexact dtypes
     likely_bounds: Bounds | None  # optimistic: if no arithmetic wraps around
+    watched: frozenset[int]  # the gradient scopes whose leaves it depends on
 
     def __init__(
         self, op: Op, dtype: DType, src: tuple[Node, ...], arg: Hashable, tag: Hashable
@@ -75,6 +80,7 @@ class Node(Operators):
         self.id = next(_ids)
         self.origins = ()
         self.meta = None
+        self.parents = self.tensors = self.realized = None
 
     def __getattr__(self, name: str) -> Any:
         """A lazily computed property that is asked for the first time (its slot is empty)."""
@@ -122,7 +128,7 @@ class _Entry(weakref.ref[Node]):
     """A weak reference that knows its key, so that one shared callback can remove it."""
 
     __slots__ = ("key",)
-    key: Key
+    key: Key | None  # None once the node is gone: a dead key must keep nothing alive
 
 
 _ids = itertools.count(1)
@@ -152,14 +158,26 @@ def make(
         entry = _Entry(created, _forget)
         entry.key = key
         _live[key] = entry
+        for source in src:
+            parents = source.parents
+            if parents is None:
+                source.parents = entry
+            elif isinstance(parents, list):
+                parents.append(entry)
+                count = len(parents)
+                if count >= 64 and count & count - 1 == 0:  # now and then drop the dead ones
+                    parents[:] = [p for p in parents if p() is not None]
+            else:
+                source.parents = [parents, entry] if parents() is not None else entry
         return created
 
 
 def _forget(entry: weakref.ref[Node]) -> None:
     assert isinstance(entry, _Entry)
     with _lock:
-        if _live.get(entry.key) is entry:  # unless an equal node was made since
-            del _live[entry.key]
+        key, entry.key = entry.key, None
+        if key is not None and _live.get(key) is entry:  # unless an equal node was made since
+            del _live[key]
 
 
 def annotate(node: Node, meta: object) -> Node:
@@ -194,6 +212,14 @@ def constant_bits(bits: int, dtype: DType, shape: Shape = ()) -> Node:
 def constant_like(number: Number, node: Node) -> Node:
     """A number in the dtype and shape of a node."""
     return constant(number, node.dtype, node.shape)
+
+
+def parents_of(node: Node) -> list[Node]:
+    """The live interned nodes that have this one as a source."""
+    with _lock:
+        parents = node.parents
+        entries = list(parents) if isinstance(parents, list) else [parents] if parents else []
+    return [parent for entry in entries if (parent := entry()) is not None]
 
 
 # --- symbolic sizes: sources of the node, named in its argument ----------------------------------
@@ -303,6 +329,7 @@ _LAZY: dict[str, Callable[[Node], Any]] = {
     "device": _device,
     "bounds": _bounds,
     "likely_bounds": _likely_bounds,
+    "watched": lambda node: node.op.watched(node),
 }
 
 

@@ -46,6 +46,19 @@ def source_device(node: Node) -> str | None:
     return None
 
 
+NOBODY: frozenset[int] = frozenset()
+
+
+def source_watched(node: Node) -> frozenset[int]:
+    """The gradient scopes of all sources; only inexact values carry gradients."""
+    watched = NOBODY
+    if node.dtype.is_inexact:
+        for source in node.src:
+            if source.watched is not watched and source.watched:
+                watched = source.watched | watched if watched else source.watched
+    return watched
+
+
 def nothing_wrong(node: Node) -> str | None:
     """The verifier's rule of an op that dtype, arity and shape describe fully."""
     return None
@@ -70,6 +83,7 @@ class Op:
     batch: Callable[[Node, tuple[Node, ...]], Node] | None = None
     interval: Callable[[Node, list[Bounds | None]], Bounds | None] = no_interval
     device: Callable[[Node], str | None] = source_device
+    watched: Callable[[Node], frozenset[int]] = source_watched
     check: Callable[[Node], str | None] = (
         nothing_wrong  # what is wrong with a node, for the verifier
     )

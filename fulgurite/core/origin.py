@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
+from sys import _getframe
+from types import CodeType, FrameType
 
-from ..errors import user_frame
+from ..errors import IS_OURS, is_ours
 
 MOST = 8  # origins kept beside one node
 _MOST_SITES = 100_000
@@ -59,10 +60,15 @@ def capture() -> Origin | None:
     """The origin of the innermost user frame, or None when capture is off."""
     if not _enabled:
         return None
-    frame = user_frame(2)
-    if frame is None:
-        return None
-    code = frame.f_code
+    frame: FrameType | None = _getframe(2)
+    while True:
+        if frame is None:
+            return None
+        code = frame.f_code
+        ours = IS_OURS.get(code.co_filename)
+        if not (is_ours(code.co_filename) if ours is None else ours):
+            break
+        frame = frame.f_back
     key = (id(code), frame.f_lasti, _state.scopes)
     found = _sites.get(key)
     if found is None:

@@ -37,19 +37,23 @@ def _dtype(node: Node, src: tuple[Node, ...]) -> Any:
 
 
 def _settle(src: tuple[Node, ...], arg: Hashable) -> tuple[tuple[Node, ...], Hashable]:
-    """Constant size sources as ints in the argument; the others renumbered."""
-    sizes = {i: normal(src[i]) for i in _named(arg)}
-    if not any(isinstance(size, int) for size in sizes.values()):
+    """Sizes in normal form, as if made anew: ints in the argument, equal ones one source."""
+    named = _named(arg)
+    if not named:
         return src, arg
-    place: dict[int, int | Source] = {}
+    place: dict[int | Node, int | Source] = {}
     kept: list[Node] = []
     for i, source in enumerate(src):
-        size = sizes.get(i)
+        size = normal(source) if i in named else source
         if isinstance(size, int):
             place[i] = size
+        elif i in named and size in place:
+            place[i] = place[size]
         else:
             place[i] = SOURCES[len(kept)]
-            kept.append(source)
+            kept.append(size)
+            if i in named:
+                place[size] = place[i]
     return tuple(kept), _renumber(arg, place)
 
 
@@ -59,7 +63,7 @@ def _named(arg: Any) -> set[int]:
     return set().union(*map(_named, arg)) if isinstance(arg, tuple) else set()
 
 
-def _renumber(arg: Any, place: dict[int, int | Source]) -> Any:
+def _renumber(arg: Any, place: Mapping[int | Node, int | Source]) -> Any:
     if isinstance(arg, Source):
         return place[arg.index]
     return tuple([_renumber(a, place) for a in arg]) if isinstance(arg, tuple) else arg

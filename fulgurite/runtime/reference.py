@@ -29,6 +29,7 @@ def evaluate(
     if any([n.op is VAR for n in order]):
         settled = settle(order, variables or {})
         roots = [substitute(root, settled, walk=True) for root in roots]
+        values = {substitute(leaf, settled, walk=True): array for leaf, array in values.items()}
         order = toposort(roots)
     with np.errstate(all="ignore"):
         for node in order:

@@ -1,24 +1,27 @@
 """Ops about where, when and by whom: the value passes through, or comes from the host.
 
 ASSIGN makes the next version of a buffer; AFTER orders; COPY crosses devices; CONTIGUOUS asks for
-memory; DETACH stops gradients; REMAT is a value that the backward pass computes again (its own op,
-because an interned recomputation would be the forward node itself); CUSTOM calls a host function;
-COLLECTIVE combines one value per rank, its sources.
+memory; DETACH stops gradients; WATCH is where those of one scope arrive, UNWATCH ends that
+scope; REMAT is a value that the backward pass computes again (its own op, because an interned
+recomputation would be the forward node itself); CUSTOM calls a host function; COLLECTIVE combines
+one value per rank, its sources.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import reduce as fold
 from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, GradientError
 from ..dtype import DType
-from ..node import Node, Shape, Size, dims_of, make, shape_of
-from ..op import Array, Op
-from .elementwise import MAX, MIN
+from ..node import Node, Shape, Size, constant_like, dims_of, make, shape_of
+from ..op import NOBODY, Array, Op
+from ..shape import mul
+from .elementwise import ADD, MAX, WHERE, maximum, minimum
 from .leaf import BUFFER, VIEW
 from .movement import shrink
 
@@ -47,7 +50,31 @@ CONTIGUOUS = Op(
 DETACH = Op(
     name="detach", family="effect", doc="the value, without a gradient", arity=1, numpy=_same,
     grad=lambda g, y, a: (None,), batch=_rebuild, interval=_first_bounds, cost=0,
+    watched=lambda node: NOBODY,
 )  # fmt: skip
+WATCH = Op(
+    name="watch", family="effect", doc="the value, as a leaf of its own for gradients", arity=1,
+    numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
+    watched=lambda node: node.src[0].watched | {node.arg[0]},
+)  # fmt: skip
+UNWATCH = Op(
+    name="unwatch", family="effect", doc="the value, no longer watched by one gradient scope",
+    arity=1, numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
+    watched=lambda node: node.src[0].watched - {node.arg},
+)  # fmt: skip
+_watches = itertools.count(1)
+
+
+def watch(x: Node, scope: int) -> Node:
+    """x as a leaf with an identity of its own, so that equal values are not confused."""
+    return WATCH(x, arg=(scope, next(_watches)))
+
+
+def unwatch(x: Node, scope: int) -> Node:
+    """x once the gradients of a scope are taken; outer scopes still see through it."""
+    return UNWATCH(x, arg=scope) if scope in x.watched else x
+
+
 REMAT = Op(
     name="remat", family="effect", doc="the value, computed again once the second source is known",
     arity=2, numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
@@ -93,11 +120,7 @@ COPY = Op(
 )  # fmt: skip
 
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
-_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "add": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-}
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {"add": np.add, "max": maximum, "min": minimum}
 
 
 def _collective_numpy(node: Node, *arrays: Array) -> Array:
@@ -106,7 +129,8 @@ def _collective_numpy(node: Node, *arrays: Array) -> Array:
         joined: Array = np.concatenate(arrays, axis=how)
         return joined
     if kind == "broadcast":
-        return arrays[how]
+        chosen: Array = arrays[how]
+        return chosen
     wide = [a.astype(np.float32) if node.dtype.is_small_float else a for a in arrays]
     total: Array = fold(_COMBINE[how], wide)
     return total.astype(node.dtype.numpy, copy=False)
@@ -117,7 +141,7 @@ def _collective_shape(node: Node) -> Shape:
     first = node.src[0].shape
     if kind != "all_gather":
         return first
-    return (*first[:how], first[how] * len(node.src), *first[how + 1 :])
+    return (*first[:how], mul(first[how], len(node.src)), *first[how + 1 :])
 
 
 def _collective_check(node: Node) -> str | None:
@@ -143,17 +167,10 @@ def _collective_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
         return tuple(shrink(g, _part(y.shape, how, r * n, r * n + n)) for r in range(len(src)))
     if how == "add":
         return tuple(g for _ in src)
-    pick = MAX if how == "max" else MIN
-    chain, grads = [src[0]], []
-    for source in src[1:]:
-        chain.append(pick(chain[-1], source))
-    for position in range(len(src) - 1, 0, -1):
-        assert pick.grad is not None
-        g_, mine = pick.grad(g, chain[position], chain[position - 1], src[position])
-        grads.append(mine)
-        assert g_ is not None
-        g = g_
-    return (g, *reversed(grads))
+    one, zero = constant_like(1, g), constant_like(0, g)
+    hits = [WHERE(source.eq(y), one, zero) for source in src]
+    share = g / MAX(fold(ADD, hits), one)  # ranks that tie share alike, as in REDUCE
+    return tuple(hit * share for hit in hits)
 
 
 def _part(shape: Shape, axis: int, start: Size, stop: Size) -> list[tuple[Size, Size]]:
@@ -224,7 +241,9 @@ def _custom_numpy(node: Node, *arrays: Array) -> Array:
 def _custom_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
     host, count, _ = y.arg
     if host.backward is None:
-        return tuple(None for _ in src)
+        where = str(y.origins[0]) if y.origins else None
+        hint = "give it a backward function, or detach() its sources"
+        raise GradientError(f"host function {host.name!r} has no gradient", hint, where)
     grads: tuple[Node | None, ...] = host.backward(g, y, *src[:count])
     return grads
 
@@ -234,7 +253,8 @@ def _custom_batch(y: Node, src: tuple[Node, ...]) -> Node:
     host, count, dims = y.arg
 
     def each(*arrays: Array) -> Array:
-        return np.stack([host.function(*row) for row in zip(*arrays, strict=True)])
+        rows = [host.function(*row) for row in zip(*arrays, strict=True)]
+        return np.stack(rows) if rows else np.empty(shape, y.dtype.numpy)
 
     shape = (src[0].shape[0], *shape_of(dims, y.src))
     return custom(HostFunction(f"{host.name}.each", each), src[:count], shape, y.dtype)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, bool_
+from ..dtype import DType, bool_, float8_e4m3fn
 from ..node import Bounds, Node, constant_like
 from ..op import BOTH, Array, Op
 from . import special
@@ -52,8 +52,8 @@ def _check(node: Node) -> str | None:
     for source in node.src[1:]:
         if source.shape != first.shape:
             return f"sources have shapes {first.shape} and {source.shape}"
-        if source.dtype is not node.src[-1].dtype:
-            return f"sources have dtypes {source.dtype} and {node.src[-1].dtype}"
+        if source.dtype is not first.dtype:
+            return f"sources have dtypes {first.dtype} and {source.dtype}"
     return None
 
 
@@ -102,6 +102,8 @@ def _floordiv_interval(a: Bounds, b: Bounds) -> Bounds | None:
 def _mod_interval(a: Bounds, b: Bounds) -> Bounds | None:
     if b[0] <= 0:
         return None
+    if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
+        return a[0] % b[0], a[1] % b[0]
     return a if a[0] >= 0 and a[1] < b[0] else (0, b[1] - 1)
 
 
@@ -122,14 +124,20 @@ def _or_interval(a: Bounds, b: Bounds) -> Bounds | None:
 # --- helpers of meanings and gradients -----------------------------------------------------------
 
 
-def _maximum(a: Array, b: Array) -> Array:
+def maximum(a: Array, b: Array) -> Array:
+    """The larger number, of IEEE 754-2019: what MAX means."""
     top: Array = np.maximum(a, b)
     return np.where((a == 0) & (b == 0), a + b, top) if top.dtype.kind == "f" else top
 
 
-def _minimum(a: Array, b: Array) -> Array:
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller number, of IEEE 754-2019: what MIN means."""
     low: Array = np.minimum(a, b)
     return np.where((a == 0) & (b == 0), -(-a + -b), low) if low.dtype.kind == "f" else low
+
+
+def _largest(dtype: DType) -> float:
+    return 448.0 if dtype is float8_e4m3fn else np.inf  # which has no inf
 
 
 def _share(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
@@ -226,26 +234,27 @@ ABS = elementwise(
 )  # fmt: skip
 SIGN: Op = elementwise(
     "sign", np.sign, "-1, 0 or 1; NaN stays", arity=1, kinds=_INT_AND_FLOAT, smooth=False,
-    grad=lambda g, y, a: (None,), interval=lambda a: (-1 if a[0] < 0 else 0, 1), monotone=1,
+    grad=lambda g, y, a: (None,), monotone=1,
+    interval=lambda a: ((a[0] > 0) - (a[0] < 0), (a[1] > 0) - (a[1] < 0)),
     llvm=_intrinsic("fulgurite.sign"), triton="fg_sign({0})", cost=2,
 )  # fmt: skip
 MAX = elementwise(
-    "max", _maximum, "the larger of a and b; NaN wins, 0.0 is above -0.0", kinds="biuf",
+    "max", maximum, "the larger of a and b; NaN wins, 0.0 is above -0.0", kinds="biuf",
     grad=_share, smooth=False, interval=lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     llvm={"f": _intrinsic("llvm.maximum", 2), "i": _intrinsic("llvm.smax", 2),
           "u": _intrinsic("llvm.umax", 2), "b": "or {T} {0}, {1}"},
     triton="tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     commutative=True, associative=True, monotone=1,
-    identity=lambda d: d.limits[0] if d.is_integer else -np.inf,
+    identity=lambda d: d.limits[0] if d.is_integer else -_largest(d),
 )  # fmt: skip
 MIN = elementwise(
-    "min", _minimum, "the smaller of a and b; NaN wins, -0.0 is below 0.0", kinds="biuf",
+    "min", minimum, "the smaller of a and b; NaN wins, -0.0 is below 0.0", kinds="biuf",
     grad=_share, smooth=False, interval=lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     llvm={"f": _intrinsic("llvm.minimum", 2), "i": _intrinsic("llvm.smin", 2),
           "u": _intrinsic("llvm.umin", 2), "b": "and {T} {0}, {1}"},
     triton="tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     commutative=True, associative=True, monotone=1,
-    identity=lambda d: d.limits[1] if d.is_integer else np.inf,
+    identity=lambda d: d.limits[1] if d.is_integer else _largest(d),
 )  # fmt: skip
 
 # --- rounding ------------------------------------------------------------------------------------
@@ -412,7 +421,9 @@ OR = _bitwise("or", np.bitwise_or, "a | b", "|", interval=_or_interval, identity
 XOR = _bitwise("xor", np.bitwise_xor, "a ^ b", "^", interval=_or_interval, identity=lambda d: 0)
 NOT = elementwise(
     "not", np.invert, "~a: every bit flipped", arity=1, kinds="biu", monotone=-1,
-    grad=lambda g, y, a: (None,), llvm="xor {T} {0}, splat (i{W} -1)", triton="~{0}",
+    grad=lambda g, y, a: (None,), triton="~{0}",
+    llvm={"b": "icmp eq {T} {0}, zeroinitializer", "i": _intrinsic("fulgurite.not"),
+          "u": _intrinsic("fulgurite.not")},  # no spelling of -1 fits both numbers and vectors
 )  # fmt: skip
 SHL = elementwise(
     "shl", np.left_shift, "a << b", kinds="iu", interval=_shift_interval(lambda x, y: x << y),

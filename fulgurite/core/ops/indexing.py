@@ -102,13 +102,15 @@ def _scatter_numpy(node: Node, x: Array, index: Array, values: Array) -> Array:
     name, axis = node.arg
     index = _inside(node, index, x.shape[axis])
     small = node.dtype.is_small_float
-    out = x.astype(np.float32) if small else np.array(x)
+    out = np.array(x, np.float32 if small else x.dtype, order="C")  # _set_last writes to it flat
     at = list(np.ogrid[tuple(slice(0, n) for n in index.shape)])
     at[axis] = index
     if name == "set":
         _set_last(out, tuple(np.broadcast_arrays(*at)), values.astype(out.dtype))
     else:
         _UFUNCS[name].at(out, tuple(at), values.astype(out.dtype))
+        if name in ("max", "min") and out.dtype.kind == "f":
+            out = _signed_zero(name, x, tuple(at), values, out)
     return out.astype(node.dtype.numpy, copy=False)
 
 
@@ -120,6 +122,15 @@ def _set_last(out: Array, at: tuple[Array, ...], values: Array) -> None:
     _, last = np.unique(flat[::-1], return_index=True)
     chosen = flat.size - 1 - last
     out.reshape(-1)[flat[chosen]] = values.ravel()[chosen]
+
+
+def _signed_zero(name: str, x: Array, at: tuple[Any, ...], values: Array, out: Array) -> Array:
+    """Of zeros of both signs the maximum is 0.0 and the minimum -0.0, whatever came first."""
+    zero = 0.0 if name == "max" else -0.0
+    wins = np.signbit(zero)
+    met = np.array((x == 0) & (np.signbit(x) == wins))
+    np.logical_or.at(met, at, (values == 0) & (np.signbit(values) == wins))
+    return np.where(out == 0, np.where(met, zero, -zero).astype(out.dtype), out)
 
 
 def _scatter_check(node: Node) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, Number, array_of_bits, bool_, encode, int32, int64, void
+from ..dtype import DType, Number, array_of_bits, bool_, decode, encode, int32, int64, void
 from ..node import Bounds, Node, Shape, dims_of, make, shape_of
 from ..op import Array, Op
 from ..shape import lower, prod, upper
@@ -45,7 +45,7 @@ def next_version(buffer: Node) -> Node:
     return make(BUFFER, buffer.dtype, (), (ident, version + 1, shape, device))
 
 
-def param(number: int, shape: Shape, dtype: DType, device: str = "reference") -> Node:
+def param(number: int, shape: Shape, dtype: DType, device: str | None = "reference") -> Node:
     """Input number so-and-so of a normalised graph."""
     dims, extra = dims_of(shape, 0)
     return make(PARAM, dtype, extra, (number, dims, device))
@@ -127,7 +127,9 @@ def _bind_check(node: Node) -> str | None:
     if node.src[0].op is not VAR:
         return "only a variable can be bound"
     name, low, high, _ = node.src[0].arg
-    return None if low <= node.arg <= high else f"{name} = {node.arg} is not in {low}..{high}"
+    value = decode(node.arg, node.dtype)
+    assert isinstance(value, int)
+    return None if low <= value <= high else f"{name} = {value} is not in {low}..{high}"
 
 
 CONST = Op(

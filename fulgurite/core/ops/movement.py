@@ -166,6 +166,17 @@ def _window_check(node: Node) -> str | None:
     return None if fits else f"a window of {node.arg[1:]} does not fit {node.src[0].shape}"
 
 
+def _unwindow_check(node: Node) -> str | None:
+    axis, length, stride, dilation = shape_of(node.arg, node.src)
+    shape = node.src[0].shape
+    if not 0 <= axis < len(shape) - 1 or min(stride, dilation) < 1:
+        return f"bad windows {node.arg}"
+    last = sizes.add(sizes.mul(sizes.sub(shape[axis], 1), stride), (shape[-1] - 1) * dilation)
+    known = isinstance(last, int) and isinstance(length, int)  # intervals forget n - n // 2 * 2
+    fits = not known or shape[axis] == 0 or last < length
+    return None if fits else f"windows {node.arg[2:]} of {shape} do not fit a length of {length}"
+
+
 # --- NumPy meanings ------------------------------------------------------------------------------
 
 
@@ -298,5 +309,5 @@ WINDOW = Op(
 UNWINDOW = Op(
     name="unwindow", family="movement", doc="windows added up where they overlap", arity=1,
     kinds="iufc", numpy=lambda node, a, *_: _unwindow_numpy(node, a), shape=_unwindow_shape,
-    grad=_unwindow_grad, batch=_unwindow_batch,
+    grad=_unwindow_grad, batch=_unwindow_batch, check=_unwindow_check,
 )  # fmt: skip

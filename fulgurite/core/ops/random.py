@@ -46,7 +46,7 @@ def _random_numpy(node: Node, key: Array, counter: Array, *_: Array) -> Array:
     low, high = (blocks & np.uint64(0xFFFFFFFF)).astype(np.uint32), (blocks >> np.uint64(32))
     words = threefry((key[..., :1], key[..., 1:]), (low, high.astype(np.uint32)))
     flat = np.stack(np.broadcast_arrays(*words), axis=-1)
-    flat = flat.reshape(*flat.shape[:-2], -1)[..., :count]
+    flat = flat.reshape(*flat.shape[:-2], 2 * flat.shape[-2])[..., :count]
     return flat.reshape(node.shape)
 
 

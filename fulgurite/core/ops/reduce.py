@@ -147,7 +147,9 @@ def _scan_check(node: Node) -> str | None:
     if name == "affine":
         same = node.src[0].shape == node.src[1].shape and node.src[0].dtype is node.src[1].dtype
         return None if same else "the factors and terms of an affine scan differ in kind"
-    return None if name in REDUCERS else f"there is no scan of {name!r}"
+    if name not in REDUCERS:
+        return f"there is no scan of {name!r}"
+    return None if node.dtype.kind in REDUCERS[name].kinds else f"{name} does not take {node.dtype}"
 
 
 def _scan_numpy(node: Node, *arrays: Array) -> Array:

@@ -119,7 +119,7 @@ def _digamma(x: Array) -> Array:
 
 
 def polygamma(order: int, x: Array) -> Array:
-    """The derivative number `order` of digamma; poles at 0, -1, -2, ... give NaN (inf at 0)."""
+    """The derivative number `order` of digamma; poles at -1, -2, ... give NaN, those at ±0 ±inf."""
     x = np.asarray(x, np.float64)
     mirrored = x <= 0
     inside = np.where(mirrored, 1 - x, x)
@@ -130,8 +130,9 @@ def polygamma(order: int, x: Array) -> Array:
         value = sign * math.factorial(order) * _zeta(order + 1, inside)
         flip = -1.0 if order % 2 else 1.0
         value = np.where(mirrored, flip * value - _cot_derivative(order, x), value)
-    pole = mirrored & (x == np.floor(x))
-    return np.where(np.isneginf(x) | pole, np.nan, np.where(np.isposinf(x), _limit(order), value))
+    value = np.where(mirrored & (x == np.floor(x)), np.nan, value)
+    value = np.where(x == 0, np.inf if order % 2 else -np.copysign(np.inf, x), value)
+    return np.where(np.isposinf(x), _limit(order), value)
 
 
 def _limit(order: int) -> float:

@@ -1,0 +1,1 @@
+"""A small graph, simplified: what `make demo` shows until tensors exist."""

@@ -1,0 +1,115 @@
+"""Every option, in one typed table: `fg.config(name=value)` for a block, `FULGURITE_NAME` outside.
+
+In: keyword arguments or environment variables. Out: the frozen `Options` in force here. Options
+that can change a plan or its bits are part of every cache key (`Options.key`), so a tuned answer
+never stands in for an untuned one. docs/config.md is generated from this table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from .errors import ArgumentError
+
+
+def _option(default: Any, doc: str, in_key: bool = True, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"doc": doc, "in_key": in_key, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be chosen; see docs/config.md."""
+
+    device: str = _option("reference", "where new tensors live", in_key=False)
+    simplify: bool = _option(True, "apply the exact algebraic laws before scheduling")
+    exact: bool = _option(False, "no reassociation and no excess precision anywhere")
+    deterministic: bool = _option(True, "the same bits on every run and thread count")
+    verify: bool = _option(False, "check the graph's grammar after every stage", in_key=False)
+    poison: bool = _option(False, "fill fresh memory with garbage before use", in_key=False)
+    origins: bool = _option(True, "note the user's line beside every node", in_key=False)
+    schedule_cache: int = _option(1024, "most compiled graphs kept in memory", in_key=False)
+    kernel_cache: int = _option(8192, "most compiled kernels kept in memory", in_key=False)
+    log: str = _option("", "what to report on standard error: any of cache, stages", in_key=False)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The part of the options that plans depend on."""
+        return tuple([getattr(self, name) for name in _IN_KEY])
+
+
+_IN_KEY = tuple(f.name for f in fields(Options) if f.metadata["in_key"])
+_FIELDS = {f.name: f for f in fields(Options)}
+
+
+def _checked(name: str, value: object, where: str) -> object:
+    """A value in the type of its option, or a clear error."""
+    known = _FIELDS.get(name)
+    if known is None:
+        raise ArgumentError(f"there is no option {name!r}", f"one of {', '.join(_FIELDS)}")
+    kind = type(known.default)
+    if isinstance(value, str) and kind is bool:
+        truths = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+        value = truths.get(value.lower(), value)
+    elif isinstance(value, str) and kind is int and value.lstrip("-").isdigit():
+        value = int(value)
+    choices = known.metadata["choices"]
+    if type(value) is not kind or (choices and value not in choices):
+        allowed = " or ".join(choices) if choices else kind.__name__
+        raise ArgumentError(f"{where} is {value!r}", f"give it a value of {allowed}")
+    return value
+
+
+def from_environment(environment: dict[str, str] | None = None) -> Options:
+    """The defaults, changed by `FULGURITE_*` variables."""
+    known = os.environ if environment is None else environment
+    given = {
+        name: _checked(name, known[variable], variable)
+        for name in _FIELDS
+        if (variable := f"FULGURITE_{name.upper()}") in known
+    }
+    return replace(Options(), **given)  # type: ignore[arg-type]
+
+
+_defaults: Options | None = None
+_current: ContextVar[Options | None] = ContextVar("fulgurite_options", default=None)
+
+
+def current() -> Options:
+    """The options in force here."""
+    global _defaults
+    options = _current.get()
+    if options is not None:
+        return options
+    if _defaults is None:
+        _defaults = from_environment()
+    return _defaults
+
+
+@contextmanager
+def config(**changes: object) -> Iterator[Options]:
+    """Other options for a block: `with fg.config(verify=True): ...` (this thread only)."""
+    checked = {name: _checked(name, value, name) for name, value in changes.items()}
+    options = replace(current(), **checked)  # type: ignore[arg-type]
+    token = _current.set(options)
+    try:
+        yield options
+    finally:
+        _current.reset(token)
+
+
+def as_markdown() -> str:
+    """The table of options as docs/config.md shows it."""
+    rows = [
+        f"| `{f.name}` | `FULGURITE_{f.name.upper()}` | `{f.default!r}` | {f.metadata['doc']} |"
+        for f in fields(Options)
+    ]
+    head = (
+        "# Options\n\n`with fg.config(name=value):` for a block, the environment for a process.\n"
+    )
+    table = "| option | environment | default | what it does |\n| --- | --- | --- | --- |"
+    return "\n".join([head, table, *rows]) + "\n"

@@ -1,0 +1,501 @@
+"""Checked constructors: what a user asked for, as nodes that fit together.
+
+In: nodes, Python numbers, shapes and axes as users write them. Out: nodes whose dtypes are
+promoted, shapes broadcast and arguments in normal form. Everything that can be wrong with an
+expression is found here and raised at the user's line; the graph behind it needs no checks.
+Each function notes the user's line beside the node it makes, on an interning hit too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from typing import Any, TypeAlias
+
+from ..errors import ArgumentError, AxisError, DataError, DTypeError, ShapeError, VariableError
+from . import shape as sizes
+from .dtype import (
+    DType,
+    Number,
+    bool_,
+    default_float,
+    default_int,
+    dtype_of,
+    int32,
+    promote,
+    uint32,
+    uint64,
+    weak_dtype,
+)
+from .node import Node, Shape, Size, constant, constant_bits
+from .op import Op
+from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
+from .ops.elementwise import ADD, AND, BITCAST, CAST, MUL, NEG, OR, SUB, WHERE
+from .origin import MOST, capture
+
+Operand: TypeAlias = Node | Number
+Axes: TypeAlias = int | Sequence[int] | None
+
+
+def note(node: Node) -> Node:
+    """Remember beside a node the user's line that asked for it."""
+    here = capture()
+    if here is not None:
+        known = node.origins
+        if not known:
+            node.origins = (here,)
+        elif here not in known and len(known) < MOST:
+            node.origins = (*known, here)
+    return node
+
+
+# --- checking what users write -------------------------------------------------------------------
+
+
+def as_size(size: object) -> Size:
+    """A size: a whole number at least 0, or an expression of variables."""
+    if type(size) is int and 0 <= size < 1 << 63:
+        return size
+    if isinstance(size, Node):
+        if size.dtype.kind in "iu" and size.shape == ():
+            return sizes.normal(size)
+        raise ShapeError(
+            f"a size is a whole number, not {size.dtype} of shape {sizes.show(size.shape)}",
+            "use ints, or expressions of fg.Var",
+        )
+    try:
+        whole = as_index(size)  # type: ignore[arg-type]
+    except TypeError:
+        raise ShapeError(f"{size!r} is not a size", "sizes are whole numbers") from None
+    if not 0 <= whole < 1 << 63:
+        raise ShapeError(f"{whole} is not a size", "sizes run from 0 to 2**63 - 1")
+    return whole
+
+
+def as_shape(shape: object) -> Shape:
+    """A shape: one size, or several."""
+    if isinstance(shape, tuple) and all([type(n) is int and 0 <= n < 1 << 63 for n in shape]):
+        return shape
+    if isinstance(shape, Iterable) and not isinstance(shape, str | Node):
+        return tuple([as_size(size) for size in shape])
+    return (as_size(shape),)
+
+
+def as_axis(axis: object, ndim: int) -> int:
+    """An axis counted from the front; negative ones count from the back."""
+    try:
+        place = as_index(axis)  # type: ignore[arg-type]
+    except TypeError:
+        raise AxisError(f"{axis!r} is not an axis", "axes are whole numbers") from None
+    if not -ndim <= place < ndim:
+        hint = f"axes run from {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
+        raise AxisError(f"there is no axis {place} in {ndim} dimensions", hint)
+    return place % ndim
+
+
+def as_axes(axes: Axes, ndim: int) -> tuple[int, ...]:
+    """Several axes in rising order; None means all of them."""
+    if axes is None:
+        return tuple(range(ndim))
+    listed = [axes] if not isinstance(axes, Iterable) else list(axes)
+    found = sorted(as_axis(a, ndim) for a in listed)
+    if len(set(found)) != len(found):
+        raise AxisError(f"an axis is named twice in {tuple(listed)}", "name each axis once")
+    return tuple(found)
+
+
+def as_positive(value: object, what: str) -> int:
+    """A whole number above 0."""
+    try:
+        whole = as_index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentError(f"{what} is {value!r}", f"{what} is a whole number") from None
+    if whole < 1:
+        raise ArgumentError(f"{what} is {whole}", f"{what} is at least 1")
+    return whole
+
+
+# --- leaves --------------------------------------------------------------------------------------
+
+
+def const(number: Number, dtype: object = None, shape: object = ()) -> Node:
+    """A number, the same everywhere; the dtype defaults to that of the Python number."""
+    found = promote(weak_dtype(number)) if dtype is None else dtype_of(dtype)
+    return note(constant(number, found, as_shape(shape)))
+
+
+def iota(shape: object, axis: int, dtype: object = int32) -> Node:
+    """0, 1, 2, ... along an axis."""
+    known, kind = as_shape(shape), dtype_of(dtype)
+    if kind is bool_:
+        raise DTypeError("a running count is not a bool", "use an integer or float dtype")
+    return note(leaf.iota(known, as_axis(axis, len(known)), kind))
+
+
+def variable(name: str, low: int, high: int) -> Node:
+    """A whole number that is known when the graph runs, within bounds that are known now."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise VariableError(f"{name!r} cannot name a variable", "use letters, digits and _")
+    low, high = as_index(low), as_index(high)
+    if not -(1 << 62) <= low <= high < 1 << 62:
+        raise VariableError(f"{name} has no values in {low}..{high}", "give low <= high")
+    return note(leaf.variable(name, low, high))
+
+
+def bind(var: Node, value: int) -> Node:
+    """A variable with the value it has in this graph."""
+    if not isinstance(var, Node) or var.op is not leaf.VAR:
+        raise VariableError(f"{var!r} is not a variable", "bind what fg.Var made")
+    name, low, high, _ = var.arg
+    whole = as_index(value)
+    if not low <= whole <= high:
+        raise VariableError(f"{name} = {whole} is not in {low}..{high}", "widen the variable")
+    return note(leaf.bind(var, whole))
+
+
+def buffer(shape: object, dtype: object, device: str = "reference") -> Node:
+    """New memory: a node of its own, however equal to another."""
+    known = as_shape(shape)
+    if not all(isinstance(n, int) for n in known):
+        raise ShapeError("memory has fixed sizes", "allocate at the variable's upper bound")
+    return note(leaf.new_buffer(known, dtype_of(dtype), device))  # type: ignore[arg-type]
+
+
+def random_bits(key: Node, counter: Node, shape: object) -> Node:
+    """Uniform uint32 bits from a key (two uint32) and a counter (uint64)."""
+    if key.dtype is not uint32 or key.shape != (*counter.shape, 2):
+        raise DTypeError(f"a key is uint32 (2,), not {key.dtype} {sizes.show(key.shape)}", "")
+    if counter.dtype is not uint64:
+        raise DTypeError(f"a counter is uint64, not {counter.dtype}", "cast it")
+    return note(random.random_bits(key, counter, as_shape(shape)))
+
+
+# --- elementwise ---------------------------------------------------------------------------------
+
+# the kinds of dtype that a Python number joins without changing them
+_KEEPS: dict[type, str] = {float: "fc", int: "iufc", bool: "biufc", complex: "c"}
+_BOOL_MEANING = {ADD: OR, MUL: AND}  # as in NumPy: of truths, + is or and * is and
+
+
+def apply(op: Op, *operands: Operand) -> Node:
+    """An elementwise op after promotion and broadcasting: what `a + b` does."""
+    like = next((x for x in operands if isinstance(x, Node)), None)
+    if like is not None and like.dtype.kind in op.kinds:  # the common case: nothing to promote
+        kind, dtype, shape = like.dtype.kind, like.dtype, like.shape
+        for x in operands:
+            if isinstance(x, Node):
+                if x.dtype is not dtype or x.shape != shape:
+                    break
+            elif kind not in _KEEPS.get(type(x), ""):
+                break
+        else:
+            return note(
+                op(*[x if isinstance(x, Node) else constant(x, dtype, shape) for x in operands])
+            )
+    dtype = promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in operands])
+    op, dtype = _accept(op, dtype)
+    shape = sizes.broadcast(*[x.shape if isinstance(x, Node) else () for x in operands])
+    return note(op(*[_fit(x, dtype, shape) for x in operands]))
+
+
+def _accept(op: Op, dtype: DType) -> tuple[Op, DType]:
+    """The op and dtype to compute with, or an error if the op does not take such numbers."""
+    if dtype.kind in op.kinds:
+        return op, dtype
+    if dtype.kind == "b" and op in _BOOL_MEANING:
+        return _BOOL_MEANING[op], dtype
+    if dtype.kind == "b" and op not in (SUB, NEG) and "i" in op.kinds:
+        return op, default_int
+    if dtype.is_integer and "f" in op.kinds and "i" not in op.kinds:
+        return op, default_float
+    hint = "use ^ or logical_not" if dtype.kind == "b" else "cast it first: x.cast(dtype)"
+    raise DTypeError(f"{op} does not take {dtype}", hint)
+
+
+def _fit(x: Operand, dtype: DType, shape: Shape) -> Node:
+    if isinstance(x, Node):
+        return expand(cast(x, dtype), shape)
+    return constant(x.item() if hasattr(x, "item") else x, dtype, shape)
+
+
+def where(condition: Operand, a: Operand, b: Operand) -> Node:
+    """a where the condition holds, else b."""
+    if not isinstance(condition, Node):
+        condition = constant(bool(condition), bool_)
+    dtype = promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in (a, b)])
+    nodes = [x for x in (condition, a, b) if isinstance(x, Node)]
+    shape = sizes.broadcast(*[x.shape for x in nodes])
+    return note(WHERE(_fit(condition, bool_, shape), _fit(a, dtype, shape), _fit(b, dtype, shape)))
+
+
+def cast(x: Node, dtype: object) -> Node:
+    """The same numbers in another dtype."""
+    target = dtype if isinstance(dtype, DType) else dtype_of(dtype)
+    if x.dtype is target:
+        return x
+    if x.op is leaf.CONST and target.is_float and x.dtype.kind in "biu":
+        return note(constant(x.value, target, x.shape))
+    return note(CAST(x, arg=target))
+
+
+def bitcast(x: Node, dtype: object) -> Node:
+    """The same bits read as another dtype of the same width."""
+    target = dtype_of(dtype)
+    if x.dtype is target:
+        return x
+    if x.dtype.bits != target.bits or not {x.dtype.kind, target.kind} <= set("iuf"):
+        raise DTypeError(
+            f"the bits of {x.dtype} are not those of {target}", "choose a dtype of equal width"
+        )
+    return note(BITCAST(x, arg=target))
+
+
+def polygamma(order: int, x: Operand) -> Node:
+    """The derivative number `order` of the digamma function."""
+    if as_index(order) < 0:
+        raise ArgumentError(f"order {order} is below 0", "use 0 for digamma")
+    node = x if isinstance(x, Node) else const(float(x))  # type: ignore[arg-type]
+    if not node.dtype.is_float:
+        node = cast(node, default_float)
+    return note(elementwise.polygamma(as_index(order), node))
+
+
+# --- movement ------------------------------------------------------------------------------------
+
+
+def reshape(x: Node, shape: object) -> Node:
+    """The elements in order, in another shape; one size may be -1 and is worked out."""
+    wanted = list(shape) if isinstance(shape, Iterable) and not isinstance(shape, Node) else [shape]
+    free = [i for i, n in enumerate(wanted) if not isinstance(n, Node) and n == -1]
+    if len(free) > 1:
+        raise ShapeError(f"-1 stands twice in {tuple(wanted)}", "leave one size open at most")
+    if free:
+        wanted[free[0]] = 1
+        rest = sizes.prod(as_shape(wanted))
+        if rest == 0:
+            raise ShapeError("-1 cannot be worked out beside a size of 0", "write the size")
+        wanted[free[0]] = sizes.floordiv(sizes.prod(x.shape), rest)
+    target = as_shape(wanted)
+    if target == x.shape:
+        return x
+    if not sizes.same(sizes.prod(target), sizes.prod(x.shape)):
+        asked = ", ".join("-1" if i in free else sizes.size_text(n) for i, n in enumerate(target))
+        raise ShapeError(
+            f"{sizes.show(x.shape)} has {sizes.size_text(sizes.prod(x.shape))} elements and "
+            f"cannot take shape ({asked})",
+            "the number of elements must stay the same",
+        )
+    if x.op is leaf.CONST:
+        return note(constant_in(x, target))
+    return note(movement.reshape(x, target))
+
+
+def constant_in(x: Node, shape: Shape) -> Node:
+    """A constant in another shape: no node between."""
+    return constant_bits(x.arg[0], x.dtype, shape)
+
+
+def expand(x: Node, shape: object) -> Node:
+    """x stretched to a shape as broadcasting does: new dimensions in front, size 1 repeated."""
+    target = as_shape(shape)
+    if target == x.shape:
+        return x
+    missing = len(target) - x.ndim
+    fits = missing >= 0 and all(
+        n == 1 or sizes.same(n, m) for n, m in zip(x.shape, target[max(missing, 0) :], strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            f"{sizes.show(x.shape)} does not expand to {sizes.show(target)}",
+            "only dimensions of size 1 stretch",
+        )
+    if x.op is leaf.CONST:
+        return note(constant_in(x, target))
+    if missing:
+        x = reshape(x, (1,) * missing + x.shape)
+    return note(movement.expand(x, target))
+
+
+def permute(x: Node, order: Sequence[int]) -> Node:
+    """The dimensions in another order."""
+    found = tuple(as_axis(a, x.ndim) for a in order)
+    if sorted(found) != list(range(x.ndim)):
+        raise AxisError(
+            f"{tuple(order)} is no order of {x.ndim} dimensions", "name each dimension once"
+        )
+    return note(movement.permute(x, found))
+
+
+def pad(x: Node, pads: Sequence[tuple[object, object]]) -> Node:
+    """Zeros before and after each dimension."""
+    if len(pads) != x.ndim:
+        raise ShapeError(f"{len(pads)} paddings for {x.ndim} dimensions", "give one pair for each")
+    return note(movement.pad(x, [(as_size(low), as_size(high)) for low, high in pads]))
+
+
+def shrink(x: Node, cuts: Sequence[tuple[object, object]]) -> Node:
+    """The part from start to stop of each dimension."""
+    if len(cuts) != x.ndim:
+        raise ShapeError(f"{len(cuts)} cuts for {x.ndim} dimensions", "give one pair for each")
+    found = [(as_size(start), as_size(stop)) for start, stop in cuts]
+    for (start, stop), n in zip(found, x.shape, strict=True):
+        outside = sizes.lower(sizes.sub(stop, start)) < 0 or sizes.lower(sizes.sub(n, stop)) < 0
+        if outside:
+            raise ShapeError(
+                f"the part {sizes.size_text(start)}:{sizes.size_text(stop)} is not inside a "
+                f"dimension of size {sizes.size_text(n)}",
+                "start <= stop <= size must hold for all values of the variables",
+            )
+    return note(movement.shrink(x, found))
+
+
+def flip(x: Node, axes: Axes = None) -> Node:
+    """Some dimensions backwards."""
+    return note(movement.flip(x, as_axes(axes, x.ndim)))
+
+
+def window(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) -> Node:
+    """Sliding windows along an axis; the window's own axis comes last."""
+    place = as_axis(axis, x.ndim)
+    size, stride = as_positive(size, "size"), as_positive(stride, "stride")
+    dilation = as_positive(dilation, "dilation")
+    reach = (size - 1) * dilation + 1
+    if sizes.lower(x.shape[place]) < reach:
+        raise ShapeError(
+            f"a window of {reach} does not fit a dimension of {sizes.size_text(x.shape[place])}",
+            "pad it first",
+        )
+    return note(movement.window(x, place, size, stride, dilation))
+
+
+# --- reductions, scans and indexing --------------------------------------------------------------
+
+
+def _reducible(name: str, x: Node) -> None:
+    if name not in reduce.REDUCERS:
+        known = ", ".join(reduce.REDUCERS)
+        raise ArgumentError(f"there is no reduction {name!r}", f"one of {known}")
+    if x.dtype.kind not in reduce.REDUCERS[name].kinds:
+        raise DTypeError(f"{name} does not reduce {x.dtype}", "cast it first: x.cast(dtype)")
+
+
+def fold(name: str, x: Node, axes: Axes = None, keepdims: bool = False) -> Node:
+    """An op ("add", "mul", "max", "min") folded over axes."""
+    _reducible(name, x)
+    found = as_axes(axes, x.ndim)
+    if name in ("max", "min") and any(x.shape[a] == 0 for a in found):
+        raise ShapeError(
+            f"the {name} of no elements does not exist", "reduce over a dimension that is not empty"
+        )
+    out = note(reduce.reduce_node(name, x, found))
+    return out if keepdims else drop(out, found)
+
+
+def drop(x: Node, axes: tuple[int, ...]) -> Node:
+    """x without some dimensions of size 1."""
+    return reshape(x, tuple([n for i, n in enumerate(x.shape) if i not in axes])) if axes else x
+
+
+def scan(name: str, x: Node, axis: int, reverse: bool = False) -> Node:
+    """The running fold of an op along an axis."""
+    _reducible(name, x)
+    return note(reduce.scan_node(name, x, as_axis(axis, x.ndim), bool(reverse)))
+
+
+def affine_scan(a: Node, b: Node, axis: int, reverse: bool = False) -> Node:
+    """The running s = a*s + b along an axis, from s = 0."""
+    dtype, shape = promote(a.dtype, b.dtype), sizes.broadcast(a.shape, b.shape)
+    if dtype.kind == "b":
+        raise DTypeError("an affine scan does not take bool", "cast it first: x.cast(dtype)")
+    a, b = _fit(a, dtype, shape), _fit(b, dtype, shape)
+    return note(reduce.affine_scan(a, b, as_axis(axis, a.ndim), bool(reverse)))
+
+
+def _index(index: Node) -> Node:
+    if index.dtype.kind not in "iu":
+        raise DTypeError(f"an index is a whole number, not {index.dtype}", "cast it to int32")
+    return index
+
+
+def gather(x: Node, index: Node, axis: int) -> Node:
+    """The elements at indexed places along an axis (as NumPy's take_along_axis)."""
+    place = as_axis(axis, x.ndim)
+    _along(x, _index(index), place)
+    return note(indexing.gather(x, index, place))
+
+
+def scatter(name: str, x: Node, index: Node, values: Operand, axis: int) -> Node:
+    """A copy of x with values set, added, multiplied, ... at the indexed places."""
+    if name not in indexing.SCATTERS:
+        known = ", ".join(indexing.SCATTERS)
+        raise ArgumentError(f"there is no scatter {name!r}", f"one of {known}")
+    place = as_axis(axis, x.ndim)
+    _along(x, _index(index), place)
+    if name != "set":
+        _reducible(name, x)
+    return note(indexing.scatter(name, x, index, _fit(values, x.dtype, index.shape), place))
+
+
+def _along(x: Node, index: Node, axis: int) -> None:
+    agree = x.ndim == index.ndim and all(
+        d == axis or sizes.same(n, m)
+        for d, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))
+    )
+    if not agree:
+        raise ShapeError(
+            f"{sizes.show(x.shape)} cannot be indexed along axis {axis} by "
+            f"{sizes.show(index.shape)}",
+            "all other dimensions must agree",
+        )
+
+
+def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
+    """The stable order along an axis, as places."""
+    if x.dtype.kind == "c":
+        raise DTypeError("complex numbers have no order", "sort their real part or magnitude")
+    return note(indexing.sort_order(x, as_axis(axis, x.ndim), bool(descending)))
+
+
+# --- effects -------------------------------------------------------------------------------------
+
+
+def contiguous(x: Node) -> Node:
+    """The value, stored in memory of its own."""
+    return note(effect.CONTIGUOUS(x))
+
+
+def detach(x: Node) -> Node:
+    """The value, without a gradient."""
+    return note(effect.DETACH(x))
+
+
+def copy_to(x: Node, device: str) -> Node:
+    """The value on a device."""
+    return x if x.device == device else note(effect.copy_to(x, device))
+
+
+def assign(target: Node, value: Node) -> Node:
+    """The next version of a buffer."""
+    if target.op not in (leaf.BUFFER, leaf.VIEW):
+        raise DataError(f"{target.op} is not memory", "assign to a tensor that is realized")
+    value = expand(cast(value, target.dtype), target.shape)
+    return note(effect.ASSIGN(target, value))
+
+
+def sink(roots: Sequence[Node]) -> Node:
+    """Several results, in order, as one root."""
+    return leaf.SINK(*roots)
+
+
+def same_device(nodes: Iterable[Any]) -> str | None:
+    """The one device of all nodes, or an error that names both."""
+    found: str | None = None
+    for node in nodes:
+        device = node.device
+        if device is not None and found is not None and device != found:
+            raise DataError(
+                f"tensors are on different devices: {found} and {device}",
+                f'move one of them: x.to("{found}")',
+            )
+        found = found or device
+    return found

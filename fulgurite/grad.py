@@ -1,0 +1,199 @@
+"""Gradients: `grad`, `value_and_grad` and `vjp` of functions, and `backward()` as a thin shell.
+
+In: a function of tensors (lists, tuples and dicts of them too). Out: the gradient expressions,
+lazy like everything else. Each argument is replaced by a leaf of its own first, so two arguments
+that are the same tensor, or equal constants, are told apart. When the gradients are taken the
+scope ends: results are ordinary tensors again, except to a gradient further out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .core import build
+from .core.gradient import gradient
+from .core.node import Node, constant_like, toposort
+from .core.ops.effect import WATCH, unwatch, watch
+from .errors import ArgumentError, GradientError, ShapeError
+from .graph.registry import REGISTRY
+from .tensor import TAPE, Tensor, TensorLike, node_of, wrap
+from .tree import flatten, unflatten
+
+_scopes = itertools.count(TAPE + 1)
+_leaves: weakref.WeakKeyDictionary[Node, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
+
+
+def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The result, and a function from the result's gradient to the arguments' gradients.
+
+    >>> import fulgurite as fg
+    >>> y, pull = fg.vjp(lambda x: x * x, fg.Tensor([1.0, 2.0]))
+    >>> pull(fg.Tensor([1.0, 10.0]))[0].tolist()
+    [2.0, 40.0]
+    """
+    scope = next(_scopes)
+    leaves, tree = flatten(args)
+    watched = [_watched(leaf, scope) for leaf in leaves]
+    inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watched, strict=True)]
+    result = function(*unflatten(tree, inside))
+    outputs, out_tree = flatten(result)
+    roots = [node_of(output) for output in outputs]
+
+    def pull(cotangents: Any) -> tuple[Any, ...]:
+        seeds, _ = flatten(cotangents)
+        if len(seeds) != len(roots):
+            raise ArgumentError(
+                f"{len(seeds)} gradients for {len(roots)} results", "give one for each result"
+            )
+        totals = _pull(roots, [node_of(s) for s in seeds], [w for w in watched if w is not None])
+        found = iter(totals)
+        grads = [
+            None if w is None else wrap(unwatch(_or_zero(next(found), w), scope)) for w in watched
+        ]
+        return tuple(unflatten(tree, grads))
+
+    closed = [wrap(unwatch(root, scope)) for root in roots]
+    return unflatten(out_tree, closed), pull
+
+
+def _watched(leaf: object, scope: int) -> Node | None:
+    """A differentiable argument as a leaf of its own."""
+    return (
+        watch(node_of(leaf), scope) if isinstance(leaf, Tensor) and leaf.dtype.is_inexact else None
+    )
+
+
+def _or_zero(found: Node | None, leaf: Node) -> Node:
+    return constant_like(0, leaf) if found is None else found
+
+
+def _pull(
+    roots: Sequence[Node], seeds: Sequence[Node], leaves: Sequence[Node]
+) -> list[Node | None]:
+    """The gradients of several results together, added up."""
+    totals: list[Node | None] = [None] * len(leaves)
+    for root, seed in zip(roots, seeds, strict=True):
+        if root.shape != seed.shape:
+            raise ShapeError(
+                f"a gradient of shape {seed.shape} for a result of shape {root.shape}",
+                "they must be equal",
+            )
+        if not root.dtype.is_inexact:
+            continue
+        for i, found in enumerate(gradient(root, leaves, build.cast(seed, root.dtype))):
+            before = totals[i]
+            totals[i] = found if before is None else before if found is None else before + found
+    return totals
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the (scalar) result and its gradient by some arguments.
+
+    >>> import fulgurite as fg
+    >>> value, slope = fg.value_and_grad(lambda x: (x ** 2).sum())(fg.Tensor([1.0, 3.0]))
+    >>> value.item(), slope.tolist()
+    (10.0, [2.0, 6.0])
+    """
+    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def differentiated(*args: Any, **keywords: Any) -> Any:
+        places = [_place(i, len(args)) for i in wanted]
+        aux: list[Any] = []
+
+        def chosen(*some: Any) -> Any:
+            full = list(args)
+            for place, value in zip(places, some, strict=True):
+                full[place] = value
+            result = function(*full, **keywords)
+            if has_aux:
+                result, more = result
+                aux.append(more)
+            return result
+
+        value, pull = vjp(chosen, *[args[i] for i in places])
+        _check_scalar(value)
+        grads = pull(wrap(constant_like(1, value.node)))
+        found = grads[0] if isinstance(argnums, int) else grads
+        return ((value, aux[0]), found) if has_aux else (value, found)
+
+    return differentiated
+
+
+def _place(index: int, count: int) -> int:
+    if not -count <= index < count:
+        raise ArgumentError(f"there is no argument {index} of {count}", "argnums names arguments")
+    return index % count
+
+
+def _check_scalar(value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise GradientError(
+            f"the function returned {type(value).__name__}, not a tensor", "return one tensor"
+        )
+    if value.shape != ():
+        raise GradientError(
+            f"the function returned shape {value.shape}, not a scalar",
+            "reduce it: .sum() or .mean()",
+        )
+    if not value.dtype.is_inexact:
+        raise GradientError(f"a {value.dtype} result has no gradient", "return a float tensor")
+
+
+def grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the gradient of a scalar result by some arguments.
+
+    >>> import fulgurite as fg
+    >>> fg.grad(lambda x: (x ** 3).sum())(fg.Tensor([1.0, 2.0])).tolist()
+    [3.0, 12.0]
+    """
+    both = value_and_grad(function, argnums, has_aux)
+
+    def differentiated(*args: Any, **keywords: Any) -> Any:
+        value, found = both(*args, **keywords)
+        return (found, value[1]) if has_aux else found
+
+    return differentiated
+
+
+# --- the shell: requires_grad and backward -------------------------------------------------------
+
+
+def track(tensor: Tensor, on: bool) -> None:
+    """Make a tensor a leaf of the tape, or take it off."""
+    node = tensor.entry.node
+    if not on:
+        REGISTRY.rebind(tensor.entry, node, build.detach(node) if node.watched else node)
+        return
+    if not node.dtype.is_inexact:
+        raise GradientError(f"a {node.dtype} tensor has no gradient", "use a float dtype")
+    if TAPE in node.watched:
+        return
+    leaf = watch(node, TAPE)
+    REGISTRY.rebind(tensor.entry, node, leaf)
+    _leaves[leaf] = weakref.ref(tensor)
+
+
+def backward(tensor: Tensor, seed: TensorLike | None) -> None:
+    """Add the gradient of a result to the `grad` of every live leaf under it."""
+    node = tensor.entry.node
+    if TAPE not in node.watched:
+        raise GradientError(
+            "no leaf of this result requires a gradient", "make one with requires_grad=True"
+        )
+    if seed is None:
+        _check_scalar(tensor)
+    start = constant_like(1, node) if seed is None else node_of(seed)
+    leaves = [n for n in toposort([node]) if n.op is WATCH and n in _leaves]
+    for leaf, found in zip(leaves, _pull([node], [start], leaves), strict=True):
+        owner = _leaves[leaf]()
+        if owner is None or found is None:
+            continue
+        share = wrap(build.detach(found))
+        owner.grad = share if owner.grad is None else owner.grad + share

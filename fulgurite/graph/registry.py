@@ -1,0 +1,207 @@
+"""The tensor registry: every live lazy tensor, rewritten together when a value becomes known.
+
+In: `becomes({node: buffer, ...})` after a plan has run. Out: every live tensor whose graph holds
+one of these nodes reads the buffer from now on. One SINK of the affected roots, one substitution,
+one memo; the affected ones are found upward from the keys, so a thousand unrelated tensors cost
+nothing. Write-back is compare-and-swap: an entry that changed meanwhile is substituted again,
+never overwritten. Tensors hold their entries, the registry holds them weakly; memory belongs to
+its BUFFER node and goes with it.
+A tensor that a gradient scope watches keeps its expression (the gradient needs it); its node then
+remembers the buffer instead, and `normalize` reads that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ..core.node import Node, parents_of
+from ..core.ops.leaf import BUFFER, SINK
+from ..core.substitute import substitute
+from ..errors import FulguriteError
+
+
+class Storage(Protocol):
+    """What the registry must know of device memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+
+class Entry:
+    """The slot of one live tensor: what it is computed by, and the buffer once it is."""
+
+    __slots__ = ("__weakref__", "id", "node", "value")
+
+    def __init__(self, ident: int, node: Node) -> None:
+        self.id = ident
+        self.node = node
+        self.value: Node | None = None  # of a watched tensor: keeps the realized buffer alive
+
+
+class _Slot(weakref.ref[Entry]):
+    __slots__ = ("id",)
+    id: int
+
+
+class IdentityError(FulguriteError, RuntimeError):
+    """Memory was given twice to one buffer: a fault of ours, never repaired silently."""
+
+
+class Registry:
+    """All live tensors and buffers of the process."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._entries: dict[int, _Slot] = {}
+        self._storage: weakref.WeakKeyDictionary[Node, Storage] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
+        self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
+        self.visited = 0  # nodes that `becomes` has looked at
+
+    # --- entries -----------------------------------------------------------------------------
+
+    def enter(self, node: Node) -> Entry:
+        """A new entry whose root is this node."""
+        entry = Entry(next(self._ids), node)
+        slot = _Slot(entry, self._forget)
+        slot.id = entry.id
+        with self._lock:
+            self._entries[entry.id] = slot
+            _hang(node, slot)
+        return entry
+
+    def _forget(self, slot: weakref.ref[Entry]) -> None:
+        assert isinstance(slot, _Slot)
+        with self._lock:
+            self._entries.pop(slot.id, None)
+
+    def lookup(self, ident: int) -> Entry | None:
+        """The live entry of this id."""
+        with self._lock:
+            slot = self._entries.get(ident)
+        return slot() if slot is not None else None
+
+    def entry_count(self) -> int:
+        """How many tensors are alive."""
+        return len(self._entries)
+
+    def rebind(self, entry: Entry, old: Node, new: Node) -> bool:
+        """Compare and swap: write `new` if the entry still holds `old`."""
+        with self._lock:
+            if entry.node is not old:
+                return False
+            entry.node = new
+            slot = self._entries.get(entry.id)
+            if slot is not None:
+                _hang(new, slot)
+            return True
+
+    def gc_dead_refs(self) -> int:
+        """Drop entries whose tensor is gone (normally none are left); how many there were."""
+        with self._lock:
+            dead = [ident for ident, slot in self._entries.items() if slot() is None]
+            for ident in dead:
+                del self._entries[ident]
+        return len(dead)
+
+    # --- memory ------------------------------------------------------------------------------
+
+    def attach(self, buffer: Node, storage: Storage) -> None:
+        """Give a BUFFER node its memory, once."""
+        assert buffer.op is BUFFER, f"{buffer!r} is not a buffer"
+        with self._lock:
+            if buffer in self._storage:
+                raise IdentityError(f"{buffer!r} has memory already", "please report this")
+            self._storage[buffer] = storage
+
+    def storage(self, buffer: Node) -> Storage | None:
+        """The memory of a BUFFER node, if it has any."""
+        return self._storage.get(buffer)
+
+    def buffer_count(self) -> int:
+        """How many buffers have memory."""
+        return len(self._storage)
+
+    def buffer_bytes(self) -> int:
+        """How many bytes they hold together."""
+        with self._lock:
+            return sum(storage.nbytes for storage in list(self._storage.values()))
+
+    def buffers_without_tensor(self) -> list[Node]:
+        """Buffers with memory that are the root of no live tensor."""
+        return [b for b in list(self._storage) if not any(_entries_at(b))]
+
+    # --- the becomes-map ---------------------------------------------------------------------
+
+    def becomes(self, replace: Mapping[Node, Node], walk: bool = False) -> int:
+        """Rewrite every live tensor in which a key occurs; how many were rewritten."""
+        for old, new in replace.items():
+            if old.device is not None and new.device is not None and old.device != new.device:
+                raise IdentityError(
+                    f"{old!r} on {old.device} cannot become a buffer on {new.device}",
+                    "copy it to the other device instead",
+                )
+        written: dict[Entry, Node] = {}
+        while True:
+            found = [e for e in self._affected(replace) if written.get(e) is not e.node]
+            if not found:
+                break
+            before = {entry: entry.node for entry in found}
+            roots = list(dict.fromkeys(before.values()))
+            after = substitute(SINK(*roots), replace, walk).src
+            becomes = dict(zip(roots, after, strict=True))
+            for entry, old in before.items():
+                new = becomes[old]
+                if old.watched:
+                    self._note_value(entry, old, new)
+                    written[entry] = old
+                elif self.rebind(entry, old, new):
+                    written[entry] = new
+        self.rewritten += len(written)
+        return len(written)
+
+    def _note_value(self, entry: Entry, old: Node, new: Node) -> None:
+        if new.op is BUFFER:
+            entry.value = new
+            old.realized = weakref.ref(new)
+
+    def _affected(self, keys: Iterable[Node]) -> list[Entry]:
+        """The entries above the keys, found through the parents of live nodes."""
+        seen = set(keys)
+        stack = list(seen)
+        found: dict[Entry, None] = {}
+        while stack:
+            node = stack.pop()
+            for entry in _entries_at(node):
+                if entry.node is node:
+                    found[entry] = None
+            for parent in parents_of(node):
+                if parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+        self.visited += len(seen)
+        return sorted(found, key=lambda entry: entry.id)
+
+
+def _hang(node: Node, slot: _Slot) -> None:
+    """Note at a node that an entry has it as its root."""
+    slots = node.tensors
+    if slots is None:
+        node.tensors = [slot]
+        return
+    slots.append(slot)
+    count = len(slots)
+    if count >= 64 and count & count - 1 == 0:  # now and then drop the dead ones
+        slots[:] = [s for s in slots if s() is not None]
+
+
+def _entries_at(node: Node) -> list[Entry]:
+    return [e for slot in list(node.tensors or ()) if (e := slot()) is not None and e.node is node]
+
+
+REGISTRY = Registry()

@@ -1,0 +1,89 @@
+"""Devices: where values live and who runs kernels. The protocol that every backend fills.
+
+In: shapes, dtypes, host arrays, kernels. Out: buffers and callables. Everything above this line
+(plans, caches, realize) speaks only of `Device` and `Buffer`; a backend is one class here and one
+renderer in `native/`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from ..core.dtype import DType
+from ..core.op import Array
+from ..errors import FulguriteError
+from ..graph.schedule import Kernel
+
+
+class DeviceError(FulguriteError, RuntimeError):
+    """A device that does not exist or cannot do what was asked."""
+
+
+class MemoryLimitError(FulguriteError, MemoryError):
+    """Memory that could not be had."""
+
+
+@runtime_checkable
+class Buffer(Protocol):
+    """Memory on one device."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+    @property
+    def device(self) -> str:
+        """The device it lives on."""
+
+
+Executable = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
+"""A compiled kernel: (inputs, outputs to fill, values of variables)."""
+
+
+class Device(Protocol):
+    """What a backend must offer."""
+
+    name: str
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> Buffer:
+        """Memory for a value; contents are undefined, or garbage on purpose."""
+
+    def from_host(self, array: Array, share: bool = False) -> Buffer:
+        """A host array's values in a buffer; with `share`, its very memory."""
+
+    def to_host(self, buffer: Buffer) -> Array:
+        """The values as a host array, which may share the buffer's memory."""
+
+    def compile(self, kernel: Kernel) -> Executable:
+        """Native code for a kernel."""
+
+
+_devices: dict[str, Device] = {}
+_makers: dict[str, Callable[[], Device]] = {}
+_lock = threading.RLock()
+
+
+def register_device(name: str, make: Callable[[], Device]) -> None:
+    """Make a backend known; it is started when first used."""
+    _makers[name] = make
+
+
+def get_device(name: str) -> Device:
+    """The device of this name."""
+    found = _devices.get(name)
+    if found is not None:
+        return found
+    with _lock:
+        if name not in _devices:
+            if name not in _makers:
+                known = ", ".join(sorted(_makers))
+                raise DeviceError(f"there is no device {name!r}", f"one of {known}")
+            _devices[name] = _makers[name]()
+        return _devices[name]
+
+
+def device_names() -> list[str]:
+    """The devices that can be asked for."""
+    return sorted(_makers)

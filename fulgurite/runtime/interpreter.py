@@ -1,0 +1,111 @@
+"""The reference device: NumPy memory, and kernels run by interpretation.
+
+In: scheduled kernels. Out: their outputs, written into memory the plan provides. This is the
+second of the two independent ways to run a graph: `reference.evaluate` gives the graph itself its
+meaning, this gives kernels theirs, so that a fault in scheduling shows as a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core.dtype import DType
+from ..core.node import Node, toposort
+from ..core.op import Array
+from ..core.ops.leaf import PARAM, SINK, VAR
+from ..core.substitute import substitute
+from ..graph.schedule import Kernel
+from .device import Buffer, Executable, MemoryLimitError, register_device
+from .reference import settle
+
+
+class HostBuffer:
+    """Memory of the host, as a NumPy array."""
+
+    __slots__ = ("__weakref__", "array")
+    device = "reference"
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.array.nbytes
+
+
+class ReferenceDevice:
+    """NumPy does everything: slow, exact and always there."""
+
+    name = "reference"
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> HostBuffer:
+        """Fresh memory; poisoned memory holds a pattern that no test mistakes for a result."""
+        try:
+            array = np.empty(shape, dtype.numpy)
+        except (MemoryError, ValueError) as problem:
+            raise MemoryLimitError(
+                f"no memory for {dtype} of shape {shape}", "free some tensors or use less"
+            ) from problem
+        if poison:
+            array.view(np.uint8 if array.ndim else array.dtype)
+            array.reshape(-1).view(np.uint8)[:] = 0xA5
+        return HostBuffer(array)
+
+    def from_host(self, array: Array, share: bool = False) -> HostBuffer:
+        """The array itself, or a copy of it in row-major order."""
+        return HostBuffer(array if share else np.array(array, order="C", copy=True))
+
+    def to_host(self, buffer: Buffer) -> Array:
+        """The buffer's own array."""
+        assert isinstance(buffer, HostBuffer)
+        return buffer.array
+
+    def compile(self, kernel: Kernel) -> Executable:
+        """A list of steps in order; sizes that variables decide are settled at each call."""
+        body = kernel.body
+        symbolic = any(n.op is VAR for n in toposort([body]))
+        steps = None if symbolic else _steps(body)
+
+        def run(
+            inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
+        ) -> None:
+            now = steps
+            if now is None:
+                order = toposort([body])
+                now = _steps(substitute(body, settle(order, values), walk=True))
+            _run(now, inputs, outputs)
+
+        return run
+
+
+Steps = tuple[list[tuple[Node, tuple[int, ...]]], tuple[int, ...]]
+
+
+def _steps(body: Node) -> Steps:
+    """Each node with the places of its sources in one flat list of values."""
+    order = [n for n in toposort([body]) if n.op is not SINK]
+    place = {node: i for i, node in enumerate(order)}
+    steps = [(node, tuple([place[s] for s in node.src])) for node in order]
+    return steps, tuple([place[root] for root in body.src])
+
+
+def _run(steps: Steps, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+    values: list[Array] = []
+    with np.errstate(all="ignore"):
+        for node, sources in steps[0]:
+            if node.op is PARAM:
+                buffer = inputs[node.arg[0]]
+                assert isinstance(buffer, HostBuffer)
+                values.append(buffer.array)
+            else:
+                assert node.op.numpy is not None, f"{node!r} cannot be run"
+                values.append(node.op.numpy(node, *[values[i] for i in sources]))
+    for place, output in zip(steps[1], outputs, strict=True):
+        assert isinstance(output, HostBuffer)
+        np.copyto(output.array, values[place])
+
+
+register_device("reference", ReferenceDevice)

@@ -1,0 +1,218 @@
+"""From asked tensors to values: the one straight line of the project.
+
+In: entries of the registry. Out: each of them, and every live tensor that shares their graph,
+reads a buffer. Normalise to a key; on a hit run the plan that is there; on a miss run `STAGES` on
+the graph that the key describes. Constants are looked up in a second step: a miss that differs
+from a known graph in some constants only makes these run-time scalars from then on, so a learning
+rate that changes every step compiles a bounded number of times. Nothing is written back before
+the last step has succeeded: a failure leaves every tensor as it was.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .. import config
+from ..core.dtype import DType, array_of_bits
+from ..core.node import Node
+from ..core.ops.leaf import BUFFER, new_buffer
+from ..core.verify import verify
+from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
+from ..graph.registry import REGISTRY, Entry
+from ..graph.schedule import schedule
+from ..graph.simplify import simplify
+from .cache import Cache, Stats
+from .device import Buffer, get_device
+from .plan import KERNELS, Plan, compile_plan
+
+
+@dataclass(frozen=True)
+class Context:
+    """What stages may know besides the value they are given."""
+
+    options: config.Options
+    device: str
+    inputs: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the pipeline: a function from value to value."""
+
+    name: str
+    run: Callable[[Any, Context], Any]
+    level: str = ""  # the grammar its output keeps, if it is a graph
+    wanted: Callable[[config.Options], bool] = lambda options: True
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda o: o.simplify),
+    Stage("schedule", lambda sink, context: schedule(sink, context.inputs)),
+    Stage("plan", lambda items, context: compile_plan(items, context.device)),
+)
+
+
+@dataclass(eq=False)
+class Compiled:
+    """A graph's entry in the schedule cache: the plan, and which constants it takes at run time."""
+
+    constants: tuple[int, ...]
+    lifted: dict[int, DType]
+    plan: Plan
+    seconds: dict[str, float]
+
+    def fits(self, constants: tuple[int, ...]) -> bool:
+        """Do the constants that are compiled in agree?"""
+        if constants == self.constants:
+            return True
+        if not self.lifted:
+            return False
+        pairs = enumerate(zip(self.constants, constants, strict=True))
+        return all([a == b or i in self.lifted for i, (a, b) in pairs])
+
+
+@dataclass(eq=False)
+class Family:
+    """All graphs of one structure, whatever their constants."""
+
+    members: list[Compiled] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def find(self, constants: tuple[int, ...]) -> Compiled | None:
+        """The member that computes with these constants."""
+        return next((member for member in self.members if member.fits(constants)), None)
+
+
+_MOST_MEMBERS = 8
+FAMILIES: Cache[Hashable, Family] = Cache("schedules", lambda: config.current().schedule_cache)
+_stats = Stats()
+
+
+def lookup(normal: Normal, device: str) -> Compiled:
+    """The compiled form of a graph: found, or made now by one thread for all that ask."""
+    options = config.current()
+    family = FAMILIES.get_or_make((normal.structure, device, options.key), Family)
+    found = family.find(normal.constants)
+    if found is None:
+        with family.lock:  # one thread compiles; if it fails, the next one tries
+            found = family.find(normal.constants)
+            if found is None:
+                _stats.misses += 1
+                found = compile_graph(normal, device, options, _lift(family, normal))
+                family.members = [found, *family.members][:_MOST_MEMBERS]
+                return found
+    _stats.hits += 1
+    return found
+
+
+def _lift(family: Family, normal: Normal) -> dict[int, DType]:
+    """The constants to take at run time: those in which known graphs differ from this one."""
+    if not family.members:
+        return {}
+    differing = [
+        [i for i, (a, b) in enumerate(zip(m.constants, normal.constants, strict=True)) if a != b]
+        for m in family.members
+    ]
+    nearest = min(range(len(differing)), key=lambda m: len(differing[m]))
+    lifted = {*family.members[nearest].lifted, *differing[nearest]}
+    lifted -= size_constants(normal.structure)
+    dtypes = [dtype for _, dtype in constant_uses(normal.structure)]
+    return {i: dtypes[i] for i in sorted(lifted)}
+
+
+def compile_graph(
+    normal: Normal, device: str, options: config.Options, lifted: dict[int, DType]
+) -> Compiled:
+    """Run the stages on the graph that a key describes."""
+    value: Any = restore(normal.structure, normal.constants, lifted)
+    context = Context(options, device, len(normal.buffers) + len(lifted))
+    if options.verify:
+        verify(value, "tensor", "restore")
+    seconds: dict[str, float] = {}
+    for stage in STAGES:
+        if not stage.wanted(options):
+            continue
+        start = time.perf_counter()
+        value = stage.run(value, context)
+        seconds[stage.name] = time.perf_counter() - start
+        if options.verify and stage.level:
+            verify(value, stage.level, stage.name)
+        if "stages" in options.log:
+            print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)
+    assert isinstance(value, Plan)
+    return Compiled(normal.constants, lifted, value, seconds)
+
+
+def realize(entries: Sequence[Entry]) -> None:
+    """Give every entry a buffer, in one plan."""
+    pending = [entry.node for entry in entries if not is_realized(entry.node)]
+    if not pending:
+        return
+    roots = list(dict.fromkeys(pending))
+    buffers = run(roots)
+    REGISTRY.becomes(dict(zip(roots, buffers, strict=True)), walk=True)
+
+
+def run(roots: Sequence[Node]) -> list[Node]:
+    """New BUFFER nodes that hold the values of the roots; no tensor is touched."""
+    normal = normalize(roots)
+    device = next((root.device for root in roots if root.device), config.current().device)
+    compiled = lookup(normal, device)
+    outputs = compiled.plan.run(inputs_of(normal, compiled), normal.values, config.current().poison)
+    return [adopt(root, output, device) for root, output in zip(roots, outputs, strict=True)]
+
+
+def inputs_of(normal: Normal, compiled: Compiled) -> list[Buffer]:
+    """The memory of every param: buffers first, then the constants taken at run time."""
+    inputs = [storage_of(buffer) for buffer in normal.buffers]
+    for i, dtype in compiled.lifted.items():
+        number = array_of_bits(normal.constants[i], dtype)
+        inputs.append(get_device(compiled.plan.device).from_host(number))
+    return inputs
+
+
+def storage_of(buffer: Node) -> Buffer:
+    """The memory of a BUFFER node."""
+    storage = REGISTRY.storage(buffer)
+    assert isinstance(storage, Buffer), f"{buffer!r} has no memory"
+    return storage
+
+
+def adopt(root: Node, output: Buffer, device: str) -> Node:
+    """A BUFFER node for fresh memory."""
+    shape = get_device(device).to_host(output).shape
+    node = new_buffer(shape, root.dtype, device)
+    REGISTRY.attach(node, output)
+    return node
+
+
+def is_realized(node: Node) -> bool:
+    """Does a node's value exist already?"""
+    return value_node(node) is not None
+
+
+def value_node(node: Node) -> Node | None:
+    """The BUFFER that holds a node's value, if there is one."""
+    if node.realized is not None and (found := node.realized()) is not None:
+        return found
+    while node.op.name in ("watch", "unwatch", "detach"):
+        node = node.src[0]
+        if node.realized is not None and (found := node.realized()) is not None:
+            return found
+    return node if node.op is BUFFER else None
+
+
+def cache_stats() -> dict[str, dict[str, int]]:
+    """Hits, misses, evictions and sizes of the schedule cache and the kernel cache."""
+    _stats.size, _stats.evictions = len(FAMILIES), FAMILIES.stats.evictions
+    return {"schedule": asdict(_stats), "kernel": asdict(KERNELS.stats)}
+
+
+def clear_caches() -> None:
+    """Forget every compiled graph and, with them, their kernels."""
+    FAMILIES.clear()
