@@ -14,8 +14,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.installed  ## build a small graph, simplify it, print both
-	@$(BIN)/python examples/demo.py $(ARGS)
+demo: $(VENV)/.installed  ## train a small network on handwritten digits
+	@$(BIN)/python examples/digits.py $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests
 	@$(BIN)/python -m pytest $(ARGS)
@@ -31,6 +31,7 @@ format: $(VENV)/.installed-dev  ## rewrite the sources as check wants them
 
 bench: $(VENV)/.installed  ## time the core, beside the peers that are installed
 	@$(BIN)/python bench/core.py $(ARGS)
+	@$(BIN)/python bench/overhead.py $(ARGS)
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

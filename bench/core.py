@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -152,12 +153,15 @@ def tinygrad() -> dict[str, float]:
     return figures
 
 
-def measured(python: str, who: str) -> dict[str, float]:
+Measure = Callable[[], dict[str, float]]
+
+
+def measured(python: str, script: str, who: str) -> dict[str, float]:
     """One system's figures, from a process of its own; nothing where it is not installed."""
     root = Path(__file__).parents[1]
     run = subprocess.run(
-        [python, __file__, "--one", who],
-        cwd=root, capture_output=True, text=True, env={"PYTHONPATH": str(root), "PATH": ""},
+        [python, script, "--one", who],
+        cwd=root, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)},
     )  # fmt: skip
     if run.returncode:
         last = run.stderr.strip().splitlines()[-1] if run.stderr.strip() else "no output"
@@ -167,28 +171,33 @@ def measured(python: str, who: str) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    """Print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", default=sys.executable, help="an interpreter with tinygrad")
+def report(
+    doc: str | None, script: str, systems: dict[str, Measure], goals: dict[str, float]
+) -> None:
+    """Measure the systems in turns and print one table; `ours` comes first."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--peers", default=sys.executable, help="an interpreter with the peers")
     parser.add_argument("--rounds", type=int, default=3, help="turns that each system takes")
-    parser.add_argument("--one", choices=("ours", "tinygrad"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=tuple(systems), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(ours() if options.one == "ours" else tinygrad()))
+        print(json.dumps(systems[options.one]()))
         return
-    table: dict[str, dict[str, float]] = {"ours": {}, "tinygrad": {}}
+    table: dict[str, dict[str, float]] = {who: {} for who in systems}
     for _ in range(options.rounds):
-        for who, python in (("ours", sys.executable), ("tinygrad", options.peers)):
-            for name, value in measured(python, who).items():
+        for who in systems:
+            python = sys.executable if who == "ours" else options.peers
+            for name, value in measured(python, script, who).items():
                 table[who][name] = min(value, table[who].get(name, value))
-    print(f"\n{date.today()}, Python {platform.python_version()}, {platform.machine()}")
-    print("\n| figure (us, bytes) | Fulgurite | goal | tinygrad |\n| --- | --- | --- | --- |")
-    for name, goal in GOALS.items():
-        mine, theirs = table["ours"].get(name), table["tinygrad"].get(name)
-        shown = [f"{v:.2f}" if v is not None else "-" for v in (mine, theirs)]
-        print(f"| {name} | {shown[0]} | {goal:g} | {shown[1]} |")
+    peers = [who for who in systems if who != "ours"]
+    print(f"\n{date.today()}, Python {platform.python_version()}, {platform.machine()}\n")
+    print(f"| figure (us, unless named) | Fulgurite | goal | {' | '.join(peers)} |")
+    print("| --- " * (3 + len(peers)) + "|")
+    for name, goal in goals.items():
+        shown = [table[who].get(name) for who in ("ours", *peers)]
+        cells = [f"{v:.2f}" if v is not None else "-" for v in shown]
+        print(f"| {name} | {cells[0]} | {goal:g} | {' | '.join(cells[1:])} |")
 
 
 if __name__ == "__main__":
-    main()
+    report(__doc__, __file__, {"ours": ours, "tinygrad": tinygrad}, GOALS)

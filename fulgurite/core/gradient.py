@@ -20,13 +20,14 @@ def gradient(result: Node, wrt: Sequence[Node], seed: Node | None = None) -> lis
     live = set(wrt)
     for node in order:
         if node.dtype.is_inexact and any([s in live for s in node.src]):
-            live.add(node)
+            if node.op.name != "detach":  # what is behind it needs no gradient rule
+                live.add(node)
     if not result.dtype.is_inexact:
         raise GradientError(f"a {result.dtype} result has no gradient", "cast it to a float dtype")
     gradients: dict[Node, Node] = {result: constant_like(1, result) if seed is None else seed}
     for node in reversed(order):
         flowing = gradients.get(node)
-        if flowing is None or node not in live or not node.src:
+        if flowing is None or node not in live or not any([s in live for s in node.src]):
             continue
         if node.op.grad is None:
             where = str(node.origins[0]) if node.origins else None

@@ -87,8 +87,16 @@ class Node(Operators):
         compute = _LAZY.get(name)
         if compute is None:
             raise AttributeError(f"a node has no {name!r}")
-        _fill(self, name, compute)
-        return getattr(self, name)
+        get = _SLOTS[name].__get__
+        try:
+            for source in self.src:
+                get(source)
+        except AttributeError:  # a source lacks it too: rarely, so the common way stays short
+            _fill(self, get, name, compute)
+            return get(self)
+        value = compute(self)
+        setattr(self, name, value)
+        return value
 
     def __repr__(self) -> str:
         sources = ", ".join(f"%{s.id}" for s in self.src)
@@ -272,26 +280,28 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
     return order
 
 
-def _fill(node: Node, name: str, compute: Callable[[Node], Any]) -> None:
+def _fill(
+    node: Node, get: Callable[[Node], Any], name: str, compute: Callable[[Node], Any]
+) -> None:
     """Compute a lazy property of a node, and first that of the sources that lack it."""
+
+    def lacks(node: Node) -> bool:
+        try:
+            get(node)
+        except AttributeError:
+            return True
+        return False
+
     stack = [node]
     while stack:
         current = stack[-1]
-        missing = [s for s in current.src if not _has(s, name)]
+        missing = [s for s in current.src if lacks(s)]
         if missing:
             stack.extend(missing)
         else:
             stack.pop()
-            if not _has(current, name):
+            if lacks(current):
                 setattr(current, name, compute(current))
-
-
-def _has(node: Node, name: str) -> bool:
-    try:
-        object.__getattribute__(node, name)
-    except AttributeError:
-        return False
-    return True
 
 
 def _shape(node: Node) -> Shape:
@@ -331,6 +341,7 @@ _LAZY: dict[str, Callable[[Node], Any]] = {
     "likely_bounds": _likely_bounds,
     "watched": lambda node: node.op.watched(node),
 }
+_SLOTS: dict[str, Any] = {name: Node.__dict__[name] for name in _LAZY}
 
 
 # --- diagnostics ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import signature
 from math import isinf, isnan
 from typing import Any, NamedTuple, TypeAlias
@@ -188,7 +188,7 @@ class Rules:
     def __init__(self, name: str) -> None:
         self.name = name
         self.rules: list[Rule] = []
-        self._tables: dict[Op, dict[Any, tuple[Rule, ...]] | None] = {}
+        self._tables: dict[Op, _Table] = {}
         self._profiling = False
 
     def law(
@@ -234,37 +234,29 @@ class Rules:
 
     def first(self, node: Node) -> tuple[Rule, Node] | None:
         """The first rule that fires on a node, with its replacement."""
-        for rule in self._candidates(node):
-            if self._profiling:
-                better = _timed(rule, node)
-            else:
-                better = rule.apply(node)
-            if better is not None:
-                rule.hits += 1
-                return rule, better
-        return None
-
-    def _candidates(self, node: Node) -> tuple[Rule, ...]:
-        """The rules that ops and dtypes of a node and its sources do not rule out; kept."""
-        op = node.op
-        try:
-            table = self._tables[op]
-        except KeyError:
-            rooted = any(op is r.left.op or op.family == r.left.family for r in self.rules)
-            table = self._tables[op] = {} if rooted else None
+        op, src = node.op, node.src
+        table = self._tables.get(op)
         if table is None:
-            return ()
-        src = node.src
+            table = self._tables[op] = _Table(self, op)
+        if not table.rules:
+            return None
         key: tuple[Any, ...]
         if len(src) == 2:
             a, b = src
             key = (a.op, a.dtype, b.op, b.dtype)
+        elif len(src) == 1:
+            key = (src[0].op, src[0].dtype)
         else:
             key = tuple([part for s in src[:3] for part in (s.op, s.dtype)])
-        found = table.get(key)
-        if found is None:
-            found = table[key] = tuple([r for r in self.rules if _possible(r, node)])
-        return found
+        candidates = table.get(key)
+        if candidates is None:
+            candidates = table[key] = tuple([r for r in table.rules if _possible(r, node)])
+        for rule in candidates:
+            better = _timed(rule, node) if self._profiling else rule.apply(node)
+            if better is not None:
+                rule.hits += 1
+                return rule, better
+        return None
 
     def counters(self) -> list[Counter]:
         """Hits (and time, of what was profiled) of each rule, most hits first."""
@@ -284,6 +276,13 @@ class Rules:
             yield
         finally:
             self._profiling = before
+
+
+class _Table(dict[tuple[Any, ...], tuple[Rule, ...]]):
+    """For one op: the rules that the sources' ops and dtypes do not rule out, found once."""
+
+    def __init__(self, rules: Rules, op: Op) -> None:
+        self.rules = [r for r in rules.rules if op is r.left.op or op.family == r.left.family]
 
 
 def _timed(rule: Rule, node: Node) -> Node | None:
@@ -333,6 +332,7 @@ def _both_orders(pattern: Pattern) -> bool:
     return pattern.src[0] is not pattern.src[1]
 
 
+@cache  # patterns are few and stay
 def _bits(pattern: Pattern) -> dict[DType, int]:
     """The bits of a pattern's number in each dtype that has it (no dtype has 0.0 for -0.0)."""
     found: dict[DType, int] = {}
@@ -425,17 +425,16 @@ class _Matcher:
         self.code = _Code("match(node)")
         self.ops: list[str] = []  # the nodes that the pattern's ops stand at
         left = rule.left
-        depth = 1
         if left.family:
-            test = f"node.op.family == {left.family!r} and {self.code.name(_all_constant, 'all')}"
-            self.code.add(1, f"if {test}(node):")
+            constant = self.code.name(_all_constant, "all_constant")
+            self.code.add(1, f"if node.op.family == {left.family!r} and {constant}(node):")
             self._answer({}, 2)
         else:
             tests = self._head(left, "node", {})
             if not rule.subject and rule.when is not always:
                 tests.append(f"node.dtype in {self.code.name(rule.dtypes, 'dtypes')}")
             self.code.add(1, f"if {' and '.join(tests)}:")
-            self._descend([(left, "node")], {}, depth + 1)
+            self._descend([(left, "node")], {}, 2)
         self.code.add(1, "return None")
 
     def _descend(self, waiting: list[tuple[Pattern, str]], bound: dict[str, str], d: int) -> None:

@@ -28,47 +28,47 @@ RECENT = 64  # the last firings, of which an error names the rules
 
 def rewrite(root: Node, rules: Rules, fuel: int | None = None, watch: Watch | None = None) -> Node:
     """The root in which no rule fires any more; `fuel` is how many firings may take that."""
-    done: dict[Node, Node] = {}  # its final form, of each node met
-    becomes: dict[Node, tuple[Rule, Node]] = {}  # nodes that wait for their replacement's
+    done: dict[Node, Node] = {}  # its final form, of each node that has one
+    becomes: dict[Node, tuple[Rule, Node]] = {}  # the firing whose result a node waits for
     tank = _Tank(root, fuel)
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node in done:
+    path: list[Node] = []  # the nodes that wait, each for the next one
+    sources: list[tuple[Node, ...]] = []  # theirs
+    met: set[Node] = set()
+    stack = [iter((root,))]  # what is still to do before each of them
+    while True:
+        for node in stack[-1]:
+            if node not in done:
+                if node in met:
+                    raise _circle(node, path, becomes)
+                met.add(node)
+                path.append(node)
+                values = node.src if len(node.src) == node.op.arity else _values(node)
+                sources.append(values)
+                stack.append(iter(values))
+                break
+        else:
             stack.pop()
-            continue
-        waits = becomes.get(node)
-        if waits is not None:
-            if waits[1] not in done:
-                raise _circle(stack, becomes)
-            done[node] = _follow(node, done[waits[1]])
-            stack.pop()
-            continue
-        src = node.src
-        values = src if len(src) == node.op.arity else _values(node)
-        pending = [s for s in values if s not in done]
-        if pending:
-            stack.extend(pending)
-            continue
-        new = tuple([done[s] for s in values])
-        current = node if new == values else rebuild(node, new + src[len(new) :])
-        if current is not node and current in done:
-            done[node] = done[current]
-            stack.pop()
-            continue
-        fired = rules.first(current)
-        if fired is None:
-            done[node] = done[current] = current
-            stack.pop()
-            continue
-        rule, better = fired
-        tank.burn(rule, current)
-        if watch is not None:
-            watch(rule, current, better)
-        becomes[node] = becomes[current] = fired
-        if better not in done:
-            stack.append(better)
-    return done[root]
+            if not path:
+                return done[root]
+            node = path[-1]
+            if node in becomes:
+                done[node] = _follow(node, done[becomes[node][1]])
+            else:
+                values = sources[-1]
+                new = tuple([done[s] for s in values])
+                current = node if new == values else rebuild(node, new + node.src[len(new) :])
+                fired = None if current in done else rules.first(current)
+                if fired is not None:
+                    tank.burn(fired[0], current)
+                    if watch is not None:
+                        watch(fired[0], current, fired[1])
+                    becomes[node] = fired
+                    stack.append(iter((fired[1],)))
+                    continue
+                final = done.setdefault(current, current)
+                done[node] = current if final is current else _follow(node, final)
+            path.pop()
+            sources.pop()
 
 
 def _follow(node: Node, final: Node) -> Node:
@@ -94,11 +94,9 @@ def _sizes(arg: Any) -> Iterator[int]:
             yield from _sizes(part)
 
 
-def _circle(stack: list[Node], becomes: dict[Node, tuple[Rule, Node]]) -> RewriteError:
-    """The error of a node, last on the stack, whose replacement needs the node itself."""
-    node = stack[-1]
-    start = next(i for i, n in enumerate(stack) if becomes.get(n) is becomes[node])
-    rules = [becomes[n][0] for n in stack[start:-1] if n in becomes]
+def _circle(node: Node, path: list[Node], becomes: dict[Node, tuple[Rule, Node]]) -> RewriteError:
+    """The error of a node that waits, over the firings on the path, for itself."""
+    rules = [becomes[n][0] for n in path[path.index(node) :] if n in becomes]
     return _endless(f"the replacement of {node!r} leads back to it", rules)
 
 

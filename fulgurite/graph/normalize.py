@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..core.dtype import DType, decode
-from ..core.node import Dims, Node, make, shape_of
+from ..core.node import Dims, Node, make, remember, shape_of
 from ..core.op import Op
 from ..core.ops.effect import DETACH, HOST_FUNCTIONS, UNWATCH, WATCH, HostFunction
 from ..core.ops.leaf import BIND, BUFFER, CONST, SINK, param
@@ -36,6 +36,7 @@ class Normal:
     constants: tuple[int, ...]  # bits, one for each use
     buffers: tuple[Node, ...]  # param number i is buffers[i]
     values: dict[str, int]  # bound variables
+    nodes: tuple[Node, ...]  # the node of each entry, for their origins
 
     @property
     def key(self) -> tuple[Structure, tuple[int, ...]]:
@@ -57,6 +58,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
     buffers: list[Node] = []
     memory: dict[int, int] = {}
     values: dict[str, int] = {}
+    nodes: list[Node] = []
 
     def use(source: Node) -> Hashable:
         """A source as its number; a constant is written out where it is used."""
@@ -91,9 +93,10 @@ def normalize(roots: Sequence[Node]) -> Normal:
         else:
             sources = [use(s if s.realized is None else _known(s)) for s in node.src]
             entries.append((op, node.dtype, node.arg, *sources))
-        number[node] = len(entries) - 1
+        number[node] = len(nodes)
+        nodes.append(node)
     entries.extend([use(root) for root in roots])
-    return Normal(tuple(entries), tuple(constants), tuple(buffers), values)
+    return Normal(tuple(entries), tuple(constants), tuple(buffers), values, tuple(nodes))
 
 
 def _known(node: Node) -> Node:
@@ -124,8 +127,16 @@ def _order(roots: Sequence[Node]) -> list[Node]:
     return order
 
 
-def restore(structure: Structure, constants: tuple[int, ...], lifted: Collection[int] = ()) -> Node:
-    """The SINK that a key describes: buffers are PARAMs; lifted constants are 0-d PARAMs after."""
+def restore(
+    structure: Structure,
+    constants: tuple[int, ...],
+    lifted: Collection[int] = (),
+    origins: Sequence[Node] = (),
+) -> Node:
+    """The SINK that a key describes: buffers are PARAMs; lifted constants are 0-d PARAMs after.
+
+    Nodes remember the user's lines of the nodes in `origins`, one for each entry.
+    """
     nodes: list[Node] = []
     roots: list[Node] = []
     bits = iter(enumerate(constants))
@@ -159,6 +170,8 @@ def restore(structure: Structure, constants: tuple[int, ...], lifted: Collection
         else:
             op, dtype, arg, *places = entry
             nodes.append(make(op, dtype, tuple([read(p) for p in places]), arg))
+    for node, original in zip(nodes, origins, strict=False):
+        remember(node, original.origins)
     return SINK(*roots)
 
 

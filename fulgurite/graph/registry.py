@@ -152,9 +152,7 @@ class Registry:
             if not found:
                 break
             before = {entry: entry.node for entry in found}
-            roots = list(dict.fromkeys(before.values()))
-            after = substitute(SINK(*roots), replace, walk).src
-            becomes = dict(zip(roots, after, strict=True))
+            becomes = _rewritten(before.values(), replace, walk)
             for entry, old in before.items():
                 new = becomes[old]
                 if old.watched:
@@ -186,6 +184,16 @@ class Registry:
                     stack.append(parent)
         self.visited += len(seen)
         return sorted(found, key=lambda entry: entry.id)
+
+
+def _rewritten(
+    nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool
+) -> dict[Node, Node]:
+    """What each root becomes: one SINK, one substitution, one memo."""
+    if all([node in replace for node in nodes]) and walk:
+        return {node: replace[node] for node in nodes}
+    roots = list(dict.fromkeys(nodes))
+    return dict(zip(roots, substitute(SINK(*roots), replace, walk).src, strict=True))
 
 
 def _hang(node: Node, slot: _Slot) -> None:

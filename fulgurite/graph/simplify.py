@@ -270,15 +270,21 @@ def pad_zeros(node: Node) -> Node:
     return constant_bits(0, node.dtype, node.shape)
 
 
-@rule(p(RESHAPE, a), p(RESHAPE, p(RESHAPE, a)))
+@rule(p(RESHAPE, a), p(EXPAND, a))
+def shape_it_has(node: Node, a: Node) -> Node | None:
+    """A reshape or expansion to the same shape."""
+    return a if a.shape == node.shape else None
+
+
+@rule(p(RESHAPE, p(RESHAPE, a)))
 def merge_reshapes(node: Node, a: Node) -> Node:
-    """Only the last shape counts; none if it is the first."""
+    """Only the last shape counts."""
     return reshape(a, node.shape)
 
 
-@rule(p(EXPAND, a), p(EXPAND, p(EXPAND, a)))
+@rule(p(EXPAND, p(EXPAND, a)))
 def merge_expands(node: Node, a: Node) -> Node:
-    """Only the last shape counts; none if it is the first."""
+    """Only the last shape counts."""
     return expand(a, node.shape)
 
 
@@ -296,31 +302,43 @@ def permute_only_ones(node: Node, a: Node) -> Node | None:
     return reshape(a, node.shape) if rest == sorted(rest) else None
 
 
-@rule(p(PAD, a), p(PAD, p(PAD, a)))
+@rule(p(PAD, a))
+def pad_by_nothing(node: Node, a: Node) -> Node | None:
+    """Padding of no width."""
+    return a if not any(node.arg) else None
+
+
+@rule(p(PAD, p(PAD, a)))
 def merge_pads(node: Node, a: Node) -> Node:
     """Zeros around zeros."""
-    if node.src[0] is a:
-        return pad(a, pairs(node))
     both = zip(pairs(node.src[0]), pairs(node), strict=True)
     return pad(a, [(sizes.add(l1, l2), sizes.add(h1, h2)) for (l1, h1), (l2, h2) in both])
 
 
-@rule(p(SHRINK, a), p(SHRINK, p(SHRINK, a)))
+@rule(p(SHRINK, a))
+def shrink_to_all(node: Node, a: Node) -> Node | None:
+    """A cut that leaves all there is."""
+    return a if shrink(a, pairs(node)) is a else None
+
+
+@rule(p(SHRINK, p(SHRINK, a)))
 def merge_shrinks(node: Node, a: Node) -> Node:
     """A part of a part."""
-    if node.src[0] is a:
-        return shrink(a, pairs(node))
     both = zip(pairs(node.src[0]), pairs(node), strict=True)
     return shrink(a, [(sizes.add(s1, s2), sizes.add(s1, e2)) for (s1, _), (s2, e2) in both])
 
 
-@rule(p(FLIP, a), p(FLIP, p(FLIP, a)))
+@rule(p(FLIP, a))
+def flip_of_one(node: Node, a: Node) -> Node | None:
+    """One element has no direction."""
+    axes = tuple([i for i in node.arg if a.shape[i] != 1])
+    return flip(a, axes) if len(axes) < len(node.arg) else None
+
+
+@rule(p(FLIP, p(FLIP, a)))
 def merge_flips(node: Node, a: Node) -> Node:
-    """Backwards twice is forwards, and one element has no direction."""
-    axes = set(node.arg)
-    if node.src[0] is not a:
-        axes ^= set(node.src[0].arg)
-    return flip(a, tuple([i for i in axes if a.shape[i] != 1]))
+    """Backwards twice is forwards."""
+    return flip(a, tuple(set(node.arg) ^ set(node.src[0].arg)))
 
 
 @rule(p(SHRINK, p(PAD, a)))
@@ -371,7 +389,7 @@ def window_of_one(node: Node, a: Node) -> Node | None:
 def reduce_of_nothing(node: Node, a: Node) -> Node | None:
     """An empty sum is 0, and -0.0 only where there is a -0.0 to add."""
     name, axes = node.arg
-    if all(a.shape[axis] != 0 for axis in axes):
+    if 0 not in [a.shape[axis] for axis in axes]:
         return None
     return constant(0 if name == "add" else identity_of(name, node.dtype), node.dtype, node.shape)
 

@@ -22,6 +22,7 @@ from ..core.dtype import DType, array_of_bits
 from ..core.node import Node
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.verify import verify
+from ..errors import BoundsError
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.registry import REGISTRY, Entry
 from ..graph.schedule import schedule
@@ -29,6 +30,7 @@ from ..graph.simplify import simplify
 from .cache import Cache, Stats
 from .device import Buffer, get_device
 from .plan import KERNELS, Plan, compile_plan
+from .reference import evaluate
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def compile_graph(
     normal: Normal, device: str, options: config.Options, lifted: dict[int, DType]
 ) -> Compiled:
     """Run the stages on the graph that a key describes."""
-    value: Any = restore(normal.structure, normal.constants, lifted)
+    value: Any = restore(normal.structure, normal.constants, lifted, normal.nodes)
     context = Context(options, device, len(normal.buffers) + len(lifted))
     if options.verify:
         verify(value, "tensor", "restore")
@@ -163,8 +165,23 @@ def run(roots: Sequence[Node]) -> list[Node]:
     normal = normalize(roots)
     device = next((root.device for root in roots if root.device), config.current().device)
     compiled = lookup(normal, device)
-    outputs = compiled.plan.run(inputs_of(normal, compiled), normal.values, config.current().poison)
+    inputs = inputs_of(normal, compiled)
+    try:
+        outputs = compiled.plan.run(inputs, normal.values, config.current().poison)
+    except BoundsError:
+        _name_the_line(roots, normal, inputs)
+        raise
     return [adopt(root, output, device) for root, output in zip(roots, outputs, strict=True)]
+
+
+def _name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
+    """Raise an index error again from the user's own graph, whose nodes know their lines."""
+    arrays = {
+        buffer: get_device(device).to_host(storage)
+        for buffer, storage in zip(normal.buffers, inputs, strict=False)
+        if (device := buffer.device) is not None
+    }
+    evaluate(roots, arrays, normal.values)
 
 
 def inputs_of(normal: Normal, compiled: Compiled) -> list[Buffer]:
@@ -179,8 +196,8 @@ def inputs_of(normal: Normal, compiled: Compiled) -> list[Buffer]:
 def storage_of(buffer: Node) -> Buffer:
     """The memory of a BUFFER node."""
     storage = REGISTRY.storage(buffer)
-    assert isinstance(storage, Buffer), f"{buffer!r} has no memory"
-    return storage
+    assert storage is not None, f"{buffer!r} has no memory"
+    return storage  # type: ignore[return-value]
 
 
 def adopt(root: Node, output: Buffer, device: str) -> Node:

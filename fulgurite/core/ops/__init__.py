@@ -7,4 +7,14 @@ from ..op import Op
 from ..operators import OPS
 from . import effect, elementwise, indexing, leaf, movement, random, reduce
 
-__all__ = ["OPS", "Op", "effect", "elementwise", "indexing", "leaf", "movement", "random", "reduce"]
+__all__ = [
+    "OPS",
+    "Op",
+    "effect",
+    "elementwise",
+    "indexing",
+    "leaf",
+    "movement",
+    "random",
+    "reduce",
+]

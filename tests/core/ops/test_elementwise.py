@@ -18,7 +18,7 @@ import pytest
 
 from fulgurite.core.dtype import (
     DTYPES, DType, bool_, complex64, complex128, float32, float64, int8, int32,
-)  # fmt: skip
+)
 from fulgurite.core.node import constant
 from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
@@ -26,7 +26,7 @@ from fulgurite.core.ops.elementwise import ADD, DIV, EQ, EXP, MAX, MIN, MUL, NE,
 from tests.core.ops.samples import (
     COMPLEX, FLOATS, INTEGERS, apply, assert_same, hostile, nearest, numbers, on_grid, pairs, run,
     wrap,
-)  # fmt: skip
+)
 from tests.core.ops.test_special import FUNCTIONS
 
 Oracle = Callable[..., Any]

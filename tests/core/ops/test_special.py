@@ -19,9 +19,11 @@ from fulgurite.core.dtype import DType, float32, float64
 from fulgurite.core.op import Array
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import ATAN2, POLYGAMMA, POW
-from tests.core.ops.samples import FLOATS, apply, assert_same, hostile, nearest, numbers, on_grid, ulp
+from tests.core.ops.samples import (
+    FLOATS, apply, assert_same, hostile, leaf, nearest, numbers, on_grid, ulp,
+)
 
-mp = mpmath.mp.clone() if hasattr(mpmath.mp, "clone") else mpmath.mp
+mp = mpmath.mp.clone()  # its own precision, whatever other tests set
 mp.dps = 60
 INF, NAN = math.inf, math.nan
 _HALF_PI = math.pi / 2
@@ -60,7 +62,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[float, float]]] = {
     "acosh": (mp.acosh, (1, INF)),
     "atanh": (mp.atanh, (-1, 1)),
     "erf": (mp.erf, (-INF, INF)),
-    "erfc": (mp.erfc, (-INF, INF)),
+    "erfc": (lambda x: mp.erfc(min(x, 1000)), (-INF, INF)),  # beyond, mpmath overflows
     "lgamma": (_lgamma, (-INF, INF)),
     "polygamma": (lambda x: mp.psi(0, x), (-INF, INF)),
     "atan2": (mp.atan2, (-INF, INF)),
@@ -80,10 +82,11 @@ AT_INFINITY: dict[str, tuple[float, float]] = {  # at -inf, at inf
     "lgamma": (INF, INF),
 }  # fmt: skip
 POLES: dict[str, dict[float, float]] = {
-    "rsqrt": {0.0: INF, -0.0: -INF}, "log": {0.0: -INF}, "log2": {0.0: -INF}, "log10": {0.0: -INF},
+    "log": {0.0: -INF}, "log2": {0.0: -INF}, "log10": {0.0: -INF},
     "log1p": {-1.0: -INF}, "atanh": {1.0: INF, -1.0: -INF}, "lgamma": {0.0: INF, -1.0: INF},
 }  # fmt: skip
 ULPS = {"lgamma": 8.0}  # others: 4, what NumPy promises of its vectorised functions
+COARSE = {"lgamma": Fraction(1, 2**50)}  # near its zeros at 1 and 2 C's is exact only absolutely
 
 
 def special(name: str, x: float) -> float | None:
@@ -110,7 +113,9 @@ def fraction_of(value: Any) -> Fraction:
     return Fraction(-mantissa if sign else mantissa) * Fraction(2) ** exponent
 
 
-def assert_within(actual: float, exact: Any, dtype: DType, ulps: float, what: str) -> None:
+def assert_within(
+    actual: float, exact: Any, dtype: DType, ulps: float, what: str, slack: Fraction = Fraction(0)
+) -> None:
     """Within so many ulps of the exact value; overflow and underflow are judged by rounding."""
     if mp.isinf(exact) or mp.isnan(exact) or abs(exact) > mp.mpf(2) ** 1030:
         assert actual == nearest(float(exact), dtype) or actual != actual, what
@@ -123,7 +128,7 @@ def assert_within(actual: float, exact: Any, dtype: DType, ulps: float, what: st
     if actual == rounded or (math.isnan(actual) and math.isnan(rounded)):
         return
     assert math.isfinite(actual) and math.isfinite(rounded), f"{what}: {actual}, not {rounded}"
-    distance = abs(Fraction(actual) - fraction) / ulp(fraction, dtype)
+    distance = max(0, abs(Fraction(actual) - fraction) - slack) / ulp(fraction, dtype)
     assert distance <= ulps, f"{what}: {actual} is {float(distance):.1f} ulp from {rounded}"
 
 
@@ -146,7 +151,8 @@ def test_a_function_is_within_its_ulps_of_mpmath(name: str, dtype: DType) -> Non
             expected = nearest(nearest(fixed, float32 if dtype.is_small_float else dtype), dtype)
             assert_same(on_grid([y], dtype), on_grid([expected], dtype), on_grid([x], dtype))
         else:
-            assert_within(y, FUNCTIONS[name][0](mp.mpf(x)), dtype, ulps, f"{name}({x})")
+            exact, slack = FUNCTIONS[name][0](mp.mpf(x)), COARSE.get(name, Fraction(0))
+            assert_within(y, exact, dtype, ulps, f"{name}({x})", slack)
 
 
 @pytest.mark.parametrize("order", range(4))
@@ -176,8 +182,6 @@ def test_polygamma_has_limits_at_zero_and_infinity_and_nan_at_other_poles(
 
 
 def test_polygamma_checks_its_order() -> None:
-    from tests.core.ops.samples import leaf
-
     x = leaf(np.ones(1))
     assert POLYGAMMA.check(POLYGAMMA(x, arg=0)) is None
     assert POLYGAMMA.check(POLYGAMMA(x, arg=-1))
@@ -192,17 +196,18 @@ def test_atan2_covers_all_quadrants_and_special_points(dtype: DType) -> None:
     ulps = 1.0 if dtype.is_small_float else 4.0
     for y, x, angle in zip(numbers(a), numbers(b), numbers(apply(ATAN2, a, b)), strict=True):
         exact = math.atan2(y, x)  # C's, with Annex F's signs; mpmath lacks -0.0
-        if y == 0 or not math.isfinite(y) or not math.isfinite(x) or not math.isfinite(angle):
+        if math.isnan(exact):
+            assert math.isnan(angle)
+        elif y == 0 or math.isinf(y) or math.isinf(x):
             expected = nearest(nearest(exact, wide), dtype)
-            close = abs(Fraction(angle) - Fraction(expected)) <= ulp(Fraction(expected), dtype) \
-                if math.isfinite(expected) else math.isnan(angle)  # fmt: skip
-            assert close and math.copysign(1, angle) == math.copysign(1, expected) or exact != exact
+            assert abs(Fraction(angle) - Fraction(expected)) <= ulp(Fraction(expected), dtype)
+            assert math.copysign(1, angle) == math.copysign(1, expected)
         else:
             assert_within(angle, mp.atan2(mp.mpf(y), mp.mpf(x)), dtype, ulps, f"atan2({y}, {x})")
 
 
 POWERS = [
-    (2.0, 0.5, 2**0.5), (0.0, 0.0, 1.0), (NAN, 0.0, 1.0), (1.0, NAN, 1.0), (NAN, 1.0, NAN),
+    (4.0, 0.5, 2.0), (0.0, 0.0, 1.0), (NAN, 0.0, 1.0), (1.0, NAN, 1.0), (NAN, 1.0, NAN),
     (0.0, -1.0, INF), (-0.0, -1.0, -INF), (-0.0, -2.0, INF), (-0.0, 3.0, -0.0), (-0.0, 2.0, 0.0),
     (-8.0, 1 / 3, NAN), (-2.0, 3.0, -8.0), (-1.0, INF, 1.0), (-1.0, -INF, 1.0), (0.5, INF, 0.0),
     (0.5, -INF, INF), (2.0, INF, INF), (INF, -1.0, 0.0), (-INF, 3.0, -INF), (-INF, 2.0, INF),
@@ -217,9 +222,7 @@ def test_pow_of_floats_follows_annex_f(dtype: DType) -> None:
         if dtype.name == "float8_e4m3fn" and (math.isinf(x) or math.isinf(y)):
             continue  # has no infinity
         base, power = on_grid([x], dtype), on_grid([y], dtype)
-        exact = z if math.isnan(z) or not math.isfinite(x) or not math.isfinite(y) or x <= 0 \
-            else float(mp.power(mp.mpf(numbers(base)[0]), mp.mpf(numbers(power)[0])))  # fmt: skip
-        expected = on_grid([nearest(nearest(exact, wide), dtype)], dtype)
+        expected = on_grid([nearest(nearest(z, wide), dtype)], dtype)
         assert_same(apply(POW, base, power), expected, base, power)
 
 

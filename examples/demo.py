@@ -1,1 +1,0 @@
-"""A small graph, simplified: what `make demo` shows until tensors exist."""

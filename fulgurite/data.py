@@ -1,0 +1,68 @@
+"""Host data: what users have in Python and NumPy, as memory of ours.
+
+In: numbers, nested lists, NumPy arrays. Out: an array of one of our dtypes, and a BUFFER node
+that holds a copy of it, or with `share` its very memory. What is not numeric is an error here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import config
+from .core import build
+from .core.dtype import DType, default_complex, default_float, default_int, dtype_of
+from .core.node import Node
+from .core.op import Array
+from .core.ops.special import cast
+from .errors import DataError
+from .graph.registry import REGISTRY
+from .runtime.device import get_device
+
+
+def to_array(data: object, dtype: DType | None) -> Array:
+    """Host data as a NumPy array of one of our dtypes, or a clear error."""
+    try:
+        array = np.asarray(data)
+    except (ValueError, TypeError) as problem:
+        raise DataError(
+            f"{type(data).__name__} is not numeric data: {problem}", "give rows of equal length"
+        ) from None
+    if array.dtype.kind in "OSUVMm" and array.dtype not in _KNOWN:
+        raise DataError(
+            f"{type(data).__name__} of {array.dtype} is not numeric data",
+            "pass numbers, NumPy arrays or tensors",
+        )
+    if not isinstance(data, np.ndarray | np.generic) and dtype is None:
+        dtype = _default_for(array)
+    return array if dtype is None else _converted(array, dtype)
+
+
+_KNOWN = {dtype_of(name).numpy for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+
+
+def _default_for(array: Array) -> DType | None:
+    """Python numbers take the default dtypes unless they do not fit."""
+    if array.dtype.kind in "fc":
+        return default_float if array.dtype.kind == "f" else default_complex
+    if array.dtype.kind in "iu" and array.size:
+        low, high = default_int.limits
+        return default_int if low <= array.min() and array.max() <= high else None
+    return default_int if array.dtype.kind in "iu" else None
+
+
+def _converted(array: Array, dtype: DType) -> Array:
+    source = dtype_of(array.dtype)
+    with np.errstate(all="ignore"):
+        return array if source is dtype else cast(array, source, dtype)
+
+
+def array_node(array: Array, device: str | None, share: bool) -> Node:
+    """A BUFFER node with an array's values, or with `share` its very memory."""
+    dtype = dtype_of(array.dtype)
+    if not array.dtype.isnative:
+        array = array.astype(dtype.numpy)
+    where = device or config.current().device
+    storage = get_device(where).from_host(array, share)
+    node = build.buffer(array.shape, dtype, where)
+    REGISTRY.attach(node, storage)
+    return node

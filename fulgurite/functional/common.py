@@ -1,0 +1,61 @@
+"""What the families share: lifting operands, and the dtype in which a function computes.
+
+In: what users pass. Out: tensors that fit. Errors come from `core/build.py`, at the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from ..core import build
+from ..core.dtype import DType, default_float, float32, promote, weak_dtype
+from ..core.node import Node, Size
+from ..core.op import Op
+from ..tensor import Tensor, TensorLike, lifted, wrap
+
+Axis: TypeAlias = int | Sequence[int] | None
+ShapeLike: TypeAlias = Size | Sequence[Size]
+
+
+def apply(op: Op, *operands: TensorLike) -> Tensor:
+    """An elementwise op after promotion and broadcasting."""
+    return wrap(build.apply(op, *lifted(*operands)))
+
+
+def as_tensor(x: TensorLike) -> Tensor:
+    """A tensor as it is, anything else as a new one."""
+    return x if isinstance(x, Tensor) else Tensor(x)
+
+
+def astype(x: TensorLike, dtype: DType) -> Tensor:
+    """The same numbers in a dtype of ours."""
+    tensor = as_tensor(x)
+    return tensor if tensor.dtype is dtype else wrap(build.cast(lifted(tensor)[0], dtype))
+
+
+def floating(x: TensorLike) -> Tensor:
+    """x as inexact numbers: whole ones become the default float."""
+    tensor = as_tensor(x)
+    return tensor if tensor.dtype.is_inexact else astype(tensor, default_float)
+
+
+def wide(x: TensorLike) -> Tensor:
+    """x in the dtype that sums over it are kept in: at least float32."""
+    tensor = floating(x)
+    return astype(tensor, float32) if tensor.dtype.is_small_float else tensor
+
+
+def common_floats(*operands: TensorLike) -> list[Tensor]:
+    """Several operands in their common float dtype; Python numbers give way."""
+    nodes = lifted(*operands)
+    dtype = common_dtype(*nodes)
+    dtype = dtype if dtype.is_inexact else default_float
+    return [
+        wrap(build.cast(x, dtype) if isinstance(x, Node) else build.const(x, dtype)) for x in nodes
+    ]
+
+
+def common_dtype(*nodes: object) -> DType:
+    """The dtype that nodes and Python numbers promote to."""
+    return promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in nodes])

@@ -1,0 +1,315 @@
+"""Tensors from nothing: constants, ramps, and copies of host data.
+
+In: shapes, numbers, arrays. Out: tensors. Constants and ramps are nodes (CONST, IOTA), not memory:
+`zeros((10000, 10000))` costs nothing and fuses into what reads it.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from ..core import build
+from ..core.dtype import DType, default_float, default_int, dtype_of, float64, int32, int64
+from ..core.node import Node, Size, constant_bits
+from ..core.ops.elementwise import EQ, LE
+from ..errors import ArgumentError
+from ..runtime.device import get_device
+from ..tensor import Tensor, TensorLike, from_numpy, node_of, wrap
+from .common import ShapeLike, apply, as_tensor, astype
+from .elementwise import floor, where
+from .movement import broadcast_arrays, reshape
+
+
+class Var:
+    """A whole number whose value may change without compiling again: a size or an offset.
+
+    >>> n = fg.Var("n", 1, 8)
+    >>> fg.ones((n.bind(3),)).tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, name: str, low: int, high: int) -> None:
+        self.node = build.variable(name, low, high)
+        self.name, self.low, self.high = name, low, high
+
+    def bind(self, value: int) -> Node:
+        """The variable with a value: use it in shapes, slices and arithmetic."""
+        return build.bind(self.node, value)
+
+    def __repr__(self) -> str:
+        return f"Var({self.name!r}, {self.low}, {self.high})"
+
+
+def placed(node: Node, device: str | None) -> Tensor:
+    """A tensor on a device; without one a constant is anywhere."""
+    if device is None:
+        return wrap(node)
+    get_device(device)
+    return wrap(build.copy_to(node, device))
+
+
+# --- host data -----------------------------------------------------------------------------------
+
+
+def array(data: TensorLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """A tensor with a copy of the data.
+
+    >>> fg.array([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    return Tensor(data, dtype, device)
+
+
+def asarray(
+    data: TensorLike, dtype: object = None, device: str | None = None, copy: bool | None = None
+) -> Tensor:
+    """The data as a tensor: one that is a tensor already stays, `copy=False` shares an array.
+
+    >>> x = fg.Tensor([1, 2])
+    >>> fg.asarray(x) is x
+    True
+    """
+    if isinstance(data, Tensor):
+        return data if dtype is None or data.dtype is dtype_of(dtype) else Tensor(data, dtype)
+    if copy is not False:
+        return Tensor(data, dtype, device)
+    if not isinstance(data, np.ndarray) or dtype not in (None, dtype_of(data.dtype)):
+        raise ArgumentError("only a NumPy array of the same dtype is shared", "leave copy=False")
+    return from_numpy(data, device)
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+def full(
+    shape: ShapeLike, fill_value: TensorLike, dtype: object = None, device: str | None = None
+) -> Tensor:
+    """One number everywhere.
+
+    >>> fg.full((2, 2), 7).tolist()
+    [[7, 7], [7, 7]]
+    """
+    number = node_of(Tensor(fill_value, dtype))
+    return placed(build.expand(number, build.as_shape(shape)), device)
+
+
+def zeros(shape: ShapeLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """0 everywhere.
+
+    >>> fg.zeros(3).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    return placed(build.const(0, dtype or default_float, shape), device)
+
+
+def ones(shape: ShapeLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """1 everywhere.
+
+    >>> fg.ones(3, dtype=fg.int8).tolist()
+    [1, 1, 1]
+    """
+    return placed(build.const(1, dtype or default_float, shape), device)
+
+
+def empty(shape: ShapeLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """The same as zeros: a value that depends on nothing has no uninitialised memory.
+
+    >>> fg.empty(2).tolist()
+    [0.0, 0.0]
+    """
+    return zeros(shape, dtype, device)
+
+
+def full_like(
+    x: TensorLike, fill_value: TensorLike, dtype: object = None, device: str | None = None
+) -> Tensor:
+    """One number in the shape and dtype of x.
+
+    >>> fg.full_like(fg.Tensor([1, 2]), 7).tolist()
+    [7, 7]
+    """
+    like = as_tensor(x)
+    return full(like.shape, fill_value, dtype or like.dtype, device or like.node.device)
+
+
+def zeros_like(x: TensorLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """0 in the shape and dtype of x.
+
+    >>> fg.zeros_like(fg.Tensor([1, 2])).tolist()
+    [0, 0]
+    """
+    return full_like(x, 0, dtype, device)
+
+
+def ones_like(x: TensorLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """1 in the shape and dtype of x.
+
+    >>> fg.ones_like(fg.Tensor([1, 2])).tolist()
+    [1, 1]
+    """
+    return full_like(x, 1, dtype, device)
+
+
+def empty_like(x: TensorLike, dtype: object = None, device: str | None = None) -> Tensor:
+    """The same as zeros_like.
+
+    >>> fg.empty_like(fg.Tensor([1, 2])).tolist()
+    [0, 0]
+    """
+    return zeros_like(x, dtype, device)
+
+
+# --- ramps ---------------------------------------------------------------------------------------
+
+
+def _number(value: Any, what: str) -> int | float:
+    """A real Python number."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool | int | float):
+        return int(value) if isinstance(value, bool) else value
+    raise ArgumentError(f"{what} is {value!r}", f"{what} is a real number")
+
+
+def arange(
+    start: int | float,
+    stop: int | float | None = None,
+    step: int | float = 1,
+    dtype: object = None,
+    device: str | None = None,
+) -> Tensor:
+    """The numbers from start up to stop (which is left out) in steps.
+
+    >>> fg.arange(5).tolist(), fg.arange(1, 2, 0.25).tolist()
+    ([0, 1, 2, 3, 4], [1.0, 1.25, 1.5, 1.75])
+    """
+    first, last = (0, start) if stop is None else (start, stop)
+    first, last, step = _number(first, "start"), _number(last, "stop"), _number(step, "step")
+    if step == 0 or not all(-float("inf") < n < float("inf") for n in (first, last, step)):
+        raise ArgumentError(f"arange({first}, {last}, {step}) has no end", "use finite steps")
+    if isinstance(first, int) and isinstance(last, int) and isinstance(step, int):
+        count = len(range(first, last, step))
+        return placed(_whole_ramp(first, step, count, _known(dtype)), device)
+    count = max(0, ceil((last - first) / step))
+    ramp = build.iota((count,), 0, float64) * float(step) + float(first)
+    return placed(build.cast(ramp, dtype_of(dtype or default_float)), device)
+
+
+def _known(dtype: object) -> DType | None:
+    return None if dtype is None else dtype_of(dtype)
+
+
+def _whole_ramp(first: int, step: int, count: int, dtype: DType | None) -> Node:
+    """first + step * i, exact; the product may wrap around as long as the sum is in range."""
+    final = first + step * (max(count, 1) - 1)
+    low, high = default_int.limits
+    own = int32 if low <= min(first, final) and max(first, final) <= high else int64
+    kind = dtype if dtype is not None and dtype.kind in "iu" else own
+    build.const(min(first, final), kind), build.const(max(first, final), kind)  # or do not fit
+    ramp = build.iota((count,), 0, kind)
+    mask = (1 << kind.bits) - 1
+    ramp = ramp * constant_bits(step & mask, kind, ramp.shape) if step != 1 else ramp
+    ramp = ramp + constant_bits(first & mask, kind, ramp.shape) if first else ramp
+    return ramp if dtype is None else build.cast(ramp, dtype)
+
+
+def linspace(
+    start: int | float,
+    stop: int | float,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: object = None,
+    device: str | None = None,
+) -> Tensor:
+    """So many numbers at equal distances from start to stop.
+
+    >>> fg.linspace(0, 1, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    first, last = float(_number(start, "start")), float(_number(stop, "stop"))
+    count, kind = build.as_size(num), dtype_of(dtype or default_float)
+    if not isinstance(count, int):
+        raise ArgumentError("linspace needs a fixed number of points", "give an int")
+    gaps = count - 1 if endpoint else count
+    place = wrap(build.iota((count,), 0, float64))
+    ramp = place * ((last - first) / max(gaps, 1)) + first
+    if endpoint and count > 1:
+        ramp = where(place == gaps, last, ramp)
+    ramp = floor(ramp) if kind.kind in "iu" else ramp
+    return placed(node_of(astype(ramp, kind)), device)
+
+
+# --- grids ---------------------------------------------------------------------------------------
+
+
+def _row_and_column(rows: Size, columns: Size) -> tuple[Tensor, Tensor]:
+    shape = (rows, columns)
+    return wrap(build.iota(shape, 0)), wrap(build.iota(shape, 1))
+
+
+def eye(
+    n_rows: Size,
+    n_cols: Size | None = None,
+    k: int = 0,
+    dtype: object = None,
+    device: str | None = None,
+) -> Tensor:
+    """1 on diagonal number k, 0 elsewhere.
+
+    >>> fg.eye(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    row, column = _row_and_column(n_rows, n_rows if n_cols is None else n_cols)
+    on = apply(EQ, row + k, column)
+    return placed(node_of(astype(on, dtype_of(dtype or default_float))), device)
+
+
+def tril(x: TensorLike, k: int = 0) -> Tensor:
+    """x at and below diagonal number k of its last two dimensions, 0 above.
+
+    >>> fg.tril(fg.Tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 0], [3, 4]]
+    """
+    tensor = _matrices(x)
+    row, column = _row_and_column(*tensor.shape[-2:])
+    return where(apply(LE, column, row + k), tensor, 0)
+
+
+def triu(x: TensorLike, k: int = 0) -> Tensor:
+    """x at and above diagonal number k of its last two dimensions, 0 below.
+
+    >>> fg.triu(fg.Tensor([[1, 2], [3, 4]])).tolist()
+    [[1, 2], [0, 4]]
+    """
+    tensor = _matrices(x)
+    row, column = _row_and_column(*tensor.shape[-2:])
+    return where(apply(LE, row + k, column), tensor, 0)
+
+
+def _matrices(x: TensorLike) -> Tensor:
+    tensor = as_tensor(x)
+    if tensor.ndim < 2:
+        raise ArgumentError(f"{tensor.ndim} dimensions hold no matrix", "give two or more")
+    return tensor
+
+
+def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> list[Tensor]:
+    """Coordinates of a grid from the coordinates along each axis.
+
+    >>> [g.tolist() for g in fg.meshgrid(fg.Tensor([1, 2]), fg.Tensor([3, 4]), indexing="ij")]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    if indexing not in ("xy", "ij"):
+        raise ArgumentError(f"indexing is {indexing!r}", 'use "xy" or "ij"')
+    order = list(range(len(arrays)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = [1, 0]
+    lines = []
+    for place, line in zip(order, arrays, strict=True):
+        shape = [1] * len(order)
+        shape[place] = -1
+        lines.append(reshape(line, shape))
+    return broadcast_arrays(*lines)

@@ -1,0 +1,203 @@
+"""Parts of a tensor: `x[...]` with ints and slices, and elements at places that are data.
+
+In: an index as Python writes it. Out: cuts, flips and strides of the tensor, which fuse; an int
+outside its dimension is an error at the user's line. One tensor of whole numbers among slices is
+a `take`. An index that is data is checked when it is read, and the error names the same line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index as as_index
+from typing import Any
+
+import numpy as np
+
+from ..core import build
+from ..core import shape as sizes
+from ..core.dtype import int32, int64
+from ..core.node import Node, Size
+from ..core.ops.elementwise import ADD, LT
+from ..errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
+
+
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """What `x[key]` gives: ints, slices, an ellipsis, None, and at most one integer tensor.
+
+    >>> x = fg.reshape(fg.arange(12), (3, 4))
+    >>> x[1].tolist(), x[:, -1].tolist(), x[::-2, 1:3].tolist()
+    ([4, 5, 6, 7], [3, 7, 11], [[9, 10], [1, 2]])
+    """
+    node = node_of(x)
+    parts = _filled(key if isinstance(key, tuple) else (key,), node)
+    data = [part for part in parts if _is_data(part)]
+    if not data:
+        return wrap(_basic(node, parts))
+    if len(data) > 1 or not all(_is_data(p) or p is None or isinstance(p, slice) for p in parts):
+        raise ArgumentError(
+            "an index holds one tensor among slices at most", "index step by step, or use take"
+        )
+    place = next(i for i, part in enumerate(parts) if _is_data(part))
+    plain = [slice(None) if i == place else part for i, part in enumerate(parts)]
+    return take(wrap(_basic(node, plain)), data[0], axis=place)
+
+
+def _is_data(part: object) -> bool:
+    return isinstance(part, Tensor | np.ndarray | list | tuple | bool | np.bool_)
+
+
+def _filled(key: tuple[Any, ...], x: Node) -> list[Any]:
+    """The index with its ellipsis, written or not, replaced by full slices."""
+    dots = [i for i, part in enumerate(key) if part is Ellipsis]
+    if len(dots) > 1:
+        raise ArgumentError("an index has one ... at most", "write the slices out")
+    used = sum(part is not None and part is not Ellipsis for part in key)
+    if used > x.ndim:
+        raise BoundsError(
+            f"{used} indices for {x.ndim} dimensions", f"the shape is {sizes.show(x.shape)}"
+        )
+    place = dots[0] if dots else len(key)
+    return [*key[:place], *[slice(None)] * (x.ndim - used), *key[place + 1 :]]
+
+
+def _basic(x: Node, parts: Sequence[Any]) -> Node:
+    """Cut, flip, stride, then one reshape that drops ints and adds new axes."""
+    cuts: list[tuple[Size, Size]] = []
+    steps: list[int] = []
+    keep: list[int | None] = []  # of each dimension of the result, where it comes from
+    for part in parts:
+        if part is None:
+            keep.append(None)
+            continue
+        axis, size = len(cuts), x.shape[len(cuts)]
+        if isinstance(part, slice):
+            start, stop, step = _range(part, size)
+            keep.append(axis)
+        else:
+            start, step = _place(part, size, axis), 1
+            stop = sizes.add(start, 1)
+        cuts.append((start, stop))
+        steps.append(step)
+    out = build.shrink(x, cuts)
+    back = [axis for axis, step in enumerate(steps) if step < 0]
+    out = build.flip(out, back) if back else out
+    for axis, step in enumerate(steps):
+        if abs(step) > 1 and out.shape[axis] != 0:
+            out = build.drop(build.window(out, axis, 1, abs(step)), (out.ndim,))
+    return build.reshape(out, tuple(1 if axis is None else out.shape[axis] for axis in keep))
+
+
+def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
+    """The smallest cut that holds every element of a slice, and the step through it."""
+    if isinstance(size, Node) or isinstance(part.start, Node) or isinstance(part.stop, Node):
+        if part.step not in (None, 1):
+            raise ArgumentError("a slice with a variable has no step", "cut first, then step")
+        start = 0 if part.start is None else build.as_size(part.start)
+        return start, size if part.stop is None else build.as_size(part.stop), 1
+    try:
+        found = range(*part.indices(size))
+    except (TypeError, ValueError) as problem:
+        raise ArgumentError(f"{part} is no slice: {problem}", "use whole numbers") from None
+    if not found:
+        return 0, 0, 1
+    return min(found[0], found[-1]), max(found[0], found[-1]) + 1, found.step
+
+
+def _place(part: Any, size: Size, axis: int) -> Size:
+    """An int counted from the front; negative ones count from the back."""
+    if isinstance(part, Node):
+        return build.as_size(part)
+    try:
+        place = as_index(part)
+    except TypeError:
+        raise ArgumentError(
+            f"{type(part).__name__} {part!r} is no index", "use ints, slices, ... and None"
+        ) from None
+    if isinstance(size, Node):
+        return place if place >= 0 else sizes.add(size, place)
+    if not -size <= place < size:
+        hint = f"indices run from {-size} to {size - 1}" if size else "it is empty"
+        raise BoundsError(f"index {place} is outside axis {axis} of size {size}", hint)
+    return place % size
+
+
+# --- places that are data ------------------------------------------------------------------------
+
+
+def _places(index: Node, size: Size) -> Node:
+    """Whole numbers counted from the front; negative ones counted from the back before."""
+    if index.dtype.kind not in "iu":
+        hint = "use where(mask, ...) for masks" if index.dtype.kind == "b" else "cast it to int32"
+        raise DTypeError(f"an index is a whole number, not {index.dtype}", hint)
+    if index.dtype.kind == "u":
+        return index
+    wide = int32 if index.dtype.bits <= 32 and sizes.upper(size) <= int32.limits[1] else int64
+    index = build.cast(index, wide)
+    limit = size if isinstance(size, int) else build.cast(size, wide)
+    return build.where(build.apply(LT, index, 0), build.apply(ADD, index, limit), index)
+
+
+def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
+    """The slices of x at indexed places along an axis; None flattens x first.
+
+    >>> fg.take(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([1, -2]), axis=0).tolist()
+    [[3, 4], [1, 2]]
+    """
+    node, index = (node_of(part) for part in lifted(x, indices))
+    if axis is None:
+        node, axis = build.reshape(node, (-1,)), 0
+    place = build.as_axis(axis, node.ndim)
+    found = _places(index, node.shape[place])
+    before, after = node.shape[:place], node.shape[place + 1 :]
+    count = sizes.prod(found.shape)
+    line = build.reshape(found, (*[1] * len(before), count, *[1] * len(after)))
+    out = build.gather(node, build.expand(line, (*before, count, *after)), place)
+    return wrap(build.reshape(out, (*before, *found.shape, *after)))
+
+
+def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
+    """For each place of `indices` the element of x there along the axis.
+
+    >>> fg.take_along_axis(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([[1], [0]]), axis=1).tolist()
+    [[2], [3]]
+    """
+    node, index = (node_of(part) for part in lifted(x, indices))
+    place = build.as_axis(axis, node.ndim)
+    if index.ndim != node.ndim:
+        raise ShapeError(
+            f"{sizes.show(index.shape)} does not index {sizes.show(node.shape)}",
+            "give as many dimensions as x has, or use take",
+        )
+    here, there = _without(node.shape, place), _without(index.shape, place)
+    common = sizes.broadcast(here, there)
+    found = build.expand(_places(index, node.shape[place]), _with(common, place, index))
+    return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
+
+
+def _without(shape: tuple[Size, ...], axis: int) -> tuple[Size, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _with(shape: tuple[Size, ...], axis: int, like: Node) -> tuple[Size, ...]:
+    return (*shape[:axis], like.shape[axis], *shape[axis:])
+
+
+def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor:
+    """As take_along_axis, but `index` may be smaller than x in the other dimensions too.
+
+    >>> fg.gather(fg.Tensor([[1, 2], [3, 4]]), 1, fg.Tensor([[1, 1, 0]])).tolist()
+    [[2, 2, 1]]
+    """
+    node, places = (node_of(part) for part in lifted(x, index))
+    place = build.as_axis(axis, node.ndim)
+    if places.ndim != node.ndim:
+        raise ShapeError(
+            f"{sizes.show(places.shape)} does not index {sizes.show(node.shape)}",
+            "give as many dimensions as x has, or use take",
+        )
+    cuts = [
+        (0, n if d == place else m)
+        for d, (n, m) in enumerate(zip(node.shape, places.shape, strict=True))
+    ]
+    return wrap(build.gather(build.shrink(node, cuts), _places(places, node.shape[place]), place))

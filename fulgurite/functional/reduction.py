@@ -1,0 +1,205 @@
+"""Many numbers as one: sums, extremes, means, and where the extreme is.
+
+In: a tensor, the axes to reduce (all by default) and whether they stay with size 1. Out: a tensor
+of the rest. Sums of bools and small whole numbers are int32 or uint32; means of whole numbers
+float32; half floats add up in float32. An extreme of no elements does not exist; a sum does.
+"""
+
+from __future__ import annotations
+
+from ..core import build
+from ..core import shape as sizes
+from ..core.dtype import DType, bool_, dtype_of, int32, int64, uint32
+from ..core.node import Node, Shape, Size
+from ..core.ops.elementwise import DIV, EQ, NE, OR, SQRT
+from ..errors import ShapeError
+from ..tensor import Tensor, TensorLike, node_of, wrap
+from .common import Axis, apply, as_tensor, astype, floating, wide
+from .elementwise import isfinite, where
+from .maths import exp, log
+
+
+def sum(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
+    """The sum over axes.
+
+    >>> fg.sum(fg.Tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [4, 6]
+    """
+    return wrap(build.fold("add", _for_sums(x, dtype), axis, keepdims))
+
+
+def prod(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
+    """The product over axes.
+
+    >>> fg.prod(fg.Tensor([[1, 2], [3, 4]]), axis=1).tolist()
+    [2, 12]
+    """
+    return wrap(build.fold("mul", _for_sums(x, dtype), axis, keepdims))
+
+
+def _for_sums(x: TensorLike, dtype: object) -> Node:
+    node = node_of(x)
+    return build.cast(node, _sum_dtype(node.dtype) if dtype is None else dtype_of(dtype))
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    if dtype.is_inexact or dtype.bits > 32:
+        return dtype
+    return uint32 if dtype.kind == "u" else int32
+
+
+def max(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The largest element over axes; NaN wins.
+
+    >>> fg.max(fg.Tensor([[1, 2], [3, 4]]), axis=1).tolist()
+    [2, 4]
+    """
+    return wrap(build.fold("max", node_of(x), axis, keepdims))
+
+
+def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The smallest element over axes; NaN wins.
+
+    >>> fg.min(fg.Tensor([[1, 2], [3, 4]]), axis=1).tolist()
+    [1, 3]
+    """
+    return wrap(build.fold("min", node_of(x), axis, keepdims))
+
+
+def _count(x: Tensor, axis: Axis) -> Size:
+    shape: Shape = x.node.shape
+    return sizes.prod([shape[a] for a in build.as_axes(axis, len(shape))])
+
+
+def _over(total: Tensor, count: Size | float) -> Tensor:
+    """A sum divided by a number of elements."""
+    if isinstance(count, Node):
+        return apply(DIV, total, astype(wrap(count), total.dtype))
+    return apply(DIV, total, float(count))
+
+
+def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The mean over axes; that of no elements is NaN.
+
+    >>> fg.mean(fg.Tensor([[1, 2], [3, 4]]), axis=0).tolist()
+    [2.0, 3.0]
+    """
+    narrow, x = floating(x), wide(x)
+    return astype(_over(sum(x, axis, None, keepdims), _count(x, axis)), narrow.dtype)
+
+
+def var(
+    x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False
+) -> Tensor:
+    """The variance over axes: squared distances from the mean over (count - correction).
+
+    >>> fg.var(fg.Tensor([1.0, 3.0])).item(), fg.var(fg.Tensor([1.0, 3.0]), correction=1).item()
+    (1.0, 2.0)
+    """
+    narrow, x = floating(x), wide(x)
+    apart = x - mean(x, axis, keepdims=True)
+    count = _count(x, axis)
+    if isinstance(count, int):
+        rest: Size | float = count - correction if count > correction else 0.0
+    else:
+        rest = sizes.sub(count, int(correction))
+    return astype(_over(sum(apart * apart, axis, None, keepdims), rest), narrow.dtype)
+
+
+def std(
+    x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False
+) -> Tensor:
+    """The standard deviation over axes: the root of the variance.
+
+    >>> fg.std(fg.Tensor([1.0, 3.0])).item()
+    1.0
+    """
+    return astype(apply(SQRT, var(wide(x), axis, correction, keepdims)), floating(x).dtype)
+
+
+def any(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Is an element other than zero?
+
+    >>> fg.any(fg.Tensor([[0, 0], [0, 2]]), axis=1).tolist()
+    [False, True]
+    """
+    return _truth("max", x, axis, keepdims)
+
+
+def all(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Are all elements other than zero?
+
+    >>> fg.all(fg.Tensor([[1, 1], [0, 2]]), axis=1).tolist()
+    [True, False]
+    """
+    return _truth("min", x, axis, keepdims)
+
+
+def _truth(name: str, x: TensorLike, axis: Axis, keepdims: bool) -> Tensor:
+    truth = astype(x, bool_)
+    if _count(truth, axis) == 0:  # build refuses an extreme of nothing; of truths there is one
+        shape = build.fold("add", build.cast(node_of(truth), int32), axis, keepdims).shape
+        return wrap(build.const(name == "min", bool_, shape))
+    return wrap(build.fold(name, node_of(truth), axis, keepdims))
+
+
+def count_nonzero(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """How many elements are other than zero.
+
+    >>> fg.count_nonzero(fg.Tensor([[0, 3], [4, 5]]), axis=1).tolist()
+    [1, 2]
+    """
+    return sum(astype(x, bool_), axis, None, keepdims)
+
+
+def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The place of the first largest element; NaN counts as the largest.
+
+    >>> fg.argmax(fg.Tensor([[1, 5, 5], [3, 2, 1]]), axis=1).tolist()
+    [1, 0]
+    """
+    return _place_of("max", x, axis, keepdims)
+
+
+def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The place of the first smallest element; NaN counts as the smallest.
+
+    >>> fg.argmin(fg.Tensor([[1, 0, 0], [3, 2, 1]]), axis=1).tolist()
+    [1, 2]
+    """
+    return _place_of("min", x, axis, keepdims)
+
+
+def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
+    """The smallest place among those that hold the extreme."""
+    tensor = as_tensor(x)
+    if axis is None:
+        flat = _place_of(name, wrap(build.reshape(node_of(tensor), sizes.prod(tensor.shape))), 0, False)
+        return wrap(build.reshape(node_of(flat), (1,) * tensor.ndim)) if keepdims else flat
+    size = tensor.node.shape[build.as_axis(axis, tensor.ndim)]
+    if size == 0:
+        raise ShapeError(
+            f"arg{name} of no elements does not exist", "reduce a dimension that is not empty"
+        )
+    hit = apply(EQ, tensor, wrap(build.fold(name, node_of(tensor), axis, True)))
+    if tensor.dtype.is_float:
+        hit = apply(OR, hit, apply(NE, tensor, tensor))
+    index = int32 if sizes.upper(size) <= int32.limits[1] else int64
+    place = wrap(build.iota(tensor.node.shape, axis, index))
+    return min(where(hit, place, index.limits[1]), axis, keepdims)
+
+
+def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x))) over axes, also where the powers would overflow.
+
+    >>> fg.logsumexp(fg.Tensor([1000.0, 1000.0])).item()
+    1000.693115234375
+    """
+    narrow, tensor = floating(x), wide(x)
+    if _count(tensor, axis) == 0:
+        return astype(log(sum(exp(tensor), axis, None, keepdims)), narrow.dtype)
+    top = max(tensor, axis, keepdims=True).detach()
+    top = where(isfinite(top), top, 0)  # inf - inf would be NaN
+    total = log(sum(exp(tensor - top), axis, None, keepdims))
+    kept = build.reshape(node_of(top), total.node.shape)
+    return astype(total + wrap(kept), narrow.dtype)

@@ -1,0 +1,550 @@
+"""Lowering: one kernel's graph becomes index notation, pulled from its outputs.
+
+In: a SINK of outputs over numbered PARAMs, at tensor level. Out: an `IndexKernel`: axes with sizes
+and a body of STOREs. Each value is asked for at an index; movement ops only change the index, so
+they vanish. A reshape that would need a division of an axis splits the axis and starts again; a
+division is left only where no split helps. A reduction over dimension d of size n binds the axis
+named (d, n) unless that name is in use where it stands, so softmax and layernorm share loads and
+rows without a pass of their own. Axes and dynamic indices are numbered on first use: the kernel is
+normalised by construction. No recursion: each step is a generator that asks for what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..core.dtype import int64, uint32, void
+from ..core.node import SOURCES, Node, Shape, Size, Source, make, shape_of
+from ..core.ops.elementwise import CAST, WHERE
+from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
+from ..core.ops.indexing import GATHER, SCATTER, SORT
+from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR
+from ..core.ops.movement import (
+    EXPAND,
+    FLIP,
+    PAD,
+    PERMUTE,
+    RESHAPE,
+    SHRINK,
+    UNWINDOW,
+    WINDOW,
+    pairs,
+)
+from ..core.ops.random import RANDOM
+from ..core.ops.reduce import REDUCE, SCAN
+from ..core.shape import upper
+from .affine import (
+    ZERO,
+    Affine,
+    Atom,
+    Condition,
+    add,
+    axes_of,
+    axis,
+    bounds,
+    divide,
+    flat,
+    implied,
+    is_bijection,
+    number,
+    regroup,
+    rename,
+    sources_of,
+    strides,
+)
+
+Index: TypeAlias = tuple[Affine, ...]
+Valid: TypeAlias = tuple[Condition, ...]
+Request: TypeAlias = tuple[Node, Index, Valid]
+Lowering: TypeAlias = Generator[Request, Node, Node]
+AxisName: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKernel:
+    """A kernel in index notation: the sizes of its axes and its stores, in order."""
+
+    axes: tuple[Size, ...]
+    body: Node  # SINK of STOREs
+    divisions: int  # divisions left in its indices
+
+
+class CannotLower(Exception):
+    """A graph that has no affine form; the scheduler runs it another way."""
+
+
+class _Split(Exception):
+    """An axis must be split by a factor; the kernel is lowered again with it."""
+
+    def __init__(self, name: AxisName, factor: int) -> None:
+        self.name, self.factor = name, factor
+
+
+def lower(sink: Node, inputs: int) -> IndexKernel:
+    """The kernel of a graph whose outputs become params number `inputs` and up."""
+    splits: dict[AxisName, int] = {}
+    while True:
+        try:
+            return _Lower(sink, inputs, splits).kernel()
+        except _Split as split:
+            splits[split.name] = split.factor
+
+
+class _Lower:
+    def __init__(self, sink: Node, inputs: int, splits: dict[AxisName, int]) -> None:
+        self.outputs = {root: inputs + i for i, root in enumerate(sink.src)}
+        self.splits = splits
+        self.sizes: list[Size] = []  # of each axis
+        self.named: dict[AxisName, Affine] = {}
+        self.names: dict[int, AxisName] = {}
+        self.dynamic: dict[Node, Source] = {}
+        self.values: list[Node] = []  # the node of each dynamic index
+        self.free: dict[Node, frozenset[int]] = {}  # the axes a body node depends on
+        self.memo: dict[Request, Node] = {}
+        self.stores: dict[Node, list[Node]] = {}
+        self.order = list(sink.src)
+        self.divisions: set[Atom] = set()
+
+    def kernel(self) -> IndexKernel:
+        """Lower the latest output first: the others are often met on the way, at its axes."""
+        for root in reversed(self.order):
+            if root not in self.stores:
+                index = tuple([self.axis((d, n, 0), n) for d, n in enumerate(root.shape)])
+                self.run(self.output(root, index))
+        body = SINK(*[store for root in self.order for store in self.stores[root]])
+        return IndexKernel(tuple(self.sizes), body, len(self.divisions))
+
+    # --- driving ---------------------------------------------------------------------------------
+
+    def run(self, start: Lowering) -> Node:
+        """Run a step and all it asks for, without recursion."""
+        stack: list[tuple[Lowering, Request | None]] = [(start, None)]
+        answer: Node | None = None
+        while stack:
+            step, request = stack[-1]
+            try:
+                asked = step.send(answer)  # type: ignore[arg-type]
+            except StopIteration as done:
+                answer = done.value
+                assert answer is not None
+                if request is not None:
+                    self.memo[request] = answer
+                stack.pop()
+                continue
+            answer = self.memo.get(asked)
+            if answer is None:
+                stack.append((self.value(*asked), asked))
+        assert answer is not None
+        return answer
+
+    def output(self, root: Node, index: Index) -> Lowering:
+        """Compute an output at an index that meets every element once, and store it there."""
+        if root.op is SCATTER:
+            return (yield from self.scatter(root, index))
+        value = yield from self.compute(root, index, ())
+        self.stores[root] = [self.store(root, value, index)]
+        return value
+
+    def store(self, root: Node, value: Node, index: Index, mode: str = "set") -> Node:
+        where = self.position(index, root.shape)
+        where, sources = self.localised(where, 1)
+        arg = (self.outputs[root], where, mode)
+        return self.emit(STORE, void, (value, *sources), arg, axes_of(where))
+
+    def value(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        """A node's value at an index; an output met at all its elements is stored on the way."""
+        if node in self.outputs and node not in self.stores and not valid:
+            sizes = {a: n for a, n in enumerate(self.sizes) if isinstance(n, int)}
+            fixed = [n for n in node.shape if isinstance(n, int)]
+            if len(fixed) == node.ndim and self.covers(index, fixed, sizes):
+                return (yield from self.output(node, index))
+        return (yield from self.compute(node, index, valid))
+
+    def covers(self, index: Index, shape: list[int], sizes: dict[int, int]) -> bool:
+        known = all(a in sizes for part in index for a in axes_of(part))
+        return known and is_bijection(index, shape, sizes)
+
+    # --- nodes of the body -----------------------------------------------------------------------
+
+    def emit(
+        self, op: Any, dtype: Any, src: tuple[Node, ...], arg: Any = None, own: Iterable[int] = ()
+    ) -> Node:
+        made = make(op, dtype, src, arg)
+        if made not in self.free:
+            axes = frozenset(own)
+            for source in src:
+                axes |= self.free[source]
+            self.free[made] = axes
+        return made
+
+    def localised(self, index: Affine, first: int) -> tuple[Affine, tuple[Node, ...]]:
+        """An index whose dynamic atoms are named as sources `first` and up of one node."""
+        found = sources_of(index)
+        if not found:
+            return index, ()
+        local = {s: SOURCES[first + i] for i, s in enumerate(found)}
+        named = rename(index, lambda a: local[a] if isinstance(a, Source) else a)
+        return named, tuple([self.values[s.index] for s in found])
+
+    def at(self, op: Any, dtype: Any, what: Any, indices: Sequence[Affine]) -> Node:
+        """A node whose argument holds indices; `what` puts the renamed ones in place."""
+        found = list(dict.fromkeys(s for i in indices for s in sources_of(i)))
+        local = {s: SOURCES[i] for i, s in enumerate(found)}
+        named = [rename(i, lambda a: local[a] if isinstance(a, Source) else a) for i in indices]
+        own = frozenset().union(*map(axes_of, indices)) if indices else frozenset()
+        src = tuple([self.values[s.index] for s in found])
+        return self.emit(op, dtype, src, what(named if found else list(indices)), own)
+
+    def valid(self, conditions: Sequence[Condition]) -> Node:
+        sizes = [size for _, size in conditions]
+        return self.at(
+            VALID, VALID.dtype((), None),  # type: ignore[misc]
+            lambda named: tuple(zip(named, sizes, strict=True)), [i for i, _ in conditions],
+        )  # fmt: skip
+
+    # --- axes and indices ------------------------------------------------------------------------
+
+    def axis(self, name: AxisName, size: Size) -> Affine:
+        """The index that runs over an axis: one RANGE, or several if it was split."""
+        if size == 1:
+            return ZERO
+        found = self.named.get(name)
+        if found is None:
+            factor = self.splits.get(name)
+            if factor is None:
+                self.sizes.append(size)
+                self.names[len(self.sizes) - 1] = name
+                found = axis(len(self.sizes) - 1)
+            else:
+                assert isinstance(size, int)
+                outer = self.axis((*name, "outer"), size // factor)
+                found = add(self.axis((*name, "inner"), factor), outer, factor)
+            self.named[name] = found
+        return found
+
+    def fresh(self, dimension: object, size: Size, used: frozenset[int]) -> Affine:
+        """The axis named (dimension, size), or its next namesake that is not in use here."""
+        namesake = 0
+        while (found := self.axis((dimension, size, namesake), size)) and axes_of(found) & used:
+            namesake += 1
+        return found
+
+    def bound(self, atom: int | Source) -> tuple[int, int]:
+        if isinstance(atom, int):
+            return 0, max(0, upper(self.sizes[atom]) - 1)
+        found = self.values[atom.index].bounds
+        assert found is not None
+        return found
+
+    def dynamic_index(self, value: Node, size: Size) -> Affine:
+        """A computed index as an atom, guarded unless its bounds prove that it is inside."""
+        low, high = value.bounds or (-1, 0)
+        if not isinstance(size, int):
+            raise CannotLower("an axis of variable size is indexed by data")
+        if low < 0 or high >= size:
+            value = self.emit(GUARD, value.dtype, (value,), size)
+        if value not in self.dynamic:
+            self.dynamic[value] = SOURCES[len(self.values)]
+            self.values.append(value)
+        return axis(self.dynamic[value])
+
+    def uses(self, index: Affine) -> frozenset[int]:
+        """All axes an index depends on, those of its dynamic atoms too."""
+        found = axes_of(index)
+        for source in sources_of(index):
+            found |= self.free[self.values[source.index]]
+        return found
+
+    def divided(self, index: Affine, by: int) -> tuple[Affine, Affine]:
+        """Quotient and remainder; splits an axis where that makes them affine."""
+        found = divide(index, by, self.bound)
+        if found is not None:
+            return found
+        for atom, coefficient in index[1]:
+            size = self.sizes[atom] if isinstance(atom, int) else None
+            if not isinstance(size, int) or coefficient % by == 0 or by % coefficient:
+                continue
+            factor = by // abs(coefficient)
+            if size % factor == 0 and 1 < factor < size:
+                assert isinstance(atom, int)
+                raise _Split(self.names[atom], factor)
+        exact = (index[0] // by, tuple([(a, c // by) for a, c in index[1] if c % by == 0]))
+        rest = (index[0] % by, tuple([(a, c) for a, c in index[1] if c % by]))
+        quotient: Atom = ("//", rest, by)
+        remainder: Atom = ("%", rest, by)
+        self.divisions.update((quotient, remainder))
+        return add(exact, axis(quotient)), axis(remainder)
+
+    def position(self, index: Index, shape: Shape) -> Affine:
+        """The place in memory, which is laid out at the upper bound of every size."""
+        return flat(index, tuple([upper(n) for n in shape]))
+
+    def reshaped(self, index: Index, new: Shape, old: Shape) -> Index:
+        """The index of the old shape that a new shape's index stands for."""
+        out = [ZERO] * len(old)
+        for news, olds in _groups(new, old):
+            if len(news) == len(olds) == 1:
+                out[olds[0]] = index[news[0]]
+                continue
+            inner_new = tuple([new[d] for d in news])
+            inner_old = tuple([old[d] for d in olds])
+            place = flat([index[d] for d in news], _inner(inner_new))
+            for d, step in zip(olds, strides(_inner(inner_old)), strict=True):
+                if step > 1:
+                    out[d], place = self.divided(place, step)
+                elif step:
+                    out[d] = place
+        return tuple(out)
+
+    # --- what each op does -----------------------------------------------------------------------
+
+    def compute(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        op = node.op
+        if op.family == "elementwise":
+            sources = []
+            for source in node.src:
+                sources.append((yield source, index, valid))
+            return self.emit(op, node.dtype, tuple(sources), node.arg)
+        step = _STEPS.get(op)
+        if step is None:
+            raise CannotLower(f"{op} has no index notation")
+        return (yield from step(self, node, index, valid))
+
+    def param(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        return self.load(node, self.position(index, node.shape), valid)
+        yield  # a generator like the others
+
+    def load(self, node: Node, place: Affine, valid: Valid) -> Node:
+        sizes = [size for _, size in valid]
+        return self.at(
+            LOAD, node.dtype,
+            lambda named: (node.arg[0], named[0], tuple(zip(named[1:], sizes, strict=True))),
+            [place, *[i for i, _ in valid]],
+        )  # fmt: skip
+
+    def constant(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        return self.emit(CONST, node.dtype, (), (node.arg[0], ()))
+        yield
+
+    def variable(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        return self.emit(VAR, node.dtype, (), (*node.arg[:3], ()))
+        yield
+
+    def iota(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        value = self.at(INDEX, int64, lambda named: named[0], [index[node.arg[0]]])
+        return value if node.dtype is int64 else self.emit(CAST, node.dtype, (value,), node.dtype)
+        yield
+
+    def reshape(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        source = node.src[0]
+        fixed = all(isinstance(n, int) for n in (*node.shape, *source.shape))
+        if source.op is PARAM and fixed:  # memory needs only the flat place
+            return self.load(source, self.position(index, node.shape), valid)
+        return (yield source, self.reshaped(index, node.shape, source.shape), valid)
+
+    def expand(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        source = node.src[0]
+        kept = zip(index, source.shape, node.shape, strict=True)
+        return (yield source, tuple([ZERO if n == 1 and m != 1 else i for i, n, m in kept]), valid)
+
+    def permute(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        out = [ZERO] * len(index)
+        for part, d in zip(index, node.arg, strict=True):
+            out[d] = part
+        return (yield node.src[0], tuple(out), valid)
+
+    def shrink(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        moved = [self.moved(i, start) for i, (start, _) in zip(index, pairs(node), strict=True)]
+        return (yield node.src[0], tuple(moved), valid)
+
+    def moved(self, index: Affine, by: Size, sign: int = 1) -> Affine:
+        """An index plus a size, which may be known only at run time."""
+        if isinstance(by, int):
+            return add(index, number(sign * by))
+        return add(index, self.size_value(by), sign)
+
+    def size_value(self, size: Node) -> Affine:
+        """A symbolic size as a dynamic atom; its bounds are those of its variables."""
+        value = self.sized(size)
+        if value not in self.dynamic:
+            self.dynamic[value] = SOURCES[len(self.values)]
+            self.values.append(value)
+        return axis(self.dynamic[value])
+
+    def sized(self, size: Node) -> Node:
+        made = self.emit(size.op, size.dtype, tuple([self.sized(s) for s in size.src]), size.arg)
+        return made
+
+    def flip(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        out = list(index)
+        for d in node.arg:
+            n = node.shape[d]
+            out[d] = add(self.moved(number(-1), n), index[d], -1)
+        return (yield node.src[0], tuple(out), valid)
+
+    def pad(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        out, checks = [], []
+        source = node.src[0]
+        for part, (before, _), n in zip(index, pairs(node), source.shape, strict=True):
+            part = self.moved(part, before, -1)
+            if not isinstance(n, int):
+                raise CannotLower("padding of a variable size")
+            low, high = bounds(part, self.bound)
+            if high < 0 or low >= n:
+                return self.emit(CONST, node.dtype, (), (0, ()))
+            checks.append((part, n))
+            out.append(part)
+        checks = implied(checks, self.bound)
+        inner: Node = yield source, tuple(out), tuple(dict.fromkeys((*valid, *checks)))
+        if not checks or inner.op is LOAD:  # an invalid load reads 0 already
+            return inner
+        zero = self.emit(CONST, node.dtype, (), (0, ()))
+        return self.emit(WHERE, node.dtype, (self.valid(checks), inner, zero))
+
+    def window(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        place, _, stride, dilation = node.arg
+        out = list(index[:-1])
+        out[place] = add(add(ZERO, index[place], stride), index[-1], dilation)
+        return (yield node.src[0], tuple(out), valid)
+
+    def unwindow(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        """Σ over the window's axis, where the place is met by a whole number of strides."""
+        place, _, stride, dilation = node.arg
+        source = node.src[0]
+        count, size = source.shape[place], source.shape[-1]
+        if not isinstance(count, int):
+            raise CannotLower("windows of variable size")
+        used = frozenset().union(*map(self.uses, index), *[self.uses(i) for i, _ in valid])
+        offset = self.fresh("window", size, used)
+        start = add(index[place], offset, -dilation)
+        if stride == 1:
+            first, checks = start, []
+        else:
+            first, left = self.divided(start, stride)
+            checks = [(left, 1)]
+        checks = implied([*checks, (first, count)], self.bound)
+        at = (*index[:place], first, *index[place + 1 :], offset)
+        inner: Node = yield source, at, tuple(dict.fromkeys((*valid, *checks)))
+        if checks and inner.op is not LOAD:
+            zero = self.emit(CONST, node.dtype, (), (0, ()))
+            inner = self.emit(WHERE, node.dtype, (self.valid(checks), inner, zero))
+        return self.folded("add", inner, axes_of(offset))
+
+    def folded(self, name: str, value: Node, axes: frozenset[int]) -> Node:
+        made = make(FOLD, value.dtype, (value,), (name, tuple(sorted(axes))))
+        self.free[made] = self.free[value] - axes
+        return made
+
+    def reduce(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        name, axes = node.arg
+        source = node.src[0]
+        kept = [i for d, i in enumerate(index) if d not in axes]
+        used = frozenset().union(*map(self.uses, kept), *[self.uses(i) for i, _ in valid])
+        out, folded = list(index), frozenset[int]()
+        for d in axes:
+            out[d] = self.fresh(d, source.shape[d], used)
+            folded |= axes_of(out[d])
+        value = yield source, tuple(out), valid
+        return self.folded(name, value, folded)
+
+    def gather(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        place = node.arg
+        table, chosen = node.src
+        value = yield chosen, index, valid
+        row = self.dynamic_index(value, table.shape[place])
+        return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
+
+    def scan(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        name, place, reverse = node.arg
+        along = self.whole_axis(node, index, place, valid)
+        sources = []
+        for source in node.src:
+            sources.append((yield source, index, valid))
+        return self.emit(RUN, node.dtype, tuple(sources), (name, along, reverse), along)
+
+    def sort(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        place, descending = node.arg
+        along = self.whole_axis(node, index, place, valid)
+        value = yield node.src[0], index, valid
+        return self.emit(ORDER, node.dtype, (value,), (along, descending), along)
+
+    def whole_axis(self, node: Node, index: Index, place: int, valid: Valid) -> tuple[int, ...]:
+        """The axes that run over a whole dimension in order, outermost first."""
+        n = node.shape[place]
+        part = index[place]
+        sizes = {a: s for a, s in enumerate(self.sizes) if isinstance(s, int)}
+        plain = isinstance(n, int) and self.covers((part,), [n], sizes)
+        symbolic = len(part[1]) == 1 and part[0] == 0 and part[1][0][1] == 1
+        alone = not any(axes_of(part) & self.uses(i) for d, i in enumerate(index) if d != place)
+        if valid or not alone or not (plain or (symbolic and not isinstance(n, int))):
+            raise CannotLower(f"{node.op} along an axis that does not run in order")
+        terms = sorted(part[1], key=lambda term: -term[1])
+        return tuple([atom for atom, _ in terms if isinstance(atom, int)])
+
+    def random(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        key, counter = node.src[:2]
+        shape = shape_of(node.arg, node.src)
+        batch = counter.ndim
+        parts = []
+        for word in (0, 1):
+            parts.append((yield key, (*index[:batch], number(word)), valid))
+        parts.append((yield counter, index[:batch], valid))
+        place = self.position(index[batch:], shape)
+        parts.append(self.at(INDEX, int64, lambda named: named[0], [place]))
+        return self.emit(BITS, uint32, tuple(parts))
+
+    def scatter(self, root: Node, index: Index) -> Lowering:
+        """The base stored everywhere, then the values combined at their places."""
+        name, place = root.arg
+        base, chosen, values = root.src
+        value = yield base, index, ()
+        first = self.store(root, value, index)
+        at = tuple([self.axis(("scatter", d, n), n) for d, n in enumerate(chosen.shape)])
+        where = yield chosen, at, ()
+        row = self.dynamic_index(where, root.shape[place])
+        update = yield values, at, ()
+        second = self.store(root, update, (*at[:place], row, *at[place + 1 :]), name)
+        self.stores[root] = [first, second]
+        return value
+
+
+def _groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Runs of dimensions with equal products; variable sizes must stand alone or lead."""
+    if all(isinstance(n, int) for n in (*new, *old)):
+        return regroup(new, old)
+    stand_in: dict[Node, int] = {}
+
+    def as_int(n: Size) -> int:
+        # a large prime in the place of each variable size: products agree only if they match
+        return n if isinstance(n, int) else stand_in.setdefault(n, _PRIMES[len(stand_in)])
+
+    try:
+        found = regroup(tuple(map(as_int, new)), tuple(map(as_int, old)))
+    except (IndexError, ValueError):
+        raise CannotLower("a reshape that mixes variable sizes") from None
+    for news, olds in found:
+        mixed = len(news) != 1 or len(olds) != 1
+        inner = [new[d] for d in news[1:]] + [old[d] for d in olds[1:]]
+        if mixed and not all(isinstance(n, int) for n in inner):
+            raise CannotLower("a reshape that mixes variable sizes")
+    return found
+
+
+_PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117)
+
+
+def _inner(shape: Shape) -> tuple[int, ...]:
+    """Sizes for strides: the leading one does not matter and may be variable."""
+    return tuple([upper(n) for n in shape])
+
+
+Step: TypeAlias = Callable[[_Lower, Node, Index, Valid], Lowering]
+_STEPS: dict[Any, Step] = {
+    PARAM: _Lower.param, CONST: _Lower.constant, VAR: _Lower.variable, IOTA: _Lower.iota,
+    RESHAPE: _Lower.reshape, EXPAND: _Lower.expand, PERMUTE: _Lower.permute,
+    SHRINK: _Lower.shrink, FLIP: _Lower.flip, PAD: _Lower.pad, WINDOW: _Lower.window,
+    UNWINDOW: _Lower.unwindow, REDUCE: _Lower.reduce, GATHER: _Lower.gather, SCAN: _Lower.scan,
+    SORT: _Lower.sort, RANDOM: _Lower.random,
+}  # fmt: skip

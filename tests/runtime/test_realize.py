@@ -1,0 +1,419 @@
+"""Tests of fulgurite/runtime/realize.py: one plan, found again, and nothing half done."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core import build, node
+from fulgurite.core.ops.indexing import gather
+from fulgurite.errors import BoundsError
+from fulgurite.graph.normalize import normalize
+from fulgurite.graph.registry import REGISTRY
+from fulgurite.runtime import realize as module
+from fulgurite.runtime.device import Buffer, MemoryLimitError, get_device
+from fulgurite.runtime.interpreter import HostBuffer, ReferenceDevice
+from fulgurite.runtime.plan import KERNELS
+from fulgurite.tensor import Tensor, wrap
+from tests.threads import together
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    module.clear_caches()
+    gc.collect()
+    yield
+    module.clear_caches()
+
+
+def entry_of(*tensors: Tensor) -> module.Compiled:
+    """The schedule-cache entry that realizing these tensors uses."""
+    return module.lookup(normalize([t.node for t in tensors]), "reference")
+
+
+def random(*shape: int) -> Tensor:
+    return Tensor(np.random.default_rng(0).normal(size=shape).astype(np.float32))
+
+
+def misses() -> int:
+    return fg.cache_stats()["schedule"]["misses"]
+
+
+# --- the schedule cache --------------------------------------------------------------------------
+
+
+def test_same_shape_with_other_data_hits_the_same_entry_object() -> None:
+    assert entry_of(random(3) * 2 + 1) is entry_of(Tensor([7.0, 8.0, 9.0]) * 2 + 1)
+
+
+def test_other_shape_op_dtype_and_output_order_miss() -> None:
+    a = random(3)
+    one, two = a * 2, a + 2
+    seen = [
+        entry_of(one),
+        entry_of(random(4) * 2),
+        entry_of(two),
+        entry_of(Tensor(np.ones(3)) * 2),
+        entry_of(one, two),
+        entry_of(two, one),
+    ]
+    assert len({id(entry) for entry in seen}) == len(seen)
+
+
+def test_options_are_part_of_the_key() -> None:
+    plain = entry_of(random(3) * 2)
+    with fg.config(simplify=False):
+        assert entry_of(random(3) * 2) is not plain
+
+
+def test_a_hit_makes_no_node_of_the_graph_and_compiles_nothing() -> None:
+    (random(3) * 2 + 1).realize()
+    again = random(3) * 2 + 1
+    before, kernels = node.live_count(), KERNELS.stats.misses
+    entry_of(again)
+    assert node.live_count() == before
+    assert KERNELS.stats.misses == kernels
+
+
+@pytest.mark.parametrize("simplify", [True, False])
+def test_cache_on_equals_cache_off(simplify: bool) -> None:
+    def run() -> tuple[list[float], int, int]:
+        with fg.config(simplify=simplify):
+            gc.collect()
+            before = REGISTRY.buffer_count()
+            a = random(5)
+            top = (a * 3 - a) / 2
+            kernels = len(fg.schedule(top))
+            return top.tolist(), kernels, REGISTRY.buffer_count() - before
+
+    cold = run()
+    warm = run()
+    module.clear_caches()
+    assert cold == warm == run()
+
+
+def test_bind_values_share_a_key_and_are_all_right() -> None:
+    n = build.variable("n", 0, 9)
+    for first, second in ((3, 7), (7, 3)):
+        module.clear_caches()
+        start = misses()
+        for value in (first, second):
+            x = wrap(build.apply(node.OPS["add"], build.bind(n, value), 1))
+            assert x.item() == value + 1
+        assert misses() - start == 1
+
+
+def test_restoring_does_not_change_the_entry() -> None:
+    a = random(3)
+    entry = entry_of(a * 2)
+    before = (entry.constants, entry.lifted, entry.plan, entry.plan.steps)
+    (random(3) * 2).realize()
+    (random(3) * 2).realize()
+    assert (entry.constants, entry.lifted, entry.plan, entry.plan.steps) == before
+
+
+def test_buffers_are_new_for_each_call() -> None:
+    a = random(3)
+    one, two = (a * 2).realize(), (a * 2).realize()
+    assert one.node is not two.node
+    assert not np.shares_memory(np.asarray(one), np.asarray(two))
+
+
+def test_the_cache_is_bounded() -> None:
+    with fg.config(schedule_cache=4):
+        for size in range(1, 12):
+            (random(size) * 2).realize()
+    assert fg.cache_stats()["schedule"]["size"] <= 4
+
+
+def test_threads_that_miss_together_compile_once_100_times_over() -> None:
+    for number in range(100):
+        before = misses()
+        got = together(4, lambda _, size=number + 1: (random(size) * 2 + 1).tolist())  # type: ignore[misc]
+        assert all(values == got[0] for values in got)
+        assert misses() - before == 1
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+
+def test_a_constant_that_changes_becomes_a_run_time_scalar() -> None:
+    a = random(4)
+    start = misses()
+    for step in range(20):
+        got = (a * (0.1 * step) + 1.0).numpy()
+        np.testing.assert_allclose(got, a.numpy() * np.float32(0.1 * step) + 1, rtol=1e-6)
+    assert misses() - start == 2
+
+
+def test_constants_that_decide_sizes_stay_in_the_key() -> None:
+    n = build.variable("n", 1, 9)
+    for extra in (1, 2, 3):
+        shape = (build.apply(node.OPS["add"], build.bind(n, 4), extra),)
+        x = wrap(build.expand(build.const(2.0), shape))
+        y = wrap(build.apply(node.OPS["mul"], build.iota(shape, 0, "float32"), x.node))
+        assert y.tolist() == [2.0 * i for i in range(4 + extra)]
+
+
+def test_kernels_are_shared_by_graphs_that_differ_in_constants() -> None:
+    (random(4) * 2.0).realize()
+    before = KERNELS.stats.misses
+    (random(4) * 3.0 + random(4) * 4.0).realize()
+    assert KERNELS.stats.misses - before == 1  # the addition; the products are known
+
+
+# --- the kernel cache ----------------------------------------------------------------------------
+
+
+def test_identical_layers_are_one_kernel() -> None:
+    x = random(4)
+    before = KERNELS.stats.misses
+    for _ in range(12):
+        x = x * random(4)
+    x.realize()
+    assert KERNELS.stats.misses - before == 1
+
+
+def test_kernels_of_dead_graphs_are_collected() -> None:
+    (random(4) * 2 + 1).realize()
+    assert len(KERNELS) == 2
+    module.clear_caches()
+    gc.collect()
+    assert len(KERNELS) == 0
+
+
+# --- realizing -----------------------------------------------------------------------------------
+
+
+def test_several_tensors_are_realized_in_one_plan() -> None:
+    a = random(3)
+    start = misses()
+    b, c = fg.realize(a + 1, a * 2)
+    assert misses() - start == 1
+    assert b.is_realized and c.is_realized
+
+
+def test_realizing_one_tensor_spares_the_others_its_work() -> None:
+    a = random(3)
+    shared = a * 2
+    top = shared + 1
+    shared.realize()
+    assert len(fg.schedule(top)) == 1
+
+
+def test_realizing_twice_does_nothing() -> None:
+    a = (random(3) * 2).realize()
+    runs = [step.plan.runs for step in [entry_of(random(3) * 2)]]
+    a.realize()
+    assert [step.plan.runs for step in [entry_of(random(3) * 2)]] == runs
+
+
+def test_two_threads_realizing_equal_zeros_keep_distinct_buffers_100_times_over() -> None:
+    for _ in range(100):
+        one, two = together(2, lambda _: fg.zeros(3).realize())
+        assert one.node is not two.node
+        assert not np.shares_memory(np.asarray(one), np.asarray(two))
+
+
+def test_with_10_000_unrelated_tensors_a_tiny_realize_does_no_more_work() -> None:
+    def work() -> tuple[int, int]:
+        before = (REGISTRY.visited, REGISTRY.rewritten)
+        (Tensor([1.0]) + 1).realize()
+        return REGISTRY.visited - before[0], REGISTRY.rewritten - before[1]
+
+    quiet = work()
+    unrelated = [Tensor([1.0, 2.0]) * 2 for _ in range(10_000)]
+    assert work() == quiet
+    assert len(unrelated) == 10_000
+
+
+def test_a_dropped_graph_holds_no_memory() -> None:
+    gc.collect()
+    nodes, buffers = node.live_count(), REGISTRY.buffer_count()
+    x = random(3) * 2 + 1
+    del x
+    assert (node.live_count(), REGISTRY.buffer_count()) == (nodes, buffers)
+
+
+def test_poisoned_memory_never_shows() -> None:
+    with fg.config(poison=True):
+        assert (Tensor([1.0, 2.0]) * 2 + 1).tolist() == [3.0, 5.0]
+        assert fg.zeros(()).item() == 0.0
+
+
+def test_stages_can_be_verified_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    with fg.config(verify=True, log="stages"):
+        (random(6) * 2).realize()
+    assert "simplify" in capsys.readouterr().err
+
+
+# --- failure -------------------------------------------------------------------------------------
+
+Kernel = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
+
+
+class Failing:
+    """A compiler whose kernels raise once `after` of them have run, until it is mended."""
+
+    def __init__(self, error: type[BaseException], after: int) -> None:
+        self.error, self.left, self.broken = error, after, True
+        self.real = ReferenceDevice.compile
+
+    def compile(self, kernel: Any) -> Kernel:
+        run = self.real(ReferenceDevice(), kernel)
+
+        def counted(*args: Any) -> None:
+            if self.broken and self.left == 0:
+                raise self.error("injected")
+            self.left -= 1
+            run(*args)
+
+        return counted
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_kernel_that_fails_midway_leaves_every_tensor_usable_and_unchanged(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: int
+) -> None:
+    a = random(3)
+    b = a * 2
+    c = b + a
+    d = c / b
+    nodes = [t.node for t in (a, b, c, d)]
+    buffers = REGISTRY.buffer_count()
+    with monkeypatch.context() as patched:
+        backend = Failing(error, after)
+        patched.setattr(ReferenceDevice, "compile", lambda _, kernel: backend.compile(kernel))
+        with pytest.raises(error):
+            fg.realize(b, c, d)
+        backend.broken = False
+    assert [t.node for t in (a, b, c, d)] == nodes
+    gc.collect()
+    assert REGISTRY.buffer_count() == buffers
+    np.testing.assert_allclose(d.numpy(), np.full(3, 1.5, np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_running_out_of_memory_midway_leaves_every_tensor_usable(
+    monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    a = random(3)
+    c = (a * 2 + a) / 3
+    real, made = ReferenceDevice.allocate, []
+
+    def allocate(self: ReferenceDevice, *args: Any) -> HostBuffer:
+        made.append(args)
+        if len(made) > after:
+            raise MemoryLimitError("no memory", "use less")
+        return real(self, *args)
+
+    before = c.node
+    with monkeypatch.context() as patched:
+        patched.setattr(ReferenceDevice, "allocate", allocate)
+        with pytest.raises(MemoryError):
+            c.realize()
+    assert c.node is before
+    np.testing.assert_allclose(c.numpy(), a.numpy(), rtol=1e-6)
+
+
+def test_a_compiler_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: ReferenceDevice, kernel: Any) -> Kernel:
+        raise RuntimeError("no compiler today")
+
+    x = random(3) * 2
+    with monkeypatch.context() as patched:
+        patched.setattr(ReferenceDevice, "compile", refuse)
+        with pytest.raises(RuntimeError, match="today"):
+            x.realize()
+    assert x.realize().is_realized
+
+
+def test_waiters_on_a_compile_that_is_interrupted_recover(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, first = ReferenceDevice.compile, threading.Event()
+
+    def compile_(self: ReferenceDevice, kernel: Any) -> Kernel:
+        if not first.is_set():
+            first.set()
+            raise KeyboardInterrupt
+        return real(self, kernel)
+
+    monkeypatch.setattr(ReferenceDevice, "compile", compile_)
+
+    def work(_: int) -> object:
+        try:
+            return (random(9) * 2 + 1).tolist()
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    got = together(4, work)
+    assert sorted(str(g) == "interrupted" for g in got) == [False, False, False, True]
+
+
+def test_an_index_out_of_range_names_the_users_line_even_on_a_cache_hit() -> None:
+    table = random(4, 2)
+
+    def look_up(places: list[list[int]]) -> Tensor:
+        return wrap(build.note(gather(table.node, Tensor(places, dtype="int32").node, 0)))
+
+    look_up([[0, 1], [3, 3]]).realize()
+    bad = look_up([[0, 1], [4, 0]])
+    with pytest.raises(BoundsError, match="index 4 is outside an axis of size 4") as caught:
+        bad.realize()
+    assert __file__ in caught.value.where
+
+
+def test_memory_that_cannot_be_had_is_a_clear_error() -> None:
+    with pytest.raises(MemoryLimitError, match="no memory"):
+        get_device("reference").allocate((1 << 62,), fg.float32)
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+def soak(seconds: float) -> None:
+    """16 threads build and realize shared and private graphs; every value is checked."""
+    import time
+
+    shared = Tensor(np.arange(8, dtype=np.float32))
+    common = shared * 3 + 1
+    until = time.monotonic() + seconds
+    expected = np.arange(8, dtype=np.float32) * 3 + 1
+
+    def work(number: int) -> int:
+        rounds = 0
+        while time.monotonic() < until:
+            mine = Tensor(np.full(8, number, np.float32))
+            top = (common + mine) * (rounds % 5)
+            other = common - mine
+            np.testing.assert_array_equal(top.numpy(), (expected + number) * (rounds % 5))
+            np.testing.assert_array_equal(other.numpy(), expected - number)
+            rounds += 1
+        return rounds
+
+    assert min(together(16, work)) > 0
+
+
+def measured_soak(seconds: float) -> None:
+    module.clear_caches()
+    gc.collect()
+    nodes, buffers, entries = node.live_count(), REGISTRY.buffer_count(), REGISTRY.entry_count()
+    soak(seconds)
+    module.clear_caches()
+    gc.collect()
+    assert REGISTRY.entry_count() == entries
+    assert REGISTRY.buffer_count() == buffers
+    assert node.live_count() == nodes
+
+
+def test_sixteen_threads_build_and_realize_for_3_seconds_without_error_or_leak() -> None:
+    measured_soak(3)
+
+
+@pytest.mark.slow
+def test_sixteen_threads_build_and_realize_for_30_seconds_without_error_or_leak() -> None:
+    measured_soak(30)
