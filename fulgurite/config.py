@@ -27,6 +27,7 @@ class Options:
 
     device: str = _option("reference", "where new tensors live", in_key=False)
     simplify: bool = _option(True, "apply the exact algebraic laws before scheduling")
+    fuse: bool = _option(True, "compute many ops in one kernel; off: a kernel for each op")
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
     verify: bool = _option(False, "check the graph's grammar after every stage", in_key=False)

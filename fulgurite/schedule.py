@@ -7,7 +7,7 @@ numbers) and returns fresh tensors; the tensors it was made from stay as they ar
 
 from __future__ import annotations
 
-from . import config
+from .config import current
 from .errors import ArgumentError
 from .graph.normalize import normalize
 from .graph.schedule import Item
@@ -41,9 +41,11 @@ class TensorSchedule:
         plan = self.compile()
         assert self._compiled is not None
         inputs = inputs_of(self._normal, self._compiled)
-        outputs = plan.run(inputs, self._normal.values, config.current().poison)
+        outputs = plan.run(inputs, self._normal.values, current().poison)
         pairs = zip(self._roots, outputs, strict=True)
-        return tuple(wrap(adopt(root, output, self._device)) for root, output in pairs)
+        return tuple(
+            wrap(adopt(root, output, self._device, self._normal.values)) for root, output in pairs
+        )
 
     def __len__(self) -> int:
         return len(self.items)

@@ -11,26 +11,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from . import config
+from .aliases import Habits
+from .config import current
 from .core import build
-from .core.dtype import DType, Number, default_float, default_int, dtype_of, promote, weak_dtype
+from .core.dtype import DType, Number, dtype_of, promote, weak_dtype
 from .core.node import Node
 from .core.op import Array, Op
 from .core.operators import Operators
-from .core.shape import show
+from .core.shape import prod, show
 from .errors import ArgumentError, DataError, ShapeError
 from .graph.registry import REGISTRY, Entry
+from .host import array_node, to_array
 from .runtime import interpreter as _interpreter  # registers the reference device
-from .runtime.device import get_device
+from .runtime.device import device_names, get_device
 from .runtime.realize import realize, storage_of, value_node
+
+if TYPE_CHECKING:
+    from .functional.common import Axis, ShapeLike
 
 assert _interpreter
 
-TensorLike: TypeAlias = "Tensor | Number | Array | Sequence[Any]"
+TensorLike: TypeAlias = "Tensor | Node | Number | Array | Sequence[Any]"
 TAPE = 0  # the gradient scope of `requires_grad` and `backward()`
 
 
@@ -43,7 +48,14 @@ _recording = _Recording()
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """What is computed inside has no gradient."""
+    """What is computed inside has no gradient.
+
+    >>> x = fg.Tensor(2.0, requires_grad=True)
+    >>> with fg.no_grad():
+    ...     y = x * x
+    >>> y.requires_grad
+    False
+    """
     before, _recording.on = _recording.on, False
     try:
         yield
@@ -59,16 +71,26 @@ def operand(x: Tensor) -> Node:
 
 def node_of(x: TensorLike) -> Node:
     """Anything tensor-like as a node."""
-    return operand(x) if isinstance(x, Tensor) else operand(Tensor(x))
+    if isinstance(x, Tensor):
+        return operand(x)
+    return x if isinstance(x, Node) else _from_data(x, None, None)
 
 
 def lift(x: object) -> Any:
     """A tensor or array as a node; a Python number as it is, so that it stays weak."""
     if isinstance(x, Tensor):
         return operand(x)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | list | tuple):
         return node_of(x)
     return x
+
+
+def lifted(*operands: object) -> list[Any]:
+    """Operands as nodes and Python numbers, all of them on one device."""
+    found = [lift(x) for x in operands]
+    if len(found) > 1:
+        build.same_device([x for x in found if isinstance(x, Node)])
+    return found
 
 
 def wrap(node: Node) -> Tensor:
@@ -79,7 +101,7 @@ def wrap(node: Node) -> Tensor:
     return tensor
 
 
-class Tensor(Operators):
+class Tensor(Habits, Operators):
     """A lazy array of numbers.
 
     >>> import fulgurite as fg
@@ -126,7 +148,7 @@ class Tensor(Operators):
     @property
     def device(self) -> str:
         """Where it lives, or will."""
-        return self.entry.node.device or config.current().device
+        return self.entry.node.device or current().device
 
     @property
     def ndim(self) -> int:
@@ -136,8 +158,6 @@ class Tensor(Operators):
     @property
     def size(self) -> int:
         """The number of elements."""
-        from .core.shape import prod
-
         return prod(self.entry.node.shape)  # type: ignore[return-value]
 
     @property
@@ -157,7 +177,7 @@ class Tensor(Operators):
         realize([self.entry])
         found = value_node(self.entry.node)
         assert found is not None
-        return get_device(self.device).to_host(storage_of(found))
+        return get_device(self.device).to_host(storage_of(found)).reshape(found.shape)
 
     def numpy(self) -> Array:
         """The value as a NumPy array of its own."""
@@ -217,13 +237,28 @@ class Tensor(Operators):
     # --- operators -------------------------------------------------------------------------------
 
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Tensor:
-        return wrap(build.apply(op, *[lift(x) for x in operands]))
+        return wrap(build.apply(op, *lifted(*operands)))
 
     def __eq__(self, other: object) -> Any:
-        return self.eq(other)
+        return NotImplemented if other is None else self.eq(other)
 
     def __ne__(self, other: object) -> Any:
-        return self.ne(other)
+        return NotImplemented if other is None else self.ne(other)
+
+    def __pos__(self) -> Tensor:
+        return elementwise.positive(self)
+
+    def __matmul__(self, other: TensorLike) -> Tensor:
+        return linalg.matmul(self, other)
+
+    def __rmatmul__(self, other: TensorLike) -> Tensor:
+        return linalg.matmul(other, self)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return indexing.getitem(self, key)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter([self[i] for i in range(len(self))])
 
     # --- gradients -------------------------------------------------------------------------------
 
@@ -249,6 +284,258 @@ class Tensor(Operators):
 
         backward(self, gradient)
 
+    # --- dtype and device ------------------------------------------------------------------------
+
+    def astype(self, dtype: object) -> Tensor:
+        """The same numbers in another dtype."""
+        return elementwise.astype(self, dtype)
+
+    def cast(self, dtype: object) -> Tensor:
+        """The same numbers in another dtype."""
+        return elementwise.astype(self, dtype)
+
+    def bitcast(self, dtype: object) -> Tensor:
+        """The same bits read as another dtype of the same width."""
+        return elementwise.bitcast(self, dtype)
+
+    def to(self, target: object) -> Tensor:
+        """In another dtype, or on another device (a name)."""
+        if isinstance(target, str) and target in device_names():
+            return wrap(build.copy_to(operand(self), target))
+        return elementwise.astype(self, target)
+
+    def contiguous(self) -> Tensor:
+        """The value, stored in memory of its own."""
+        return wrap(build.contiguous(operand(self)))
+
+    # --- elementwise -----------------------------------------------------------------------------
+
+    def abs(self) -> Tensor:
+        """The magnitude."""
+        return elementwise.abs(self)
+
+    def sign(self) -> Tensor:
+        """-1, 0 or 1."""
+        return elementwise.sign(self)
+
+    def square(self) -> Tensor:
+        """x * x."""
+        return elementwise.square(self)
+
+    def reciprocal(self) -> Tensor:
+        """1 / x."""
+        return elementwise.reciprocal(self)
+
+    def sqrt(self) -> Tensor:
+        """The square root."""
+        return maths.sqrt(self)
+
+    def rsqrt(self) -> Tensor:
+        """One over the square root."""
+        return maths.rsqrt(self)
+
+    def exp(self) -> Tensor:
+        """e to the power x."""
+        return maths.exp(self)
+
+    def log(self) -> Tensor:
+        """The natural logarithm."""
+        return maths.log(self)
+
+    def log2(self) -> Tensor:
+        """The logarithm to base 2."""
+        return maths.log2(self)
+
+    def sin(self) -> Tensor:
+        """The sine."""
+        return maths.sin(self)
+
+    def cos(self) -> Tensor:
+        """The cosine."""
+        return maths.cos(self)
+
+    def tanh(self) -> Tensor:
+        """The hyperbolic tangent."""
+        return maths.tanh(self)
+
+    def erf(self) -> Tensor:
+        """The error function."""
+        return maths.erf(self)
+
+    def floor(self) -> Tensor:
+        """The next whole number at or below x."""
+        return elementwise.floor(self)
+
+    def ceil(self) -> Tensor:
+        """The next whole number at or above x."""
+        return elementwise.ceil(self)
+
+    def round(self) -> Tensor:
+        """The nearest whole number; halves go to the even one."""
+        return elementwise.round(self)
+
+    def isnan(self) -> Tensor:
+        """Is it not a number?"""
+        return elementwise.isnan(self)
+
+    def isfinite(self) -> Tensor:
+        """Is it a number, and not infinite?"""
+        return elementwise.isfinite(self)
+
+    def relu(self) -> Tensor:
+        """x where it is positive, else 0."""
+        return nn.relu(self)
+
+    def sigmoid(self) -> Tensor:
+        """1 / (1 + exp(-x))."""
+        return nn.sigmoid(self)
+
+    def silu(self) -> Tensor:
+        """x * sigmoid(x)."""
+        return nn.silu(self)
+
+    def clip(self, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
+        """x, or the bound that it passes."""
+        return elementwise.clip(self, min, max)
+
+    def maximum(self, other: TensorLike) -> Tensor:
+        """The larger of the two."""
+        return elementwise.maximum(self, other)
+
+    def minimum(self, other: TensorLike) -> Tensor:
+        """The smaller of the two."""
+        return elementwise.minimum(self, other)
+
+    def softmax(self, axis: int = -1) -> Tensor:
+        """Positive numbers with sum 1 along an axis."""
+        return nn.softmax(self, axis)
+
+    def log_softmax(self, axis: int = -1) -> Tensor:
+        """The logarithm of softmax."""
+        return nn.log_softmax(self, axis)
+
+    # --- reductions ------------------------------------------------------------------------------
+
+    def sum(self, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
+        """The sum over axes."""
+        return reduction.sum(self, axis, dtype, keepdims)
+
+    def prod(self, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
+        """The product over axes."""
+        return reduction.prod(self, axis, dtype, keepdims)
+
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The largest element over axes."""
+        return reduction.max(self, axis, keepdims)
+
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The smallest element over axes."""
+        return reduction.min(self, axis, keepdims)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """The mean over axes."""
+        return reduction.mean(self, axis, keepdims)
+
+    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Is an element other than zero?"""
+        return reduction.any(self, axis, keepdims)
+
+    def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """Are all elements other than zero?"""
+        return reduction.all(self, axis, keepdims)
+
+    def logsumexp(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        """log(sum(exp(x))) over axes."""
+        return reduction.logsumexp(self, axis, keepdims)
+
+    def var(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+        """The variance over axes."""
+        return reduction.var(self, axis, correction, keepdims)
+
+    def std(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
+        """The standard deviation over axes."""
+        return reduction.std(self, axis, correction, keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The place of the first largest element."""
+        return reduction.argmax(self, axis, keepdims)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """The place of the first smallest element."""
+        return reduction.argmin(self, axis, keepdims)
+
+    # --- movement --------------------------------------------------------------------------------
+
+    def reshape(self, *shape: ShapeLike) -> Tensor:
+        """The elements in order, in another shape."""
+        return movement.reshape(self, _spread(shape))
+
+    def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
+        """The dimensions in another order."""
+        return movement.permute_dims(self, _spread(axes))
+
+    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+        """Two dimensions swapped, or all reversed, or a full order."""
+        return movement.transpose(self, *axes)
+
+    @property
+    def T(self) -> Tensor:
+        """The dimensions in reverse order."""
+        return movement.transpose(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """Every matrix transposed."""
+        return movement.matrix_transpose(self)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Two dimensions swapped."""
+        return movement.swapaxes(self, axis1, axis2)
+
+    def broadcast_to(self, *shape: ShapeLike) -> Tensor:
+        """x repeated along new dimensions and those of size 1."""
+        return movement.broadcast_to(self, _spread(shape))
+
+    def expand_dims(self, axis: int | Sequence[int]) -> Tensor:
+        """New dimensions of size 1."""
+        return movement.expand_dims(self, axis)
+
+    def squeeze(self, axis: Axis = None) -> Tensor:
+        """x without dimensions of size 1."""
+        return movement.squeeze(self, axis)
+
+    def flatten(self, start: int = 0, end: int = -1) -> Tensor:
+        """Neighbouring dimensions as one."""
+        return movement.flatten(self, start, end)
+
+    def flip(self, axis: Axis = None) -> Tensor:
+        """Some dimensions backwards."""
+        return movement.flip(self, axis)
+
+    def pad(
+        self, pad_width: Any, mode: str = "constant", constant_values: TensorLike = 0
+    ) -> Tensor:
+        """More elements before and after."""
+        return movement.pad(self, pad_width, mode, constant_values)
+
+    def split(self, size: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+        """Consecutive parts along an axis."""
+        return movement.split(self, size, axis)
+
+    def take(self, indices: TensorLike, axis: int | None = None) -> Tensor:
+        """The slices at indexed places along an axis."""
+        return indexing.take(self, indices, axis)
+
+    def gather(self, axis: int, index: TensorLike) -> Tensor:
+        """The elements at indexed places along an axis."""
+        return indexing.gather(self, axis, index)
+
+
+def _spread(arguments: tuple[Any, ...]) -> Any:
+    """`f(2, 3)` as well as `f((2, 3))`."""
+    alone = len(arguments) == 1 and isinstance(arguments[0], list | tuple)
+    return arguments[0] if alone else arguments
+
 
 def _from_data(data: TensorLike, dtype: DType | None, device: str | None) -> Node:
     """A node that holds a copy of what the user gave."""
@@ -259,66 +546,37 @@ def _from_data(data: TensorLike, dtype: DType | None, device: str | None) -> Nod
     return array_node(to_array(data, dtype), device, share=False)
 
 
-def to_array(data: object, dtype: DType | None) -> Array:
-    """Host data as a NumPy array of one of our dtypes, or a clear error."""
-    try:
-        array = np.asarray(data)
-    except (ValueError, TypeError) as problem:
-        raise DataError(
-            f"{type(data).__name__} is not numeric data: {problem}", "give rows of equal length"
-        ) from None
-    if array.dtype.kind in "OSUVMm" and array.dtype not in _KNOWN:
-        raise DataError(
-            f"{type(data).__name__} of {array.dtype} is not numeric data",
-            "pass numbers, NumPy arrays or tensors",
-        )
-    if not isinstance(data, np.ndarray | np.generic) and dtype is None:
-        dtype = _default_for(array)
-    return array if dtype is None else _converted(array, dtype)
-
-
-_KNOWN = {dtype_of(name).numpy for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
-
-
-def _default_for(array: Array) -> DType | None:
-    """Python numbers take the default dtypes unless they do not fit."""
-    if array.dtype.kind == "f":
-        return default_float
-    if array.dtype.kind in "iu" and array.size:
-        low, high = default_int.limits
-        return default_int if low <= array.min() and array.max() <= high else None
-    return default_int if array.dtype.kind in "iu" else None
-
-
-def _converted(array: Array, dtype: DType) -> Array:
-    from .core.ops.special import cast
-
-    source = dtype_of(array.dtype)
-    with np.errstate(all="ignore"):
-        return array if source is dtype else cast(array, source, dtype)
-
-
-def array_node(array: Array, device: str | None, share: bool) -> Node:
-    """A BUFFER node with an array's values, or with `share` its very memory."""
-    dtype = dtype_of(array.dtype)
-    if not array.dtype.isnative:
-        array = array.astype(dtype.numpy)
-    where = device or config.current().device
-    storage = get_device(where).from_host(array, share)
-    node = build.buffer(array.shape, dtype, where)
-    REGISTRY.attach(node, storage)
-    return node
-
-
 def from_numpy(array: Array, device: str | None = None) -> Tensor:
-    """A tensor that shares the array's memory: it is read when a value is computed."""
+    """A tensor that shares the array's memory: it is read when a value is computed.
+
+    >>> import numpy as np
+    >>> a = np.ones(2)
+    >>> y = fg.from_numpy(a) * 2
+    >>> a[0] = 5
+    >>> y.tolist()
+    [10.0, 2.0]
+    """
     if not isinstance(array, np.ndarray):
         raise DataError(f"{type(array).__name__} is not a NumPy array", "use fg.Tensor(data)")
     return wrap(array_node(to_array(array, None), device, share=True))
 
 
+def stop_gradient(x: TensorLike) -> Tensor:
+    """The same value, without a gradient.
+
+    >>> fg.grad(lambda x: x * fg.stop_gradient(x))(fg.Tensor(3.0)).item()
+    3.0
+    """
+    return wrap(build.detach(node_of(x)))
+
+
 def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Compute several tensors in one plan."""
+    """Compute several tensors in one plan.
+
+    >>> a, b = fg.realize(fg.Tensor([1, 2]) + 1, fg.Tensor([3]) * 2)
+    >>> a.is_realized, b.tolist()
+    (True, [6])
+    """
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
@@ -326,3 +584,13 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tensors
 
 
+# Last, because the functions need Tensor: whichever of the two is imported first, both load.
+from .functional import (  # noqa: E402
+    elementwise,
+    indexing,
+    linalg,
+    maths,
+    movement,
+    nn,
+    reduction,
+)

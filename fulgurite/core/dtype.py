@@ -204,7 +204,8 @@ def decode(bits: int, dtype: DType) -> Number:
     layout = _STRUCTS.get(dtype)
     if layout is not None:
         return float(struct.unpack(layout, bits.to_bytes(dtype.itemsize, "little"))[0])
-    return float(np.asarray(bits, _UNSIGNED[dtype.bits]).view(dtype.numpy).astype(np.float64))
+    with np.errstate(all="ignore"):  # a signalling NaN is a value like any other
+        return float(np.asarray(bits, _UNSIGNED[dtype.bits]).view(dtype.numpy).astype(np.float64))
 
 
 def array_of_bits(bits: int, dtype: DType) -> np.ndarray[Any, Any]:

@@ -19,9 +19,9 @@ def gradient(result: Node, wrt: Sequence[Node], seed: Node | None = None) -> lis
     order = toposort([result])
     live = set(wrt)
     for node in order:
-        if node.dtype.is_inexact and any([s in live for s in node.src]):
-            if node.op.name != "detach":  # what is behind it needs no gradient rule
-                live.add(node)
+        passes = node.dtype.is_inexact and node.op.name != "detach"  # behind it no rule is needed
+        if passes and any([s in live for s in node.src]):
+            live.add(node)
     if not result.dtype.is_inexact:
         raise GradientError(f"a {result.dtype} result has no gradient", "cast it to a float dtype")
     gradients: dict[Node, Node] = {result: constant_like(1, result) if seed is None else seed}

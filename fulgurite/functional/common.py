@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from ..core import build
 from ..core.dtype import DType, default_float, float32, promote, weak_dtype
-from ..core.node import Node, Size
+from ..core.node import Node
 from ..core.op import Op
 from ..tensor import Tensor, TensorLike, lifted, wrap
 
 Axis: TypeAlias = int | Sequence[int] | None
-ShapeLike: TypeAlias = Size | Sequence[Size]
+ShapeLike: TypeAlias = int | Node | Sequence[int | Node]
 
 
 def apply(op: Op, *operands: TensorLike) -> Tensor:

@@ -215,10 +215,12 @@ def _pads(width: Any, ndim: int) -> list[tuple[int, int]]:
         rows = [rows] * ndim
     elif len(rows) == 1:
         rows = list(rows) * ndim
-    pairs = [row if isinstance(row, Sequence) else (row, row) for row in rows]
-    pairs = [pair * 2 if len(pair) == 1 else pair for pair in map(tuple, pairs)]
-    if any(len(pair) != 2 for pair in pairs):
-        raise ArgumentError(f"{width!r} is no padding", "give a pair for each dimension")
+    pairs: list[tuple[int, int]] = []
+    for row in rows:
+        low, *rest = row if isinstance(row, Sequence) else (row,)
+        if len(rest) > 1:
+            raise ArgumentError(f"{width!r} is no padding", "give a pair for each dimension")
+        pairs.append((low, rest[0] if rest else low))
     return pairs
 
 

@@ -88,9 +88,7 @@ def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return astype(_over(sum(x, axis, None, keepdims), _count(x, axis)), narrow.dtype)
 
 
-def var(
-    x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False
-) -> Tensor:
+def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
     """The variance over axes: squared distances from the mean over (count - correction).
 
     >>> fg.var(fg.Tensor([1.0, 3.0])).item(), fg.var(fg.Tensor([1.0, 3.0]), correction=1).item()
@@ -106,9 +104,7 @@ def var(
     return astype(_over(sum(apart * apart, axis, None, keepdims), rest), narrow.dtype)
 
 
-def std(
-    x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False
-) -> Tensor:
+def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation over axes: the root of the variance.
 
     >>> fg.std(fg.Tensor([1.0, 3.0])).item()
@@ -174,7 +170,9 @@ def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Ten
     """The smallest place among those that hold the extreme."""
     tensor = as_tensor(x)
     if axis is None:
-        flat = _place_of(name, wrap(build.reshape(node_of(tensor), sizes.prod(tensor.shape))), 0, False)
+        flat = _place_of(
+            name, wrap(build.reshape(node_of(tensor), sizes.prod(tensor.shape))), 0, False
+        )
         return wrap(build.reshape(node_of(flat), (1,) * tensor.ndim)) if keepdims else flat
     size = tensor.node.shape[build.as_axis(axis, tensor.ndim)]
     if size == 0:
@@ -192,8 +190,8 @@ def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Ten
 def logsumexp(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over axes, also where the powers would overflow.
 
-    >>> fg.logsumexp(fg.Tensor([1000.0, 1000.0])).item()
-    1000.693115234375
+    >>> round(fg.logsumexp(fg.Tensor([1000.0, 1000.0])).item(), 3)
+    1000.693
     """
     narrow, tensor = floating(x), wide(x)
     if _count(tensor, axis) == 0:

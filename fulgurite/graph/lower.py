@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from ..core.dtype import int64, uint32, void
 from ..core.node import SOURCES, Node, Shape, Size, Source, make, shape_of
+from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, WHERE
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ..core.ops.indexing import GATHER, SCATTER, SORT
@@ -456,6 +457,9 @@ class _Lower:
         row = self.dynamic_index(value, table.shape[place])
         return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
 
+    def passed(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        return (yield node.src[0], index, valid)
+
     def scan(self, node: Node, index: Index, valid: Valid) -> Lowering:
         name, place, reverse = node.arg
         along = self.whole_axis(node, index, place, valid)
@@ -546,5 +550,5 @@ _STEPS: dict[Any, Step] = {
     RESHAPE: _Lower.reshape, EXPAND: _Lower.expand, PERMUTE: _Lower.permute,
     SHRINK: _Lower.shrink, FLIP: _Lower.flip, PAD: _Lower.pad, WINDOW: _Lower.window,
     UNWINDOW: _Lower.unwindow, REDUCE: _Lower.reduce, GATHER: _Lower.gather, SCAN: _Lower.scan,
-    SORT: _Lower.sort, RANDOM: _Lower.random,
+    SORT: _Lower.sort, CONTIGUOUS: _Lower.passed, AFTER: _Lower.passed, RANDOM: _Lower.random,
 }  # fmt: skip

@@ -186,9 +186,7 @@ class Registry:
         return sorted(found, key=lambda entry: entry.id)
 
 
-def _rewritten(
-    nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool
-) -> dict[Node, Node]:
+def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) -> dict[Node, Node]:
     """What each root becomes: one SINK, one substitution, one memo."""
     if all([node in replace for node in nodes]) and walk:
         return {node: replace[node] for node in nodes}

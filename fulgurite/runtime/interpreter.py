@@ -16,8 +16,10 @@ from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.leaf import PARAM, SINK, VAR
 from ..core.substitute import substitute
+from ..graph.lower import CannotLower, lower
 from ..graph.schedule import Kernel
 from .device import Buffer, Executable, MemoryLimitError, register_device
+from .indexed import Runner
 from .reference import settle
 
 
@@ -65,6 +67,9 @@ class ReferenceDevice:
 
     def compile(self, kernel: Kernel) -> Executable:
         """A list of steps in order; sizes that variables decide are settled at each call."""
+        indexed = self._indexed(kernel)
+        if indexed is not None:
+            return indexed
         body = kernel.body
         symbolic = any(n.op is VAR for n in toposort([body]))
         steps = None if symbolic else _steps(body)
@@ -77,6 +82,23 @@ class ReferenceDevice:
                 order = toposort([body])
                 now = _steps(substitute(body, settle(order, values), walk=True))
             _run(now, inputs, outputs)
+
+        return run
+
+    def _indexed(self, kernel: Kernel) -> Executable | None:
+        """The kernel in index notation, if it has one."""
+        if kernel.kind == "host":
+            return None
+        try:
+            runner = Runner(lower(kernel.body, kernel.inputs))
+        except CannotLower:
+            return None
+
+        def run(
+            inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
+        ) -> None:
+            buffers = (*inputs, *outputs)
+            runner.run([b.array.reshape(-1) for b in buffers], values)  # type: ignore[attr-defined]
 
         return run
 
@@ -99,7 +121,7 @@ def _run(steps: Steps, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> N
             if node.op is PARAM:
                 buffer = inputs[node.arg[0]]
                 assert isinstance(buffer, HostBuffer)
-                values.append(buffer.array)
+                values.append(buffer.array.reshape(node.shape))
             else:
                 assert node.op.numpy is not None, f"{node!r} cannot be run"
                 values.append(node.op.numpy(node, *[values[i] for i in sources]))

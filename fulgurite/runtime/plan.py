@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.dtype import array_of_bits
-from ..core.node import Node, Shape
+from ..core.node import Shape
 from ..graph.schedule import Item, Kernel, Schedule
 from .cache import WeakCache
 from .device import Buffer, Executable, get_device
-from .reference import evaluate
+from .reference import size_value
 
 
 class CompiledKernel:
@@ -114,11 +114,6 @@ class Plan:
 def concrete(shape: Shape, values: dict[str, int]) -> tuple[int, ...]:
     """A shape in ints once the variables are known."""
     return tuple([n if isinstance(n, int) else size_value(n, values) for n in shape])
-
-
-def size_value(size: Node, values: dict[str, int]) -> int:
-    """The value of a symbolic size."""
-    return int(evaluate([size], variables=values)[0])
 
 
 def compile_plan(schedule: Schedule, device: str) -> Plan:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .. import config
+from ..config import Options, current
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node
 from ..core.ops.leaf import BUFFER, new_buffer
@@ -29,7 +29,7 @@ from ..graph.schedule import schedule
 from ..graph.simplify import simplify
 from .cache import Cache, Stats
 from .device import Buffer, get_device
-from .plan import KERNELS, Plan, compile_plan
+from .plan import KERNELS, Plan, compile_plan, concrete
 from .reference import evaluate
 
 
@@ -37,7 +37,7 @@ from .reference import evaluate
 class Context:
     """What stages may know besides the value they are given."""
 
-    options: config.Options
+    options: Options
     device: str
     inputs: int
 
@@ -49,12 +49,12 @@ class Stage:
     name: str
     run: Callable[[Any, Context], Any]
     level: str = ""  # the grammar its output keeps, if it is a graph
-    wanted: Callable[[config.Options], bool] = lambda options: True
+    wanted: Callable[[Options], bool] = lambda options: True
 
 
 STAGES: tuple[Stage, ...] = (
     Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda o: o.simplify),
-    Stage("schedule", lambda sink, context: schedule(sink, context.inputs)),
+    Stage("schedule", lambda sink, context: schedule(sink, context.inputs, context.options.fuse)),
     Stage("plan", lambda items, context: compile_plan(items, context.device)),
 )
 
@@ -91,13 +91,13 @@ class Family:
 
 
 _MOST_MEMBERS = 8
-FAMILIES: Cache[Hashable, Family] = Cache("schedules", lambda: config.current().schedule_cache)
+FAMILIES: Cache[Hashable, Family] = Cache("schedules", lambda: current().schedule_cache)
 _stats = Stats()
 
 
 def lookup(normal: Normal, device: str) -> Compiled:
     """The compiled form of a graph: found, or made now by one thread for all that ask."""
-    options = config.current()
+    options = current()
     family = FAMILIES.get_or_make((normal.structure, device, options.key), Family)
     found = family.find(normal.constants)
     if found is None:
@@ -128,7 +128,7 @@ def _lift(family: Family, normal: Normal) -> dict[int, DType]:
 
 
 def compile_graph(
-    normal: Normal, device: str, options: config.Options, lifted: dict[int, DType]
+    normal: Normal, device: str, options: Options, lifted: dict[int, DType]
 ) -> Compiled:
     """Run the stages on the graph that a key describes."""
     value: Any = restore(normal.structure, normal.constants, lifted, normal.nodes)
@@ -163,21 +163,22 @@ def realize(entries: Sequence[Entry]) -> None:
 def run(roots: Sequence[Node]) -> list[Node]:
     """New BUFFER nodes that hold the values of the roots; no tensor is touched."""
     normal = normalize(roots)
-    device = next((root.device for root in roots if root.device), config.current().device)
+    device = next((root.device for root in roots if root.device), current().device)
     compiled = lookup(normal, device)
     inputs = inputs_of(normal, compiled)
     try:
-        outputs = compiled.plan.run(inputs, normal.values, config.current().poison)
+        outputs = compiled.plan.run(inputs, normal.values, current().poison)
     except BoundsError:
         _name_the_line(roots, normal, inputs)
         raise
-    return [adopt(root, output, device) for root, output in zip(roots, outputs, strict=True)]
+    pairs = zip(roots, outputs, strict=True)
+    return [adopt(root, output, device, normal.values) for root, output in pairs]
 
 
 def _name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
     """Raise an index error again from the user's own graph, whose nodes know their lines."""
     arrays = {
-        buffer: get_device(device).to_host(storage)
+        buffer: get_device(device).to_host(storage).reshape(buffer.shape)
         for buffer, storage in zip(normal.buffers, inputs, strict=False)
         if (device := buffer.device) is not None
     }
@@ -200,10 +201,9 @@ def storage_of(buffer: Node) -> Buffer:
     return storage  # type: ignore[return-value]
 
 
-def adopt(root: Node, output: Buffer, device: str) -> Node:
+def adopt(root: Node, output: Buffer, device: str, values: dict[str, int]) -> Node:
     """A BUFFER node for fresh memory."""
-    shape = get_device(device).to_host(output).shape
-    node = new_buffer(shape, root.dtype, device)
+    node = new_buffer(concrete(root.shape, values), root.dtype, device)
     REGISTRY.attach(node, output)
     return node
 

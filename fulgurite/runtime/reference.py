@@ -69,3 +69,8 @@ def _value(var: Node, known: Mapping[str, int]) -> Node:
     if not low <= known[name] <= high:
         raise VariableError(f"{name} = {known[name]} is not in {low}..{high}", "bind it in range")
     return constant(known[name], var.dtype, var.shape)
+
+
+def size_value(size: Node, values: Mapping[str, int]) -> int:
+    """The value of a symbolic size once the variables are known."""
+    return int(evaluate([size], variables=values)[0])

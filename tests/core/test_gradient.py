@@ -15,7 +15,18 @@ from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.effect import COLLECTIVE, DETACH
 from fulgurite.core.ops.elementwise import (
-    ABS, CAST, COS, EXP, FLOOR, LT, MAX, MIN, MOD, POW, SIN, WHERE,
+    ABS,
+    CAST,
+    COS,
+    EXP,
+    FLOOR,
+    LT,
+    MAX,
+    MIN,
+    MOD,
+    POW,
+    SIN,
+    WHERE,
 )
 from fulgurite.core.ops.indexing import gather, scatter, sort_order
 from fulgurite.core.ops.leaf import new_buffer, param, variable
@@ -85,7 +96,7 @@ def differences_of(
 def check(build: Callable[..., Node], arrays: Sequence[Array], close: float = 1e-6) -> None:
     """Compare rules with finite differences, with random weights on the result."""
     y = build(*[leaf(a) for a in arrays])
-    weights = np.random.default_rng(17).normal(size=y.shape)  # type: ignore[arg-type]
+    weights = np.random.default_rng(17).normal(size=y.shape)
     found = gradients_of(build, arrays, weights)
     expected = differences_of(build, arrays, weights)
     for a, b in zip(found, expected, strict=True):
@@ -229,7 +240,7 @@ def test_a_running_extreme_belongs_to_the_place_where_it_was_first_met(name: str
 
 def test_scattered_ties_share_alike_with_what_was_there() -> None:
     x, index, v = np.array([2.0, 1.0]), np.array([0, 0, 1]), np.array([2.0, 2.0, 5.0])
-    by_x, by_v = gradients_of(lambda *src: scatter("max", *src, 0), [x, index, v])
+    by_x, by_v = gradients_of(lambda x, i, v: scatter("max", x, i, v, 0), [x, index, v])
     np.testing.assert_allclose(by_x, [1 / 3, 0])
     np.testing.assert_allclose(by_v, [1 / 3, 1 / 3, 1])
 
@@ -237,7 +248,7 @@ def test_scattered_ties_share_alike_with_what_was_there() -> None:
 def test_of_several_values_set_only_the_last_has_a_gradient() -> None:
     x, index, v = np.zeros(3), np.array([1, 1, 2, 1]), np.ones(4)
     weights = np.array([5.0, 6.0, 7.0])
-    by_x, by_v = gradients_of(lambda *src: scatter("set", *src, 0), [x, index, v], weights)
+    by_x, by_v = gradients_of(lambda x, i, v: scatter("set", x, i, v, 0), [x, index, v], weights)
     assert by_x.tolist() == [5, 0, 0]
     assert by_v.tolist() == [0, 0, 7, 6]
 
@@ -254,11 +265,9 @@ def test_a_product_with_zeros_has_its_exact_gradient(
     (found,) = gradients_of(lambda s: reduce_node("mul", s, (0,)), [x])
     assert found.tolist() == expected
     index = np.zeros(2, int)
-    by_x, by_v = gradients_of(lambda *src: scatter("mul", *src, 0), [x[:1], index, x[1:]])
+    by_x, by_v = gradients_of(lambda x, i, v: scatter("mul", x, i, v, 0), [x[:1], index, x[1:]])
     assert [*by_x.tolist(), *by_v.tolist()] == expected
-    (last,) = gradients_of(
-        lambda s: scan_node("mul", s, 0), [x], np.array([0.0, 0.0, 1.0])
-    )
+    (last,) = gradients_of(lambda s: scan_node("mul", s, 0), [x], np.array([0.0, 0.0, 1.0]))
     assert last.tolist() == expected
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BoundsError
-from ..dtype import int32
+from ..dtype import dtype_of, int32
 from ..node import Bounds, Node, constant, constant_like
 from ..op import Array, Op
 from ..shape import prod, same
@@ -101,35 +101,35 @@ GATHER = Op(
 def _scatter_numpy(node: Node, x: Array, index: Array, values: Array) -> Array:
     name, axis = node.arg
     index = _inside(node, index, x.shape[axis])
-    small = node.dtype.is_small_float
-    out = np.array(x, np.float32 if small else x.dtype, order="C")  # _set_last writes to it flat
+    out = np.array(x, order="C")
     at = list(np.ogrid[tuple(slice(0, n) for n in index.shape)])
     at[axis] = index
-    if name == "set":
-        _set_last(out, tuple(np.broadcast_arrays(*at)), values.astype(out.dtype))
-    else:
-        _UFUNCS[name].at(out, tuple(at), values.astype(out.dtype))
-        if name in ("max", "min") and out.dtype.kind == "f":
-            out = _signed_zero(name, x, tuple(at), values, out)
-    return out.astype(node.dtype.numpy, copy=False)
+    if values.size:
+        places = np.ravel_multi_index(tuple(np.broadcast_arrays(*at)), out.shape)
+        combine_at(name, out.reshape(-1), places.ravel(), values.ravel())
+    return out
 
 
-def _set_last(out: Array, at: tuple[Array, ...], values: Array) -> None:
-    """Of several values for one place the last in row-major order stays, by rule not by luck."""
-    if not values.size:
+def combine_at(name: str, memory: Array, places: Array, values: Array) -> None:
+    """Set, add, ... values at places of flat memory, in order; small floats round once."""
+    if name == "set":  # of several values for one place the last stays, by rule not by luck
+        _, last = np.unique(places[::-1], return_index=True)
+        chosen = places.size - 1 - last
+        memory[places[chosen]] = values[chosen]
         return
-    flat = np.ravel_multi_index(tuple(a.ravel() for a in at), out.shape)
-    _, last = np.unique(flat[::-1], return_index=True)
-    chosen = flat.size - 1 - last
-    out.reshape(-1)[flat[chosen]] = values.ravel()[chosen]
+    small = dtype_of(memory.dtype).is_small_float
+    wide = memory.astype(np.float32) if small else memory.copy()
+    _UFUNCS[name].at(wide, places, values.astype(wide.dtype))
+    if name in ("max", "min") and wide.dtype.kind == "f":
+        wide = _signed_zero(name, memory, places, values, wide)
+    memory[:] = wide
 
 
-def _signed_zero(name: str, x: Array, at: tuple[Any, ...], values: Array, out: Array) -> Array:
+def _signed_zero(name: str, x: Array, places: Array, values: Array, out: Array) -> Array:
     """Of zeros of both signs the maximum is 0.0 and the minimum -0.0, whatever came first."""
     zero = 0.0 if name == "max" else -0.0
-    wins = np.signbit(zero)
-    met = np.array((x == 0) & (np.signbit(x) == wins))
-    np.logical_or.at(met, at, (values == 0) & (np.signbit(values) == wins))
+    met = np.array((x == 0) & (np.signbit(x) == np.signbit(zero)))
+    np.logical_or.at(met, places, (values == 0) & (np.signbit(values) == np.signbit(zero)))
     return np.where(out == 0, np.where(met, zero, -zero).astype(out.dtype), out)
 
 
@@ -200,11 +200,15 @@ SCATTER = Op(
 
 
 def _sort_numpy(node: Node, x: Array) -> Array:
-    axis, descending = node.arg
-    wide = x.astype(np.float32) if node.src[0].dtype.is_small_float else x
+    return sorted_places(x, *node.arg)
+
+
+def sorted_places(x: Array, axis: int, descending: bool) -> Array:
+    """The stable order along an axis; NaN comes last rising and first falling."""
+    wide = x.astype(np.float32) if dtype_of(x.dtype).is_small_float else x
     if not descending:
         return np.argsort(wide, axis=axis, kind="stable").astype(np.int32)
-    # stable in falling order, NaN first: sort the mirror image and mirror the places
+    # stable in falling order: sort the mirror image and mirror the places
     order = np.argsort(np.flip(wide, axis), axis=axis, kind="stable")
     return np.asarray(x.shape[axis] - 1 - np.flip(order, axis)).astype(np.int32)
 

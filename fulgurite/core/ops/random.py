@@ -50,6 +50,15 @@ def _random_numpy(node: Node, key: Array, counter: Array, *_: Array) -> Array:
     return flat.reshape(node.shape)
 
 
+def bits_at(low: Array, high: Array, counter: Array, place: Array) -> Array:
+    """The bits at positions, for a key and counter that may differ from place to place."""
+    with np.errstate(over="ignore"):
+        block = counter + (place >> 1).astype(np.uint64)
+    halves = (block & np.uint64(0xFFFFFFFF)).astype(np.uint32), (block >> np.uint64(32))
+    words = threefry((low, high), (halves[0], halves[1].astype(np.uint32)))
+    return np.where(place & 1, words[1], words[0])
+
+
 def _random_shape(node: Node) -> Shape:
     return (*node.src[1].shape, *shape_of(node.arg, node.src))
 

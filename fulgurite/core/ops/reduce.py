@@ -8,6 +8,7 @@ needs. Small floats accumulate in float32 and round once. An empty reduction giv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,9 @@ def _reduce_check(node: Node) -> str | None:
 
 def _reduce_numpy(node: Node, a: Array) -> Array:
     name, axes = node.arg
-    wide = a.astype(np.float32) if node.dtype.is_small_float else a
+    # row-major: NumPy adds in memory order, and a sum must not depend on how a view came about
+    wide = np.ascontiguousarray(a, np.float32 if node.dtype.is_small_float else a.dtype)
+    wide = wide.reshape(a.shape)
     start = identity_of(name, node.dtype)  # of a float sum -0.0: a sum of -0.0 alone is -0.0
     if name == "add" and not all(a.shape[axis] for axis in axes):
         start = 0  # but the sum of nothing is 0.0
@@ -154,17 +157,22 @@ def _scan_check(node: Node) -> str | None:
 
 def _scan_numpy(node: Node, *arrays: Array) -> Array:
     name, axis, reverse = node.arg
-    if node.dtype.is_small_float:
-        arrays = tuple(a.astype(np.float32) for a in arrays)
+    return scanned(name, axis, reverse, node.dtype, arrays)
+
+
+def scanned(name: str, axis: int, reverse: bool, dtype: DType, arrays: Sequence[Array]) -> Array:
+    """The running fold of arrays along an axis."""
+    if dtype.is_small_float:
+        arrays = [a.astype(np.float32) for a in arrays]
     if reverse:
-        arrays = tuple(np.flip(a, axis) for a in arrays)
+        arrays = [np.flip(a, axis) for a in arrays]
     if name == "affine":
         out = _affine(arrays[0], arrays[1], axis)
     else:
         out = _UFUNCS[name].accumulate(arrays[0], axis=axis, dtype=arrays[0].dtype)
         if name in ("max", "min") and out.dtype.kind == "f":
             out = _running_zero(name, arrays[0], out, axis)
-    return (np.flip(out, axis) if reverse else out).astype(node.dtype.numpy, copy=False)
+    return (np.flip(out, axis) if reverse else out).astype(dtype.numpy, copy=False)
 
 
 def _running_zero(name: str, a: Array, out: Array, axis: int) -> Array:

@@ -146,9 +146,7 @@ def _indexing() -> list[Case]:
 
 def _effects() -> list[Case]:
     ranks = floats(*[(2, 3)] * 3)
-    cases = [
-        Case(name, floats((2, 3)), OPS[name]) for name in ("contiguous", "detach")
-    ]
+    cases = [Case(name, floats((2, 3)), OPS[name]) for name in ("contiguous", "detach")]
     for kind, how in [("all_reduce", "add"), ("all_reduce", "max"), ("all_reduce", "min"),
                       ("all_gather", 0), ("all_gather", 1), ("broadcast", 1)]:  # fmt: skip
         cases.append(

@@ -40,7 +40,8 @@ class Grown:
     """A random graph of whole numbers, with a value for each of its variables."""
 
     def __init__(self, data: st.DataObject) -> None:
-        self.data, self.values = data, dict[str, int]()
+        self.data = data
+        self.values: dict[str, int] = {}
         self.nodes: list[Node] = []
 
     def leaf(self, dtype: DType) -> Node:
@@ -56,7 +57,7 @@ class Grown:
 
     def source(self, dtype: DType) -> Node:
         known = [n for n in self.nodes if n.dtype is dtype]
-        if known and self.data.draw(st.integers(0, 3)):
+        if known and self.data.draw(st.integers(0, 3)) > 0:
             return self.data.draw(st.sampled_from(known))
         self.nodes.append(self.leaf(dtype))
         return self.nodes[-1]

@@ -17,14 +17,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core.dtype import (
-    DTYPES, DType, bfloat16, bool_, complex64, float8_e4m3fn, float8_e5m2, float16, float32,
-    float64, int32, int64, uint32, uint64,
+    DTYPES,
+    DType,
+    bfloat16,
+    bool_,
+    complex64,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint32,
+    uint64,
 )
 from fulgurite.core.node import constant
 from fulgurite.core.op import Array
 from fulgurite.core.ops.elementwise import BITCAST, CAST
 from tests.core.ops.samples import (
-    FLOATS, FORMATS, apply, assert_same, hostile, nearest, numbers, on_grid, wrap,
+    FLOATS,
+    FORMATS,
+    apply,
+    assert_same,
+    hostile,
+    nearest,
+    numbers,
+    on_grid,
+    wrap,
 )
 
 
@@ -93,12 +113,8 @@ def test_a_float64_rounds_once_to_any_float(value: float, target: DType) -> None
     assert_same(actual, on_grid([nearest(value, target)], target))
 
 
-@given(
-    st.integers(-(2**63), 2**64 - 1), st.sampled_from([int64, uint64]), st.sampled_from(FLOATS)
-)
-def test_a_whole_number_rounds_once_to_any_float(
-    value: int, source: DType, target: DType
-) -> None:
+@given(st.integers(-(2**63), 2**64 - 1), st.sampled_from([int64, uint64]), st.sampled_from(FLOATS))
+def test_a_whole_number_rounds_once_to_any_float(value: int, source: DType, target: DType) -> None:
     value = wrap(value, source)
     actual = apply(CAST, np.array([value], source.numpy), arg=target)
     assert_same(actual, on_grid([nearest(Fraction(value), target)], target))

@@ -16,7 +16,13 @@ from fulgurite.core.node import constant
 from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.effect import (
-    AFTER, ASSIGN, COLLECTIVE, HOST_FUNCTIONS, HostFunction, copy_to, custom,
+    AFTER,
+    ASSIGN,
+    COLLECTIVE,
+    HOST_FUNCTIONS,
+    HostFunction,
+    copy_to,
+    custom,
     register_host,
 )
 from fulgurite.core.ops.leaf import new_buffer, param, variable, view
@@ -76,7 +82,7 @@ RANKS = [np.arange(6.0).reshape(2, 3) + 10 * r for r in range(3)]
 
 @pytest.mark.parametrize("how", ["add", "max", "min"])
 def test_an_all_reduce_combines_the_ranks(how: str) -> None:
-    numpy = {"add": np.sum, "max": np.max, "min": np.min}[how]
+    numpy: Any = {"add": np.sum, "max": np.max, "min": np.min}[how]
     value = apply(COLLECTIVE, *RANKS, arg=("all_reduce", how))
     np.testing.assert_array_equal(value, numpy(RANKS, axis=0))
 

@@ -17,14 +17,32 @@ import numpy as np
 import pytest
 
 from fulgurite.core.dtype import (
-    DTYPES, DType, bool_, complex64, complex128, float32, float64, int8, int32,
+    DTYPES,
+    DType,
+    bool_,
+    complex64,
+    complex128,
+    float32,
+    float64,
+    int8,
+    int32,
 )
 from fulgurite.core.node import constant
 from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import ADD, DIV, EQ, EXP, MAX, MIN, MUL, NE, POW, SUB, WHERE
 from tests.core.ops.samples import (
-    COMPLEX, FLOATS, INTEGERS, apply, assert_same, hostile, nearest, numbers, on_grid, pairs, run,
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    apply,
+    assert_same,
+    hostile,
+    nearest,
+    numbers,
+    on_grid,
+    pairs,
+    run,
     wrap,
 )
 from tests.core.ops.test_special import FUNCTIONS

@@ -14,12 +14,25 @@ from fulgurite.core.dtype import DTYPES, DType, bfloat16, bool_, float32, float6
 from fulgurite.core.node import constant
 from fulgurite.core.op import Array
 from fulgurite.core.ops.indexing import (
-    GATHER, SCATTER, SCATTERS, SORT, gather, scatter, sort_order,
+    GATHER,
+    SCATTER,
+    SCATTERS,
+    SORT,
+    gather,
+    scatter,
+    sort_order,
 )
 from fulgurite.core.ops.movement import expand, permute, reshape
 from fulgurite.errors import BoundsError
 from tests.core.ops.samples import (
-    FLOATS, INTEGERS, assert_same, hostile, numbers, on_grid, run, wrap,
+    FLOATS,
+    INTEGERS,
+    assert_same,
+    hostile,
+    numbers,
+    on_grid,
+    run,
+    wrap,
 )
 
 RANDOM = np.random.default_rng(11)
@@ -76,9 +89,7 @@ def scatter_by_loop(name: str, x: Array, index: Array, values: Array, axis: int)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
-def test_scatter_combines_duplicates_in_row_major_order(
-    name: str, axis: int, dtype: DType
-) -> None:
+def test_scatter_combines_duplicates_in_row_major_order(name: str, axis: int, dtype: DType) -> None:
     pool = on_grid([0.0, 1.0, 2.0, 1.0, 0.5, 2.0, -1.0, -0.0], dtype) if dtype.is_float else (
         hostile(dtype))  # fmt: skip
     x = np.resize(pool, (3, 4))

@@ -9,7 +9,18 @@ from fulgurite.core.dtype import DTYPES, DType, bool_, float32, float64, int8, i
 from fulgurite.core.node import constant, constant_bits
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.leaf import (
-    BIND, BUFFER, CONST, IOTA, VIEW, bind, iota, new_buffer, next_version, param, variable, view,
+    BIND,
+    BUFFER,
+    CONST,
+    IOTA,
+    VIEW,
+    bind,
+    iota,
+    new_buffer,
+    next_version,
+    param,
+    variable,
+    view,
 )
 from fulgurite.core.shape import mul
 from fulgurite.errors import ConstantError

@@ -15,8 +15,22 @@ from fulgurite.core.op import Array
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.leaf import iota, param, variable
 from fulgurite.core.ops.movement import (
-    EXPAND, FLIP, PAD, PERMUTE, RESHAPE, SHRINK, UNWINDOW, WINDOW, expand, flip, pad, permute,
-    reshape, shrink, unwindow, window,
+    EXPAND,
+    FLIP,
+    PAD,
+    PERMUTE,
+    RESHAPE,
+    SHRINK,
+    UNWINDOW,
+    WINDOW,
+    expand,
+    flip,
+    pad,
+    permute,
+    reshape,
+    shrink,
+    unwindow,
+    window,
 )
 from fulgurite.core.shape import sub
 from fulgurite.runtime.reference import evaluate

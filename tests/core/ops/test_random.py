@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core.dtype import uint32, uint64
-from fulgurite.core.node import constant
+from fulgurite.core.node import Node, constant
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import param, variable
 from fulgurite.core.ops.random import RANDOM, random_bits, threefry
@@ -57,9 +57,7 @@ def test_the_generator_gives_its_published_answers(
     assert draw(key, block, (2,)).tolist() == list(result)
 
 
-@given(
-    st.tuples(*[st.integers(0, 2**32 - 1)] * 2), st.integers(0, 2**64 - 1), st.integers(0, 7)
-)
+@given(st.tuples(*[st.integers(0, 2**32 - 1)] * 2), st.integers(0, 2**64 - 1), st.integers(0, 7))
 def test_element_i_is_word_i_mod_2_of_block_counter_plus_i_half(
     key: tuple[int, int], counter: int, count: int
 ) -> None:
@@ -110,7 +108,7 @@ def test_a_draw_takes_a_symbolic_size() -> None:
     n = variable("n", 1, 9)
     key, counter = param(0, (2,), uint32), param(1, (), uint64)
     node = random_bits(key, counter, (n, 2))
-    arrays = {key: np.array([1, 2], np.uint32), counter: np.array(7, np.uint64)}
+    arrays: dict[Node, Array] = {key: np.array([1, 2], np.uint32), counter: np.array(7, np.uint64)}
     (value,) = evaluate([node], arrays, {"n": 3})
     np.testing.assert_array_equal(value, draw((1, 2), 7, (3, 2)))
 

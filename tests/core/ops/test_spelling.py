@@ -23,7 +23,7 @@ PLACEHOLDERS = {"cast"}  # written by the renderer: depends on both dtypes
 WIDTHS = {"b": (1,), "i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (32, 64)}
 ELEMENTWISE = [op for op in OPS.values() if op.family == "elementwise"]
 SPELLED = [
-    pytest.param(op, kind, id=f"{op}-{kind}")
+    (op, kind)
     for op in ELEMENTWISE
     for kind, text in op.llvm.items()
     if text and op.name not in PLACEHOLDERS
@@ -64,7 +64,8 @@ def rendered(op: Op, kind: str, bits: int, lanes: int) -> tuple[str, set[str]]:
         declared.add(f"declare {call[1]} @{call[2]}({types})")
     name = f"{op.name}.{kind}.{bits}.{lanes}"
     parameters = ", ".join(f"{t} %a{i}" for i, t in enumerate(sources))
-    return f"define {result} @{name}({parameters}) {{\n  %r = {text}\n  ret {result} %r\n}}", declared
+    body = f"  %r = {text}\n  ret {result} %r"
+    return f"define {result} @{name}({parameters}) {{\n{body}\n}}", declared
 
 
 def _gives_bool(op: Op) -> bool:
@@ -81,7 +82,7 @@ def module_of(parts: list[tuple[str, set[str]]]) -> str:
     return "\n".join([*declared, *[text for text, _ in parts]])
 
 
-@pytest.mark.parametrize(("op", "kind"), SPELLED)
+@pytest.mark.parametrize(("op", "kind"), SPELLED, ids=str)
 def test_an_llvm_spelling_parses_and_verifies(op: Op, kind: str) -> None:
     parts = [rendered(op, kind, bits, lanes) for bits in WIDTHS[kind] for lanes in (1, 8)]
     llvm.parse_assembly(module_of(parts)).verify()
@@ -92,8 +93,8 @@ def test_every_intrinsic_is_one_that_llvm_lowers() -> None:
     llvm.initialize_native_asmprinter()
     parts = [
         rendered(op, kind, bits, lanes)
-        for op, kind in (p.values for p in SPELLED)  # type: ignore[misc]
-        for bits in WIDTHS[kind]  # type: ignore[index]
+        for op, kind in SPELLED
+        for bits in WIDTHS[kind]
         for lanes in (1, 4)
     ]
     module = llvm.parse_assembly(module_of(parts))

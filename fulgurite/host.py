@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import config
+from .config import current
 from .core import build
 from .core.dtype import DType, default_complex, default_float, default_int, dtype_of
 from .core.node import Node
@@ -61,7 +61,7 @@ def array_node(array: Array, device: str | None, share: bool) -> Node:
     dtype = dtype_of(array.dtype)
     if not array.dtype.isnative:
         array = array.astype(dtype.numpy)
-    where = device or config.current().device
+    where = device or current().device
     storage = get_device(where).from_host(array, share)
     node = build.buffer(array.shape, dtype, where)
     REGISTRY.attach(node, storage)

@@ -1,0 +1,193 @@
+"""The habits of other libraries: their names and keywords for our functions, in one table.
+
+In: `Habits`, whose lines say "this name means that function of ours", and `KEYWORDS`. Out: after
+`install`, `x.view(2, 3)` is `x.reshape(2, 3)` and `fg.sum(x, dim=0, keepdim=True)` is
+`fg.sum(x, axis=0, keepdims=True)`. An alias is the function itself; nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, cast
+
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+KEYWORDS: tuple[tuple[str, str], ...] = (  # theirs, ours
+    ("dim", "axis"),
+    ("dims", "axis"),
+    ("dims", "axes"),
+    ("keepdim", "keepdims"),
+    ("start_dim", "start"),
+    ("end_dim", "end"),
+    ("split_size_or_sections", "size"),
+    ("ddof", "correction"),
+    ("a_min", "min"),
+    ("a_max", "max"),
+)
+
+
+class _Alias:
+    """A place in the table: one of our methods or functions, or a small rearrangement of them."""
+
+    def __init__(self, target: str | Callable[..., Any]) -> None:
+        self.target = target
+
+
+def _like(target: str) -> Callable[..., Tensor]:
+    """Another name for one of our functions; what is no method gets one."""
+    return cast("Callable[..., Tensor]", _Alias(target))
+
+
+def _as(function: Callable[..., Any]) -> Any:
+    """A method said in terms of ours."""
+    return _Alias(function)
+
+
+class Habits:
+    """The table: each line is a name that users of NumPy or torch try."""
+
+    __slots__ = ()
+
+    # shapes
+    view = _like("reshape")
+    unsqueeze = _like("expand_dims")
+    permute = _like("permute_dims")
+    expand = _like("broadcast_to")
+    ravel = _like("flatten")
+    movedim = _like("moveaxis")
+    swapdims = _like("swapaxes")
+    moveaxis = _like("moveaxis")
+    chunk = _like("chunk")
+    unbind = _like("unstack")
+    unstack = _like("unstack")
+    t = _like("transpose")
+    view_as = _as(lambda x, other: x.reshape(other.shape))
+    reshape_as = _as(lambda x, other: x.reshape(other.shape))
+    expand_as = _as(lambda x, other: x.broadcast_to(other.shape))
+    cat = _like("concat")
+    concatenate = _like("concat")
+    numel = _as(lambda x: x.size)
+    dim = _as(lambda x: x.ndim)
+
+    # dtypes
+    type_as = _as(lambda x, other: x.astype(other.dtype))
+    float = _as(lambda x: x.astype("float32"))
+    double = _as(lambda x: x.astype("float64"))
+    half = _as(lambda x: x.astype("float16"))
+    bfloat16 = _as(lambda x: x.astype("bfloat16"))
+    int = _as(lambda x: x.astype("int32"))
+    long = _as(lambda x: x.astype("int64"))
+    bool = _as(lambda x: x.astype("bool"))
+
+    # arithmetic
+    add = _like("add")
+    sub = _like("subtract")
+    mul = _like("multiply")
+    div = _like("divide")
+    true_divide = _like("divide")
+    remainder = _like("remainder")
+    pow = _like("pow")
+    power = _like("pow")
+    neg = _like("negative")
+    absolute = _like("abs")
+    clamp = _like("clip")
+    clamp_min = _as(lambda x, min: x.clip(min))
+    clamp_max = _as(lambda x, max: x.clip(None, max))
+    masked_fill = _as(lambda x, mask, value: _where(mask, value, x))
+    rint = _like("round")
+
+    # functions of one number
+    exp2 = _like("exp2")
+    expm1 = _like("expm1")
+    log1p = _like("log1p")
+    log10 = _like("log10")
+    cbrt = _like("cbrt")
+    tan = _like("tan")
+    asin = arcsin = _like("asin")
+    acos = arccos = _like("acos")
+    atan = arctan = _like("atan")
+    atan2 = arctan2 = _like("atan2")
+    sinh = _like("sinh")
+    cosh = _like("cosh")
+    asinh = arcsinh = _like("asinh")
+    acosh = arccosh = _like("acosh")
+    atanh = arctanh = _like("atanh")
+    erfc = _like("erfc")
+    lgamma = _like("lgamma")
+    digamma = _like("digamma")
+    trunc = _like("trunc")
+    isinf = _like("isinf")
+    gelu = _like("gelu")
+    softplus = _like("softplus")
+
+    # comparison, truth and bits
+    lt = _like("less")
+    le = _like("less_equal")
+    gt = _like("greater")
+    ge = _like("greater_equal")
+    logical_and = _like("logical_and")
+    logical_or = _like("logical_or")
+    logical_xor = _like("logical_xor")
+    logical_not = _like("logical_not")
+    bitwise_not = invert = _like("bitwise_invert")
+    left_shift = _like("bitwise_left_shift")
+    right_shift = _like("bitwise_right_shift")
+
+    # reductions and products
+    amax = _like("max")
+    amin = _like("min")
+    count_nonzero = _like("count_nonzero")
+    dot = _like("dot")
+    matmul = _like("matmul")
+    mm = _like("matmul")
+    bmm = _like("matmul")
+    outer = _like("outer")
+    take_along_dim = _like("take_along_axis")
+
+
+def _where(*arguments: Any) -> Any:
+    from .functional.elementwise import where
+
+    return where(*arguments)
+
+
+def install(tensor: type, namespace: dict[str, Any], functions: Iterable[str]) -> None:
+    """Give the Tensor class and the module their aliases, and let every function take KEYWORDS."""
+    for name in functions:
+        namespace[name] = accept_keywords(namespace[name])
+    for name, method in list(vars(tensor).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(tensor, name, accept_keywords(method))
+    for name, alias in vars(Habits).items():
+        if not isinstance(alias, _Alias):
+            continue
+        if callable(alias.target):
+            setattr(tensor, name, alias.target)
+            continue
+        setattr(tensor, name, getattr(tensor, alias.target, None) or namespace[alias.target])
+        if alias.target in namespace:
+            namespace.setdefault(name, namespace[alias.target])
+
+
+def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which takes the keywords of other libraries for those of its own."""
+    known = inspect.signature(function).parameters
+    renames = {theirs: ours for theirs, ours in KEYWORDS if ours in known and theirs not in known}
+    if not renames:
+        return function
+
+    @wraps(function)
+    def renamed(*args: Any, **keywords: Any) -> Any:
+        for theirs in keywords.keys() & renames.keys():
+            ours = renames[theirs]
+            if ours in keywords:
+                raise ArgumentError(f"{theirs}= and {ours}= mean the same", "give one of them")
+            keywords[ours] = keywords.pop(theirs)
+        return function(*args, **keywords)
+
+    return renamed
