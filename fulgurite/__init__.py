@@ -196,30 +196,6 @@ from .tensor import realize_all as realize
 
 __version__ = "0.1.0"
 
-_FUNCTIONS = (
-    "arange", "array", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
-    "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
-    "abs", "add", "astype", "bitcast", "bitwise_and", "bitwise_invert", "bitwise_left_shift",
-    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "copysign", "divide",
-    "equal", "floor", "floor_divide", "greater", "greater_equal", "hypot", "isfinite", "isinf",
-    "isnan", "less", "less_equal", "logaddexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "maximum", "minimum", "multiply", "negative", "nextafter", "not_equal",
-    "positive", "pow", "reciprocal", "remainder", "round", "sign", "signbit", "square",
-    "subtract", "trunc", "where",
-    "gather", "take", "take_along_axis",
-    "dot", "einsum", "matmul", "outer", "tensordot", "vecdot",
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh",
-    "digamma", "erf", "erfc", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2",
-    "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
-    "broadcast_arrays", "broadcast_to", "chunk", "concat", "expand_dims", "flatten", "flip",
-    "matrix_transpose", "moveaxis", "pad", "permute_dims", "reshape", "split", "squeeze",
-    "stack", "swapaxes", "transpose", "unstack",
-    "cross_entropy", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax", "mse_loss",
-    "one_hot", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus",
-    "all", "any", "argmax", "argmin", "count_nonzero", "logsumexp", "max", "mean", "min",
-    "prod", "std", "sum", "var",
-)  # fmt: skip
-
 __all__ = [  # noqa: RUF022
     "__version__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin",
     "array", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16",
@@ -237,8 +213,8 @@ __all__ = [  # noqa: RUF022
     "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis",
     "mse_loss", "multiply", "negative", "nextafter", "no_grad", "not_equal", "one_hot", "ones",
     "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod", "realize",
-    "reciprocal", "relu", "remainder", "reshape", "rms_norm", "round", "rsqrt", "schedule", "scope",
-    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax", "softplus", "split", "sqrt",
+    "reciprocal", "relu", "remainder", "reshape", "rms_norm", "round", "rsqrt", "schedule",
+    "scope", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax", "softplus", "split", "sqrt",
     "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
     "take_along_axis", "tan", "tanh", "Tensor", "tensordot", "transpose", "tree", "tril",
     "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "Var",
@@ -246,4 +222,4 @@ __all__ = [  # noqa: RUF022
 ]  # fmt: skip
 
 config = _config  # last: until now the name is that of the module
-_install(Tensor, globals(), _FUNCTIONS)
+_install(Tensor, globals())

@@ -8,7 +8,7 @@ In: `Habits`, whose lines say "this name means that function of ours", and `KEYW
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
@@ -75,6 +75,7 @@ class Habits:
     dim = _as(lambda x: x.ndim)
 
     # dtypes
+    cast = _like("astype")
     type_as = _as(lambda x, other: x.astype(other.dtype))
     float = _as(lambda x: x.astype("float32"))
     double = _as(lambda x: x.astype("float64"))
@@ -156,10 +157,11 @@ def _where(*arguments: Any) -> Any:
     return where(*arguments)
 
 
-def install(tensor: type, namespace: dict[str, Any], functions: Iterable[str]) -> None:
+def install(tensor: type, namespace: dict[str, Any]) -> None:
     """Give the Tensor class and the module their aliases, and let every function take KEYWORDS."""
-    for name in functions:
-        namespace[name] = accept_keywords(namespace[name])
+    for name, function in list(namespace.items()):
+        if inspect.isfunction(function) and ".functional." in function.__module__:
+            namespace[name] = accept_keywords(function)
     for name, method in list(vars(tensor).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(tensor, name, accept_keywords(method))

@@ -290,10 +290,6 @@ class Tensor(Habits, Operators):
         """The same numbers in another dtype."""
         return elementwise.astype(self, dtype)
 
-    def cast(self, dtype: object) -> Tensor:
-        """The same numbers in another dtype."""
-        return elementwise.astype(self, dtype)
-
     def bitcast(self, dtype: object) -> Tensor:
         """The same bits read as another dtype of the same width."""
         return elementwise.bitcast(self, dtype)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.dtype import DType
-from ..core.node import Dims, Node, Shape, make, remember, shape_of
+from ..core.node import Node, Shape, make, remember, shape_of
 from ..core.ops.leaf import CONST, SINK, param
-from ..core.ops.movement import expand, reshape
+from ..core.ops.movement import RESHAPE, expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class Extractor:
         inside = set(outputs)
 
         def leaf(node: Node) -> Hashable | None:
-            slot = place.get(node)
-            if slot is not None and node not in inside:
+            slot = place.get(_memory(node))
+            if slot is not None and _memory(node) not in inside and node not in inside:
                 return ("param", node.dtype, reads.setdefault(slot, len(reads)), node.shape)
             if node.op is CONST and node.dtype.is_inexact and not node.src:
                 slot = self._scalar(node)
@@ -141,6 +141,13 @@ class Extractor:
         return slot
 
 
+def _memory(node: Node) -> Node:
+    """What a reshape reads: row-major memory has every shape of as many elements."""
+    while node.op is RESHAPE and all(isinstance(n, int) for n in node.src[0].shape):
+        node = node.src[0]
+    return node
+
+
 def _restored(entries: Sequence[Any], originals: Sequence[Node]) -> Node:
     """The SINK that entries describe, with the user's lines of what it was cut from."""
     nodes: list[Node] = []
@@ -153,18 +160,14 @@ def _restored(entries: Sequence[Any], originals: Sequence[Node]) -> Node:
             nodes.append(param(number, shape, dtype, None))
         elif entry[0] == "scalar":
             _, dtype, number, dims = entry
-            nodes.append(_spread(param(number, (), dtype, None), dims))
+            shape = shape_of(dims, ())
+            nodes.append(expand(param(number, (1,) * len(shape), dtype, None), shape))
         else:
             op, dtype, arg, *places = entry
             nodes.append(make(op, dtype, tuple([nodes[p] for p in places]), arg))
     for node, original in zip(nodes, originals, strict=True):
         remember(node, original.origins)
     return SINK(*roots)
-
-
-def _spread(scalar: Node, dims: Dims) -> Node:
-    shape = shape_of(dims, ())
-    return expand(reshape(scalar, (1,) * len(shape)), shape)
 
 
 def _lines(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -264,10 +264,11 @@ class _Tile:
 
     def store(self, node: Node) -> None:
         number, index, mode = node.arg
-        value, *sources = [self.known[s] for s in node.src]
+        sources = [self.known[s] for s in node.src]
         axes = sorted(self.runner.free[node])
-        place, spread = np.broadcast_arrays(self.widened(self.index(index, sources), axes), value)
-        if mode == "set" and not sources:
+        place = self.widened(self.index(index, sources), axes)
+        place, spread = np.broadcast_arrays(place, sources[0])
+        if mode == "set" and len(sources) == 1:
             self.params[number][place] = spread
         else:
             combine_at(mode, self.params[number], place.ravel(), spread.ravel())

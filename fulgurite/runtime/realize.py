@@ -151,13 +151,21 @@ def compile_graph(
 
 
 def realize(entries: Sequence[Entry]) -> None:
-    """Give every entry a buffer, in one plan."""
-    pending = [entry.node for entry in entries if not is_realized(entry.node)]
+    """Give every entry a buffer, in one plan.
+
+    Equal expressions share their buffer, except those made of constants alone: two `zeros(3)`
+    are two tensors, each with memory of its own.
+    """
+    pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
     if not pending:
         return
-    roots = list(dict.fromkeys(pending))
-    buffers = run(roots)
-    REGISTRY.becomes(dict(zip(roots, buffers, strict=True)), walk=True)
+    shared = list(dict.fromkeys(node for node in pending.values() if node.device is not None))
+    own = [(entry, node) for entry, node in pending.items() if node.device is None]
+    buffers = run([*shared, *[node for _, node in own]])
+    if shared:
+        REGISTRY.becomes(dict(zip(shared, buffers, strict=False)), walk=True)
+    for (entry, node), buffer in zip(own, buffers[len(shared) :], strict=True):
+        REGISTRY.rebind(entry, node, buffer)
 
 
 def run(roots: Sequence[Node]) -> list[Node]:

@@ -160,27 +160,28 @@ def test_constants_that_decide_sizes_stay_in_the_key() -> None:
 
 
 def test_kernels_are_shared_by_graphs_that_differ_in_constants() -> None:
-    (random(4) * 2.0).realize()
+    fg.schedule(random(4) * 2.0 + random(4)).run()
     before = KERNELS.stats.misses
-    (random(4) * 3.0 + random(4) * 4.0).realize()
-    assert KERNELS.stats.misses - before == 1  # the addition; the products are known
+    (fg.exp(random(4)) * 3.0).realize()
+    (random(4) * 4.0 + random(4)).realize()
+    assert KERNELS.stats.misses - before == 1  # the exponential; the other kernel is known
 
 
 # --- the kernel cache ----------------------------------------------------------------------------
 
 
 def test_identical_layers_are_one_kernel() -> None:
-    x = random(4)
+    x = random(4, 4)
     before = KERNELS.stats.misses
     for _ in range(12):
-        x = x * random(4)
+        x = fg.softmax(x, axis=-1) @ random(4, 4)
     x.realize()
-    assert KERNELS.stats.misses - before == 1
+    assert KERNELS.stats.misses - before == 2
 
 
 def test_kernels_of_dead_graphs_are_collected() -> None:
     (random(4) * 2 + 1).realize()
-    assert len(KERNELS) == 2
+    assert len(KERNELS) == 1
     module.clear_caches()
     gc.collect()
     assert len(KERNELS) == 0
@@ -289,7 +290,7 @@ def test_a_kernel_that_fails_midway_leaves_every_tensor_usable_and_unchanged(
     with monkeypatch.context() as patched:
         backend = Failing(error, after)
         patched.setattr(ReferenceDevice, "compile", lambda _, kernel: backend.compile(kernel))
-        with pytest.raises(error):
+        with fg.config(fuse=False), pytest.raises(error):
             fg.realize(b, c, d)
         backend.broken = False
     assert [t.node for t in (a, b, c, d)] == nodes
@@ -315,7 +316,7 @@ def test_running_out_of_memory_midway_leaves_every_tensor_usable(
     before = c.node
     with monkeypatch.context() as patched:
         patched.setattr(ReferenceDevice, "allocate", allocate)
-        with pytest.raises(MemoryError):
+        with fg.config(fuse=False), pytest.raises(MemoryError):
             c.realize()
     assert c.node is before
     np.testing.assert_allclose(c.numpy(), a.numpy(), rtol=1e-6)

@@ -1,0 +1,165 @@
+"""Tests of fulgurite/functional/creation.py: what tensors start from."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.core.ops.leaf import BUFFER
+from fulgurite.errors import ArgumentError, ConstantError, DataError, DTypeError, ShapeError
+from tests.functional.helpers import raises, same_bits, tensor
+
+
+def buffers(x: fg.Tensor) -> int:
+    return sum(node.op is BUFFER for node in (*x.node.slice, x.node))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "float64"])
+def test_zeros_ones_full_and_empty_are_constants(shape: tuple[int, ...], dtype: str) -> None:
+    same_bits(fg.zeros(shape, dtype), np.zeros(shape, dtype))
+    same_bits(fg.ones(shape, dtype), np.ones(shape, dtype))
+    same_bits(fg.empty(shape, dtype), np.zeros(shape, dtype))
+    same_bits(fg.full(shape, 1, dtype), np.ones(shape, dtype))
+    assert buffers(fg.full(shape, 1, dtype)) == 0
+
+
+def test_the_default_dtypes_are_float32_and_int32() -> None:
+    assert fg.zeros(2).dtype is fg.float32
+    assert fg.full(2, 7).dtype is fg.int32
+    assert fg.full(2, 7.5).dtype is fg.float32
+    assert fg.full(2, True).dtype is fg.bool
+    assert fg.arange(3).dtype is fg.int32
+    assert fg.arange(3.0).dtype is fg.float32
+    assert fg.linspace(0, 1, 3).dtype is fg.float32
+
+
+def test_like_takes_shape_and_dtype_unless_told() -> None:
+    x = tensor(np.ones((2, 3), np.int8))
+    same_bits(fg.zeros_like(x), np.zeros((2, 3), np.int8))
+    same_bits(fg.ones_like(x, dtype="float64"), np.ones((2, 3)))
+    same_bits(fg.full_like(x, 7), np.full((2, 3), 7, np.int8))
+    same_bits(fg.empty_like(x), np.zeros((2, 3), np.int8))
+
+
+@given(st.integers(-40, 40), st.integers(-40, 40), st.integers(-7, 7).filter(bool))
+def test_a_ramp_of_whole_numbers_is_numpys(start: int, stop: int, step: int) -> None:
+    want = np.arange(start, stop, step, dtype=np.int32)
+    same_bits(fg.arange(start, stop, step), want)
+    same_bits(fg.arange(start, stop, step, dtype="float64"), want.astype(float))
+    assert buffers(fg.arange(start, stop, step)) == 0
+
+
+def test_a_ramp_may_go_down_through_an_unsigned_dtype() -> None:
+    same_bits(fg.arange(200, 0, -60, dtype="uint8"), np.array([200, 140, 80, 20], np.uint8))
+    same_bits(fg.arange(-100, 101, 200, dtype="int8"), np.array([-100, 100], np.int8))
+
+
+def test_a_ramp_that_does_not_fit_int32_is_int64() -> None:
+    same_bits(fg.arange(0, 1 << 40, 1 << 39), np.array([0, 1 << 39]))
+
+
+def test_a_ramp_of_fractions_is_rounded_once() -> None:
+    same_bits(fg.arange(0, 1, 0.1), np.arange(0, 1, 0.1).astype(np.float32))
+    same_bits(fg.arange(0, 3, 0.5, dtype="float64"), np.arange(0, 3, 0.5))
+    same_bits(fg.arange(5, 1, 1.5), np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize("num", [0, 1, 2, 3, 50])
+@pytest.mark.parametrize("endpoint", [True, False])
+def test_linspace_is_numpys(num: int, endpoint: bool) -> None:
+    same_bits(
+        fg.linspace(-3, 7.3, num, endpoint, dtype="float64"), np.linspace(-3, 7.3, num, endpoint)
+    )
+    same_bits(
+        fg.linspace(-3, 7, num, endpoint, dtype="int32"),
+        np.linspace(-3, 7, num, endpoint, dtype=np.int32),
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 3), (2, 4), (4, 1)])
+@pytest.mark.parametrize("k", [-2, 0, 1, 9])
+def test_eye_and_triangles_are_numpys(shape: tuple[int, int], k: int) -> None:
+    same_bits(fg.eye(*shape, k=k, dtype="float64"), np.eye(*shape, k=k))
+    values = np.arange(2.0 * shape[0] * shape[1]).reshape(2, *shape)
+    same_bits(fg.tril(tensor(values), k), np.tril(values, k))
+    same_bits(fg.triu(tensor(values), k), np.triu(values, k))
+    assert buffers(fg.eye(*shape, k=k)) == 0
+
+
+@pytest.mark.parametrize("indexing", ["xy", "ij"])
+def test_meshgrid_is_numpys(indexing: Any) -> None:
+    lines = [np.arange(2), np.arange(3), np.arange(1)]
+    for count in (0, 1, 2, 3):
+        want = np.meshgrid(*lines[:count], indexing=indexing)
+        got = fg.meshgrid(*map(tensor, lines[:count]), indexing=indexing)
+        assert len(got) == len(want)
+        for g, w in zip(got, want, strict=True):
+            same_bits(g, w)
+
+
+def test_array_copies_and_asarray_may_share() -> None:
+    data = np.ones(3)
+    copied, shared = fg.array(data), fg.asarray(data, copy=False)
+    data[0] = 5
+    assert copied.tolist() == [1, 1, 1]
+    assert shared.tolist() == [5, 1, 1]
+    assert fg.asarray(copied) is copied
+    assert fg.asarray(copied, "int8").dtype is fg.int8
+
+
+def test_python_numbers_that_need_64_bits_get_them() -> None:
+    assert fg.array([1, 1 << 40]).dtype is fg.int64
+    assert fg.array([1 << 63]).dtype is fg.uint64
+    assert fg.array([1, 2]).dtype is fg.int32
+    assert fg.array([]).dtype is fg.float32
+    assert fg.array([1 + 2j]).dtype is fg.complex64
+
+
+def test_a_variable_is_a_size_and_a_number() -> None:
+    n = fg.Var("n", 1, 8)
+    assert repr(n) == "Var('n', 1, 8)"
+    for size in (3, 5):
+        bound = n.bind(size)
+        x = fg.ones((bound, 2))
+        assert x.numpy().shape == (size, 2)
+        assert (x * 2).sum().item() == size * 4
+        assert fg.arange(8)[:bound].tolist() == list(range(size))
+        assert fg.arange(8)[bound - 1].item() == size - 1
+
+
+def test_creation_names_the_line_of_a_mistake() -> None:
+    with raises(ShapeError):
+        fg.zeros(-1)
+    with raises(ShapeError):
+        fg.ones((2, 1.5))  # type: ignore[arg-type]
+    with raises(DTypeError):
+        fg.zeros(2, "float99")
+    with raises(ArgumentError):
+        fg.arange(0, 5, 0)
+    with raises(ArgumentError):
+        fg.arange(math.inf)
+    with raises(ArgumentError):
+        fg.arange("5")  # type: ignore[arg-type]
+    with raises(ConstantError):
+        fg.arange(300, dtype="int8")
+    with raises(ConstantError):
+        fg.full(2, 300, "uint8")
+    with raises(ShapeError):
+        fg.linspace(0, 1, -1)
+    with raises(ArgumentError):
+        fg.meshgrid(fg.ones(2), indexing="yx")
+    with raises(ArgumentError):
+        fg.asarray([1, 2], copy=False)
+    with raises(ArgumentError):
+        fg.tril(fg.ones(3))
+    with raises(DataError):
+        fg.from_numpy([1, 2])  # type: ignore[arg-type]
+    with raises(DataError):
+        fg.array(["a"])
+    with raises(DataError):
+        fg.array([[1, 2], [3]])
