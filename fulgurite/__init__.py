@@ -214,11 +214,11 @@ __all__ = [  # noqa: RUF022
     "mse_loss", "multiply", "negative", "nextafter", "no_grad", "not_equal", "one_hot", "ones",
     "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod", "realize",
     "reciprocal", "relu", "remainder", "reshape", "rms_norm", "round", "rsqrt", "schedule",
-    "scope", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax", "softplus", "split", "sqrt",
-    "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "Tensor", "tensordot", "transpose", "tree", "tril",
-    "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "value_and_grad", "Var",
-    "var", "vecdot", "vjp", "where", "zeros", "zeros_like",
+    "scope", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax", "softplus",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
+    "swapaxes", "take", "take_along_axis", "tan", "tanh", "Tensor", "tensordot", "transpose",
+    "tree", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack",
+    "value_and_grad", "Var", "var", "vecdot", "vjp", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 config = _config  # last: until now the name is that of the module

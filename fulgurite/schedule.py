@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from .config import current
 from .errors import ArgumentError
+from .graph.kernel import Item
 from .graph.normalize import normalize
-from .graph.schedule import Item
 from .runtime.plan import Plan
 from .runtime.realize import Compiled, adopt, inputs_of, is_realized, lookup
 from .tensor import Tensor, wrap

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from ..core.dtype import int64, uint32, void
 from ..core.node import SOURCES, Node, Shape, Size, Source, make, shape_of
@@ -83,8 +84,24 @@ class _Split(Exception):
         self.name, self.factor = name, factor
 
 
+_known: WeakKeyDictionary[Node, IndexKernel | CannotLower] = WeakKeyDictionary()
+
+
 def lower(sink: Node, inputs: int) -> IndexKernel:
-    """The kernel of a graph whose outputs become params number `inputs` and up."""
+    """The kernel of a graph whose outputs become params number `inputs` and up; kept."""
+    found = _known.get(sink)
+    if found is None:
+        try:
+            found = _lowered(sink, inputs)
+        except CannotLower as reason:
+            found = reason
+        _known[sink] = found
+    if isinstance(found, CannotLower):
+        raise CannotLower(*found.args)
+    return found
+
+
+def _lowered(sink: Node, inputs: int) -> IndexKernel:
     splits: dict[AxisName, int] = {}
     while True:
         try:

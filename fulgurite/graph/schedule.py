@@ -117,13 +117,16 @@ class _Greedy:
     def _claim(self, roots: Iterable[Node]) -> dict[Node, Node]:
         """What to store for each root: a reshape of a computed value is that value's memory."""
         targets: dict[Node, Node] = {}
-        for root in dict.fromkeys(roots):
+        asked = dict.fromkeys(roots)
+        claimed: set[Node] = set()
+        for root in asked:
             base = root
             while base.op is RESHAPE:
                 base = base.src[0]
-            taken = base in targets.values() or (base in roots and base is not root)
+            taken = base in claimed or (base in asked and base is not root)
             plain = base.op not in _LEAVES and not is_move(base) and not taken
             targets[root] = base if plain else root
+            claimed.add(targets[root])
         return targets
 
     # --- placing nodes ---------------------------------------------------------------------------
@@ -447,9 +450,10 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
         if node.op is PARAM:
             place[node] = node.arg[0]
             slots[node.arg[0]] = _slot(node)
+    position = {node: i for i, node in enumerate(greedy.order)}
     extractor, items = Extractor(slots), []
     for group in greedy.kernels():
-        outputs = [n for n in greedy.order if n in group.outputs]
+        outputs = sorted(group.outputs, key=position.__getitem__)
         kernel, reads, lines = extractor.cut(group.kind, outputs, place)
         writes = []
         for node in outputs:

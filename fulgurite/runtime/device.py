@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
-from ..graph.schedule import Kernel
+from ..graph.kernel import Kernel
 
 
 class DeviceError(FulguriteError, RuntimeError):
@@ -49,6 +49,12 @@ class Device(Protocol):
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> Buffer:
         """Memory for a value; contents are undefined, or garbage on purpose."""
+
+    def arena(self, nbytes: int, poison: bool = False) -> Buffer:
+        """Raw memory for the intermediates of a plan."""
+
+    def part(self, arena: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> Buffer:
+        """A value's place in an arena."""
 
     def from_host(self, array: Array, share: bool = False) -> Buffer:
         """A host array's values in a buffer; with `share`, its very memory."""

@@ -7,17 +7,18 @@ meaning, this gives kernels theirs, so that a fault in scheduling shows as a dif
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.dtype import DType
+from ..core.dtype import DType, uint8
 from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.leaf import PARAM, SINK, VAR
 from ..core.substitute import substitute
+from ..graph.kernel import Kernel
 from ..graph.lower import CannotLower, lower
-from ..graph.schedule import Kernel
 from .device import Buffer, Executable, MemoryLimitError, register_device
 from .indexed import Runner
 from .reference import settle
@@ -52,9 +53,18 @@ class ReferenceDevice:
                 f"no memory for {dtype} of shape {shape}", "free some tensors or use less"
             ) from problem
         if poison:
-            array.view(np.uint8 if array.ndim else array.dtype)
             array.reshape(-1).view(np.uint8)[:] = 0xA5
         return HostBuffer(array)
+
+    def arena(self, nbytes: int, poison: bool = False) -> HostBuffer:
+        """Raw memory for the intermediates of a plan."""
+        return self.allocate((nbytes,), uint8, poison)
+
+    def part(self, arena: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> HostBuffer:
+        """A value's place in an arena."""
+        assert isinstance(arena, HostBuffer)
+        nbytes = math.prod(shape) * dtype.numpy.itemsize
+        return HostBuffer(arena.array[offset : offset + nbytes].view(dtype.numpy).reshape(shape))
 
     def from_host(self, array: Array, share: bool = False) -> HostBuffer:
         """The array itself, or a copy of it in row-major order."""

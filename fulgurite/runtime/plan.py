@@ -3,7 +3,7 @@
 In: a `Schedule`, or for `run` the buffers of its inputs. Out: fresh output buffers. A plan holds no
 buffer of any caller: intermediates live in an arena that a call checks out, so two threads can run
 one plan, and outputs are allocated for each call, so none aliases an earlier one. Steps are
-[Alloc | Launch | Free] in order; a step that fails leaves nothing behind but garbage.
+[Alloc | Launch] in order; a step that fails leaves nothing behind but garbage.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-import numpy as np
-
-from ..core.dtype import array_of_bits
+from ..core.dtype import DType, array_of_bits
 from ..core.node import Shape
-from ..graph.schedule import Item, Kernel, Schedule
+from ..graph.kernel import Item, Kernel, Schedule
+from ..graph.memory import Layout, plan_memory
 from .cache import WeakCache
-from .device import Buffer, Executable, get_device
+from .device import Buffer, Device, Executable, get_device
 from .reference import size_value
 
 
@@ -36,14 +36,7 @@ KERNELS: WeakCache[tuple[str, object], CompiledKernel] = WeakCache("kernels")
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """Give a slot memory."""
-
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Nobody reads a slot any more."""
+    """Give a result memory of its own."""
 
     slot: int
 
@@ -56,8 +49,9 @@ class Launch:
     compiled: CompiledKernel
 
 
-Step = Alloc | Free | Launch
+Step = Alloc | Launch
 Observer = Callable[[Step], None]
+_IDLE = 2  # arenas that a plan keeps for the next calls
 
 
 @dataclass(eq=False)
@@ -68,7 +62,9 @@ class Plan:
     device: str
     steps: tuple[Step, ...]
     constants: tuple[tuple[int, Buffer], ...]
+    layout: Layout
     runs: int = 0
+    _arenas: list[Buffer] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -85,35 +81,53 @@ class Plan:
     ) -> list[Buffer]:
         """One pass over the steps; a fresh buffer for each output."""
         assert len(inputs) == self.schedule.inputs, "a plan takes exactly its inputs"
-        device = get_device(self.device)
-        known = values or {}
+        device, known = get_device(self.device), values or {}
         slots: list[Buffer | None] = [*inputs, *[None] * (len(self.schedule.slots) - len(inputs))]
         for place, number in self.constants:
             slots[place] = number
+        arena = self._check_out(device, poison)
+        for place, offset in self.layout.offsets.items():
+            shape, dtype = self._place(place, known)
+            slots[place] = device.part(arena, offset, shape, dtype)
         for step in self.steps:
             if observe is not None:
                 observe(step)
-            if isinstance(step, Launch):
-                item = step.item
-                reads = [slots[i] for i in item.reads]
-                writes = [slots[i] for i in item.writes]
-                step.compiled.run(reads, writes, known)  # type: ignore[arg-type]
-            elif isinstance(step, Alloc):
-                slot = self.schedule.slots[step.slot]
-                assert slot is not None
-                slots[step.slot] = device.allocate(concrete(slot.shape, known), slot.dtype, poison)
+            if isinstance(step, Alloc):
+                shape, dtype = self._place(step.slot, known)
+                slots[step.slot] = device.allocate(shape, dtype, poison)
             else:
-                slots[step.slot] = None
+                reads = [slots[i] for i in step.item.reads]
+                writes = [slots[i] for i in step.item.writes]
+                step.compiled.run(reads, writes, known)  # type: ignore[arg-type]
+        self._check_in(arena)
+        return _distinct(device, [slots[i] for i in self.schedule.outputs])
+
+    def _place(self, place: int, values: dict[str, int]) -> tuple[tuple[int, ...], DType]:
+        slot = self.schedule.slots[place]
+        assert slot is not None
+        return concrete(slot.shape, values), slot.dtype
+
+    def _check_out(self, device: Device, poison: bool) -> Buffer:
         with self._lock:
             self.runs += 1
-        outputs: list[Buffer] = []
-        for place in self.schedule.outputs:
-            buffer = slots[place]
-            assert buffer is not None
-            if any(buffer is other for other in outputs):  # asked for twice: two values
-                buffer = device.from_host(device.to_host(buffer))
-            outputs.append(buffer)
-        return outputs
+            if self._arenas and not poison:
+                return self._arenas.pop()
+        return device.arena(self.layout.arena_bytes, poison)
+
+    def _check_in(self, arena: Buffer) -> None:
+        with self._lock:
+            if len(self._arenas) < _IDLE:
+                self._arenas.append(arena)
+
+
+def _distinct(device: Device, outputs: Sequence[Buffer | None]) -> list[Buffer]:
+    """The results; one that was asked for twice is two values."""
+    found: list[Buffer] = []
+    for buffer in outputs:
+        assert buffer is not None
+        again = any(buffer is other for other in found)
+        found.append(device.from_host(device.to_host(buffer)) if again else buffer)
+    return found
 
 
 def concrete(shape: Shape, values: dict[str, int]) -> tuple[int, ...]:
@@ -122,26 +136,23 @@ def concrete(shape: Shape, values: dict[str, int]) -> tuple[int, ...]:
 
 
 def compile_plan(schedule: Schedule, device: str) -> Plan:
-    """Kernels through the kernel cache, slots freed after their last reader."""
+    """Kernels through the kernel cache, intermediates laid out in an arena."""
     backend = get_device(device)
-    last: dict[int, int] = {}
-    for number, item in enumerate(schedule.items):
-        for slot in item.reads:
-            last[slot] = number
-    kept = set(schedule.outputs) | set(range(schedule.inputs))
     steps: list[Step] = []
-    for number, item in enumerate(schedule.items):
+    outputs = set(schedule.outputs)
+    for item in schedule.items:
         compiled = KERNELS.get_or_make(
-            (device, item.kernel.key),
-            lambda kernel=item.kernel: CompiledKernel(kernel, backend.compile(kernel)),  # type: ignore[misc]
+            (device, item.kernel.key), partial(_compiled, backend, item.kernel)
         )
-        steps.extend(Alloc(slot) for slot in item.writes)
+        steps.extend(Alloc(slot) for slot in item.writes if slot in outputs)
         steps.append(Launch(item, compiled))
-        ends = [s for s in (*item.reads, *item.writes) if last.get(s, number) == number]
-        steps.extend(Free(slot) for slot in dict.fromkeys(ends) if slot not in kept)
     constants = tuple(
-        (place, backend.from_host(np.array(array_of_bits(slot.bits, slot.dtype))))
+        (place, backend.from_host(array_of_bits(slot.bits, slot.dtype)))
         for place, slot in enumerate(schedule.slots)
         if slot is not None and slot.bits is not None
     )
-    return Plan(schedule, device, tuple(steps), constants)
+    return Plan(schedule, device, tuple(steps), constants, plan_memory(schedule))
+
+
+def _compiled(backend: Device, kernel: Kernel) -> CompiledKernel:
+    return CompiledKernel(kernel, backend.compile(kernel))

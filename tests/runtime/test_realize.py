@@ -299,7 +299,7 @@ def test_a_kernel_that_fails_midway_leaves_every_tensor_usable_and_unchanged(
     np.testing.assert_allclose(d.numpy(), np.full(3, 1.5, np.float32), rtol=1e-6)
 
 
-@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 1])
 def test_running_out_of_memory_midway_leaves_every_tensor_usable(
     monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:

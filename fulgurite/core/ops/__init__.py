@@ -5,13 +5,14 @@ Importing this package declares every op; `OPS` finds them by name.
 
 from ..op import Op
 from ..operators import OPS
-from . import effect, elementwise, indexing, leaf, movement, random, reduce
+from . import effect, elementwise, index, indexing, leaf, movement, random, reduce
 
 __all__ = [
     "OPS",
     "Op",
     "effect",
     "elementwise",
+    "index",
     "indexing",
     "leaf",
     "movement",

@@ -1,0 +1,181 @@
+"""Tests of fulgurite/functional/reduction.py: NumPy is the oracle."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.errors import AxisError, DTypeError, ShapeError
+from tests.functional.helpers import check_gradients, near, raises, same_bits, tensor
+
+SHAPES: list[tuple[tuple[int, ...], Any]] = [
+    ((), None), ((), ()), ((5,), None), ((5,), 0), ((2, 3, 4), None), ((2, 3, 4), 1),
+    ((2, 3, 4), -1), ((2, 3, 4), (0, 2)), ((2, 3, 4), (-1, 0, 1)), ((2, 3, 4), ()), ((1, 1), 0),
+    ((0, 3), 1), ((0, 3), 0), ((2, 0), None),
+]  # fmt: skip
+HARD = np.array([[np.nan, 1, 2], [-np.inf, 0.0, -0.0], [np.inf, -np.inf, 3], [-0.0, -0.0, -0.0]])
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:Degrees of freedom")
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "any", "all"])
+def test_reductions_are_numpys(name: str, shape: Any, axis: Any, keepdims: bool) -> None:
+    values = np.random.default_rng(0).normal(size=shape)
+    got = getattr(fg, name)(tensor(values), axis=axis, keepdims=keepdims)
+    want = np.asarray(getattr(np, name)(values, axis=axis, keepdims=keepdims))
+    if want.dtype.kind == "f":
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-13)
+        assert got.shape == want.shape
+    else:
+        same_bits(got, want)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extremes_are_numpys(name: str, dtype: str, keepdims: bool) -> None:
+    values = np.random.default_rng(0).integers(0, 5, (3, 4, 2)).astype(dtype)
+    for axis in (None, 0, (1, 2), ()):
+        got = getattr(fg, name)(tensor(values), axis=axis, keepdims=keepdims)
+        same_bits(got, np.asarray(getattr(np, name)(values, axis=axis, keepdims=keepdims)))
+    np.testing.assert_array_equal(
+        getattr(fg, name)(tensor(HARD), axis=1).numpy(), getattr(np, name)(HARD, axis=1)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "float32", "float64"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_place_of_an_extreme_is_the_first_one(name: str, dtype: str) -> None:
+    values = np.random.default_rng(3).integers(0, 3, (4, 5, 3)).astype(dtype)
+    for axis in (None, 0, 1, -1):
+        for keepdims in (False, True):
+            got = getattr(fg, name)(tensor(values), axis=axis, keepdims=keepdims)
+            want = getattr(np, name)(values, axis=axis, keepdims=keepdims)
+            same_bits(got, np.asarray(want).astype(np.int32))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_nan_counts_as_the_extreme(name: str) -> None:
+    want = getattr(np, name)(HARD, axis=1).astype(np.int32)
+    same_bits(getattr(fg, name)(tensor(HARD), axis=1), want)
+    two = np.array([1.0, np.nan, np.nan, 0.0])
+    assert getattr(fg, name)(tensor(two)).item() == 1
+    assert getattr(fg, name)(fg.Tensor(3.0)).item() == 0
+
+
+def test_the_dtype_of_a_sum_is_wide_enough() -> None:
+    wanted = {
+        "bool": "int32", "int8": "int32", "int16": "int32", "int32": "int32", "int64": "int64",
+        "uint8": "uint32", "uint16": "uint32", "uint32": "uint32", "uint64": "uint64",
+        "float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "float64": "float64",
+    }  # fmt: skip
+    for dtype, want in wanted.items():
+        x = fg.ones(300, dtype)
+        assert x.sum().dtype.name == want
+        assert x.prod().dtype.name == want
+        assert x.sum().item() == (300 if dtype != "bfloat16" else 300)
+    assert fg.sum(fg.ones(3, "int8"), dtype="float64").dtype is fg.float64
+    assert fg.sum(fg.ones(300, "uint8"), dtype="uint8").item() == 300 - 256
+    for name in ("mean", "var", "std"):
+        assert getattr(fg, name)(fg.ones(3, "int64")).dtype is fg.float32
+        assert getattr(fg, name)(fg.ones(3, "float16")).dtype is fg.float16
+        assert getattr(fg, name)(fg.ones(3, bool)).dtype is fg.float32
+
+
+def test_half_floats_accumulate_in_float32() -> None:
+    many = np.full(5000, 1.001, ml_dtypes.bfloat16)
+    assert fg.sum(tensor(many)).item() == float(ml_dtypes.bfloat16(5000.0))
+    big = fg.full(100, 60000.0, "float16")
+    assert fg.mean(big).item() == 60000.0
+    assert fg.var(fg.Tensor([60000.0, -60000.0], "float16")).item() == np.inf
+    assert fg.std(fg.Tensor([60000.0, -60000.0], "float16")).item() == 60000.0
+    assert fg.logsumexp(fg.zeros(4096, "float16")).item() == float(np.float16(np.log(4096)))
+
+
+@pytest.mark.parametrize("correction", [0, 1, 0.5, 4])
+def test_variance_takes_a_correction(correction: float) -> None:
+    values = np.random.default_rng(5).normal(size=(3, 5)) + 1e4
+    got = fg.var(tensor(values), axis=1, correction=correction)
+    np.testing.assert_allclose(got.numpy(), np.var(values, axis=1, ddof=correction), rtol=1e-9)
+    got = fg.std(tensor(values), correction=correction)
+    np.testing.assert_allclose(got.numpy(), np.std(values, ddof=correction), rtol=1e-9)
+
+
+def test_a_variance_without_freedom_is_numpys() -> None:
+    assert np.isnan(fg.var(fg.ones(1), correction=1).item())
+    assert np.isposinf(fg.var(fg.Tensor([1.0, 2.0]), correction=3).item())
+    assert np.isnan(fg.mean(fg.zeros(0)).item())
+
+
+def test_logsumexp_is_right_where_powers_overflow_or_vanish() -> None:
+    inf = np.inf
+    rows = np.array([[1000.0, 999.0], [-inf, -inf], [inf, 0], [inf, -inf], [-2000, -inf]])
+    want = np.logaddexp(rows[:, 0], rows[:, 1])
+    near(fg.logsumexp(tensor(rows), axis=1), want)
+    near(fg.logsumexp(tensor(rows), axis=1, keepdims=True), want[:, None])
+    assert np.isnan(fg.logsumexp(fg.Tensor([np.nan, 1.0])).item())
+    assert fg.logsumexp(fg.zeros((0, 2)), axis=0).tolist() == [-inf, -inf]
+
+
+def test_nonzero_elements_are_counted() -> None:
+    values = np.array([[0.0, -0.0, np.nan], [1, 2, 0]])
+    same_bits(
+        fg.count_nonzero(tensor(values), axis=1), np.count_nonzero(values, axis=1).astype(np.int32)
+    )
+    assert fg.count_nonzero(tensor(values)).item() == 3
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())
+def test_random_axes_agree_with_numpy(shape: list[int], data: st.DataObject) -> None:
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1)))
+    values = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    same_bits(fg.sum(tensor(values), tuple(axes)), np.asarray(np.sum(values, axis=tuple(axes))))
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "prod", "mean", "var", "std", "max", "min", "logsumexp"]
+)
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_the_gradient_of_a_reduction_is_its_slope(name: str, axis: Any) -> None:
+    values = np.random.default_rng(4).permutation(12).reshape(2, 3, 2) / 5.0 + 0.1
+    check_gradients(lambda x: getattr(fg, name)(x, axis=axis), values)
+    check_gradients(lambda x: x * getattr(fg, name)(x, axis=axis, keepdims=True), values)
+
+
+def test_the_gradient_of_a_product_is_right_with_zeros() -> None:
+    check_gradients(lambda x: fg.prod(x, axis=1), np.array([[0.0, 2, 3], [0, 0, 4], [1, 2, 3]]))
+
+
+def test_mistakes_name_the_users_line() -> None:
+    x = fg.ones((2, 3))
+    with raises(AxisError):
+        fg.sum(x, axis=2)
+    with raises(AxisError):
+        x.mean(axis=(0, 0))
+    with raises(AxisError):
+        x.argmax(axis=5)
+    with raises(AxisError):
+        fg.max(x, axis="a")  # type: ignore[arg-type]
+    with raises(AxisError):
+        fg.argmax(fg.Tensor(1.0), axis=0)
+    with raises(ShapeError, "no elements"):
+        fg.max(fg.zeros((2, 0)), axis=1)
+    with raises(ShapeError, "no elements"):
+        fg.min(fg.zeros(0))
+    with raises(ShapeError, "no elements"):
+        fg.argmin(fg.zeros((0, 2)), axis=0)
+    with raises(ShapeError, "no elements"):
+        fg.argmax(fg.zeros((0, 2)))
+    with raises(DTypeError):
+        fg.max(fg.ones(2, "complex64"))
