@@ -171,7 +171,7 @@ def install(tensor: type, namespace: dict[str, Any]) -> None:
         if callable(alias.target):
             setattr(tensor, name, alias.target)
             continue
-        setattr(tensor, name, getattr(tensor, alias.target, None) or namespace[alias.target])
+        setattr(tensor, name, vars(tensor).get(alias.target) or namespace[alias.target])
         if alias.target in namespace:
             namespace.setdefault(name, namespace[alias.target])
 

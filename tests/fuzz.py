@@ -67,7 +67,7 @@ from fulgurite.core.ops.elementwise import (
 from fulgurite.core.ops.indexing import SCATTERS
 from fulgurite.core.ops.leaf import BUFFER, CONST, IOTA, PARAM, VIEW, new_buffer, param, view
 from fulgurite.core.ops.movement import unwindow
-from fulgurite.core.ops.reduce import REDUCERS
+from fulgurite.core.ops.reduce import REDUCE, REDUCERS
 from fulgurite.core.substitute import substitute
 from fulgurite.core.text import parse_all, show
 from fulgurite.errors import FulguriteError
@@ -140,11 +140,13 @@ def problem(graph: Graph, **options: bool) -> str | None:
     except FulguriteError as error:
         return f"raised {type(error).__name__}: {error}".split("\n")[0]
     bounds = None if graph.exact else truth(graph)
+    signs = not any(_contracts(node) for node in graph.nodes)
     for place, (right, got) in enumerate(zip(expected, found, strict=True)):
-        if right.shape != got.shape or right.dtype != got.dtype:
+        if right.size != got.size or right.dtype != got.dtype:
             return f"root {place} is {got.dtype}{got.shape}, not {right.dtype}{right.shape}"
+        got = got.reshape(right.shape)  # memory: a reshape of a stored value is that value's
         if bounds is None:
-            wrong = ~_same_bits(right, got)
+            wrong = ~_same_bits(right, got, signs)
         else:
             value, error_ = bounds[place]
             assert not _outside(right, value, error_).any(), "the bound does not hold the oracle"
@@ -155,11 +157,16 @@ def problem(graph: Graph, **options: bool) -> str | None:
     return None
 
 
-def _same_bits(a: Array, b: Array) -> Array:
+def _contracts(node: Node) -> bool:
+    """Is it a sum of products? These add to 0.0, so a sum of -0.0 alone may come out as 0.0."""
+    return node.op is REDUCE and node.arg[0] == "add" and node.src[0].op is MUL
+
+
+def _same_bits(a: Array, b: Array, signs: bool) -> Array:
     if a.dtype.kind == "c":
-        return _same_bits(a.real, b.real) & _same_bits(a.imag, b.imag)
+        return _same_bits(a.real, b.real, signs) & _same_bits(a.imag, b.imag, signs)
     if dtype_of(a.dtype).is_float:
-        same = (a == b) & (np.signbit(a) == np.signbit(b))
+        same = (a == b) & ((np.signbit(a) == np.signbit(b)) | (not signs))
         return np.asarray(same | (np.isnan(a) & np.isnan(b)))
     return np.asarray(a == b)
 
@@ -325,8 +332,11 @@ def _other_error(
     name = "add" if op.name == "unwindow" else node.arg[0]
     if not node.dtype.is_inexact or name == "set":
         changed = [errors[i] if i in data else values[i] for i in range(len(values))]
-        sums = magnitudes if name == "set" else _adding(magnitudes)
-        return np.asarray(meaning(sums, *changed))
+        if name == "affine":
+            changed = [changed[0] + changed[1]]
+        if name not in ("set", "add"):  # whatever the op, one unknown source makes it unknown
+            magnitudes = make(op, float64, magnitudes.src, ("add", *node.arg[1:]))
+        return on(*changed)
     if name in ("max", "min"):
         apart = np.zeros(value.shape)
         for sign in (-1.0, 1.0):
@@ -354,9 +364,809 @@ def _floating(node: Node) -> Node:
     return make(node.op, float64, src, node.arg)
 
 
-def _adding(node: Node) -> Node:
-    """A fold as a sum of errors: whatever the op, one unknown source makes the result unknown."""
-    if node.op.name == "unwindow":
+
+# --- generating ----------------------------------------------------------------------------------
+
+
+class Rejected(Exception):
+    """A step that does not fit; another is tried."""
+
+
+@dataclass
+class Generator:
+    """Grows a graph step by step; every value is evaluated on the way."""
+
+    seed: int
+    exact: bool
+    values: dict[Node, Array] = field(default_factory=dict)
+    arrays: dict[Node, Array] = field(default_factory=dict)
+    pool: list[Node] = field(default_factory=list)
+    fixed: dict[Node, Node] = field(default_factory=dict)  # variables and their values
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.numbers = np.random.default_rng(self.seed)
+
+    # --- leaves ---
+
+    def leaf(self, shape: Sequence[int], dtype: DType) -> Node:
+        """New memory with fitting numbers in it, now and then a piece of a larger one."""
+        shape = tuple(shape)
+        if self.random.random() < 0.05:
+            before, after = self.random.randrange(4), self.random.randrange(4)
+            whole = self.memory((before + math.prod(shape) + after,), dtype)
+            return view(whole, before, shape)
+        return self.memory(shape, dtype)
+
+    def memory(self, shape: tuple[int, ...], dtype: DType) -> Node:
+        node = new_buffer(shape, dtype)
+        self.arrays[node] = self.values[node] = self.data(shape, dtype)
         return node
-    return make(node.op, node.dtype, (node.src[:1] * 1 if node.arg[0] == "affine" else node.src),
-                ("add", *node.arg[1:]))  # fmt: skip
+
+    def data(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        if dtype is bool_:
+            return self.numbers.random(shape) < 0.5
+        if not dtype.is_inexact:
+            low, high = (0, 9) if dtype.kind == "u" else (-5, 9)
+            if self.random.random() < 0.1:
+                low, high = dtype.limits
+            return self.numbers.integers(low, high, shape, dtype.numpy, endpoint=True)
+        if not self.exact:
+            numbers = self.numbers.standard_normal(shape) * self.random.choice((0.5, 1.0, 3.0))
+            if dtype.kind == "c":
+                numbers = numbers + 1j * self.numbers.standard_normal(shape)
+            return np.asarray(numbers).astype(dtype.numpy)
+        reach = 2 if dtype.is_small_float else 4
+        whole = self.numbers.integers(-reach, reach, shape, endpoint=True).astype(np.float64)
+        if dtype.kind == "c":
+            return np.asarray(whole + 1j * self.numbers.integers(-2, 3, shape)).astype(dtype.numpy)
+        if self.random.random() < 0.1:
+            special = self.numbers.choice([np.inf, -np.inf, np.nan, -0.0], shape)
+            whole = np.where(self.numbers.random(shape) < 0.2, special, whole)
+        return np.asarray(whole).astype(dtype.numpy)
+
+    def shape(self) -> tuple[int, ...]:
+        dims = self.random.choice(((2, 3, 4), (1, 2, 3, 5), (2, 4, 6), (3, 6, 8)))
+        ndim = self.random.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))
+        shape = [self.random.choice(dims) for _ in range(ndim)]
+        if shape and self.random.random() < 0.02:
+            shape[self.random.randrange(ndim)] = 0
+        return tuple(shape)
+
+    # --- choosing ---
+
+    def pick(self, kinds: str = "biufc", ndim: int = 0, most: int = MOST) -> Node:
+        """A value of the pool, recent ones more often, of some kinds and dimensions at least."""
+        fits = [
+            n for n in self.pool
+            if n.dtype.kind in kinds and n.ndim >= ndim and math.prod(_ints(n)) <= most
+        ]  # fmt: skip
+        if not fits or self.random.random() < 0.08:
+            kind = self.random.choice(kinds)
+            dtype = self.random.choice([d for d in DTYPES if d.kind == kind] or [uint8])
+            shape = self.shape()
+            fresh = self.leaf((*shape, *self.ints(1, 4, max(0, ndim - len(shape)))), dtype)
+            if math.prod(_ints(fresh)) > most:
+                raise Rejected
+            return fresh
+        return self.random.choice(fits[-5:] if self.random.random() < 0.7 else fits)
+
+    def ints(self, low: int, high: int, count: int) -> list[int]:
+        return [self.random.randint(low, high) for _ in range(count)]
+
+    def mate(self, x: Node, dtype: DType | None = None) -> Node:
+        """Another value of the same shape and dtype."""
+        dtype = dtype or x.dtype
+        same = [n for n in self.pool if n.shape == x.shape and n.dtype is dtype]
+        way = self.random.random()
+        if same and way < 0.6:
+            return self.random.choice(same)
+        if way < 0.75:
+            numbers = (0, 1, 2) if dtype.kind in "bu" else (0, 1, 2, -1, 3)
+            number = self.random.choice(numbers)
+            return constant(bool(number) if dtype is bool_ else number, dtype, x.shape)
+        if x.shape and way < 0.9:
+            small = tuple([n if self.random.random() < 0.5 else 1 for n in _ints(x)])
+            return build.expand(self.leaf(small, dtype), x.shape)
+        return self.leaf(_ints(x), dtype)
+
+    def axis(self, x: Node) -> int:
+        return self.random.randrange(x.ndim)
+
+    def some_axes(self, x: Node) -> tuple[int, ...]:
+        count = self.random.randint(1, x.ndim)
+        return tuple(sorted(self.random.sample(range(x.ndim), count)))
+
+    # --- keeping ---
+
+    def keep(self, node: Node) -> Node:
+        """Evaluate a node and all it needs; refuse what is too large or leaves the grid."""
+        for n in toposort([node]):
+            if n in self.values:
+                continue
+            if n.ndim > 6 or math.prod(_uppers(n)) > 8 * MOST:
+                raise Rejected
+            sources = [self.values[s] for s in n.src]
+            fixed = n if not self.fixed else substitute(n, self.fixed, walk=True)
+            sources = sources[: len(fixed.src)]
+            assert n.op.numpy is not None
+            with np.errstate(all="ignore"):
+                value = np.asarray(n.op.numpy(fixed, *sources))
+                if self.exact and n.dtype.is_inexact and not self.on_grid(fixed, value, sources):
+                    raise Rejected
+            self.values[n] = value
+        if math.prod(_ints(node)) > MOST:
+            raise Rejected
+        self.pool.append(node)
+        return node
+
+    def on_grid(self, node: Node, value: Array, sources: list[Array]) -> bool:
+        """Whole numbers that the dtype holds exactly, also inside any order of a sum."""
+        if node.op.family == "elementwise" and node.op.name not in EXACT:
+            return False
+        limit = 2.0 ** _GRID[node.dtype]
+        if node.op.name in ("reduce", "scan", "scatter", "unwindow"):
+            twin = make(
+                node.op, _wide_dtype(node.dtype),
+                tuple([param(i, s.shape, _wide_dtype(s.dtype)) for i, s in enumerate(node.src)]),
+                node.arg,
+            )  # fmt: skip
+            sizes = [_magnitude(s) if s.dtype.kind in "fcV" or _small(s) else s for s in sources]
+            assert node.op.numpy is not None
+            if not np.all(np.abs(node.op.numpy(twin, *sizes)) <= limit):
+                return False
+        parts = [value.real, value.imag] if value.dtype.kind == "c" else [value]
+        for part in parts:
+            wide = part.astype(np.float64)
+            finite = wide[np.isfinite(wide)]
+            if np.any(finite != np.round(finite)) or np.any(np.abs(finite) > limit):
+                return False
+        return True
+
+
+def _small(a: Array) -> bool:
+    return dtype_of(a.dtype).is_small_float
+
+
+def _magnitude(a: Array) -> Array:
+    """How large numbers are, at least 1, so that products only grow."""
+    wide = a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
+    return np.maximum(np.where(np.isfinite(wide), np.abs(wide), 1.0), 1.0)
+
+
+def _ints(node: Node) -> tuple[int, ...]:
+    """A shape without variables."""
+    if not all(isinstance(n, int) for n in node.shape):
+        raise Rejected
+    return node.shape  # type: ignore[return-value]
+
+
+def _uppers(node: Node) -> list[int]:
+    return [n if isinstance(n, int) else 8 for n in node.shape]
+
+
+Step = Callable[[Generator], Node]
+STEPS: list[tuple[int, Step]] = []  # how often, and what
+
+
+def step(weight: int) -> Callable[[Step], Step]:
+    """Enter a step in the table."""
+
+    def enter(function: Step) -> Step:
+        STEPS.append((weight, function))
+        return function
+
+    return enter
+
+
+def _ops(arity: int, kind: str, exact: bool) -> list[Op]:
+    return [
+        op for op in OPS.values()
+        if op.family == "elementwise" and op.arity == arity and kind in op.kinds
+        and op not in (CAST, BITCAST, WHERE, POLY)
+        and (not exact or kind in "biu" or op.name in EXACT)
+    ]  # fmt: skip
+
+
+POLY = OPS["polygamma"]
+
+
+def _inside(g: Generator, op: Op, x: Node) -> Node:
+    """x within the domain of an op, where that is not everything."""
+    low, high = op.domain
+    if (low, high) == (-3.0, 3.0) or g.exact or not x.dtype.is_float:
+        return x
+    return build.apply(MIN, build.apply(MAX, x, low), high)
+
+
+@step(14)
+def binary(g: Generator) -> Node:
+    x = g.pick()
+    op = g.random.choice(_ops(2, x.dtype.kind, g.exact))
+    y = g.mate(x)
+    pair = (x, y) if g.random.random() < 0.5 else (y, x)
+    if op.name in ("shl", "shr"):
+        pair = (x, build.apply(OPS["and"], y, 7))
+    return op(*[_inside(g, op, s) for s in pair])
+
+
+@step(10)
+def unary(g: Generator) -> Node:
+    x = g.pick()
+    if x.dtype.is_float and not g.exact and g.random.random() < 0.05:
+        return build.polygamma(g.random.randrange(3), _inside(g, POLY, x))
+    op = g.random.choice(_ops(1, x.dtype.kind, g.exact))
+    return op(_inside(g, op, x))
+
+
+@step(4)
+def choice(g: Generator) -> Node:
+    x = g.pick()
+    if g.random.random() < 0.5:
+        op = g.random.choice([EQ, NE] if x.dtype.kind == "c" else [LT, LE, EQ, NE])
+        condition = op(x, g.mate(x))
+    else:
+        condition = g.mate(x, bool_)
+    return WHERE(condition, x, g.mate(x))
+
+
+@step(4)
+def conversion(g: Generator) -> Node:
+    x = g.pick()
+    same = [d for d in (int32, uint32, float32) if d.bits == x.dtype.bits and x.dtype.kind in "iuf"]
+    if g.random.random() < 0.3 and same:
+        return build.bitcast(x, g.random.choice(same))
+    target = g.random.choice([d for d in DTYPES if d.kind != "c" or x.dtype.kind == "c"])
+    if x.dtype.kind == "c" and target.kind != "c":
+        raise Rejected
+    return build.cast(x, target)
+
+
+def factors(g: Generator, count: int) -> list[int]:
+    """Sizes with a product, ones among them."""
+    sizes: list[int] = []
+    while count > 1:
+        size = g.random.choice([d for d in range(2, count + 1) if count % d == 0])
+        sizes.append(size)
+        count //= size
+    for _ in range(g.random.choice((0, 0, 0, 1, 2))):
+        sizes.insert(g.random.randint(0, len(sizes)), 1)
+    return sizes
+
+
+@step(10)
+def reshaped(g: Generator) -> Node:
+    x = g.pick()
+    count = math.prod(_ints(x))
+    if count == 0:
+        return build.reshape(x, tuple(g.random.sample(list(x.shape), x.ndim)))
+    return build.reshape(x, tuple(factors(g, count)))
+
+
+@step(7)
+def permuted(g: Generator) -> Node:
+    x = g.pick(ndim=2)
+    return build.permute(x, g.random.sample(range(x.ndim), x.ndim))
+
+
+@step(5)
+def expanded(g: Generator) -> Node:
+    x = g.pick(most=60)
+    shape = [g.random.randint(1, 4) if n == 1 else n for n in _ints(x)]
+    if g.random.random() < 0.6:
+        place = g.random.randint(0, x.ndim)
+        x = build.reshape(x, (*x.shape[:place], 1, *x.shape[place:]))
+        shape.insert(place, g.random.randint(1, 4))
+    return build.expand(x, shape)
+
+
+@step(6)
+def padded(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    return build.pad(x, [(g.random.choice((0, 0, 1, 2)), g.random.choice((0, 0, 1, 3)))
+                         for _ in x.shape])  # fmt: skip
+
+
+@step(6)
+def shrunk(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    cuts = []
+    for n in _ints(x):
+        start = g.random.randint(0, n)
+        stop = g.random.randint(start, n)
+        if stop == start and g.random.random() < 0.95:
+            start, stop = 0, n
+        cuts.append((start, stop))
+    return build.shrink(x, cuts)
+
+
+@step(4)
+def flipped(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    return build.flip(x, g.some_axes(x))
+
+
+def slide(g: Generator, x: Node, axis: int) -> tuple[int, int, int]:
+    """Size, stride and dilation of windows that fit."""
+    n = x.shape[axis]
+    size, stride, dilation = g.random.randint(1, 3), g.random.randint(1, 3), g.random.randint(1, 2)
+    if not isinstance(n, int) or (size - 1) * dilation + 1 > n:
+        raise Rejected
+    return size, stride, dilation
+
+
+@step(5)
+def windows(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    axis = g.axis(x)
+    out = build.window(x, axis, *slide(g, x, axis))
+    return build.fold("max", out, out.ndim - 1) if (
+        g.random.random() < 0.3 and x.dtype.kind in "biuf" and math.prod(_ints(out))
+    ) else out  # fmt: skip
+
+
+@step(5)
+def windows_added(g: Generator) -> Node:
+    x = g.pick("iufc", ndim=2)
+    axis = g.random.randrange(x.ndim - 1)
+    count, size = _ints(x)[axis], _ints(x)[-1]
+    stride, dilation = g.random.randint(1, 3), g.random.randint(1, 2)
+    length = max(0, count - 1) * stride + max(0, size - 1) * dilation + 1 + g.random.randrange(3)
+    return unwindow(x, axis, length, stride, dilation)
+
+
+def _reducer(g: Generator, x: Node) -> str:
+    names = [name for name, op in REDUCERS.items() if x.dtype.kind in op.kinds]
+    return g.random.choice(names)
+
+
+def folded(g: Generator, name: str, x: Node, axes: tuple[int, ...], keep: bool = True) -> Node:
+    """A reduction that exists: no maximum of nothing."""
+    if name in ("max", "min") and not math.prod(_ints(x)):
+        raise Rejected
+    return build.fold(name, x, axes, keep)
+
+
+@step(9)
+def reduced(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    return folded(g, _reducer(g, x), x, g.some_axes(x), g.random.random() < 0.5)
+
+
+@step(8)
+def diamond(g: Generator) -> Node:
+    """A value joined again with its own rows: the shape of every normalisation."""
+    x = g.pick("iuf", ndim=1)
+    axes = g.some_axes(x)
+    row = build.expand(folded(g, _reducer(g, x), x, axes), x.shape)
+    y = g.random.choice([SUB, ADD, MUL, MAX])(x, row)
+    if g.random.random() < 0.5:
+        return y
+    again = build.expand(folded(g, _reducer(g, y), y, axes), x.shape)
+    return g.random.choice([SUB, ADD, MUL])(y, again)
+
+
+@step(3)
+def softmax(g: Generator) -> Node:
+    x = g.pick("f", ndim=1)
+    axes = g.some_axes(x)
+    shifted = SUB(x, build.expand(folded(g, "max", x, axes), x.shape))
+    if g.exact:
+        total = build.expand(folded(g, "add", shifted, axes), x.shape)
+        return SUB(total, shifted)
+    e = EXP(shifted)
+    return DIV(e, build.expand(folded(g, "add", e, axes), x.shape))
+
+
+@step(2)
+def layernorm(g: Generator) -> Node:
+    x = g.pick("f", ndim=1)
+    axes = g.some_axes(x)
+    centred = SUB(x, build.expand(folded(g, "add", x, axes), x.shape))
+    power = build.expand(folded(g, "add", MUL(centred, centred), axes), x.shape)
+    return SUB(centred, power) if g.exact else MUL(centred, RSQRT(build.apply(ADD, power, 1)))
+
+
+@step(3)
+def argmax(g: Generator) -> Node:
+    x = g.pick("iuf", ndim=1)
+    axis = g.axis(x)
+    top = EQ(x, build.expand(folded(g, "max", x, (axis,)), x.shape))
+    place = build.iota(x.shape, axis)
+    return folded(g, "min", WHERE(top, place, constant(99, int32, x.shape)), (axis,), False)
+
+
+@step(7)
+def contraction(g: Generator) -> Node:
+    """Σ over some axes of a product of two values that each miss some: matmul, einsum."""
+    x = g.pick("iuf", ndim=1, most=60)
+    ndim = x.ndim + g.random.randint(0, 2)
+    places = sorted(g.random.sample(range(ndim), x.ndim))
+    full = [g.random.randint(1, 4) for _ in range(ndim)]
+    spread = [1] * ndim
+    for place, n in zip(places, _ints(x), strict=True):
+        full[place] = spread[place] = n
+    if math.prod(full) > 2 * MOST:
+        raise Rejected
+    keep = [n if g.random.random() < 0.7 else 1 for n in full]
+    shared = [n for n in g.pool if n.shape == tuple(keep) and n.dtype is x.dtype]
+    y = g.random.choice(shared) if shared else g.leaf(keep, x.dtype)
+    pair = MUL(build.expand(build.reshape(x, spread), full), build.expand(y, full))
+    axes = tuple(sorted(g.random.sample(range(ndim), g.random.randint(1, ndim))))
+    return folded(g, "add", pair, axes, g.random.random() < 0.3)
+
+
+@step(4)
+def matmul(g: Generator) -> Node:
+    x = g.pick("iuf", ndim=2, most=100)
+    *batch, m, k = _ints(x)
+    n = g.random.randint(1, 4)
+    mates = [y for y in g.pool if y.dtype is x.dtype and y.shape[-2:-1] == (k,) and y.ndim == 2]
+    y = g.random.choice(mates) if mates and g.random.random() < 0.5 else g.leaf((k, n), x.dtype)
+    n = _ints(y)[-1]
+    full = (*batch, m, k, n)
+    left = build.expand(build.reshape(x, (*batch, m, k, 1)), full)
+    right = build.expand(build.reshape(y, (*[1] * (len(batch) + 1), k, n)), full)
+    if math.prod(full) > 4 * MOST:
+        raise Rejected
+    out = folded(g, "add", MUL(left, right), (len(full) - 2,), False)
+    return ADD(out, build.expand(g.leaf((n,), x.dtype), out.shape))
+
+
+@step(4)
+def convolution(g: Generator) -> Node:
+    """Channels last: windows along one or two axes times weights, summed."""
+    x = g.pick("iuf", ndim=2, most=80)
+    if g.random.random() < 0.5:
+        x = build.pad(x, [(0, 0), *[(1, 1)] * (x.ndim - 1)])
+    axes = [a for a in range(x.ndim) if g.random.random() < 0.6][:2] or [x.ndim - 1]
+    out = x
+    for axis in axes:
+        out = build.window(out, axis, *slide(g, x, axis))
+    kernel = [1] * x.ndim + [n for n in out.shape[x.ndim :] if isinstance(n, int)]
+    channels = g.random.randint(1, 3)
+    full = (channels, *_ints(out))
+    if math.prod(full) > 4 * MOST:
+        raise Rejected
+    weights = g.leaf((channels, *kernel), x.dtype)
+    product_ = MUL(build.expand(out, full), build.expand(weights, full))
+    return folded(g, "add", product_, tuple(range(x.ndim + 1, len(full))), False)
+
+
+@step(5)
+def concat(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    axis = g.axis(x)
+    fits = [
+        p for p in g.pool
+        if p.dtype is x.dtype and p.ndim == x.ndim
+        and all(d == axis or n == m for d, (n, m) in enumerate(zip(p.shape, x.shape, strict=True)))
+    ]  # fmt: skip
+    y = g.random.choice(fits) if fits and g.random.random() < 0.8 else g.leaf(_ints(x), x.dtype)
+    a, b = _ints(x)[axis], _ints(y)[axis]
+    first = build.pad(x, [(0, b if d == axis else 0) for d in range(x.ndim)])
+    second = build.pad(y, [(a if d == axis else 0, 0) for d in range(x.ndim)])
+    place = build.iota(first.shape, axis)
+    return WHERE(LT(place, constant(a, int32, first.shape)), first, second)
+
+
+def places(g: Generator, shape: Sequence[int], size: int) -> Node:
+    """Indices inside an axis: data that needs a guard, or computed so that bounds prove them."""
+    if size == 0:
+        raise Rejected
+    way = g.random.random()
+    dtype = g.random.choice((int32, int64, uint8))
+    if way < 0.5:
+        node = g.leaf(shape, dtype)
+        numbers = g.numbers.integers(0, size, tuple(shape)).astype(dtype.numpy)
+        base = node.src[0] if node.op is VIEW else node
+        if node.op is VIEW:
+            flat = g.arrays[base].copy()
+            flat[node.arg[0] : node.arg[0] + numbers.size] = numbers.ravel()
+            numbers = flat
+        g.arrays[base] = g.values[base] = numbers
+        return node
+    whole = [n for n in g.pool if n.shape == tuple(shape) and n.dtype.kind in "iu"]
+    x = g.random.choice(whole) if whole else g.leaf(shape, dtype)
+    if way < 0.8:
+        return build.apply(MOD, x, size)
+    if way < 0.9 or not shape:
+        return build.apply(MIN, build.apply(MAX, x, 0), size - 1)
+    small = [n if g.random.random() < 0.5 else 1 for n in shape]
+    line = build.apply(MOD, g.leaf(small, dtype), size)
+    return build.expand(line, tuple(shape))
+
+
+@step(6)
+def gathered(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    axis = g.axis(x)
+    shape = list(_ints(x))
+    shape[axis] = g.random.randint(1, 5)
+    return build.gather(x, places(g, shape, _ints(x)[axis]), axis)
+
+
+@step(2)
+def embedding(g: Generator) -> Node:
+    x = g.pick(ndim=2)
+    if x.ndim != 2:
+        raise Rejected
+    rows, width = _ints(x)
+    index = places(g, (g.random.randint(1, 5),), rows)
+    count = _ints(index)[0]
+    return build.gather(x, build.expand(build.reshape(index, (count, 1)), (count, width)), 0)
+
+
+@step(5)
+def scattered(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    names = [n for n in SCATTERS if n == "set" or x.dtype.kind in REDUCERS[n].kinds]
+    axis = g.axis(x)
+    shape = list(_ints(x))
+    shape[axis] = g.random.randint(0 if g.random.random() < 0.05 else 1, 5)
+    index = places(g, shape, _ints(x)[axis])
+    return build.scatter(g.random.choice(names), x, index, g.mate(index, x.dtype), axis)
+
+
+@step(3)
+def sorting(g: Generator) -> Node:
+    x = g.pick("biuf", ndim=1)
+    axis = g.axis(x)
+    order = build.sort_order(x, axis, g.random.random() < 0.5)
+    return order if g.random.random() < 0.4 else build.gather(x, order, axis)
+
+
+@step(5)
+def running(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    axis, reverse = g.axis(x), g.random.random() < 0.5
+    if x.dtype is not bool_ and g.random.random() < 0.3:
+        return build.affine_scan(x, g.mate(x), axis, reverse)
+    return build.scan(_reducer(g, x), x, axis, reverse)
+
+
+@step(2)
+def random_bits(g: Generator) -> Node:
+    shape = g.shape()
+    batch = tuple(g.ints(1, 3, 1)) if g.random.random() < 0.3 else ()
+    key, counter = new_buffer((*batch, 2), uint32), new_buffer(batch, uint64)
+    for node, high in ((key, 1 << 32), (counter, 1 << 34)):
+        numbers = g.numbers.integers(0, high, _ints(node), np.uint64)
+        g.arrays[node] = g.values[node] = np.asarray(numbers).astype(node.dtype.numpy)
+    bits = build.random_bits(key, counter, shape)
+    kept = build.apply(OPS["shr"], bits, constant(g.random.choice((8, 28)), uint32, bits.shape))
+    return bits if g.random.random() < 0.2 else build.cast(kept, g.random.choice((float32, int32)))
+
+
+@step(2)
+def counting(g: Generator) -> Node:
+    x = g.pick("iuf", ndim=1)
+    return ADD(x, build.iota(x.shape, g.axis(x), x.dtype))
+
+
+@step(3)
+def effects(g: Generator) -> Node:
+    x = g.pick()
+    way = g.random.randrange(4)
+    if way == 0:
+        return build.detach(x)
+    if way == 1:
+        return AFTER(x, g.pick())
+    return REMAT(x, g.pick()) if way == 2 else build.contiguous(x)
+
+
+@step(2)
+def variables(g: Generator) -> Node:
+    """A variable number, as a value or as the size of a part that is reduced away."""
+    x = g.pick("iuf", ndim=1)
+    axis = g.axis(x)
+    size = _ints(x)[axis]
+    low = min(1, size)
+    var = build.variable(f"n{size}", low, size)
+    value = low + g.seed % max(1, size - low + 1)
+    bound = build.bind(var, value)
+    g.values[var] = g.values[bound] = np.asarray(value)
+    g.fixed[var] = g.fixed[bound] = constant(value, int64)
+    if g.random.random() < 0.4:
+        number = build.cast(build.reshape(bound, (1,) * x.ndim), x.dtype)
+        return MUL(x, build.expand(number, x.shape))
+    if size == 0:
+        raise Rejected
+    part = build.shrink(x, [(0, bound if d == axis else n) for d, n in enumerate(x.shape)])
+    if g.random.random() < 0.5:
+        row = build.fold("max", part, axis, True)
+        part = SUB(part, build.expand(row, part.shape))
+    return build.fold(g.random.choice(("add", "max")), part, axis, True)
+
+
+def generate(seed: int, steps: int | None = None) -> Graph:
+    """The graph of a seed."""
+    g = Generator(seed, seed % 2 == 0)
+    random = g.random
+    for _ in range(random.randint(1, 3)):
+        dtype = random.choice(DTYPES if random.random() < 0.5 else FLOATS)
+        g.pool.append(g.leaf(g.shape(), dtype))
+    leaves = len(g.pool)
+    wanted = steps or random.choice((2, 4, 6, 9, 12, 18))
+    weights, functions = zip(*STEPS, strict=True)
+    for _ in range(3 * wanted):
+        if len(g.pool) - leaves >= wanted:
+            break
+        try:
+            g.keep(random.choices(functions, weights)[0](g))
+        except Rejected:
+            continue
+    used = {s for n in toposort(g.pool) for s in n.src}
+    ends = [n for n in g.pool if n not in used]
+    others = [n for n in g.pool if n in used]
+    roots = ends if random.random() < 0.5 else [random.choice(ends)]
+    if others and random.random() < 0.4:
+        roots = [*roots, *random.sample(others, min(len(others), random.randint(1, 2)))]
+    roots = roots[-4:]
+    random.shuffle(roots)
+    if random.random() < 0.05:
+        roots.append(random.choice(roots))
+    arrays = {n: g.arrays[n] for n in toposort(roots) if n.op is BUFFER}
+    return Graph(roots, arrays, g.exact, random.random() < 0.2)
+
+
+# --- minimising ----------------------------------------------------------------------------------
+
+
+def minimise(graph: Graph, **options: bool) -> Graph:
+    """A smaller graph that fails in the same way: fewer roots, inner nodes made leaves."""
+    wanted = _sort_of(problem(graph, **options))
+    assert wanted is not None, "only a graph that fails can be made smaller"
+    shrinking = True
+    while shrinking:
+        shrinking = False
+        for smaller in _smaller(graph):
+            try:
+                found = problem(smaller, **options)
+            except (AssertionError, FulguriteError, ValueError):
+                continue
+            if _sort_of(found) == wanted:
+                graph, shrinking = smaller, True
+                break
+    return graph
+
+
+def _sort_of(found: str | None) -> str | None:
+    return None if found is None else found.split(":")[0] if found.startswith("raised") else "wrong"
+
+
+def _smaller(graph: Graph) -> Iterable[Graph]:
+    """Graphs with one thing less, the largest steps first."""
+    for i in range(len(graph.roots) if len(graph.roots) > 1 else 0):
+        yield _only(graph, [r for j, r in enumerate(graph.roots) if j != i])
+    if graph.lifted:
+        yield replace(graph, lifted=False)
+    for i, root in enumerate(graph.roots):
+        for source in root.src:
+            yield _only(graph, [source if i == j else r for j, r in enumerate(graph.roots)])
+    settled = settle(graph.nodes, {})
+    if settled:
+        yield _only(graph, [substitute(root, settled, walk=True) for root in graph.roots])
+        return
+    inner = [n for n in reversed(graph.nodes) if n.src and n not in graph.roots]
+    if not inner:
+        return
+    values = dict(zip(inner, evaluate(inner, graph.arrays), strict=True))
+    for node in inner:
+        fresh = new_buffer(node.shape, node.dtype)  # type: ignore[arg-type]
+        roots = [substitute(root, {node: fresh}) for root in graph.roots]
+        arrays = {**graph.arrays, fresh: np.ascontiguousarray(values[node]).reshape(node.shape)}
+        yield _only(replace(graph, arrays=arrays), roots)
+
+
+def _only(graph: Graph, roots: list[Node]) -> Graph:
+    arrays = {n: graph.arrays[n] for n in toposort(roots) if n.op is BUFFER}
+    return replace(graph, roots=roots, arrays=arrays)
+
+
+def reproduction(graph: Graph, **options: bool) -> str:
+    """Lines to paste into a test: `replay` of the graph's text and data."""
+    buffers = list(graph.arrays)
+    params = {b: param(i, b.shape, b.dtype) for i, b in enumerate(buffers)}
+    text = show(*[substitute(root, params) for root in graph.roots])
+    data = ",\n        ".join(_text(graph.arrays[b]) for b in buffers)
+    more = "".join(f", {name}={value}" for name, value in options.items())
+    body = text.replace("\n", "\n    ")
+    return (
+        f'replay(\n    """\n    {body}\n    """,\n    [\n        {data}\n    ],\n'
+        f"    exact={graph.exact}, lifted={graph.lifted}{more},\n)"
+    )
+
+
+def _text(array: Array) -> str:
+    wide = array.astype(np.float32) if dtype_of(array.dtype).is_small_float else array
+    return repr(wide.ravel().tolist())
+
+
+def replay(
+    text: str, data: Sequence[Sequence[Any]], exact: bool, lifted: bool = False, **options: bool
+) -> None:
+    """Check a graph that is written out: params of the text take the lists of data in order."""
+    nan, inf = math.nan, math.inf
+    del nan, inf
+    roots = parse_all(text)
+    buffers: dict[Node, Node] = {}
+    arrays: dict[Node, Array] = {}
+    for node in toposort(roots):
+        if node.op is PARAM:
+            buffers[node] = new_buffer(node.arg[1], node.dtype)
+            numbers = np.array(data[node.arg[0]], dtype=None if data[node.arg[0]] else float)
+            arrays[buffers[node]] = numbers.astype(node.dtype.numpy).reshape(node.arg[1])
+    graph = Graph([substitute(root, buffers) for root in roots], arrays, exact, lifted)
+    found = problem(graph, **options)
+    assert found is None, f"{found}\n{text}"
+
+
+# --- checking many -------------------------------------------------------------------------------
+
+COVERAGE: Counter[str] = Counter()  # nodes of each op that went through the pipeline
+GRAPHS: Counter[str] = Counter()  # graphs that were checked, and compared elements
+
+
+def check(seed: int, steps: int | None = None, smallest: bool = True, **options: bool) -> None:
+    """One graph through the pipeline; `options` are simplify and fuse, both on by default."""
+    graph = generate(seed, steps)
+    found = problem(graph, **options)
+    GRAPHS["exact" if graph.exact else "rounded"] += 1
+    COVERAGE.update(_label(node) for node in graph.nodes)
+    if found is not None:
+        raise AssertionError(explained(seed, graph, found, smallest, **options))
+
+
+def explained(seed: int, graph: Graph, found: str, smallest: bool, **options: bool) -> str:
+    """What failed, made as small as it gets, with a way to run it again."""
+    if smallest:
+        graph = minimise(graph, **options)
+        found = problem(graph, **options) or found
+    return (
+        f"seed {seed}: {found}\n{show(*graph.roots)}\n\nto repeat it: "
+        f"python -m tests.fuzz --minimise {seed}\nor, in a test (from tests.fuzz import replay):\n"
+        f"{reproduction(graph, **options)}"
+    )
+
+
+def _label(node: Node) -> str:
+    if node.op.name in ("reduce", "scan", "scatter"):
+        return f"{node.op.name}.{node.arg[0]}"
+    return node.op.name
+
+
+def coverage() -> str:
+    """How often each op went through the pipeline."""
+    total = f"{GRAPHS['exact']} exact and {GRAPHS['rounded']} rounded graphs; nodes of each op: "
+    return total + ", ".join(f"{name} {count}" for name, count in sorted(COVERAGE.items()))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check a range of seeds, or show one failing seed at its smallest."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seeds", default="0:2000", help="first:last, the last one left out")
+    parser.add_argument("--minimise", type=int, help="one seed; print the smallest failing graph")
+    parser.add_argument("--no-simplify", action="store_true")
+    parser.add_argument("--no-fuse", action="store_true")
+    chosen = parser.parse_args(arguments)
+    options = {"simplify": not chosen.no_simplify, "fuse": not chosen.no_fuse}
+    first, last = map(int, chosen.seeds.split(":"))
+    seeds = range(first, last) if chosen.minimise is None else [chosen.minimise]
+    failed = 0
+    for seed in seeds:
+        try:
+            check(seed, **options)
+        except AssertionError as error:
+            failed += 1
+            print(error, "\n")
+            if failed == 10:
+                print("ten failures are enough")
+                break
+    print(coverage())
+    print(f"{failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -23,10 +23,20 @@ from fulgurite.core.dtype import (
     uint8,
     uint32,
     uint64,
+    void,
 )
-from fulgurite.core.node import Node, Shape, constant, make
+from fulgurite.core.node import SOURCES, Node, Shape, constant, make
 from fulgurite.core.op import Op
-from fulgurite.core.ops import effect, elementwise, indexing, leaf, movement, random, reduce
+from fulgurite.core.ops import (
+    effect,
+    elementwise,
+    index,
+    indexing,
+    leaf,
+    movement,
+    random,
+    reduce,
+)
 from fulgurite.core.ops.leaf import param, variable
 from fulgurite.core.shape import add, mul
 
@@ -41,6 +51,8 @@ def sample(op: Op) -> list[Node]:
     special = _SAMPLES.get(op.name)
     if special is not None:
         return special()
+    if op.family == "index":
+        return [node for node in _index_notation() if node.op is op]
     assert op.family == "elementwise", f"say in tests/samples.py what a node of {op} looks like"
     return _elementwise(op)
 
@@ -59,6 +71,35 @@ def _elementwise(op: Op) -> list[Node]:
     dtypes = _dtypes(op.kinds)
     kinds = [((2, 3), dtype) for dtype in dtypes] + [(shape, dtypes[-1]) for shape in SHAPES]
     return [op(*[param(i, shape, d) for i in range(op.arity)]) for shape, d in kinds]
+
+
+def _index_notation() -> list[Node]:
+    """Nodes of a kernel's body: every op of index notation, plain and with a dynamic index."""
+    place = (3, ((0, 12), (1, 4), (("//", (1, ((2, 1),)), 5), 2)))
+    dynamic = (0, ((SOURCES[0], 8), (0, 1)))
+    conditions = (((-1, ((0, 1),)), 7), ((0, ((("%", (0, ((1, 3),)), 4), 1),)), 2))
+    load = make(index.LOAD, float32, (), (0, place, ()))
+    chosen = make(index.LOAD, int32, (), (1, (0, ((0, 1),)), conditions))
+    guard = index.GUARD(chosen, arg=9)
+    bits = [
+        make(index.LOAD, d, (), (i, (i, ()), ())) for i, d in enumerate((uint32, uint32, uint64))
+    ]
+    at = index.INDEX(arg=place)
+    return [
+        load, chosen, guard, at,
+        index.INDEX(guard, arg=dynamic),
+        make(index.LOAD, float32, (guard,), (0, dynamic, ())),
+        index.VALID(arg=conditions),
+        index.VALID(guard, arg=((dynamic, 5),)),
+        index.FOLD(load, arg=("add", (1,))),
+        index.FOLD(load, arg=("max", (1, 2))),
+        index.RUN(load, arg=("mul", (0, 2), True)),
+        index.RUN(load, load, arg=("affine", (0,), False)),
+        index.ORDER(load, arg=((1,), True)),
+        index.BITS(*bits, at),
+        index.STORE(load, arg=(2, place, "set")),
+        make(index.STORE, void, (load, guard), (2, (0, ((SOURCES[1], 4),)), "add")),
+    ]  # fmt: skip
 
 
 # --- elementwise ops that take more than equal sources -------------------------------------------

@@ -60,7 +60,7 @@ def capture() -> Origin | None:
     """The origin of the innermost user frame, or None when capture is off."""
     if not _enabled:
         return None
-    frame: FrameType | None = _getframe(2)
+    frame: FrameType | None = _getframe(1)
     while True:
         if frame is None:
             return None

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ..errors import ShapeError
 from .dtype import int64
-from .node import Node, Shape, Size, constant
+from .node import Node, Shape, Size, constant, toposort
 from .operators import OPS
 
 Monomial: TypeAlias = tuple[Node, ...]
@@ -130,20 +130,33 @@ def show(shape: Shape) -> str:
 
 
 def _polynomial(size: Size) -> Polynomial:
+    """The normal form; each shared part is worked out once, whatever the depth."""
     if isinstance(size, int):
         return {(): size} if size else {}
+    if size.op.name in _ATOMS:
+        return _one_step(size, {})
+    known: dict[Node, Polynomial] = {}
+    for part in toposort([size]):
+        known[part] = _one_step(part, known)
+    return known[size]
+
+
+_ATOMS = ("var", "bind", "const")
+
+
+def _one_step(size: Node, known: dict[Node, Polynomial]) -> Polynomial:
     name = size.op.name
     if name == "const":
         value = size.value
         assert isinstance(value, int)
         return {(): value} if value else {}
     if name in ("add", "sub"):
-        a, b = map(_polynomial, size.src)
+        a, b = (known[s] for s in size.src)
         return _sum(a, b, 1 if name == "add" else -1)
     if name == "mul":
-        return _product(*map(_polynomial, size.src))
+        return _product(*[known[s] for s in size.src])
     if name == "neg":
-        return _sum({}, _polynomial(size.src[0]), -1)
+        return _sum({}, known[size.src[0]], -1)
     if size.src and name != "bind":  # 7 // 2, once n is known to be 7
         low, high = _limits(size)
         if low == high:

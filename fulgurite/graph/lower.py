@@ -165,11 +165,15 @@ class _Lower:
         self.stores[root] = [self.store(root, value, index)]
         return value
 
-    def store(self, root: Node, value: Node, index: Index, mode: str = "set") -> Node:
+    def store(
+        self, root: Node, value: Node, index: Index, mode: str = "set", over: Index | None = None
+    ) -> Node:
+        """A store at an index, once for every step of the axes of `over` (the index itself)."""
         where = self.position(index, root.shape)
         where, sources = self.localised(where, 1)
-        arg = (self.outputs[root], where, mode)
-        return self.emit(STORE, void, (value, *sources), arg, axes_of(where))
+        axes = frozenset().union(*map(axes_of, index if over is None else over))
+        arg = (self.outputs[root], where, mode, tuple(sorted(axes)))
+        return self.emit(STORE, void, (value, *sources), arg, axes)
 
     def value(self, node: Node, index: Index, valid: Valid) -> Lowering:
         """A node's value at an index; an output met at all its elements is stored on the way."""
@@ -526,7 +530,7 @@ class _Lower:
         where = yield chosen, at, ()
         row = self.dynamic_index(where, root.shape[place])
         update = yield values, at, ()
-        second = self.store(root, update, (*at[:place], row, *at[place + 1 :]), name)
+        second = self.store(root, update, (*at[:place], row, *at[place + 1 :]), name, at)
         self.stores[root] = [first, second]
         return value
 

@@ -80,6 +80,8 @@ def _free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:
             axes -= frozenset(node.arg[1])
         elif node.op is RUN or node.op is ORDER:
             axes |= frozenset(node.arg[1] if node.op is RUN else node.arg[0])
+        elif node.op is STORE:
+            axes |= frozenset(node.arg[3])
         free[node] = axes
     return free
 
@@ -116,7 +118,7 @@ def _whole_axes(order: Sequence[Node]) -> frozenset[int]:
 
 
 def _products(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> frozenset[Node]:
-    """Products that only a sum reads and whose factors miss each other's axes: contractions."""
+    """Contractions: products that only sums over axes of both factors read, which miss others."""
     readers: dict[Node, list[Node]] = {}
     for node in order:
         for source in node.src:
@@ -124,7 +126,10 @@ def _products(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> frozen
     return frozenset(
         n for n in order
         if n.op is MUL and n.dtype.kind in "iuf"
-        and all(r.op is FOLD and r.arg[0] == "add" for r in readers.get(n, ()))
+        and all(
+            r.op is FOLD and r.arg[0] == "add" and free[n.src[0]] & free[n.src[1]] >= {*r.arg[1]}
+            for r in readers.get(n, ())
+        )
         and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
     )  # fmt: skip
 
@@ -228,13 +233,6 @@ class _Tile:
         factors = [self.known[s].astype(wide, copy=False) for s in product_.src]
         axes = range(len(self.ranges))
         kept = [[a for a in axes if f.shape[a] != 1] for f in factors]
-        count = math.prod(
-            [
-                self.ranges[a][1] - self.ranges[a][0]
-                for a in node.arg[1]
-                if not any(a in k for k in kept)
-            ]
-        )
         out = [a for a in axes if a not in node.arg[1] and any(a in k for k in kept)]
         inputs: list[Any] = []
         for factor, k in zip(factors, kept, strict=True):
@@ -243,8 +241,7 @@ class _Tile:
         shape = [1] * len(self.ranges)
         for position, axis in enumerate(out):
             shape[axis] = total.shape[position]
-        total = total.reshape(shape)
-        return (total * count if count != 1 else total).astype(node.dtype.numpy)
+        return total.reshape(shape).astype(node.dtype.numpy)
 
     def along(self, node: Node, sources: Sequence[Array]) -> Array:
         """A scan or a sort: its axes, outermost first, become one, and are restored after."""
@@ -252,18 +249,19 @@ class _Tile:
         wide = [self.widened(s, axes) for s in sources]
         wide = [np.broadcast_to(w, np.broadcast_shapes(*[v.shape for v in wide])) for w in wide]
         last = [np.moveaxis(w, axes, range(-len(axes), 0)) for w in wide]
-        rest, inner = last[0].shape[: -len(axes)], last[0].shape[-len(axes) :]
-        flat = [v.reshape(*rest, -1) for v in last]
+        split = last[0].ndim - len(axes)  # no axis at all is a line of one element
+        rest, inner = last[0].shape[:split], last[0].shape[split:]
+        flat = [v.reshape((*rest, math.prod(inner))) for v in last]
         if node.op is RUN:
             name, _, reverse = node.arg
             out = scanned(name, -1, reverse, node.dtype, flat)
         else:
             assert node.op is ORDER, f"{node!r} cannot be run"
             out = sorted_places(flat[0], -1, node.arg[1])
-        return np.moveaxis(out.reshape(*rest, *inner), range(-len(axes), 0), axes)
+        return np.moveaxis(out.reshape((*rest, *inner)), range(-len(axes), 0), axes)
 
     def store(self, node: Node) -> None:
-        number, index, mode = node.arg
+        number, index, mode, _ = node.arg
         sources = [self.known[s] for s in node.src]
         axes = sorted(self.runner.free[node])
         place = self.widened(self.index(index, sources), axes)

@@ -11,7 +11,7 @@ from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import CAST, COS, EXP, SIN
 from fulgurite.core.ops.leaf import iota, new_buffer, param, variable
 from fulgurite.core.ops.movement import expand, pad, reshape, window
-from fulgurite.core.origin import Origin, capture
+from fulgurite.core.origin import capture
 from fulgurite.core.shape import add, floordiv, mul
 from fulgurite.core.substitute import rebuild, substitute
 from fulgurite.errors import RewriteError
@@ -132,15 +132,10 @@ def test_metadata_survives_when_a_copy_is_rebuilt() -> None:
     assert rebuild(marked, (x,)).meta == "note"
 
 
-def _origin() -> Origin:
-    found = capture()
-    assert found is not None
-    return found
-
-
 def test_origins_follow_the_replacement() -> None:
     x, y, z = fresh(), fresh(), fresh()
-    first, second, third = _origin(), _origin(), _origin()
+    first, second, third = capture(), capture(), capture()  # three places on one line
+    assert first and second and third
     remember(x, [first])
     remember(y, [second])
     root = remember(SIN(x), [third])

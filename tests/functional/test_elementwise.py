@@ -11,7 +11,15 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.dtype import dtype_of
 from fulgurite.errors import ConstantError, DataError, DTypeError, ShapeError
-from tests.functional.helpers import HOSTILE, WHOLE, check_gradients, near, raises, same_bits, tensor
+from tests.functional.helpers import (
+    HOSTILE,
+    WHOLE,
+    check_gradients,
+    near,
+    raises,
+    same_bits,
+    tensor,
+)
 
 FLOATS = ["float32", "float64"]
 SMALL = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
@@ -138,7 +146,9 @@ def test_nextafter_signbit_and_copysign_work_on_every_small_float(dtype: str) ->
         copied = fg.copysign(x, tensor(toward)).numpy().view(bits.dtype)
         top = 1 << (kind.bits - 1)
         want_bits = (bits & (top - 1)) | (toward.view(bits.dtype) & top)
-        np.testing.assert_array_equal(copied, want_bits)
+        number = ~np.isnan(values.astype(np.float32))  # of NaN only the sign is promised
+        np.testing.assert_array_equal(copied[number], want_bits[number])
+        np.testing.assert_array_equal(copied & top, want_bits & top)
     np.testing.assert_array_equal(fg.signbit(x).numpy(), bits >> (kind.bits - 1) == 1)
     wide = values.astype(np.float32)
     np.testing.assert_array_equal(fg.isfinite(x).numpy(), np.isfinite(wide))
@@ -181,7 +191,7 @@ def test_python_numbers_are_weak_and_numpy_scalars_strong() -> None:
 
 def test_lists_and_arrays_are_operands() -> None:
     assert fg.add([1, 2], np.array([3, 4], np.int8)).tolist() == [4, 6]
-    assert (fg.Tensor([1, 2]) + [3, 4]).tolist() == [4, 6]
+    assert (fg.Tensor([1, 2]) * [3, 2]).tolist() == [3, 4]
     assert (np.array([3, 4]) - fg.Tensor([1, 2])).tolist() == [2, 2]
 
 
@@ -212,9 +222,11 @@ def test_the_gradient_of_a_function_of_one_number_is_its_slope(name: str) -> Non
 
 @pytest.mark.parametrize(
     "name",
-    ["add", "subtract", "multiply", "divide", "pow", "atan2", "maximum", "minimum", "hypot"]
-    + ["logaddexp", "copysign", "remainder"],
-)
+    [
+        "add", "subtract", "multiply", "divide", "pow", "atan2", "maximum", "minimum", "hypot",
+        "logaddexp", "copysign", "remainder",
+    ],
+)  # fmt: skip
 def test_the_gradient_of_a_function_of_two_numbers_sums_over_broadcasting(name: str) -> None:
     random = np.random.default_rng(2)
     a, b = random.uniform(0.5, 2, (3, 1)), random.uniform(2.5, 4, (2, 1, 4))
@@ -253,7 +265,7 @@ def test_mistakes_name_the_users_line() -> None:
     with raises(DTypeError):
         fg.bitcast(x, "int8")
     with raises(DataError, "not numeric"):
-        fg.exp("x")  # type: ignore[arg-type]
+        fg.exp("x")
     with raises(DataError, "not numeric"):
         x + "y"
     with raises(ConstantError):

@@ -102,7 +102,9 @@ def test_take_along_axis_agrees_with_numpy(n: int, m: int, axis: int, data: st.D
     values = np.arange(n * m).reshape(n, m)
     size = values.shape[axis]
     rows = [3 if d == axis else s for d, s in enumerate(values.shape)]
-    flat = st.lists(st.integers(-size, size - 1), min_size=rows[0] * rows[1], max_size=rows[0] * rows[1])
+    flat = st.lists(
+        st.integers(-size, size - 1), min_size=rows[0] * rows[1], max_size=rows[0] * rows[1]
+    )
     index = np.array(data.draw(flat)).reshape(rows)
     got = fg.take_along_axis(tensor(values), tensor(index), axis)
     same_bits(got, np.take_along_axis(values, index, axis))
@@ -110,9 +112,7 @@ def test_take_along_axis_agrees_with_numpy(n: int, m: int, axis: int, data: st.D
 
 def test_take_along_axis_broadcasts_the_other_dimensions() -> None:
     index = np.array([[[0], [3]]]).reshape(1, 2, 1)
-    same_bits(
-        fg.take_along_axis(X, tensor(index), 1), np.take_along_axis(VALUES, index, 1)
-    )
+    same_bits(fg.take_along_axis(X, tensor(index), 1), np.take_along_axis(VALUES, index, 1))
 
 
 def test_gather_may_read_a_corner() -> None:

@@ -84,7 +84,7 @@ def test_the_dtype_of_a_sum_is_wide_enough() -> None:
         x = fg.ones(300, dtype)
         assert x.sum().dtype.name == want
         assert x.prod().dtype.name == want
-        assert x.sum().item() == (300 if dtype != "bfloat16" else 300)
+        assert x.sum().item() == 300
     assert fg.sum(fg.ones(3, "int8"), dtype="float64").dtype is fg.float64
     assert fg.sum(fg.ones(300, "uint8"), dtype="uint8").item() == 300 - 256
     for name in ("mean", "var", "std"):
@@ -114,7 +114,7 @@ def test_variance_takes_a_correction(correction: float) -> None:
 
 def test_a_variance_without_freedom_is_numpys() -> None:
     assert np.isnan(fg.var(fg.ones(1), correction=1).item())
-    assert np.isposinf(fg.var(fg.Tensor([1.0, 2.0]), correction=3).item())
+    assert fg.var(fg.Tensor([1.0, 2.0]), correction=3).item() == np.inf
     assert np.isnan(fg.mean(fg.zeros(0)).item())
 
 
@@ -143,9 +143,7 @@ def test_random_axes_agree_with_numpy(shape: list[int], data: st.DataObject) -> 
     same_bits(fg.sum(tensor(values), tuple(axes)), np.asarray(np.sum(values, axis=tuple(axes))))
 
 
-@pytest.mark.parametrize(
-    "name", ["sum", "prod", "mean", "var", "std", "max", "min", "logsumexp"]
-)
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "std", "max", "min", "logsumexp"])
 @pytest.mark.parametrize("axis", [None, 0, (0, 2)])
 def test_the_gradient_of_a_reduction_is_its_slope(name: str, axis: Any) -> None:
     values = np.random.default_rng(4).permutation(12).reshape(2, 3, 2) / 5.0 + 0.1

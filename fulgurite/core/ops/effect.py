@@ -117,6 +117,7 @@ COPY = Op(
     name="copy", family="effect", doc="the value on another device", arity=1, numpy=_same,
     grad=lambda g, y, a: (copy_to(g, a.device) if a.device else g,), batch=_rebuild,
     interval=_first_bounds, device=lambda node: node.arg,
+    check=lambda node: None if isinstance(node.arg, str) else f"{node.arg!r} is no device",
 )  # fmt: skip
 
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
@@ -260,8 +261,15 @@ def _custom_batch(y: Node, src: tuple[Node, ...]) -> Node:
     return custom(HostFunction(f"{host.name}.each", each), src[:count], shape, y.dtype)
 
 
+def _custom_check(node: Node) -> str | None:
+    host, count, _ = node.arg
+    if not isinstance(host, HostFunction) or not 0 <= count <= len(node.src):
+        return f"{host!r} of {count} arrays is no host function of {len(node.src)} sources"
+    return None
+
+
 CUSTOM = Op(
     name="custom", family="effect", doc="a host function applied to arrays", arity=None, dtype=None,
     numpy=_custom_numpy, shape=lambda node: shape_of(node.arg[2], node.src), grad=_custom_grad,
-    batch=_custom_batch, cost=1000,
+    batch=_custom_batch, cost=1000, check=_custom_check,
 )  # fmt: skip

@@ -27,7 +27,7 @@ def _in_float32(numpy: Callable[..., Any]) -> Callable[..., Array]:
     """A NumPy function as a meaning; small floats are widened first and rounded once after."""
 
     def meaning(node: Node, *arrays: Array) -> Array:
-        if node.src[-1].dtype.is_small_float:
+        if node.src[-1].dtype.is_small_float and numpy is not np.where:  # a choice keeps all bits
             small = node.src[-1].dtype.numpy
             arrays = tuple(a.astype(np.float32) if a.dtype == small else a for a in arrays)
         return np.asarray(numpy(*arrays)).astype(node.dtype.numpy, copy=False)
@@ -458,6 +458,7 @@ CAST: Op = Op(
     doc="the same number in another dtype; floats to whole numbers saturate, NaN gives 0",
     numpy=lambda node, a: special.cast(a, node.src[0].dtype, node.dtype),
     grad=lambda g, y, a: (CAST(g, arg=a.dtype) if a.dtype.is_inexact else None,),
+    check=lambda n: f"nothing is {n.dtype}" if n.dtype.kind == "v" else None,
     batch=_batch, interval=_cast_interval, llvm={kind: "cast" for kind in "biuf"},
     triton="{0}.to({arg})",
 )  # fmt: skip
@@ -467,5 +468,9 @@ BITCAST = Op(
     numpy=lambda node, a: np.ascontiguousarray(a).view(node.dtype.numpy).reshape(a.shape),
     grad=lambda g, y, a: (None,), batch=_batch,
     llvm={kind: "bitcast {T} {0} to {R}" for kind in "iuf"}, triton="{0}.to({arg}, bitcast=True)",
-    check=lambda n: None if n.src[0].dtype.bits == n.dtype.bits else "widths differ",
+    check=lambda n: (
+        None
+        if n.src[0].dtype.bits == n.dtype.bits and n.dtype.kind in "iuf"
+        else f"the bits of {n.src[0].dtype} are not those of {n.dtype}"
+    ),
 )  # fmt: skip

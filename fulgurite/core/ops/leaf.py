@@ -72,6 +72,19 @@ def _shape_check(node: Node) -> str | None:
     return None if all(lower(n) >= 0 for n in node.shape) else f"a size of {node.shape} is negative"
 
 
+def _const_check(node: Node) -> str | None:
+    if not 0 <= node.arg[0] < 1 << max(8, node.dtype.bits):
+        return f"bits {node.arg[0]:#x} do not fit {node.dtype}"
+    return _shape_check(node)
+
+
+def _var_check(node: Node) -> str | None:
+    low, high = node.dtype.limits
+    if not low <= node.arg[1] <= node.arg[2] <= high:
+        return f"there are no {node.dtype} values in {node.arg[1]}..{node.arg[2]}"
+    return _shape_check(node)
+
+
 def _const_numpy(node: Node, *_: Array) -> Array:
     return np.broadcast_to(array_of_bits(node.arg[0], node.dtype), node.shape)  # type: ignore[arg-type]
 
@@ -118,6 +131,8 @@ def _view_batch(y: Node, src: tuple[Node, ...]) -> Node:
 
 
 def _view_check(node: Node) -> str | None:
+    if node.src[0].op is not BUFFER and node.src[0].op is not PARAM:
+        return f"a view is of memory, not of {node.src[0].op}"
     offset, shape = node.arg
     fits = offset >= 0 and offset + upper(prod(shape)) <= upper(prod(node.src[0].shape))
     return None if fits else f"the view {node.arg} is not inside {node.src[0].shape}"
@@ -134,13 +149,13 @@ def _bind_check(node: Node) -> str | None:
 
 CONST = Op(
     name="const", family="leaf", doc="a number, the same everywhere", arity=0, dtype=None,
-    numpy=_const_numpy, shape=_dims_shape(1), interval=_const_interval, check=_shape_check,
+    numpy=_const_numpy, shape=_dims_shape(1), interval=_const_interval, check=_const_check,
     levels=frozenset({"tensor", "index"}), cost=0,
 )  # fmt: skip
 VAR = Op(
     name="var", family="leaf", doc="a whole number given when the graph runs, within bounds",
     arity=0, dtype=None, numpy=None, shape=_dims_shape(3), kinds="iu",
-    interval=lambda node, _: (node.arg[1], node.arg[2]), check=_shape_check,
+    interval=lambda node, _: (node.arg[1], node.arg[2]), check=_var_check,
     levels=frozenset({"tensor", "index"}), cost=0,
 )  # fmt: skip
 IOTA = Op(
@@ -171,4 +186,5 @@ BIND = Op(
 SINK = Op(
     name="sink", family="leaf", doc="several results in order", arity=None, numpy=None,
     dtype=lambda src, arg: void, shape=lambda node: (), cost=0,
+    levels=frozenset({"tensor", "index"}),
 )  # fmt: skip

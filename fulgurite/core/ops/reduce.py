@@ -55,7 +55,8 @@ def _reduce_shape(node: Node) -> Shape:
 
 def _reduce_check(node: Node) -> str | None:
     name, axes = node.arg
-    if name not in REDUCERS or not all(0 <= a < node.src[0].ndim for a in axes):
+    inside = all(0 <= a < node.src[0].ndim for a in axes)
+    if name not in REDUCERS or not inside or len(set(axes)) != len(axes):
         return f"bad reduction {node.arg}"
     return None if node.dtype.kind in REDUCERS[name].kinds else f"{name} does not take {node.dtype}"
 

@@ -1,0 +1,71 @@
+"""The surface as a whole: every name is documented, typed and shown by an example that runs."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fulgurite as fg
+
+FAMILIES = ["creation", "elementwise", "indexing", "linalg", "maths", "movement", "nn", "reduction"]
+PRIVATE = {"getitem", "placed"}  # what the package itself needs
+
+
+def modules() -> Iterator[Any]:
+    for found in pkgutil.walk_packages(fg.__path__, "fulgurite."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+@pytest.mark.parametrize("module", list(modules()), ids=lambda module: module.__name__)
+def test_the_examples_in_docstrings_are_true(module: Any) -> None:
+    result = doctest.testmod(module, extraglobs={"fg": fg})
+    assert result.failed == 0
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    for family in FAMILIES:
+        module = importlib.import_module(f"fulgurite.functional.{family}")
+        for name, value in vars(module).items():
+            ours = getattr(value, "__module__", None) == module.__name__
+            if ours and callable(value) and not name.startswith("_") and name not in PRIVATE:
+                yield name, value
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), list(public()), ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_every_function_is_public_typed_and_has_an_example(name: str, function: Any) -> None:
+    assert name in fg.__all__
+    assert inspect.unwrap(getattr(fg, name)) is function
+    assert ">>> " in (function.__doc__ or "")
+    if inspect.isfunction(function):
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not inspect.Signature.empty
+        assert all(
+            p.annotation is not inspect.Parameter.empty for p in signature.parameters.values()
+        )
+
+
+def test_all_names_exist_and_are_listed_once() -> None:
+    assert len(set(fg.__all__)) == len(fg.__all__)
+    assert all(hasattr(fg, name) for name in fg.__all__)
+
+
+def test_every_public_method_has_a_docstring() -> None:
+    for name, method in vars(fg.Tensor).items():
+        if (
+            inspect.isfunction(method)
+            and not name.startswith("_")
+            and method.__name__ != "<lambda>"
+        ):
+            assert method.__doc__, name
+
+
+def test_dtypes_are_names_of_the_module() -> None:
+    for name in ("bool", "int8", "uint64", "float16", "bfloat16", "float8_e4m3fn", "complex64"):
+        assert fg.zeros(2, getattr(fg, name)).dtype.name == name
