@@ -27,6 +27,7 @@ from .core.dtype import (
 )
 from .core.dtype import bool_ as bool
 from .core.origin import scope
+from .explain import explain
 from .functional.creation import (
     Var,
     arange,
@@ -204,21 +205,22 @@ __all__ = [  # noqa: RUF022
     "cache_stats", "cbrt", "ceil", "chunk", "clear_caches", "clip", "complex128", "complex64",
     "concat", "config", "copysign", "cos", "cosh", "count_nonzero", "cross_entropy", "digamma",
     "divide", "dot", "einsum", "elu", "empty", "empty_like", "equal", "erf", "erfc", "exp",
-    "exp2", "expand_dims", "expm1", "eye", "flatten", "flip", "float16", "float32", "float64",
-    "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy", "full", "full_like",
-    "gather", "gelu", "grad", "greater", "greater_equal", "hypot", "int16", "int32", "int64",
-    "int8", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu", "less", "less_equal",
-    "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis",
-    "mse_loss", "multiply", "negative", "nextafter", "no_grad", "not_equal", "one_hot", "ones",
-    "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod", "realize",
-    "reciprocal", "relu", "remainder", "reshape", "rms_norm", "round", "rsqrt", "schedule",
-    "scope", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax", "softplus",
-    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
-    "swapaxes", "take", "take_along_axis", "tan", "tanh", "Tensor", "tensordot", "transpose",
-    "tree", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack",
-    "value_and_grad", "Var", "var", "vecdot", "vjp", "where", "zeros", "zeros_like",
+    "exp2", "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "float16", "float32",
+    "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy", "full",
+    "full_like", "gather", "gelu", "grad", "greater", "greater_equal", "hypot", "int16",
+    "int32", "int64", "int8", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu", "less",
+    "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
+    "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
+    "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum",
+    "moveaxis", "mse_loss", "multiply", "negative", "nextafter", "no_grad", "not_equal",
+    "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod",
+    "realize", "reciprocal", "relu", "remainder", "reshape", "rms_norm", "round", "rsqrt",
+    "schedule", "scope", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax",
+    "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "Tensor",
+    "tensordot", "transpose", "tree", "tril", "triu", "trunc", "uint16", "uint32", "uint64",
+    "uint8", "unstack", "value_and_grad", "Var", "var", "vecdot", "vjp", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 config = _config  # last: until now the name is that of the module

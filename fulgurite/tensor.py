@@ -535,11 +535,13 @@ def _spread(arguments: tuple[Any, ...]) -> Any:
 
 def _from_data(data: TensorLike, dtype: DType | None, device: str | None) -> Node:
     """A node that holds a copy of what the user gave."""
-    if isinstance(data, Tensor):
-        return operand(data) if dtype is None else build.cast(operand(data), dtype)
-    if isinstance(data, bool | int | float | complex):
-        return build.const(data, dtype or promote(weak_dtype(data)))
-    return array_node(to_array(data, dtype), device, share=False)
+    if isinstance(data, Tensor | Node):
+        node = node_of(data) if dtype is None else build.cast(node_of(data), dtype)
+    elif isinstance(data, bool | int | float | complex):
+        node = build.const(data, dtype or promote(weak_dtype(data)))
+    else:
+        return array_node(to_array(data, dtype), device, share=False)
+    return node if device is None else build.copy_to(node, get_device(device).name)
 
 
 def from_numpy(array: Array, device: str | None = None) -> Tensor:

@@ -172,6 +172,9 @@ def test_to_changes_dtype_or_device() -> None:
     assert x.to("reference").node is x.node
     assert x.bitcast("int32").dtype is fg.int32
     assert fg.zeros(2, device="other").device == "other"
+    assert fg.Tensor(x, device="other").device == "other"
+    assert fg.Tensor(1.5, device="other").device == "other"
+    assert fg.asarray(x, device="other").device == "other"
 
 
 # --- gradients' shell ----------------------------------------------------------------------------

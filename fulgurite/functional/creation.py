@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..core import build
+from ..core import shape as sizes
 from ..core.dtype import DType, default_float, default_int, dtype_of, float64, int32, int64
 from ..core.node import Node, Size, constant_bits
-from ..core.ops.elementwise import EQ, LE
+from ..core.ops.elementwise import ADD, EQ, LE
 from ..errors import ArgumentError
 from ..runtime.device import get_device
 from ..tensor import Tensor, TensorLike, from_numpy, node_of, wrap
@@ -45,10 +46,7 @@ class Var:
 
 def placed(node: Node, device: str | None) -> Tensor:
     """A tensor on a device; without one a constant is anywhere."""
-    if device is None:
-        return wrap(node)
-    get_device(device)
-    return wrap(build.copy_to(node, device))
+    return wrap(node if device is None else build.copy_to(node, get_device(device).name))
 
 
 # --- host data -----------------------------------------------------------------------------------
@@ -73,7 +71,8 @@ def asarray(
     True
     """
     if isinstance(data, Tensor):
-        return data if dtype is None or data.dtype is dtype_of(dtype) else Tensor(data, dtype)
+        fits = dtype is None or data.dtype is dtype_of(dtype)
+        return data if fits and device in (None, data.device) else Tensor(data, dtype, device)
     if copy is not False:
         return Tensor(data, dtype, device)
     if not isinstance(data, np.ndarray) or dtype not in (None, dtype_of(data.dtype)):
@@ -175,8 +174,8 @@ def _number(value: Any, what: str) -> int | float:
 
 
 def arange(
-    start: int | float,
-    stop: int | float | None = None,
+    start: int | float | Node,
+    stop: int | float | Node | None = None,
     step: int | float = 1,
     dtype: object = None,
     device: str | None = None,
@@ -187,6 +186,9 @@ def arange(
     ([0, 1, 2, 3, 4], [1.0, 1.25, 1.5, 1.75])
     """
     first, last = (0, start) if stop is None else (start, stop)
+    if isinstance(last, Node) and isinstance(first, int) and step == 1:
+        ramp = build.iota(sizes.sub(build.as_size(last), first), 0, dtype or default_int)
+        return placed(build.apply(ADD, ramp, first), device)
     first, last, step = _number(first, "start"), _number(last, "stop"), _number(step, "step")
     if step == 0 or not all(-float("inf") < n < float("inf") for n in (first, last, step)):
         raise ArgumentError(f"arange({first}, {last}, {step}) has no end", "use finite steps")

@@ -177,7 +177,8 @@ class _Lower:
 
     def value(self, node: Node, index: Index, valid: Valid) -> Lowering:
         """A node's value at an index; an output met at all its elements is stored on the way."""
-        if node in self.outputs and node not in self.stores and not valid:
+        fresh = node in self.outputs and node not in self.stores and node.op is not SCATTER
+        if fresh and not valid:
             sizes = {a: n for a, n in enumerate(self.sizes) if isinstance(n, int)}
             fixed = [n for n in node.shape if isinstance(n, int)]
             if len(fixed) == node.ndim and self.covers(index, fixed, sizes):

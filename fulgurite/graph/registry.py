@@ -76,9 +76,8 @@ class Registry:
         return entry
 
     def _forget(self, slot: weakref.ref[Entry]) -> None:
-        assert isinstance(slot, _Slot)
-        with self._lock:
-            self._entries.pop(slot.id, None)
+        with self._lock:  # no global name here: this may run when the interpreter ends
+            self._entries.pop(slot.id, None)  # type: ignore[attr-defined]
 
     def lookup(self, ident: int) -> Entry | None:
         """The live entry of this id."""

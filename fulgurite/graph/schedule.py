@@ -18,7 +18,7 @@ from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, MUL
 from ..core.ops.indexing import GATHER, SCATTER, SORT
 from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR
-from ..core.ops.movement import EXPAND, PERMUTE, RESHAPE, UNWINDOW
+from ..core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE, UNWINDOW
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN, identity_of
 from ..core.shape import upper
@@ -296,7 +296,7 @@ class _Greedy:
         source = node.src[0]
         base = self.base[node] = self.base.get(source, source)
         group = self.group(source)
-        if group is not None and self.fits(group, node):
+        if group is not None and group.kind != "scatter" and self.fits(group, node):
             stays = (
                 node.op is RESHAPE
                 or (node.op is EXPAND and group.kind == "reduce")
@@ -487,6 +487,6 @@ def without_empty(sink: Node) -> Node:
             known[node] = constant(start, node.dtype, node.shape)
         elif node.op is SCATTER and not elements(node.src[1].shape):
             known[node] = node.src[0]
-        elif node.op is UNWINDOW and not elements(node.src[0].shape):
+        elif node.op in (PAD, UNWINDOW) and not elements(node.src[0].shape):
             known[node] = constant(0, node.dtype, node.shape)
     return substitute(sink, known)

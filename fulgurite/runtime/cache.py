@@ -50,6 +50,15 @@ class Cache(Generic[K, V]):
                 self.stats.hits += 1
             return value
 
+    def peek(self, key: K) -> V | None:
+        """The value, if it is there; counts as nothing and keeps the order."""
+        return self._values.get(key)
+
+    def keys(self) -> list[K]:
+        """The keys, least recently used first."""
+        with self._lock:
+            return list(self._values)
+
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
         """The value of the key; made by exactly one of the threads that miss."""
         while True:

@@ -38,7 +38,9 @@ class Runner:
 
     def __init__(self, kernel: IndexKernel) -> None:
         self.kernel = kernel
-        self.order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+        nodes = [n for n in toposort([kernel.body]) if n.op is not SINK]
+        # an output may take an input's memory: a tile reads everything before it writes anything
+        self.order = sorted(nodes, key=lambda n: n.op is STORE)
         self.free = _free_axes(self.order)
         self.products = _products(self.order, self.free)
         stores = [n for n in self.order if n.op is STORE]

@@ -13,15 +13,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.dtype import DType, uint8
-from ..core.node import Node, toposort
+from ..core.node import Node, Shape, toposort
 from ..core.op import Array
 from ..core.ops.leaf import PARAM, SINK, VAR
+from ..core.shape import upper
 from ..core.substitute import substitute
 from ..graph.kernel import Kernel
 from ..graph.lower import CannotLower, lower
 from .device import Buffer, Executable, MemoryLimitError, register_device
 from .indexed import Runner
-from .reference import settle
+from .reference import settle, size_value
 
 
 class HostBuffer:
@@ -104,13 +105,36 @@ class ReferenceDevice:
         except CannotLower:
             return None
 
+        symbolic = _symbolic(kernel)
+
         def run(
             inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
         ) -> None:
-            buffers = (*inputs, *outputs)
-            runner.run([b.array.reshape(-1) for b in buffers], values)  # type: ignore[attr-defined]
+            arrays: list[Array] = [b.array for b in (*inputs, *outputs)]  # type: ignore[attr-defined]
+            wide = {i: _laid_out(arrays[i], shape, values) for i, shape in symbolic.items()}
+            flat = [wide[i][0] if i in wide else a for i, a in enumerate(arrays)]
+            runner.run([a.reshape(-1) for a in flat], values)
+            for i, (_, part) in wide.items():
+                if i >= kernel.inputs:
+                    arrays[i][...] = part
 
         return run
+
+
+def _symbolic(kernel: Kernel) -> dict[int, Shape]:
+    """The inputs and outputs of a kernel whose sizes variables decide."""
+    shapes = {n.arg[0]: n.shape for n in toposort([kernel.body]) if n.op is PARAM}
+    shapes |= {kernel.inputs + i: root.shape for i, root in enumerate(kernel.body.src)}
+    return {i: s for i, s in shapes.items() if not all(isinstance(n, int) for n in s)}
+
+
+def _laid_out(array: Array, shape: Shape, values: dict[str, int]) -> tuple[Array, Array]:
+    """Memory at the upper bound of every size, as kernels see it, and the part in use there."""
+    whole = np.zeros([upper(n) for n in shape], array.dtype)
+    sizes = [n if isinstance(n, int) else size_value(n, values) for n in shape]
+    part = whole[tuple([slice(n) for n in sizes])]
+    part[...] = array.reshape(sizes)
+    return whole, part
 
 
 Steps = tuple[list[tuple[Node, tuple[int, ...]]], tuple[int, ...]]

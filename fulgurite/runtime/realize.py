@@ -91,7 +91,7 @@ class Family:
 
 
 _MOST_MEMBERS = 8
-FAMILIES: Cache[Hashable, Family] = Cache("schedules", lambda: current().schedule_cache)
+FAMILIES: Cache[tuple[Hashable, ...], Family] = Cache("schedules", lambda: current().schedule_cache)
 _stats = Stats()
 
 

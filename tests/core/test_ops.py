@@ -7,15 +7,23 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fulgurite.core import operators
+import fulgurite as fg
+from fulgurite.core import build, operators
 from fulgurite.core.dtype import DTYPES, DType, float64
 from fulgurite.core.gradient import gradient
 from fulgurite.core.node import Node
 from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import ABS, elementwise
+from fulgurite.core.ops.leaf import param
+from fulgurite.core.pattern import Rules, p, variables
+from fulgurite.core.rewrite import rewrite
+from fulgurite.core.text import parse, show
+from fulgurite.graph.normalize import normalize
 from fulgurite.runtime.reference import evaluate
+from fulgurite.tensor import wrap
 from tests.core.ops.samples import assert_same, leaf, run
+from tests.lawcheck import check_law
 
 OUTSIDE = {"var", "buffer", "param", "sink"}  # their values come from outside, or are none
 
@@ -91,6 +99,25 @@ def test_a_new_op_has_a_meaning_a_gradient_and_a_batch_rule_at_once(softsign: Op
     assert softsign.batch is not None
     (both,) = evaluate([softsign.batch(y, (rows,))], {rows: np.stack([x, -x])})
     np.testing.assert_allclose(both, exact_softsign(np.stack([x, -x])))
+
+
+def test_a_new_op_is_printed_parsed_keyed_fused_and_simplified_by_a_law(softsign: Op) -> None:
+    x = np.linspace(-3, 3, 7).astype(np.float32)
+    tensor = fg.Tensor(x)
+    top = wrap(build.apply(softsign, (tensor * 2).node))
+    assert parse(show(top.node)) is top.node
+    assert normalize([top.node]).digest
+    report = fg.explain(top)
+    assert [kernel.kind for kernel in report.kernels] == ["map"]
+    assert "softsign" in report.kernels[0].text
+    np.testing.assert_allclose(top.numpy(), exact_softsign(2 * x), rtol=1e-6)
+
+    rules, (a,) = Rules("tomorrow"), variables("a")
+    rules.law("softsign-is-odd", p(softsign, -a), -p(softsign, a), when=lambda d: d.is_float)
+    for law in rules.laws():
+        check_law(law, float64)
+    node = param(0, (3,), float64)
+    assert rewrite(softsign(-node), rules) is -softsign(node)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind == "f"], ids=str)

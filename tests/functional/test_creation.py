@@ -110,6 +110,7 @@ def test_array_copies_and_asarray_may_share() -> None:
     assert shared.tolist() == [5, 1, 1]
     assert fg.asarray(copied) is copied
     assert fg.asarray(copied, "int8").dtype is fg.int8
+    assert fg.asarray(copied, device="reference") is copied
 
 
 def test_python_numbers_that_need_64_bits_get_them() -> None:
@@ -130,6 +131,27 @@ def test_a_variable_is_a_size_and_a_number() -> None:
         assert (x * 2).sum().item() == size * 4
         assert fg.arange(8)[:bound].tolist() == list(range(size))
         assert fg.arange(8)[bound - 1].item() == size - 1
+        assert fg.arange(bound).tolist() == list(range(size))
+        assert fg.arange(1, bound, dtype="float64").tolist() == list(range(1, size))
+        assert fg.Tensor(bound).item() == size
+
+
+def test_functions_take_variable_sizes() -> None:
+    n = fg.Var("rows", 1, 8)
+    values = np.arange(24.0).reshape(8, 3)
+    for size in (2, 5):
+        x, want = tensor(values)[: n.bind(size)], values[:size]
+        for name in ("sum", "mean", "var", "max", "logsumexp"):
+            got = getattr(fg, name)(x, axis=0).numpy()
+            np.testing.assert_allclose(got, getattr(fg, name)(tensor(want), axis=0).numpy())
+        np.testing.assert_allclose(fg.softmax(x, 0).numpy(), fg.softmax(tensor(want), 0).numpy())
+        np.testing.assert_allclose((x @ x.T).numpy(), want @ want.T)
+        np.testing.assert_allclose(fg.einsum("ij,kj->ki", x, x).numpy(), want @ want.T)
+        same_bits(fg.argmax(x, axis=0), np.argmax(want, 0).astype(np.int32))
+        same_bits(fg.concat([x, tensor(values)]), np.concatenate([want, values]))
+        same_bits(fg.pad(x, ((1, 0), (0, 2))), np.pad(want, ((1, 0), (0, 2))))
+        same_bits(fg.take(x, [0, -1], axis=0), want[[0, -1]])
+        same_bits(x[-1], want[-1])
 
 
 def test_creation_names_the_line_of_a_mistake() -> None:

@@ -1,0 +1,163 @@
+"""`fg.explain(x)`: what would run, why, at what cost, and whether the cache knows it.
+
+In: tensors. Out: an `Explanation`: `str` prints it; `.kernels` have `.kind`, `.bytes`, `.flops`,
+`.lines`, `.reason` and `.text`; `.stages` hold each stage's text; `.cache` says hit or miss and,
+for a miss, what differs from the nearest graph that is known; `.peak_bytes` is known before
+anything runs. Explaining computes nothing and changes no cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from .config import current
+from .core.node import Node, toposort
+from .core.ops.leaf import PARAM
+from .core.ops.reduce import REDUCE, SCAN
+from .core.text import show
+from .errors import ArgumentError
+from .graph.kernel import Item, Schedule
+from .graph.lower import CannotLower, lower
+from .graph.memory import plan_memory, slot_bytes
+from .graph.normalize import Normal, normalize, restore
+from .graph.schedule import elements, schedule
+from .graph.simplify import simplify
+from .runtime.realize import FAMILIES, is_realized
+from .tensor import Tensor
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel of the plan."""
+
+    kind: str
+    bytes: int  # read and written, each value once
+    flops: int  # scalar operations
+    lines: tuple[str, ...]  # the user's lines it computes
+    reason: str  # why it is a kernel of its own
+    text: str  # its body in index notation
+
+    def __str__(self) -> str:
+        where = ", ".join(self.lines[:3]) + (" ..." if len(self.lines) > 3 else "")
+        size = f"{self.bytes:,} bytes, {self.flops:,} operations"
+        return (
+            f"{self.kind}: {size}\n    because: {self.reason}\n    from: {where or 'no line known'}"
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What would run for some tensors."""
+
+    kernels: tuple[KernelReport, ...]
+    stages: dict[str, str]
+    cache: str
+    peak_bytes: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.kernels)} kernels, peak {self.peak_bytes:,} bytes; cache: {self.cache}"
+        ]
+        lines += [f"{i}. {kernel}" for i, kernel in enumerate(self.kernels, start=1)]
+        for name, text in self.stages.items():
+            lines += ["", f"--- {name} ---", text]
+        return "\n".join(lines)
+
+
+def explain(*tensors: Tensor) -> Explanation:
+    """What computing these tensors would run, and why.
+
+    >>> import fulgurite as fg
+    >>> x = fg.ones((4, 8)).realize()
+    >>> report = fg.explain(fg.softmax(x, axis=-1))
+    >>> [kernel.kind for kernel in report.kernels], report.cache
+    (['reduce'], 'miss: no graph of this kind is known')
+    """
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
+    roots = [t.node for t in tensors if not is_realized(t.node)]
+    if not roots:
+        return Explanation((), {}, "nothing to compute: every value is known", 0)
+    normal = normalize(roots)
+    options = current()
+    sink = restore(normal.structure, normal.constants, (), normal.nodes)
+    stages = {"normalize": show(sink)}
+    if options.simplify:
+        sink = simplify(sink)
+        stages["simplify"] = show(sink)
+    found = schedule(sink, len(normal.buffers), options.fuse)
+    stages["schedule"] = str(found)
+    kernels = tuple([_report(item, found) for item in found.items])
+    device = tensors[0].device
+    peak = plan_memory(found).peak_bytes
+    return Explanation(kernels, stages, _cache_state(normal, (device, options.key)), peak)
+
+
+def _report(item: Item, found: Schedule) -> KernelReport:
+    places = dict.fromkeys((*item.reads, *item.writes))
+    values = [s for i in places if (s := found.slots[i]) is not None and s.bits is None]
+    moved = sum(slot_bytes(s) for s in values)
+    return KernelReport(
+        item.kernel.kind, moved, _flops(item.kernel.body), item.lines, item.reason, _text(item)
+    )
+
+
+def _text(item: Item) -> str:
+    try:
+        return show(lower(item.kernel.body, item.kernel.inputs).body)
+    except CannotLower as reason:
+        return f"{show(item.kernel.body)}\n# run on the host: {reason}"
+
+
+def _flops(body: Node) -> int:
+    """Scalar operations: one for each element of a map, one for each that a fold takes in."""
+    total = 0
+    for node in toposort([body]):
+        if node.op in (REDUCE, SCAN):
+            total += elements(node.src[0].shape)
+        elif node.op.family == "elementwise" and node.op is not PARAM:
+            total += elements(node.shape)
+    return total
+
+
+# --- the cache -----------------------------------------------------------------------------------
+
+
+def _cache_state(normal: Normal, rest: tuple[Hashable, ...]) -> str:
+    family = FAMILIES.peek((normal.structure, *rest))
+    if family is not None:
+        if family.find(normal.constants) is not None:
+            return "hit"
+        known = family.members[0].constants if family.members else ()
+        count = sum(a != b for a, b in zip(known, normal.constants, strict=False))
+        return f"miss: {count} constants differ; they become run-time scalars"
+    best: tuple[int, str] | None = None
+    for key in FAMILIES.keys():  # noqa: SIM118 - it is not a dict
+        structure: Any = key[0]
+        distance, first = _difference(structure, normal.structure)
+        if key[1:] != rest:
+            first = "the device or an option differs"
+        if best is None or distance < best[0]:
+            best = distance, first
+    if best is None or best[0] > max(4, len(normal.structure) // 2):
+        return "miss: no graph of this kind is known"
+    return f"miss: nearest known graph differs: {best[1]}"
+
+
+def _difference(known: tuple[Any, ...], mine: tuple[Any, ...]) -> tuple[int, str]:
+    """In how many entries two graphs differ, and the first of them in words."""
+    count, first = abs(len(known) - len(mine)), ""
+    for number, (a, b) in enumerate(zip(known, mine, strict=False)):
+        if a != b:
+            count += 1
+            first = first or f"entry {number} is {_words(b)}, not {_words(a)}"
+    return count, first or f"{len(mine)} entries, not {len(known)}"
+
+
+def _words(entry: Any) -> str:
+    if isinstance(entry, tuple) and entry and entry[0] == "param":
+        return f"an input {entry[1]}{list(entry[4])} on {entry[5]}"
+    return repr(entry)

@@ -1,0 +1,62 @@
+"""Tests of fulgurite/config.py: one typed table, for a block or a process."""
+
+from pathlib import Path
+
+import pytest
+
+import fulgurite as fg
+from fulgurite.config import as_markdown, current, from_environment
+from fulgurite.errors import ArgumentError
+from tests.threads import together
+
+
+def test_an_option_holds_for_its_block_only() -> None:
+    before = current().verify
+    with fg.config(verify=not before):
+        assert current().verify is not before
+    assert current().verify is before
+
+
+def test_blocks_nest_and_survive_errors() -> None:
+    with pytest.raises(RuntimeError), fg.config(schedule_cache=3), fg.config(verify=True):
+        assert current().schedule_cache == 3 and current().verify
+        raise RuntimeError
+    assert current().schedule_cache != 3
+
+
+def test_an_option_of_one_thread_is_not_another_threads() -> None:
+    with fg.config(schedule_cache=7):
+        assert together(2, lambda _: current().schedule_cache) == [1024, 1024]
+
+
+def test_the_environment_sets_the_defaults() -> None:
+    options = from_environment({"FULGURITE_VERIFY": "1", "FULGURITE_SCHEDULE_CACHE": "5"})
+    assert options.verify and options.schedule_cache == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"colour": 1}, "no option 'colour'"), ({"verify": 3}, "verify is 3"),
+     ({"schedule_cache": "many"}, "schedule_cache is 'many'")],
+)  # fmt: skip
+def test_a_wrong_option_is_a_clear_error(change: dict[str, object], says: str) -> None:
+    with pytest.raises(ArgumentError, match=says), fg.config(**change):
+        pass
+
+
+def test_a_wrong_environment_names_the_variable() -> None:
+    with pytest.raises(ArgumentError, match="FULGURITE_VERIFY"):
+        from_environment({"FULGURITE_VERIFY": "perhaps"})
+
+
+def test_only_options_that_change_plans_are_in_the_key() -> None:
+    with fg.config(verify=True, poison=True):
+        key = current().key
+    assert key == current().key
+    with fg.config(simplify=False):
+        assert current().key != key
+
+
+def test_the_page_of_options_is_generated_from_the_table() -> None:
+    page = Path(__file__).parents[1] / "docs" / "config.md"
+    assert page.read_text() == as_markdown()
