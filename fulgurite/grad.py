@@ -40,6 +40,10 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watched, strict=True)]
     result = function(*unflatten(tree, inside))
     outputs, out_tree = flatten(result)
+    for output in outputs:
+        if not isinstance(output, Tensor):
+            kind = type(output).__name__
+            raise GradientError(f"the function returned {kind}, not a tensor", "return tensors")
     roots = [node_of(output) for output in outputs]
 
     def pull(cotangents: Any) -> tuple[Any, ...]:

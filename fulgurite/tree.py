@@ -24,29 +24,28 @@ LEAF = Leaf()
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """The leaves in order, and the tree with `LEAF` in their places."""
     leaves: list[Any] = []
+    return leaves, _taken(tree, leaves)
 
-    def walk(part: Any) -> Any:
-        rebuilt = _rebuild(part, walk)
-        if rebuilt is None:
-            leaves.append(part)
-            return LEAF
-        return rebuilt[0]
 
-    return leaves, walk(tree)
+def _taken(part: Any, leaves: list[Any]) -> Any:
+    inside = _children(part)
+    if inside is None:
+        leaves.append(part)
+        return LEAF
+    return _like(part, [_taken(child, leaves) for child in inside])
 
 
 def unflatten(tree: Any, leaves: Iterable[Any]) -> Any:
     """A tree with its `LEAF`s replaced, in order."""
-    remaining: Iterator[Any] = iter(leaves)
+    return _given(tree, iter(leaves))
 
-    def walk(part: Any) -> Any:
-        if part is LEAF:
-            return next(remaining)
-        rebuilt = _rebuild(part, walk)
-        assert rebuilt is not None, f"{part!r} is no tree"
-        return rebuilt[0]
 
-    return walk(tree)
+def _given(part: Any, leaves: Iterator[Any]) -> Any:
+    if part is LEAF:
+        return next(leaves)
+    inside = _children(part)
+    assert inside is not None, f"{part!r} is no tree"
+    return _like(part, [_given(child, leaves) for child in inside])
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -56,13 +55,17 @@ def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return unflatten(form, [function(*row) for row in zip(leaves, *rows, strict=True)])
 
 
-def _rebuild(part: Any, walk: Callable[[Any], Any]) -> tuple[Any] | None:
-    """The container with `walk` applied inside, in a 1-tuple; None for a leaf."""
+def _children(part: Any) -> list[Any] | None:
+    """What a container holds, in order; None for a leaf."""
     if isinstance(part, dict):
-        return ({key: walk(value) for key, value in part.items()},)
+        return list(part.values())
+    return list(part) if isinstance(part, list | tuple) else None
+
+
+def _like(part: Any, children: list[Any]) -> Any:
+    """The same container around other children."""
+    if isinstance(part, dict):
+        return dict(zip(part, children, strict=True))
     if isinstance(part, list):
-        return ([walk(value) for value in part],)
-    if isinstance(part, tuple):
-        values = [walk(value) for value in part]
-        return (type(part)(*values) if hasattr(part, "_fields") else tuple(values),)
-    return None
+        return children
+    return type(part)(*children) if hasattr(part, "_fields") else tuple(children)

@@ -60,6 +60,7 @@ from fulgurite.core.ops.elementwise import (
     MOD,
     MUL,
     NE,
+    POW,
     RSQRT,
     SUB,
     WHERE,
@@ -251,6 +252,7 @@ def _rounded_error(node: Node, value: Array, error: Array) -> Array:
         return error
     name = node.op.name
     units = 0 if name in _EXACTLY else 1 if name in _ONCE else 8
+    units *= 4 if node.dtype.kind == "c" else 1
     limit, smallest, unit = _grid(node.dtype)
     size = np.abs(value) + error
     error = np.where(np.isfinite(value), error + units * (unit * size + smallest), error)
@@ -288,17 +290,18 @@ def _elementwise_error(
     assert meaning is not None
     error = np.zeros(value.shape)
     moving = [i for i, e in enumerate(errors) if node.src[i].dtype.is_inexact and np.any(e > 0)]
-    for signs in product((-1.0, 1.0), repeat=len(moving)):
+    ways = [(1, -1, 1j, -1j) if node.src[i].dtype.kind == "c" else (1, -1) for i in moving]
+    for signs in product(*ways):
         corner = list(values)
         for i, sign in zip(moving, signs, strict=True):
-            finite = np.where(np.isfinite(errors[i]), errors[i], 0.0)
-            corner[i] = values[i] + sign * finite
+            corner[i] = values[i] + sign * np.where(np.isfinite(errors[i]), errors[i], 0.0)
         error = np.maximum(error, _distance(np.asarray(meaning(twin, *corner)), value))
-    if node.dtype.kind == "c" and moving:  # corners do not enclose a disc: take twice as much
+        if node.op in (MOD, FLOORDIV):  # between two whole quotients anything can happen
+            unknown = unknown | (np.floor_divide(*corner) != np.floor_divide(*values))
+    if node.dtype.kind == "c":  # corners do not enclose a disc: take twice as much
         error = 2 * error
     if moving and (node.op in (DIV, FLOORDIV, MOD) or node.dtype is bool_):
-        last = len(errors) - 1
-        unknown = unknown | ((errors[last] > 0) & (np.abs(values[last]) <= errors[last]))
+        unknown = unknown | ((errors[-1] > 0) & (np.abs(values[-1]) <= errors[-1]))
     return np.where(unknown, np.inf, error)
 
 
@@ -565,7 +568,7 @@ def _ops(arity: int, kind: str, exact: bool) -> list[Op]:
     return [
         op for op in OPS.values()
         if op.family == "elementwise" and op.arity == arity and kind in op.kinds
-        and op not in (CAST, BITCAST, WHERE, POLY)
+        and op not in (CAST, BITCAST, WHERE, POLY) and (op, kind) != (POW, "c")
         and (not exact or kind in "biu" or op.name in EXACT)
     ]  # fmt: skip
 

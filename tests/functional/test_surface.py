@@ -23,6 +23,7 @@ def modules() -> Iterator[Any]:
 
 @pytest.mark.parametrize("module", list(modules()), ids=lambda module: module.__name__)
 def test_the_examples_in_docstrings_are_true(module: Any) -> None:
+    fg.clear_caches()  # an example must not depend on what ran before
     result = doctest.testmod(module, extraglobs={"fg": fg})
     assert result.failed == 0
 
