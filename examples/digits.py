@@ -57,10 +57,10 @@ def adam(
 def main() -> None:
     """Train, and say how well the network reads digits it has never seen."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--rate", type=float, default=4e-3)
+    parser.add_argument("--rate", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 

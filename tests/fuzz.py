@@ -369,7 +369,6 @@ def _floating(node: Node) -> Node:
     return make(node.op, float64, src, node.arg)
 
 
-
 # --- generating ----------------------------------------------------------------------------------
 
 

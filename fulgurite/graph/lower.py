@@ -22,7 +22,7 @@ from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, WHERE
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ..core.ops.indexing import GATHER, SCATTER, SORT
-from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR
+from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
 from ..core.ops.movement import (
     EXPAND,
     FLIP,
@@ -347,6 +347,14 @@ class _Lower:
             [place, *[i for i, _ in valid]],
         )  # fmt: skip
 
+    def view(self, node: Node, index: Index, valid: Valid) -> Lowering:
+        memory, offset = node.src[0], node.arg[0]
+        if memory.op is not PARAM:
+            raise CannotLower("a view of what is not memory")
+        place = add(self.position(index, node.shape), number(offset))
+        return self.load(memory, place, valid)
+        yield
+
     def constant(self, node: Node, index: Index, valid: Valid) -> Lowering:
         return self.emit(CONST, node.dtype, (), (node.arg[0], ()))
         yield
@@ -568,7 +576,8 @@ def _inner(shape: Shape) -> tuple[int, ...]:
 
 Step: TypeAlias = Callable[[_Lower, Node, Index, Valid], Lowering]
 _STEPS: dict[Any, Step] = {
-    PARAM: _Lower.param, CONST: _Lower.constant, VAR: _Lower.variable, IOTA: _Lower.iota,
+    PARAM: _Lower.param, VIEW: _Lower.view, CONST: _Lower.constant, VAR: _Lower.variable,
+    IOTA: _Lower.iota,
     RESHAPE: _Lower.reshape, EXPAND: _Lower.expand, PERMUTE: _Lower.permute,
     SHRINK: _Lower.shrink, FLIP: _Lower.flip, PAD: _Lower.pad, WINDOW: _Lower.window,
     UNWINDOW: _Lower.unwindow, REDUCE: _Lower.reduce, GATHER: _Lower.gather, SCAN: _Lower.scan,

@@ -17,7 +17,7 @@ from ..core.node import Node, Shape, constant, toposort
 from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, MUL
 from ..core.ops.indexing import GATHER, SCATTER, SORT
-from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR
+from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
 from ..core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE, UNWINDOW
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN, identity_of
@@ -45,7 +45,7 @@ def elements(shape: Shape) -> int:
 
 def is_move(node: Node) -> bool:
     """Does it only move elements?"""
-    return node.op.family == "movement" and node.op is not UNWINDOW
+    return (node.op.family == "movement" and node.op is not UNWINDOW) or node.op is VIEW
 
 
 def is_map(node: Node) -> bool:

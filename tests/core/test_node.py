@@ -26,8 +26,8 @@ from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
 from fulgurite.core.rewrite import rewrite
 from fulgurite.core.substitute import substitute
 from fulgurite.core.text import summary
+from fulgurite.graph.laws import SIMPLIFY
 from fulgurite.graph.normalize import normalize
-from fulgurite.graph.simplify import SIMPLIFY
 from fulgurite.runtime.reference import evaluate
 from tests.threads import together
 

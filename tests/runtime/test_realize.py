@@ -10,6 +10,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core import build, node
+from fulgurite.core.operators import OPS
 from fulgurite.core.ops.indexing import gather
 from fulgurite.errors import BoundsError
 from fulgurite.graph.normalize import normalize
@@ -102,7 +103,7 @@ def test_bind_values_share_a_key_and_are_all_right() -> None:
         module.clear_caches()
         start = misses()
         for value in (first, second):
-            x = wrap(build.apply(node.OPS["add"], build.bind(n, value), 1))
+            x = wrap(build.apply(OPS["add"], build.bind(n, value), 1))
             assert x.item() == value + 1
         assert misses() - start == 1
 
@@ -153,9 +154,9 @@ def test_a_constant_that_changes_becomes_a_run_time_scalar() -> None:
 def test_constants_that_decide_sizes_stay_in_the_key() -> None:
     n = build.variable("n", 1, 9)
     for extra in (1, 2, 3):
-        shape = (build.apply(node.OPS["add"], build.bind(n, 4), extra),)
+        shape = (build.apply(OPS["add"], build.bind(n, 4), extra),)
         x = wrap(build.expand(build.const(2.0), shape))
-        y = wrap(build.apply(node.OPS["mul"], build.iota(shape, 0, "float32"), x.node))
+        y = wrap(build.apply(OPS["mul"], build.iota(shape, 0, "float32"), x.node))
         assert y.tolist() == [2.0 * i for i in range(4 + extra)]
 
 
