@@ -255,7 +255,7 @@ class Tensor(Habits, Operators):
         return linalg.matmul(other, self)
 
     def __getitem__(self, key: Any) -> Tensor:
-        return indexing.getitem(self, key)
+        return advanced.getitem(self, key)
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter([self[i] for i in range(len(self))])
@@ -584,6 +584,7 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.
 from .functional import (  # noqa: E402
+    advanced,
     elementwise,
     indexing,
     linalg,

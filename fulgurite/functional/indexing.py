@@ -1,8 +1,8 @@
-"""Parts of a tensor: `x[...]` with ints and slices, and elements at places that are data.
+"""Parts of a tensor: cuts by ints and slices, and elements at places that are data.
 
-In: an index as Python writes it. Out: cuts, flips and strides of the tensor, which fuse; an int
-outside its dimension is an error at the user's line. One tensor of whole numbers among slices is
-a `take`. An index that is data is checked when it is read, and the error names the same line.
+In: ints, slices, None; or a tensor of whole numbers. Out: cuts, flips and strides of the tensor,
+which fuse; an int outside its dimension is an error at the user's line. An index that is data is
+checked when it is read, and the error names the same line. `advanced.py` mixes the two kinds.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index as as_index
 from typing import Any
-
-import numpy as np
 
 from ..core import build
 from ..core import shape as sizes
@@ -22,46 +20,7 @@ from ..errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 
 
-def getitem(x: Tensor, key: Any) -> Tensor:
-    """What `x[key]` gives: ints, slices, an ellipsis, None, and at most one integer tensor.
-
-    >>> x = fg.reshape(fg.arange(12), (3, 4))
-    >>> x[1].tolist(), x[:, -1].tolist(), x[::-2, 1:3].tolist()
-    ([4, 5, 6, 7], [3, 7, 11], [[9, 10], [1, 2]])
-    """
-    node = node_of(x)
-    parts = _filled(key if isinstance(key, tuple) else (key,), node)
-    data = [part for part in parts if _is_data(part)]
-    if not data:
-        return wrap(_basic(node, parts))
-    if len(data) > 1 or not all(_is_data(p) or p is None or isinstance(p, slice) for p in parts):
-        raise ArgumentError(
-            "an index holds one tensor among slices at most", "index step by step, or use take"
-        )
-    place = next(i for i, part in enumerate(parts) if _is_data(part))
-    plain = [slice(None) if i == place else part for i, part in enumerate(parts)]
-    return take(wrap(_basic(node, plain)), data[0], axis=place)
-
-
-def _is_data(part: object) -> bool:
-    return isinstance(part, Tensor | np.ndarray | list | tuple | bool | np.bool_)
-
-
-def _filled(key: tuple[Any, ...], x: Node) -> list[Any]:
-    """The index with its ellipsis, written or not, replaced by full slices."""
-    dots = [i for i, part in enumerate(key) if part is Ellipsis]
-    if len(dots) > 1:
-        raise ArgumentError("an index has one ... at most", "write the slices out")
-    used = sum(part is not None and part is not Ellipsis for part in key)
-    if used > x.ndim:
-        raise BoundsError(
-            f"{used} indices for {x.ndim} dimensions", f"the shape is {sizes.show(x.shape)}"
-        )
-    place = dots[0] if dots else len(key)
-    return [*key[:place], *[slice(None)] * (x.ndim - used), *key[place + 1 :]]
-
-
-def _basic(x: Node, parts: Sequence[Any]) -> Node:
+def basic(x: Node, parts: Sequence[Any]) -> Node:
     """Cut, flip, stride, then one reshape that drops ints and adds new axes."""
     cuts: list[tuple[Size, Size]] = []
     steps: list[int] = []
@@ -125,11 +84,13 @@ def _place(part: Any, size: Size, axis: int) -> Size:
 # --- places that are data ------------------------------------------------------------------------
 
 
-def _places(index: Node, size: Size) -> Node:
+def places(index: Node, size: Size) -> Node:
     """Whole numbers counted from the front; negative ones counted from the back before."""
     if index.dtype.kind not in "iu":
-        hint = "use where(mask, ...) for masks" if index.dtype.kind == "b" else "cast it to int32"
+        hint = "index with x[mask]" if index.dtype.kind == "b" else "cast it to int32"
         raise DTypeError(f"an index is a whole number, not {index.dtype}", hint)
+    if size == 0 and 0 not in index.shape:
+        raise BoundsError("an axis of size 0 has no elements to index", "use an empty index")
     if index.dtype.kind == "u":
         return index
     wide = int32 if index.dtype.bits <= 32 and sizes.upper(size) <= int32.limits[1] else int64
@@ -148,12 +109,16 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     if axis is None:
         node, axis = build.reshape(node, (-1,)), 0
     place = build.as_axis(axis, node.ndim)
-    found = _places(index, node.shape[place])
-    before, after = node.shape[:place], node.shape[place + 1 :]
-    count = sizes.prod(found.shape)
-    line = build.reshape(found, (*[1] * len(before), count, *[1] * len(after)))
-    out = build.gather(node, build.expand(line, (*before, count, *after)), place)
-    return wrap(build.reshape(out, (*before, *found.shape, *after)))
+    return wrap(slices_at(node, places(index, node.shape[place]), place))
+
+
+def slices_at(x: Node, index: Node, axis: int) -> Node:
+    """The slices of x at places counted from the front."""
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    count = sizes.prod(index.shape)
+    line = build.reshape(index, (*[1] * len(before), count, *[1] * len(after)))
+    out = build.gather(x, build.expand(line, (*before, count, *after)), axis)
+    return build.reshape(out, (*before, *index.shape, *after))
 
 
 def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
@@ -171,7 +136,7 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
         )
     here, there = _without(node.shape, place), _without(index.shape, place)
     common = sizes.broadcast(here, there)
-    found = build.expand(_places(index, node.shape[place]), _with(common, place, index))
+    found = build.expand(places(index, node.shape[place]), _with(common, place, index))
     return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
 
 
@@ -200,4 +165,4 @@ def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor:
         (0, n if d == place else m)
         for d, (n, m) in enumerate(zip(node.shape, places.shape, strict=True))
     ]
-    return wrap(build.gather(build.shrink(node, cuts), _places(places, node.shape[place]), place))
+    return wrap(build.gather(build.shrink(node, cuts), places(places, node.shape[place]), place))

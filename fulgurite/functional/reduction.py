@@ -25,7 +25,7 @@ def sum(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool =
     >>> fg.sum(fg.Tensor([[1, 2], [3, 4]]), axis=0).tolist()
     [4, 6]
     """
-    return wrap(build.fold("add", _for_sums(x, dtype), axis, keepdims))
+    return wrap(build.fold("add", for_sums(x, dtype), axis, keepdims))
 
 
 def prod(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
@@ -34,10 +34,11 @@ def prod(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool 
     >>> fg.prod(fg.Tensor([[1, 2], [3, 4]]), axis=1).tolist()
     [2, 12]
     """
-    return wrap(build.fold("mul", _for_sums(x, dtype), axis, keepdims))
+    return wrap(build.fold("mul", for_sums(x, dtype), axis, keepdims))
 
 
-def _for_sums(x: TensorLike, dtype: object) -> Node:
+def for_sums(x: TensorLike, dtype: object) -> Node:
+    """x in the dtype that its sums have."""
     node = node_of(x)
     return build.cast(node, _sum_dtype(node.dtype) if dtype is None else dtype_of(dtype))
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ..core.dtype import int64, uint32, void
-from ..core.node import SOURCES, Node, Shape, Size, Source, make, shape_of
+from ..core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of
 from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, WHERE
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
@@ -119,6 +119,7 @@ class _Lower:
         self.names: dict[int, AxisName] = {}
         self.dynamic: dict[Node, Source] = {}
         self.values: list[Node] = []  # the node of each dynamic index
+        self.limits: list[Bounds] = []  # and its sound bounds
         self.free: dict[Node, frozenset[int]] = {}  # the axes a body node depends on
         self.memo: dict[Request, Node] = {}
         self.stores: dict[Node, list[Node]] = {}
@@ -257,20 +258,26 @@ class _Lower:
     def bound(self, atom: int | Source) -> tuple[int, int]:
         if isinstance(atom, int):
             return 0, max(0, upper(self.sizes[atom]) - 1)
-        found = self.values[atom.index].bounds
-        assert found is not None
-        return found
+        return self.limits[atom.index]
 
-    def dynamic_index(self, value: Node, size: Size) -> Affine:
-        """A computed index as an atom, guarded unless its bounds prove that it is inside."""
+    def dynamic_index(self, value: Node, chosen: Node, size: Size) -> Affine:
+        """The value of `chosen` as an atom, guarded unless bounds prove that it is inside."""
         low, high = value.bounds or (-1, 0)
+        if chosen.bounds is not None:  # of an IOTA, say, only the tensor level knows them
+            low, high = max(low, chosen.bounds[0]), min(high, chosen.bounds[1])
         if not isinstance(size, int):
             raise CannotLower("an axis of variable size is indexed by data")
         if low < 0 or high >= size:
             value = self.emit(GUARD, value.dtype, (value,), size)
+            low, high = 0, max(0, size - 1)
+        return self.atom(value, (low, high))
+
+    def atom(self, value: Node, limits: Bounds) -> Affine:
+        """A value as a dynamic atom of indices, within limits."""
         if value not in self.dynamic:
             self.dynamic[value] = SOURCES[len(self.values)]
             self.values.append(value)
+            self.limits.append(limits)
         return axis(self.dynamic[value])
 
     def uses(self, index: Affine) -> frozenset[int]:
@@ -399,10 +406,8 @@ class _Lower:
     def size_value(self, size: Node) -> Affine:
         """A symbolic size as a dynamic atom; its bounds are those of its variables."""
         value = self.sized(size)
-        if value not in self.dynamic:
-            self.dynamic[value] = SOURCES[len(self.values)]
-            self.values.append(value)
-        return axis(self.dynamic[value])
+        assert value.bounds is not None
+        return self.atom(value, value.bounds)
 
     def sized(self, size: Node) -> Node:
         made = self.emit(size.op, size.dtype, tuple([self.sized(s) for s in size.src]), size.arg)
@@ -464,6 +469,8 @@ class _Lower:
         return self.folded("add", inner, axes_of(offset))
 
     def folded(self, name: str, value: Node, axes: frozenset[int]) -> Node:
+        if not axes:  # over dimensions of size 1: the value itself
+            return value
         made = make(FOLD, value.dtype, (value,), (name, tuple(sorted(axes))))
         self.free[made] = self.free[value] - axes
         return made
@@ -484,7 +491,7 @@ class _Lower:
         place = node.arg
         table, chosen = node.src
         value = yield chosen, index, valid
-        row = self.dynamic_index(value, table.shape[place])
+        row = self.dynamic_index(value, chosen, table.shape[place])
         return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
 
     def passed(self, node: Node, index: Index, valid: Valid) -> Lowering:
@@ -537,7 +544,7 @@ class _Lower:
         first = self.store(root, value, index)
         at = tuple([self.axis(("scatter", d, n), n) for d, n in enumerate(chosen.shape)])
         where = yield chosen, at, ()
-        row = self.dynamic_index(where, root.shape[place])
+        row = self.dynamic_index(where, chosen, root.shape[place])
         update = yield values, at, ()
         second = self.store(root, update, (*at[:place], row, *at[place + 1 :]), name, at)
         self.stores[root] = [first, second]
@@ -554,15 +561,22 @@ def _groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int
         # a large prime in the place of each variable size: products agree only if they match
         return n if isinstance(n, int) else stand_in.setdefault(n, _PRIMES[len(stand_in)])
 
+    news_kept = [d for d, n in enumerate(new) if n != 1]
+    olds_kept = [d for d, n in enumerate(old) if n != 1]
     try:
-        found = regroup(tuple(map(as_int, new)), tuple(map(as_int, old)))
+        runs = regroup(
+            tuple([as_int(new[d]) for d in news_kept]), tuple([as_int(old[d]) for d in olds_kept])
+        )
     except (IndexError, ValueError):
         raise CannotLower("a reshape that mixes variable sizes") from None
-    for news, olds in found:
+    found = []
+    for news, olds in runs:
+        news, olds = tuple([news_kept[d] for d in news]), tuple([olds_kept[d] for d in olds])
         mixed = len(news) != 1 or len(olds) != 1
         inner = [new[d] for d in news[1:]] + [old[d] for d in olds[1:]]
         if mixed and not all(isinstance(n, int) for n in inner):
             raise CannotLower("a reshape that mixes variable sizes")
+        found.append((news, olds))
     return found
 
 

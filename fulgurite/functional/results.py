@@ -1,0 +1,45 @@
+"""What functions return that return several tensors: named tuples, in the order users unpack."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..tensor import Tensor
+
+
+class Chosen(NamedTuple):
+    """Some elements, and their places along an axis."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """The values that occur, and how often."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """The values that occur, and for each element the place of its value."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+class UniqueAll(NamedTuple):
+    """The values that occur, where first, for each element which, and how often."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class BatchNorm(NamedTuple):
+    """A normalised batch, and the running statistics with that batch taken in."""
+
+    output: Tensor
+    running_mean: Tensor | None
+    running_var: Tensor | None

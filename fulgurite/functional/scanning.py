@@ -1,0 +1,176 @@
+"""Running totals along an axis: sums, products, extremes, logarithms of sums; and differences.
+
+In: a tensor and an axis (None flattens). Out: at each place the fold of all elements up to and
+with it. Small whole numbers add up in int32 or uint32, half floats in float32, as in `sum`.
+"""
+
+from __future__ import annotations
+
+from ..core import build
+from ..core.dtype import bool_, int32
+from ..core.node import Node
+from ..core.ops.elementwise import EQ, EXP, LOG, NE, OR
+from ..core.ops.reduce import identity_of
+from ..errors import ArgumentError
+from ..tensor import Tensor, TensorLike, node_of, wrap
+from .common import apply, as_tensor, astype, floating, wide
+from .elementwise import isfinite, where
+from .movement import concat, pad
+from .reduction import for_sums
+from .results import Chosen
+
+
+def cumulative_sum(
+    x: TensorLike, axis: int | None = None, dtype: object = None, include_initial: bool = False
+) -> Tensor:
+    """The sum of all elements so far along an axis.
+
+    >>> fg.cumulative_sum(fg.Tensor([1, 2, 3])).tolist()
+    [1, 3, 6]
+    >>> fg.cumulative_sum(fg.Tensor([[1, 2], [3, 4]]), axis=0, include_initial=True).tolist()
+    [[0, 0], [1, 2], [4, 6]]
+    """
+    return _running("add", for_sums(x, dtype), axis, 0 if include_initial else None)
+
+
+def cumulative_prod(
+    x: TensorLike, axis: int | None = None, dtype: object = None, include_initial: bool = False
+) -> Tensor:
+    """The product of all elements so far along an axis.
+
+    >>> fg.cumulative_prod(fg.Tensor([1, 2, 3, 4])).tolist()
+    [1, 2, 6, 24]
+    """
+    return _running("mul", for_sums(x, dtype), axis, 1 if include_initial else None)
+
+
+def cumulative_max(x: TensorLike, axis: int | None = None) -> Tensor:
+    """The largest element so far along an axis; NaN wins.
+
+    >>> fg.cumulative_max(fg.Tensor([1, 3, 2, 5])).tolist()
+    [1, 3, 3, 5]
+    """
+    return _running("max", node_of(x), axis)
+
+
+def cumulative_min(x: TensorLike, axis: int | None = None) -> Tensor:
+    """The smallest element so far along an axis; NaN wins.
+
+    >>> fg.cumulative_min(fg.Tensor([4, 3, 5, 1])).tolist()
+    [4, 3, 3, 1]
+    """
+    return _running("min", node_of(x), axis)
+
+
+def _lined(x: Node, axis: int | None) -> tuple[Node, int]:
+    """The tensor and axis to run along: None runs through all elements."""
+    if axis is None:
+        return (x if x.ndim == 1 else build.reshape(x, (-1,) if 0 not in x.shape else (0,))), 0
+    return x, build.as_axis(axis, x.ndim)
+
+
+def _running(name: str, x: Node, axis: int | None, initial: int | None = None) -> Tensor:
+    node, place = _lined(x, axis)
+    out = wrap(build.scan(name, node, place))
+    if initial is None:
+        return out
+    return pad(out, [(int(d == place), 0) for d in range(node.ndim)], constant_values=initial)
+
+
+# --- extremes and where they are -----------------------------------------------------------------
+
+
+def cummax(x: TensorLike, axis: int) -> Chosen:
+    """The largest element so far along an axis and the last place that holds it.
+
+    >>> values, places = fg.cummax(fg.Tensor([1, 3, 3, 2]), axis=0)
+    >>> values.tolist(), places.tolist()
+    ([1, 3, 3, 3], [0, 1, 2, 2])
+    """
+    return _running_place("max", as_tensor(x), axis)
+
+
+def cummin(x: TensorLike, axis: int) -> Chosen:
+    """The smallest element so far along an axis and the last place that holds it.
+
+    >>> values, places = fg.cummin(fg.Tensor([3, 1, 2, 1]), axis=0)
+    >>> values.tolist(), places.tolist()
+    ([3, 1, 1, 1], [0, 1, 1, 3])
+    """
+    return _running_place("min", as_tensor(x), axis)
+
+
+def _running_place(name: str, x: Tensor, axis: int) -> Chosen:
+    """Where an element equals the running extreme, it is the latest place of it."""
+    extreme = _running(name, node_of(x), axis)
+    hit = apply(EQ, x, extreme)
+    if x.dtype.is_float:
+        hit = apply(OR, hit, apply(NE, x, x))
+    place = wrap(build.iota(x.node.shape, axis, int32))
+    return Chosen(extreme, _running("max", node_of(where(hit, place, 0)), axis))
+
+
+def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
+    """log of the running sum of exp(x), also where the powers over- or underflow.
+
+    >>> fg.logcumsumexp(fg.Tensor([-1000.0, 0.0, 1000.0]), axis=0).tolist()
+    [-1000.0, 0.0, 1000.0]
+    """
+    narrow, tensor = floating(x), wide(x)
+    place = build.as_axis(axis, tensor.ndim)
+    if 0 in tensor.shape:
+        return narrow
+    # with the largest element so far as the unit, s = s * exp(old unit - new unit) + exp(x - unit)
+    top = _running("max", node_of(tensor), place).detach()
+    unit = where(isfinite(top), top, 0)  # inf - inf would be NaN
+    ends = [[(0, n) for n in top.node.shape] for _ in range(2)]
+    size = top.node.shape[place]
+    ends[0][place], ends[1][place] = (0, size - 1), (1, size)  # type: ignore[operator]
+    before, now = (wrap(build.shrink(node_of(unit), cut)) for cut in ends)
+    started = wrap(build.shrink(node_of(top), ends[0])) != -float("inf")
+    shrink = where(started, apply(EXP, before - now), 0)
+    factor = build.pad(node_of(shrink), [(int(d == place), 0) for d in range(tensor.ndim)])
+    powers = apply(EXP, tensor - unit)
+    total = wrap(build.affine_scan(factor, node_of(powers), place))
+    nothing = apply(EQ, total, 0)  # only -inf so far
+    return astype(where(nothing, -float("inf"), unit + apply(LOG, where(nothing, 1, total))), narrow.dtype)
+
+
+# --- differences ---------------------------------------------------------------------------------
+
+
+def diff(
+    x: TensorLike,
+    axis: int = -1,
+    n: int = 1,
+    prepend: TensorLike | None = None,
+    append: TensorLike | None = None,
+) -> Tensor:
+    """Each element less the one before, n times over; of truths whether they differ.
+
+    >>> fg.diff(fg.Tensor([1, 4, 9, 16])).tolist(), fg.diff(fg.Tensor([1, 4, 9, 16]), n=2).tolist()
+    ([3, 5, 7], [2, 2])
+    """
+    if n < 0:
+        raise ArgumentError(f"n is {n}", "n is at least 0")
+    tensor = as_tensor(x)
+    place = build.as_axis(axis, tensor.ndim)
+    if prepend is not None or append is not None:
+        ends = [prepend, tensor, append]
+        tensor = concat([_edge(e, tensor, place) for e in ends if e is not None], place)
+    for _ in range(n):
+        size = tensor.node.shape[place]
+        if size == 0:
+            break
+        cuts = [[(0, m) for m in tensor.node.shape] for _ in range(2)]
+        cuts[0][place], cuts[1][place] = (0, size - 1), (1, size)  # type: ignore[operator]
+        first, second = (wrap(build.shrink(node_of(tensor), cut)) for cut in cuts)
+        tensor = apply(NE, second, first) if tensor.dtype is bool_ else second - first
+    return tensor
+
+
+def _edge(x: TensorLike, like: Tensor, axis: int) -> Tensor:
+    """What is put before or after: a 0-d one is one more slice of that number."""
+    edge = as_tensor(x)
+    shape = [1 if d == axis else n for d, n in enumerate(like.node.shape)]
+    return edge if edge.ndim else wrap(build.expand(node_of(edge), shape))

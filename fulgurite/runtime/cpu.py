@@ -1,0 +1,78 @@
+"""The CPU: host memory and kernels in machine code.
+
+In: scheduled kernels. Out: callables over host buffers. A kernel that has no native form yet runs
+by interpretation in the same memory; `native` counts say which.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import BoundsError
+from ..graph.kernel import Kernel
+from ..graph.lower import CannotLower, lower
+from .device import Buffer, Executable, register_device
+from .interpreter import HostBuffer, ReferenceDevice
+
+_Function = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class CpuDevice(ReferenceDevice):
+    """Native code where there is some."""
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self.native = 0
+        self.interpreted: list[str] = []
+
+    def compile(self, kernel: Kernel) -> Executable:
+        """Machine code for a kernel, or its interpretation."""
+        from ..native.compiler import compile_text, host_lanes
+        from ..native.llvm import render
+
+        try:
+            if kernel.kind == "host":
+                raise CannotLower("a host function")
+            dtypes = [p.dtype for p in params_of(kernel)]
+            rendered = render(lower(kernel.body, kernel.inputs), dtypes, host_lanes())
+        except CannotLower as reason:
+            self.interpreted.append(f"{kernel.name}: {reason}")
+            return super().compile(kernel)
+        call = _Function(compile_text(rendered.text))
+        self.native += 1
+        units, names = rendered.units, rendered.variables
+
+        def run(
+            inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
+        ) -> None:
+            buffers = (*inputs, *outputs)
+            arrays = [np.ascontiguousarray(b.array) for b in buffers]  # type: ignore[attr-defined]
+            pointers = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
+            table = (ctypes.c_int64 * (2 + len(names)))(0, 0, *[values[n] for n in names])
+            call(ctypes.addressof(pointers), ctypes.addressof(table), 0, units)
+            if table[0]:
+                raise BoundsError(
+                    f"an index is outside an axis of size {table[1]}",
+                    f"indices run from 0 to {table[1] - 1}",
+                )
+
+        return run
+
+
+def params_of(kernel: Kernel) -> list[object]:
+    """The params of a kernel in order: inputs, then outputs."""
+    from ..core.node import toposort
+    from ..core.ops.leaf import PARAM
+
+    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
+    return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
+
+
+register_device("cpu", CpuDevice)
+_ = HostBuffer
