@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,16 +26,14 @@ from .core.shape import prod, show
 from .errors import ArgumentError, DataError, ShapeError
 from .graph.registry import REGISTRY, Entry
 from .host import array_node, to_array
+from .methods import Methods
 from .runtime import interpreter as _interpreter  # registers the reference device
 from .runtime.device import device_names, get_device
 from .runtime.realize import realize, storage_of, value_node
 
-if TYPE_CHECKING:
-    from .functional.common import Axis, ShapeLike
-
 assert _interpreter
 
-TensorLike: TypeAlias = "Tensor | Node | Number | Array | Sequence[Any]"
+TensorLike: TypeAlias = "Methods | Node | Number | Array | Sequence[Any]"  # a Tensor, ...
 TAPE = 0  # the gradient scope of `requires_grad` and `backward()`
 
 
@@ -101,7 +99,7 @@ def wrap(node: Node) -> Tensor:
     return tensor
 
 
-class Tensor(Habits, Operators):
+class Tensor(Methods, Habits, Operators):
     """A lazy array of numbers.
 
     >>> import fulgurite as fg
@@ -304,234 +302,6 @@ class Tensor(Habits, Operators):
         """The value, stored in memory of its own."""
         return wrap(build.contiguous(operand(self)))
 
-    # --- elementwise -----------------------------------------------------------------------------
-
-    def abs(self) -> Tensor:
-        """The magnitude."""
-        return elementwise.abs(self)
-
-    def sign(self) -> Tensor:
-        """-1, 0 or 1."""
-        return elementwise.sign(self)
-
-    def square(self) -> Tensor:
-        """x * x."""
-        return elementwise.square(self)
-
-    def reciprocal(self) -> Tensor:
-        """1 / x."""
-        return elementwise.reciprocal(self)
-
-    def sqrt(self) -> Tensor:
-        """The square root."""
-        return maths.sqrt(self)
-
-    def rsqrt(self) -> Tensor:
-        """One over the square root."""
-        return maths.rsqrt(self)
-
-    def exp(self) -> Tensor:
-        """e to the power x."""
-        return maths.exp(self)
-
-    def log(self) -> Tensor:
-        """The natural logarithm."""
-        return maths.log(self)
-
-    def log2(self) -> Tensor:
-        """The logarithm to base 2."""
-        return maths.log2(self)
-
-    def sin(self) -> Tensor:
-        """The sine."""
-        return maths.sin(self)
-
-    def cos(self) -> Tensor:
-        """The cosine."""
-        return maths.cos(self)
-
-    def tanh(self) -> Tensor:
-        """The hyperbolic tangent."""
-        return maths.tanh(self)
-
-    def erf(self) -> Tensor:
-        """The error function."""
-        return maths.erf(self)
-
-    def floor(self) -> Tensor:
-        """The next whole number at or below x."""
-        return elementwise.floor(self)
-
-    def ceil(self) -> Tensor:
-        """The next whole number at or above x."""
-        return elementwise.ceil(self)
-
-    def round(self) -> Tensor:
-        """The nearest whole number; halves go to the even one."""
-        return elementwise.round(self)
-
-    def isnan(self) -> Tensor:
-        """Is it not a number?"""
-        return elementwise.isnan(self)
-
-    def isfinite(self) -> Tensor:
-        """Is it a number, and not infinite?"""
-        return elementwise.isfinite(self)
-
-    def relu(self) -> Tensor:
-        """x where it is positive, else 0."""
-        return nn.relu(self)
-
-    def sigmoid(self) -> Tensor:
-        """1 / (1 + exp(-x))."""
-        return nn.sigmoid(self)
-
-    def silu(self) -> Tensor:
-        """x * sigmoid(x)."""
-        return nn.silu(self)
-
-    def clip(self, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
-        """x, or the bound that it passes."""
-        return elementwise.clip(self, min, max)
-
-    def maximum(self, other: TensorLike) -> Tensor:
-        """The larger of the two."""
-        return elementwise.maximum(self, other)
-
-    def minimum(self, other: TensorLike) -> Tensor:
-        """The smaller of the two."""
-        return elementwise.minimum(self, other)
-
-    def softmax(self, axis: int = -1) -> Tensor:
-        """Positive numbers with sum 1 along an axis."""
-        return nn.softmax(self, axis)
-
-    def log_softmax(self, axis: int = -1) -> Tensor:
-        """The logarithm of softmax."""
-        return nn.log_softmax(self, axis)
-
-    # --- reductions ------------------------------------------------------------------------------
-
-    def sum(self, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
-        """The sum over axes."""
-        return reduction.sum(self, axis, dtype, keepdims)
-
-    def prod(self, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Tensor:
-        """The product over axes."""
-        return reduction.prod(self, axis, dtype, keepdims)
-
-    def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The largest element over axes."""
-        return reduction.max(self, axis, keepdims)
-
-    def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The smallest element over axes."""
-        return reduction.min(self, axis, keepdims)
-
-    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """The mean over axes."""
-        return reduction.mean(self, axis, keepdims)
-
-    def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """Is an element other than zero?"""
-        return reduction.any(self, axis, keepdims)
-
-    def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """Are all elements other than zero?"""
-        return reduction.all(self, axis, keepdims)
-
-    def logsumexp(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
-        """log(sum(exp(x))) over axes."""
-        return reduction.logsumexp(self, axis, keepdims)
-
-    def var(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
-        """The variance over axes."""
-        return reduction.var(self, axis, correction, keepdims)
-
-    def std(self, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:
-        """The standard deviation over axes."""
-        return reduction.std(self, axis, correction, keepdims)
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """The place of the first largest element."""
-        return reduction.argmax(self, axis, keepdims)
-
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """The place of the first smallest element."""
-        return reduction.argmin(self, axis, keepdims)
-
-    # --- movement --------------------------------------------------------------------------------
-
-    def reshape(self, *shape: ShapeLike) -> Tensor:
-        """The elements in order, in another shape."""
-        return movement.reshape(self, _spread(shape))
-
-    def permute_dims(self, *axes: int | Sequence[int]) -> Tensor:
-        """The dimensions in another order."""
-        return movement.permute_dims(self, _spread(axes))
-
-    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
-        """Two dimensions swapped, or all reversed, or a full order."""
-        return movement.transpose(self, *axes)
-
-    @property
-    def T(self) -> Tensor:
-        """The dimensions in reverse order."""
-        return movement.transpose(self)
-
-    @property
-    def mT(self) -> Tensor:
-        """Every matrix transposed."""
-        return movement.matrix_transpose(self)
-
-    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
-        """Two dimensions swapped."""
-        return movement.swapaxes(self, axis1, axis2)
-
-    def broadcast_to(self, *shape: ShapeLike) -> Tensor:
-        """x repeated along new dimensions and those of size 1."""
-        return movement.broadcast_to(self, _spread(shape))
-
-    def expand_dims(self, axis: int | Sequence[int]) -> Tensor:
-        """New dimensions of size 1."""
-        return movement.expand_dims(self, axis)
-
-    def squeeze(self, axis: Axis = None) -> Tensor:
-        """x without dimensions of size 1."""
-        return movement.squeeze(self, axis)
-
-    def flatten(self, start: int = 0, end: int = -1) -> Tensor:
-        """Neighbouring dimensions as one."""
-        return movement.flatten(self, start, end)
-
-    def flip(self, axis: Axis = None) -> Tensor:
-        """Some dimensions backwards."""
-        return movement.flip(self, axis)
-
-    def pad(
-        self, pad_width: Any, mode: str = "constant", constant_values: TensorLike = 0
-    ) -> Tensor:
-        """More elements before and after."""
-        return movement.pad(self, pad_width, mode, constant_values)
-
-    def split(self, size: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-        """Consecutive parts along an axis."""
-        return movement.split(self, size, axis)
-
-    def take(self, indices: TensorLike, axis: int | None = None) -> Tensor:
-        """The slices at indexed places along an axis."""
-        return indexing.take(self, indices, axis)
-
-    def gather(self, axis: int, index: TensorLike) -> Tensor:
-        """The elements at indexed places along an axis."""
-        return indexing.gather(self, axis, index)
-
-
-def _spread(arguments: tuple[Any, ...]) -> Any:
-    """`f(2, 3)` as well as `f((2, 3))`."""
-    alone = len(arguments) == 1 and isinstance(arguments[0], list | tuple)
-    return arguments[0] if alone else arguments
-
 
 def _from_data(data: TensorLike, dtype: DType | None, device: str | None) -> Node:
     """A node that holds a copy of what the user gave."""
@@ -583,13 +353,4 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.
-from .functional import (  # noqa: E402
-    advanced,
-    elementwise,
-    indexing,
-    linalg,
-    maths,
-    movement,
-    nn,
-    reduction,
-)
+from .functional import advanced, elementwise, linalg  # noqa: E402

@@ -181,9 +181,9 @@ def _outside(found: Array, value: Array, error: Array) -> Array:
     """Where a result is further from the float64 value than its bound."""
     if found.dtype.kind in "biu":
         return np.asarray((found != value) & ~np.isinf(error))
-    wide = found.astype(value.dtype)
-    same = (wide == value) | (np.isnan(wide) & np.isnan(value))
     with np.errstate(all="ignore"):
+        wide = found.astype(value.dtype)
+        same = (wide == value) | (np.isnan(wide) & np.isnan(value))
         return np.asarray(~same & ~(np.abs(wide - value) <= error) & ~np.isinf(error))
 
 

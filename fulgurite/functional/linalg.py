@@ -28,7 +28,7 @@ Labels: TypeAlias = Sequence[Label]
 # --- the one contraction -------------------------------------------------------------------------
 
 
-def _operands(*arrays: TensorLike) -> tuple[list[Node], DType]:
+def operands(*arrays: TensorLike) -> tuple[list[Node], DType]:
     """Nodes in the dtype that products are computed in, and the dtype of the result."""
     nodes = [node_of(x) for x in lifted(*arrays)]
     dtype = promote(*[node.dtype for node in nodes])
@@ -36,7 +36,7 @@ def _operands(*arrays: TensorLike) -> tuple[list[Node], DType]:
     return [build.cast(node, inside) for node in nodes], dtype
 
 
-def _contract(a: Node, la: Labels, b: Node, lb: Labels, out: Labels) -> Node:
+def contract(a: Node, la: Labels, b: Node, lb: Labels, out: Labels) -> Node:
     """Σ of a * b over the labels that are not in `out`, whose order the result has."""
     a, la = _sum_out(a, la, {*lb, *out})
     b, lb = _sum_out(b, lb, {*la, *out})
@@ -71,7 +71,7 @@ def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     >>> fg.matmul(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([1, 10])).tolist()
     [21, 43]
     """
-    (a, b), dtype = _operands(x1, x2)
+    (a, b), dtype = operands(x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError("a 0-d tensor has no matrix product", "multiply with *")
     la = [*range(2 - a.ndim, 0), "m", "k"][-a.ndim :] if a.ndim > 1 else ["k"]
@@ -79,7 +79,7 @@ def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     _same_inside(a, la, b, lb)
     stacks = [*range(2 - max(a.ndim, b.ndim), 0)]
     out = [*stacks, *["m"] * (a.ndim > 1), *["n"] * (b.ndim > 1)]
-    return wrap(build.cast(_contract(a, la, b, lb, out), dtype))
+    return wrap(build.cast(contract(a, la, b, lb, out), dtype))
 
 
 def _same_inside(a: Node, la: Labels, b: Node, lb: Labels) -> None:
@@ -98,11 +98,11 @@ def vecdot(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Tensor:
     >>> fg.vecdot(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([1, 10])).tolist()
     [21, 43]
     """
-    (a, b), dtype = _operands(moveaxis(x1, axis, -1), moveaxis(x2, axis, -1))
+    (a, b), dtype = operands(moveaxis(x1, axis, -1), moveaxis(x2, axis, -1))
     la, lb = [*range(1 - a.ndim, 0), "k"], [*range(1 - b.ndim, 0), "k"]
     _same_inside(a, la, b, lb)
     out = [*range(1 - max(a.ndim, b.ndim), 0)]
-    return wrap(build.cast(_contract(a, la, b, lb, out), dtype))
+    return wrap(build.cast(contract(a, la, b, lb, out), dtype))
 
 
 def dot(x1: TensorLike, x2: TensorLike) -> Tensor:
@@ -125,7 +125,7 @@ def tensordot(
     >>> fg.tensordot(fg.ones((2, 3, 4)), fg.ones((3, 4, 5)), axes=2).shape
     (2, 5)
     """
-    (a, b), dtype = _operands(x1, x2)
+    (a, b), dtype = operands(x1, x2)
     ours, theirs = _pairs(axes, a, b)
     la: list[Label] = [("a", d) for d in range(a.ndim)]
     lb: list[Label] = [("b", d) for d in range(b.ndim)]
@@ -137,7 +137,7 @@ def tensordot(
             )
         lb[e] = la[d]
     out = [label for label in la if label not in lb] + [label for label in lb if label not in la]
-    return wrap(build.cast(_contract(a, la, b, lb, out), dtype))
+    return wrap(build.cast(contract(a, la, b, lb, out), dtype))
 
 
 def _pairs(axes: Any, a: Node, b: Node) -> tuple[list[int], list[int]]:
@@ -174,7 +174,7 @@ def einsum(*arguments: Any) -> Tensor:
     ([[7, 10], [15, 22]], 5)
     """
     texts, output, arrays = _parse(arguments)
-    nodes, dtype = _operands(*arrays)
+    nodes, dtype = operands(*arrays)
     labels = [_expand_dots(text, node) for text, node in zip(texts, nodes, strict=True)]
     out = _output(texts, labels, output)
     _check_sizes(labels, nodes, out)
@@ -197,7 +197,7 @@ def _merge(terms: Sequence[tuple[Node, Labels]], keep: set[Label]) -> tuple[Node
         later = keep.union(*[more for _, more in terms[i:]])
         both = [*row, *[label for label in labels if label not in row]]
         out = [label for label in both if label in later]
-        node, row = _contract(node, row, other, labels, out), out
+        node, row = contract(node, row, other, labels, out), out
     return node, row
 
 
@@ -283,12 +283,12 @@ def _diagonals(node: Node, row: list[Label]) -> tuple[Node, Labels]:
         while row.count(label) > 1:
             first = row.index(label)
             second = row.index(label, first + 1)
-            node = _diagonal(node, first, second)
+            node = diagonal_of(node, first, second)
             row = [*[x for i, x in enumerate(row) if i not in (first, second)], label]
     return node, row
 
 
-def _diagonal(x: Node, first: int, second: int) -> Node:
+def diagonal_of(x: Node, first: int, second: int) -> Node:
     """The diagonal of two dimensions, last: every (n + 1)th element of the n * n."""
     n, m = x.shape[first], x.shape[second]
     if not isinstance(n, int) or n != m:

@@ -6,11 +6,13 @@ with it. Small whole numbers add up in int32 or uint32, half floats in float32, 
 
 from __future__ import annotations
 
+from math import inf
+
 from ..core import build
+from ..core import shape as sizes
 from ..core.dtype import bool_, int32
-from ..core.node import Node
+from ..core.node import Node, Size
 from ..core.ops.elementwise import EQ, EXP, LOG, NE, OR
-from ..core.ops.reduce import identity_of
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from .common import apply, as_tensor, astype, floating, wide
@@ -123,17 +125,15 @@ def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
     # with the largest element so far as the unit, s = s * exp(old unit - new unit) + exp(x - unit)
     top = _running("max", node_of(tensor), place).detach()
     unit = where(isfinite(top), top, 0)  # inf - inf would be NaN
-    ends = [[(0, n) for n in top.node.shape] for _ in range(2)]
-    size = top.node.shape[place]
-    ends[0][place], ends[1][place] = (0, size - 1), (1, size)  # type: ignore[operator]
-    before, now = (wrap(build.shrink(node_of(unit), cut)) for cut in ends)
-    started = wrap(build.shrink(node_of(top), ends[0])) != -float("inf")
-    shrink = where(started, apply(EXP, before - now), 0)
-    factor = build.pad(node_of(shrink), [(int(d == place), 0) for d in range(tensor.ndim)])
+    before, now = neighbours(unit, place)
+    started = apply(NE, neighbours(top, place)[0], -inf)
+    factor = where(started, apply(EXP, before - now), 0)
+    factors = build.pad(node_of(factor), [(int(d == place), 0) for d in range(tensor.ndim)])
     powers = apply(EXP, tensor - unit)
-    total = wrap(build.affine_scan(factor, node_of(powers), place))
+    total = wrap(build.affine_scan(factors, node_of(powers), place))
     nothing = apply(EQ, total, 0)  # only -inf so far
-    return astype(where(nothing, -float("inf"), unit + apply(LOG, where(nothing, 1, total))), narrow.dtype)
+    logs = unit + apply(LOG, where(nothing, 1, total))
+    return astype(where(nothing, -inf, logs), narrow.dtype)
 
 
 # --- differences ---------------------------------------------------------------------------------
@@ -159,14 +159,22 @@ def diff(
         ends = [prepend, tensor, append]
         tensor = concat([_edge(e, tensor, place) for e in ends if e is not None], place)
     for _ in range(n):
-        size = tensor.node.shape[place]
-        if size == 0:
+        if tensor.node.shape[place] == 0:
             break
-        cuts = [[(0, m) for m in tensor.node.shape] for _ in range(2)]
-        cuts[0][place], cuts[1][place] = (0, size - 1), (1, size)  # type: ignore[operator]
-        first, second = (wrap(build.shrink(node_of(tensor), cut)) for cut in cuts)
+        first, second = neighbours(tensor, place)
         tensor = apply(NE, second, first) if tensor.dtype is bool_ else second - first
     return tensor
+
+
+def neighbours(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """All elements but the last along an axis, and all but the first."""
+    cuts: list[tuple[Size, Size]] = [(0, n) for n in x.node.shape]
+    size = x.node.shape[axis]
+    out = []
+    for cut in ((0, sizes.sub(size, 1)), (1, size)):
+        cuts[axis] = cut
+        out.append(wrap(build.shrink(node_of(x), cuts)))
+    return out[0], out[1]
 
 
 def _edge(x: TensorLike, like: Tensor, axis: int) -> Tensor:

@@ -108,6 +108,7 @@ class _Greedy:
         for group in self.groups:
             if group.into is None and group.number is None and group.outputs:
                 self.give_number(group)
+        self.drop_unread()
 
     def kernels(self) -> list[Group]:
         """The kernels that store something, in the order they run."""
@@ -253,8 +254,9 @@ class _Greedy:
         for group, found in reads.items():
             for node in found:
                 readers.setdefault(node, []).append(group)
+        kept = self.forced | self.operands
         for node in self.order:
-            if node not in self.stored or not is_map(node) or node in self.forced | self.operands:
+            if node not in self.stored or not is_map(node) or node in kept:
                 continue
             large: set[Node] = set()
             mine = readers.get(node, [])
@@ -268,6 +270,14 @@ class _Greedy:
                 for other in large:
                     readers.setdefault(other, []).append(group)
                 reads[group] |= large
+
+    def drop_unread(self) -> None:
+        """Last: do not store what was made readable and then not read."""
+        wanted = set(self.outputs.values())
+        for group in reversed(self.kernels()):
+            for node in [n for n in group.outputs if n not in wanted]:
+                del self.stored[node], group.outputs[node]
+            wanted.update(self.below(group.outputs))
 
     def settle(self, node: Node) -> None:
         """Below a value that is computed again, store the small reductions it needs."""

@@ -52,7 +52,8 @@ def load_value(
             )
         name = f"llvm.masked.load.v{lanes}{e.suffix(raw, False)}.p0"
         e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-        text = f"call {kind} @{name}(ptr align {size} {at}, <{lanes} x i1> {live}, {kind} zeroinitializer)"
+        where = f"ptr align {size} {at}, <{lanes} x i1> {live}"
+        text = f"call {kind} @{name}({where}, {kind} zeroinitializer)"
         return from_memory(e, Val(e.let(text), raw, True), dtype)
     live = live or "splat (i1 true)"
     at = e.let(f"getelementptr {inner}, ptr {pointer}, <{lanes} x i64> {place.text}")

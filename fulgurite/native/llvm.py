@@ -15,17 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..core.dtype import DType, bool_, float32, float64, int64
-from ..core.node import Node, Source, toposort
+from ..core.dtype import DType, bool_, int64
+from ..core.node import Node, toposort
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ..core.ops.leaf import CONST, SINK, VAR
-from ..core.ops.reduce import REDUCERS, identity_of
-from ..graph.affine import Affine, Atom, Condition
 from ..graph.lower import CannotLower, IndexKernel
-from .convert import load_value, store_value
-from .emitter import Emitter, Val, computing
-from .maths import compare, intrinsic, random_bits, select
+from .access import Access, folded_axes, free_axes
+from .emitter import Emitter, Val
+from .maths import compare, random_bits, select
 from .operate import cast, operate
+from .total import Total
 
 BLOCK = 32  # vectors that a float sum adds up before they go to float64
 CHUNK = 4096  # elements of the vector axis that make one unit of work
@@ -58,30 +57,25 @@ class _Renderer:
         self.free = free_axes(self.order)
         self.e = Emitter(lanes)
         self.scopes: list[dict[Node, Val]] = [{}]
-        self.open: dict[int, str] = {}  # axis -> its index now
-        self.lane_axis: int | None = None  # the vector axis, while its lanes are live
-        self.mask: str | None = None  # lanes that exist, in the last vector of a row
+        self.at = Access(self.e, dtypes)
         self.vector = self.choose_vector()
         shared = frozenset.intersection(*[self.free[s] for s in self.stores])
         self.grid = sorted(shared - folded_axes(self.order))
-        self.pointers: dict[int, str] = {}
         self.variables: dict[str, int] = {}  # name -> place in the table of values
 
     # --- choosing --------------------------------------------------------------------------------
 
     def choose_vector(self) -> int | None:
         """The axis with most memory at step 1, by elements; ties go to the stores' own axis."""
-        score: dict[int, float] = {}
+        score: dict[int, int] = {}
         for node in self.order:
             if node.op is not LOAD and node.op is not STORE:
                 continue
-            weight = prod([self.sizes[a] for a in self.free[node]]) * (
-                1.5 if node.op is STORE else 1
-            )
+            weight = prod([self.sizes[a] for a in self.free[node]])
+            weight = weight * 3 if node.op is STORE else weight * 2
             for atom, coefficient in node.arg[1][1]:
                 if isinstance(atom, int):
-                    good = 1.0 if coefficient == 1 else 0.0
-                    score[atom] = score.get(atom, 0.0) + weight * good
+                    score[atom] = score.get(atom, 0) + (weight if coefficient == 1 else 0)
         best = max(score, key=lambda a: (score[a], self.sizes[a]), default=None)
         if best is None or score[best] == 0:
             return None
@@ -92,9 +86,7 @@ class _Renderer:
     def render(self) -> Rendered:
         e = self.e
         count = 1 + max((n.arg[0] for n in self.order if n.op in (LOAD, STORE)), default=-1)
-        for number in range(count):
-            place = e.let(f"getelementptr ptr, ptr %params, i64 {number}")
-            self.pointers[number] = e.let(f"load ptr, ptr {place}")
+        self.at.pointer(count)
         across = self.vector in self.grid
         outer = [a for a in self.grid if a != self.vector]
         rows = prod([self.sizes[a] for a in outer])
@@ -129,21 +121,19 @@ class _Renderer:
         return Rendered(self.module(), rows * chunks, self.lanes, tuple(self.variables))
 
     def module(self) -> str:
-        head = (
-            "define void @kernel(ptr noalias %params, ptr noalias %values, i64 %first, i64 %last) {"
-        )
+        args = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
         body = "\n".join(self.e.lines)
         declared = "\n".join(self.e.declared.values())
-        return f"{head}\nentry:\n{body}\n}}\n{declared}\n"
+        return f"define void @kernel({args}) {{\nentry:\n{body}\n}}\n{declared}\n"
 
     def unflatten(self, index: str, axes: Sequence[int]) -> None:
         """One number as an index of several axes."""
         for axis in reversed(axes[1:]):
             size = self.sizes[axis]
-            self.open[axis] = self.e.let(f"urem i64 {index}, {size}")
+            self.at.open[axis] = self.e.let(f"urem i64 {index}, {size}")
             index = self.e.let(f"udiv i64 {index}, {size}")
         if axes:
-            self.open[axes[0]] = index
+            self.at.open[axes[0]] = index
 
     # --- loops -----------------------------------------------------------------------------------
 
@@ -172,12 +162,12 @@ class _Renderer:
 
     def within(self, axis: int, index: str, mask: str | None, body: Callable[[], None]) -> None:
         """Run `body` with the lanes of an axis live."""
-        self.open[axis], self.lane_axis, self.mask = index, axis, mask
+        self.at.open[axis], self.at.lane_axis, self.at.mask = index, axis, mask
         self.scopes.append({})
         body()
         self.scopes.pop()
-        del self.open[axis]
-        self.lane_axis, self.mask = None, None
+        del self.at.open[axis]
+        self.at.lane_axis, self.at.mask = None, None
 
     def each(self, axes: Sequence[int], body: Callable[[], None]) -> None:
         """Run `body` for every index of some axes, one number at a time."""
@@ -187,11 +177,11 @@ class _Renderer:
         axis = axes[0]
 
         def once(index: str, _: list[str]) -> list[str]:
-            self.open[axis] = index
+            self.at.open[axis] = index
             self.scopes.append({})
             self.each(axes[1:], body)
             self.scopes.pop()
-            del self.open[axis]
+            del self.at.open[axis]
             return []
 
         self.e.loop("0", str(self.sizes[axis]), 1, [], once)
@@ -203,12 +193,12 @@ class _Renderer:
         self.hoist(stores)
         groups: dict[frozenset[int], list[Node]] = {}
         for store in stores:
-            groups.setdefault(self.free[store] - set(self.open), []).append(store)
+            groups.setdefault(self.free[store] - set(self.at.open), []).append(store)
         for axes, members in groups.items():
             if not axes:
                 for store in members:
-                    self.store(store)
-            elif self.vector in axes and self.lane_axis is None:
+                    self.at.store(store, self.value(store.src[0]))
+            elif self.vector in axes and self.at.lane_axis is None:
                 others = sorted(axes - {self.vector})
 
                 def lanes(members: list[Node] = members) -> None:
@@ -224,7 +214,7 @@ class _Renderer:
         """Work out every fold under the targets whose axes are all open, in order."""
         waiting = [
             n for n in toposort(targets)
-            if n.op is FOLD and self.free[n] <= set(self.open) and self.known(n) is None
+            if n.op is FOLD and self.free[n] <= set(self.at.open) and self.known(n) is None
         ]  # fmt: skip
         while waiting:
             ready = [f for f in waiting if not self.needs(f, waiting)]
@@ -242,13 +232,11 @@ class _Renderer:
     def fold(self, group: Sequence[Node]) -> None:
         """Fold several values over the same axes in one loop nest."""
         axes = list(group[0].arg[1])
-        lanes = self.vector is not None and self.vector in axes and self.lane_axis is None
+        lanes = self.vector is not None and self.vector in axes and self.at.lane_axis is None
         if lanes:
             assert self.vector is not None
             axes.remove(self.vector)
-        totals = [
-            _Total(self.e, f, lanes or self.lane_axis is not None, self.scopes) for f in group
-        ]
+        totals = [Total(self.e, f, lanes or self.at.lane_axis is not None) for f in group]
         first = [t.start() for t in totals]
         done = self.fold_axes(group, totals, axes, lanes, [v for values in first for v in values])
         place = 0
@@ -258,7 +246,7 @@ class _Renderer:
             self.scopes[-1][fold] = final
 
     def fold_axes(
-        self, group: Sequence[Node], totals: Sequence[_Total], axes: list[int], lanes: bool,
+        self, group: Sequence[Node], totals: Sequence[Total], axes: list[int], lanes: bool,
         carried: list[tuple[str, str]],
     ) -> list[str]:  # fmt: skip
         """The loops of a fold, outermost first; carried values go in and come out."""
@@ -268,13 +256,13 @@ class _Renderer:
             axis, rest = axes[0], axes[1:]
 
             def outer(index: str, names: list[str]) -> list[str]:
-                self.open[axis] = index
+                self.at.open[axis] = index
                 self.scopes.append({})
                 found = self.fold_axes(
                     group, totals, rest, lanes, list(zip(kinds, names, strict=True))
                 )
                 self.scopes.pop()
-                del self.open[axis]
+                del self.at.open[axis]
                 return found
 
             return e.loop("0", str(self.sizes[axis]), 1, carried, outer)
@@ -308,7 +296,7 @@ class _Renderer:
         return self.flush(totals, done, partial)
 
     def take(
-        self, group: Sequence[Node], totals: Sequence[_Total], axis: int, index: str,
+        self, group: Sequence[Node], totals: Sequence[Total], axis: int, index: str,
         mask: str | None, lanes: bool, now: list[str],
     ) -> list[str]:  # fmt: skip
         """Fold in one step's values; lanes beyond the end count as the identity."""
@@ -322,14 +310,14 @@ class _Renderer:
         if lanes:
             self.within(axis, index, mask, body)
         else:
-            self.open[axis] = index
+            self.at.open[axis] = index
             self.scopes.append({})
             body()
             self.scopes.pop()
-            del self.open[axis]
+            del self.at.open[axis]
         return out
 
-    def flush(self, totals: Sequence[_Total], names: list[str], partial: list[str]) -> list[str]:
+    def flush(self, totals: Sequence[Total], names: list[str], partial: list[str]) -> list[str]:
         """Add blocks' partial folds to the running ones."""
         out: list[str] = []
         place = 0
@@ -351,7 +339,11 @@ class _Renderer:
     def value(self, node: Node) -> Val:
         """A node's value where we are, computed in the outermost scope that has all it needs."""
         for part in toposort([node]):
-            if part.op is FOLD and self.known(part) is None and self.free[part] <= set(self.open):
+            if (
+                part.op is FOLD
+                and self.known(part) is None
+                and self.free[part] <= set(self.at.open)
+            ):
                 self.hoist([part])
         for part in self.cone(node):
             if self.known(part) is None:
@@ -379,13 +371,13 @@ class _Renderer:
         op = node.op
         sources = [v for s in node.src if (v := self.known(s)) is not None]
         if op is LOAD:
-            return self.load(node, sources)
+            return self.at.load(node, sources)
         if op is CONST:
             return self.e.const_bits(node.arg[0], node.dtype)
         if op is INDEX:
-            return self.index(node.arg, sources)
+            return self.at.index(node.arg, sources)
         if op is VALID:
-            return self.conditions(node.arg, sources)
+            return self.at.conditions(node.arg, sources)
         if op.family == "elementwise":
             return operate(self.e, node, sources)
         if op is GUARD:
@@ -414,8 +406,8 @@ class _Renderer:
                   bool_, value.vector)  # fmt: skip
         any_bad = bad.text
         if value.vector:
-            if self.mask is not None:
-                bad = Val(e.let(f"and {e.typed(bad)}, {self.mask}"), bool_, True)
+            if self.at.mask is not None:
+                bad = Val(e.let(f"and {e.typed(bad)}, {self.at.mask}"), bool_, True)
             name = f"llvm.vector.reduce.or.v{self.lanes}i1"
             any_bad = e.call("i1", name, e.typed(bad))
 
@@ -426,280 +418,3 @@ class _Renderer:
 
         e.branch(any_bad, report)
         return select(e, inside, value, e.const(0, value.dtype, value.vector))
-
-    # --- indices ---------------------------------------------------------------------------------
-
-    def atom(self, atom: Atom, sources: Sequence[Val]) -> Val:
-        e = self.e
-        if isinstance(atom, int):
-            base = Val(self.open[atom], int64)
-            if atom != self.lane_axis:
-                return base
-            lanes = ", ".join(f"i64 {i}" for i in range(self.lanes))
-            return Val(
-                e.let(f"add <{self.lanes} x i64> {e.splat(base).text}, <{lanes}>"), int64, True
-            )
-        if isinstance(atom, Source):
-            found = sources[atom.index]
-            if found.dtype is int64:
-                return found
-            how = "sext" if found.dtype.kind == "i" else "zext"
-            kind = e.type_of(int64, found.vector)
-            return Val(e.let(f"{how} {e.typed(found)} to {kind}"), int64, found.vector)
-        sign, index, by = atom
-        inner = self.index(index, sources)
-        divisor = e.const(by, int64, inner.vector)
-        if sign == "//":
-            return _floor_div(e, inner, divisor)
-        return _floor_mod(e, inner, divisor)
-
-    def index(self, index: Affine, sources: Sequence[Val]) -> Val:
-        """The value of an index: a number, or one for each lane."""
-        e = self.e
-        total = Val(str(index[0]), int64)
-        for atom, coefficient in index[1]:
-            part = self.atom(atom, sources)
-            if coefficient != 1:
-                factor = e.const(coefficient, int64, part.vector)
-                part = Val(e.let(f"mul {e.typed(part)}, {factor.text}"), int64, part.vector)
-            if total.text == "0":
-                total = part
-                continue
-            total, part = e.alike(total, part)
-            total = Val(e.let(f"add {e.typed(total)}, {part.text}"), int64, total.vector)
-        return total
-
-    def conditions(self, conditions: Sequence[Condition], sources: Sequence[Val]) -> Val:
-        e = self.e
-        holds: Val | None = None
-        for index, size in conditions:
-            place = self.index(index, sources)
-            inside = compare(e, "icmp ult", place, e.const(size, int64, place.vector))
-            if holds is None:
-                holds = inside
-            else:
-                holds, inside = e.alike(holds, inside)
-                holds = Val(e.let(f"and {e.typed(holds)}, {inside.text}"), bool_, holds.vector)
-        return holds or Val("true", bool_)
-
-    def split(self, index: Affine) -> tuple[Affine, int, bool]:
-        """An index without the lanes' own term, that term's step, and whether lanes are elsewhere."""
-        step, rest, tangled = 0, [], False
-        for atom, coefficient in index[1]:
-            if atom == self.lane_axis and isinstance(atom, int):
-                step = coefficient
-                continue
-            rest.append((atom, coefficient))
-            if isinstance(atom, tuple) and self.lane_axis is not None:
-                tangled = tangled or _mentions(atom[1], self.lane_axis)
-        return (index[0], tuple(rest)), step, tangled
-
-    # --- memory ----------------------------------------------------------------------------------
-
-    def load(self, node: Node, sources: Sequence[Val]) -> Val:
-        number, index, conditions = node.arg
-        dtype = self.dtypes[number]
-        pointer = self.pointers[number]
-        rest, step, tangled = self.split(index)
-        dynamic = tangled or any(
-            sources[a.index].vector for a, _ in rest[1] if isinstance(a, Source)
-        )
-        holds = self.conditions(conditions, sources) if conditions else None
-        lanes = self.lane_axis is not None and (step != 0 or dynamic)
-        if holds is not None and holds.vector:
-            lanes = True
-        if not lanes:
-            place = self.index(index, sources)
-            return load_value(self.e, pointer, place, dtype, holds, None, "one")
-        if step == 1 and not dynamic:
-            assert self.lane_axis is not None
-            place = self.index(rest, sources)
-            start = Val(self.e.let(f"add i64 {place.text}, {self.open[self.lane_axis]}"), int64)
-            return load_value(self.e, pointer, start, dtype, holds, self.mask, "row")
-        place = self.e.splat(self.index(index, sources))
-        return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
-
-    def store(self, node: Node) -> None:
-        number, index, mode, _ = node.arg
-        if mode != "set" or len(node.src) > 1:
-            raise CannotLower("a scatter has no native form yet")
-        value = self.value(node.src[0])
-        dtype = self.dtypes[number]
-        rest, step, tangled = self.split(index)
-        pointer = self.pointers[number]
-        if self.lane_axis is None:
-            store_value(self.e, pointer, self.index(index, ()), value, dtype, None, "one")
-        elif step == 1 and not tangled:
-            place = self.index(rest, ())
-            start = Val(self.e.let(f"add i64 {place.text}, {self.open[self.lane_axis]}"), int64)
-            store_value(self.e, pointer, start, self.e.splat(value), dtype, self.mask, "row")
-        else:
-            places = self.e.splat(self.index(index, ()))
-            value = self.e.splat(value)
-            store_value(self.e, pointer, places, value, dtype, self.mask, "places")
-
-
-def free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:
-    """The axes that each node of a body depends on."""
-    free: dict[Node, frozenset[int]] = {}
-    for node in order:
-        axes = frozenset[int]().union(*[free[s] for s in node.src])
-        for index in _indices(node):
-            axes |= _axes(index)
-        if node.op is STORE:
-            axes |= frozenset(node.arg[3])
-        free[node] = axes - frozenset(node.arg[1]) if node.op is FOLD else axes
-    return free
-
-
-def folded_axes(order: Sequence[Node]) -> frozenset[int]:
-    """The axes that any fold runs over."""
-    return frozenset(a for n in order if n.op is FOLD for a in n.arg[1])
-
-
-def _indices(node: Node) -> list[Affine]:
-    if node.op is LOAD:
-        return [node.arg[1], *[index for index, _ in node.arg[2]]]
-    if node.op is VALID:
-        return [index for index, _ in node.arg]
-    if node.op is STORE:
-        return [node.arg[1]]
-    return [node.arg] if node.op is INDEX else []
-
-
-def _axes(index: Affine) -> frozenset[int]:
-    found: set[int] = set()
-    for atom, _ in index[1]:
-        if isinstance(atom, int):
-            found.add(atom)
-        elif isinstance(atom, tuple):
-            found |= _axes(atom[1])
-    return frozenset(found)
-
-
-def _mentions(index: Affine, axis: int) -> bool:
-    return axis in _axes(index)
-
-
-def _floor_div(e: Emitter, a: Val, b: Val) -> Val:
-    q = Val(e.let(f"sdiv {e.typed(a)}, {b.text}"), int64, a.vector)
-    r = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
-    down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
-    less = Val(e.let(f"sub {e.typed(q)}, {e.const(1, int64, a.vector).text}"), int64, a.vector)
-    return select(e, down, less, q)
-
-
-def _floor_mod(e: Emitter, a: Val, b: Val) -> Val:
-    r = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
-    down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
-    more = Val(e.let(f"add {e.typed(r)}, {b.text}"), int64, a.vector)
-    return select(e, down, more, r)
-
-
-class _Total:
-    """The running value of one fold: how it starts, takes in, and ends."""
-
-    def __init__(self, e: Emitter, fold: Node, vector: bool, scopes: object) -> None:
-        self.e, self.vector = e, vector
-        self.name = fold.arg[0]
-        self.dtype = computing(fold.dtype)
-        self.wide = self.name == "add" and self.dtype.kind == "f"
-        self.width = 2 if self.wide and self.dtype is float64 else 1  # a sum and what it lost
-
-    def identity(self, dtype: DType) -> str:
-        start = identity_of(self.name, self.dtype)
-        if dtype.kind == "f" and isinstance(start, int):
-            start = float(start)
-        return self.e.const(start, dtype, self.vector).text
-
-    def start(self) -> list[tuple[str, str]]:
-        """The running values before anything is taken in."""
-        dtype = float64 if self.wide else self.dtype
-        kind = self.e.type_of(dtype, self.vector)
-        first = [(kind, self.identity(dtype))]
-        if self.width == 2:
-            first.append((kind, self.e.const(0.0, dtype, self.vector).text))
-        return first
-
-    def fresh(self) -> tuple[str, str]:
-        """A block's own running value."""
-        return self.e.type_of(self.dtype, self.vector), self.identity(self.dtype)
-
-    def add(self, now: str, value: Val, mask: str | None) -> str:
-        """Take in a value."""
-        e = self.e
-        value = e.splat(value) if self.vector else value
-        if mask is not None:
-            other = e.const(
-                _number(identity_of(self.name, self.dtype), self.dtype), self.dtype, True
-            )
-            value = select(e, Val(mask, bool_, True), value, other)
-        return self._join(Val(now, self.dtype, self.vector), value).text
-
-    def _join(self, a: Val, b: Val) -> Val:
-        op = REDUCERS[self.name]
-        e = self.e
-        if self.name in ("max", "min") and a.dtype.kind != "b":
-            known = {"f": "imum", "i": "", "u": ""}[a.dtype.kind]
-            name = {"f": f"llvm.{self.name}{known}", "i": f"llvm.s{self.name}",
-                    "u": f"llvm.u{self.name}"}[a.dtype.kind]  # fmt: skip
-            return intrinsic(e, name, a, b)
-        text = op.llvm[a.dtype.kind].format(a.text, b.text, T=e.type_of(a.dtype, a.vector))
-        return Val(e.let(text), a.dtype, a.vector)
-
-    def combine(self, running: list[str], partial: str) -> list[str]:
-        """Add a block's fold to the running one."""
-        e = self.e
-        part = Val(partial, self.dtype, self.vector)
-        if not self.wide:
-            return [self._join(Val(running[0], self.dtype, self.vector), part).text]
-        kind = e.type_of(float64, self.vector)
-        if self.dtype is float32:
-            partial = e.let(f"fpext {e.typed(part)} to {kind}")
-            return [e.let(f"fadd {kind} {running[0]}, {partial}")]
-        # the sum and, exactly, what rounding took from it
-        total = e.let(f"fadd {kind} {running[0]}, {partial}")
-        back = e.let(f"fsub {kind} {total}, {running[0]}")
-        left = e.let(f"fsub {kind} {running[0]}, {e.let(f'fsub {kind} {total}, {back}')}")
-        right = e.let(f"fsub {kind} {partial}, {back}")
-        lost = e.let(f"fadd {kind} {left}, {right}")
-        return [total, e.let(f"fadd {kind} {running[1]}, {lost}")]
-
-    def finish(self, running: list[str], lanes: bool) -> Val:
-        """The fold's value: lanes folded together if they were parts of it."""
-        e = self.e
-        dtype = float64 if self.wide else self.dtype
-        total = Val(running[0], dtype, self.vector)
-        if self.width == 2:
-            kind = e.type_of(dtype, self.vector)
-            total = Val(e.let(f"fadd {kind} {running[0]}, {running[1]}"), dtype, self.vector)
-            finite = compare(e, "fcmp ord", total, total)
-            total = select(e, finite, total, Val(running[0], dtype, self.vector))
-        if lanes:
-            total = self._across(total)
-        if self.wide and self.dtype is float32:
-            kind = e.type_of(float32, total.vector)
-            total = Val(e.let(f"fptrunc {e.typed(total)} to {kind}"), float32, total.vector)
-        return total
-
-    def _across(self, total: Val) -> Val:
-        """One number from all lanes: halves are folded together until one is left."""
-        e = self.e
-        count, kind = e.lanes, e.type_of(total.dtype, True)
-        while count > 1:
-            count //= 2
-            picks = ", ".join(f"i32 {i + count if i < count else 0}" for i in range(e.lanes))
-            other = e.let(
-                f"shufflevector {kind} {total.text}, {kind} poison, <{e.lanes} x i32> <{picks}>"
-            )
-            total = self._join(total, Val(other, total.dtype, True))
-        inner = e.type_of(total.dtype, False)
-        return (
-            Val(e.let(f"extractelement {kind} {total.text}, i64 0"), total.dtype)
-            if inner
-            else total
-        )
-
-
-def _number(value: float | int | bool, dtype: DType) -> float | int:
-    return float(value) if dtype.kind == "f" else int(value)

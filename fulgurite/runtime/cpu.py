@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..core.node import Node, toposort
+from ..core.ops.leaf import PARAM
 from ..errors import BoundsError
 from ..graph.kernel import Kernel
 from ..graph.lower import CannotLower, lower
 from .device import Buffer, Executable, register_device
-from .interpreter import HostBuffer, ReferenceDevice
+from .interpreter import ReferenceDevice
 
-_Function = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-)
+_Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class CpuDevice(ReferenceDevice):
@@ -65,14 +65,10 @@ class CpuDevice(ReferenceDevice):
         return run
 
 
-def params_of(kernel: Kernel) -> list[object]:
+def params_of(kernel: Kernel) -> list[Node]:
     """The params of a kernel in order: inputs, then outputs."""
-    from ..core.node import toposort
-    from ..core.ops.leaf import PARAM
-
     known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
     return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
 
 
 register_device("cpu", CpuDevice)
-_ = HostBuffer

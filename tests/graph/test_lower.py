@@ -146,7 +146,8 @@ def argmax(x: Node) -> Node:
 def scheduled(*roots: Node) -> Schedule:
     """The schedule of a graph over buffers, without simplifying."""
     normal = normalize(roots)
-    return schedule(restore(normal.structure, normal.constants), len(normal.buffers))
+    sink = restore(normal.structure, normal.constants, (), normal.nodes)
+    return schedule(sink, len(normal.buffers))
 
 
 def notation(*roots: Node) -> str:

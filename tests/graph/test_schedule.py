@@ -207,6 +207,16 @@ def test_a_dear_value_read_by_two_kernels_is_stored_once() -> None:
     agrees(*_two_readers(MUL(y, x)))
 
 
+def test_kernels_over_other_rows_are_not_merged() -> None:
+    x, y = memory(8, 8), memory(8, 8)
+    a = build.fold("add", MUL(EXP(x), y), 0, True)
+    b = build.fold("max", SIN(y), 1, True)
+    root = ADD(rows(a, (8, 8)), rows(b, (8, 8)))
+    plan = scheduled(root)
+    assert kinds(plan).count("reduce") >= 2 and len(plan.items) >= 2
+    agrees(root)
+
+
 def test_a_contraction_read_twice_is_stored_and_not_done_twice() -> None:
     y = matmul(memory(16, 16), memory(16, 16))
     plan = scheduled(softmax(y), build.fold("add", EXP(y), 0))
@@ -222,6 +232,13 @@ def test_every_slot_is_written_once_and_before_it_is_read() -> None:
             assert set(item.reads) <= known and not known & set(item.writes)
             known |= set(item.writes)
         assert set(plan.outputs) <= known
+
+
+def test_everything_that_is_written_is_read_or_asked_for() -> None:
+    for make, _, _ in _table().values():
+        plan = scheduled(make())
+        read = {slot for item in plan.items for slot in item.reads} | set(plan.outputs)
+        assert all(set(item.writes) <= read for item in plan.items)
 
 
 def test_a_kernel_that_would_close_a_cycle_is_not_made() -> None:

@@ -1,0 +1,189 @@
+"""Where values are: indices, conditions, loads and stores while loops are open.
+
+In: affine indices and the loops that are open (an axis is an SSA index; one axis may be live as
+lanes). Out: values and memory accesses: one element, a row of consecutive lanes, or lanes at
+places of their own, whichever the index says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.dtype import DType, bool_, int64
+from ..core.node import Node, Source
+from ..core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
+from ..graph.affine import Affine, Atom, Condition, axes_of
+from ..graph.lower import CannotLower
+from .convert import load_value, store_value
+from .emitter import Emitter, Val
+from .maths import compare, select
+
+
+class Access:
+    """The open loops, and memory seen from inside them."""
+
+    def __init__(self, e: Emitter, dtypes: Sequence[DType]) -> None:
+        self.e, self.dtypes = e, dtypes
+        self.open: dict[int, str] = {}  # axis -> its index now
+        self.lane_axis: int | None = None  # the axis whose lanes are live
+        self.mask: str | None = None  # lanes that exist, in the last vector of a row
+        self.pointers: dict[int, str] = {}
+
+    def pointer(self, count: int) -> None:
+        """Read the addresses of all params."""
+        for number in range(count):
+            place = self.e.let(f"getelementptr ptr, ptr %params, i64 {number}")
+            self.pointers[number] = self.e.let(f"load ptr, ptr {place}")
+
+    # --- indices ---------------------------------------------------------------------------------
+
+    def atom(self, atom: Atom, sources: Sequence[Val]) -> Val:
+        e = self.e
+        if isinstance(atom, int):
+            base = Val(self.open[atom], int64)
+            if atom != self.lane_axis:
+                return base
+            lanes = ", ".join(f"i64 {i}" for i in range(self.e.lanes))
+            return Val(
+                e.let(f"add <{self.e.lanes} x i64> {e.splat(base).text}, <{lanes}>"), int64, True
+            )
+        if isinstance(atom, Source):
+            found = sources[atom.index]
+            if found.dtype is int64:
+                return found
+            how = "sext" if found.dtype.kind == "i" else "zext"
+            kind = e.type_of(int64, found.vector)
+            return Val(e.let(f"{how} {e.typed(found)} to {kind}"), int64, found.vector)
+        sign, index, by = atom
+        inner = self.index(index, sources)
+        divisor = e.const(by, int64, inner.vector)
+        if sign == "//":
+            return _floor_div(e, inner, divisor)
+        return _floor_mod(e, inner, divisor)
+
+    def index(self, index: Affine, sources: Sequence[Val]) -> Val:
+        """The value of an index: a number, or one for each lane."""
+        e = self.e
+        total = Val(str(index[0]), int64)
+        for atom, coefficient in index[1]:
+            part = self.atom(atom, sources)
+            if coefficient != 1:
+                factor = e.const(coefficient, int64, part.vector)
+                part = Val(e.let(f"mul {e.typed(part)}, {factor.text}"), int64, part.vector)
+            if total.text == "0":
+                total = part
+                continue
+            total, part = e.alike(total, part)
+            total = Val(e.let(f"add {e.typed(total)}, {part.text}"), int64, total.vector)
+        return total
+
+    def conditions(self, conditions: Sequence[Condition], sources: Sequence[Val]) -> Val:
+        e = self.e
+        holds: Val | None = None
+        for index, size in conditions:
+            place = self.index(index, sources)
+            inside = compare(e, "icmp ult", place, e.const(size, int64, place.vector))
+            if holds is None:
+                holds = inside
+            else:
+                holds, inside = e.alike(holds, inside)
+                holds = Val(e.let(f"and {e.typed(holds)}, {inside.text}"), bool_, holds.vector)
+        return holds or Val("true", bool_)
+
+    def split(self, index: Affine) -> tuple[Affine, int, bool]:
+        """An index without the lanes' own term, its step, and whether lanes are elsewhere too."""
+        step, rest, tangled = 0, [], False
+        for atom, coefficient in index[1]:
+            if atom == self.lane_axis and isinstance(atom, int):
+                step = coefficient
+                continue
+            rest.append((atom, coefficient))
+            if isinstance(atom, tuple) and self.lane_axis is not None:
+                tangled = tangled or self.lane_axis in axes_of(atom[1])
+        return (index[0], tuple(rest)), step, tangled
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def load(self, node: Node, sources: Sequence[Val]) -> Val:
+        number, index, conditions = node.arg
+        dtype = self.dtypes[number]
+        pointer = self.pointers[number]
+        rest, step, tangled = self.split(index)
+        dynamic = tangled or any(
+            sources[a.index].vector for a, _ in rest[1] if isinstance(a, Source)
+        )
+        holds = self.conditions(conditions, sources) if conditions else None
+        lanes = self.lane_axis is not None and (step != 0 or dynamic)
+        if holds is not None and holds.vector:
+            lanes = True
+        if not lanes:
+            place = self.index(index, sources)
+            return load_value(self.e, pointer, place, dtype, holds, None, "one")
+        if step == 1 and not dynamic:
+            assert self.lane_axis is not None
+            place = self.index(rest, sources)
+            start = Val(self.e.let(f"add i64 {place.text}, {self.open[self.lane_axis]}"), int64)
+            return load_value(self.e, pointer, start, dtype, holds, self.mask, "row")
+        place = self.e.splat(self.index(index, sources))
+        return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
+
+    def store(self, node: Node, value: Val) -> None:
+        number, index, mode, _ = node.arg
+        if mode != "set" or len(node.src) > 1:
+            raise CannotLower("a scatter has no native form yet")
+        dtype = self.dtypes[number]
+        rest, step, tangled = self.split(index)
+        pointer = self.pointers[number]
+        if self.lane_axis is None:
+            store_value(self.e, pointer, self.index(index, ()), value, dtype, None, "one")
+        elif step == 1 and not tangled:
+            place = self.index(rest, ())
+            start = Val(self.e.let(f"add i64 {place.text}, {self.open[self.lane_axis]}"), int64)
+            store_value(self.e, pointer, start, self.e.splat(value), dtype, self.mask, "row")
+        else:
+            places = self.e.splat(self.index(index, ()))
+            value = self.e.splat(value)
+            store_value(self.e, pointer, places, value, dtype, self.mask, "places")
+
+
+def _floor_div(e: Emitter, a: Val, b: Val) -> Val:
+    q = Val(e.let(f"sdiv {e.typed(a)}, {b.text}"), int64, a.vector)
+    r = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
+    down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
+    less = Val(e.let(f"sub {e.typed(q)}, {e.const(1, int64, a.vector).text}"), int64, a.vector)
+    return select(e, down, less, q)
+
+
+def _floor_mod(e: Emitter, a: Val, b: Val) -> Val:
+    r = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
+    down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
+    more = Val(e.let(f"add {e.typed(r)}, {b.text}"), int64, a.vector)
+    return select(e, down, more, r)
+
+
+def free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:
+    """The axes that each node of a body depends on."""
+    free: dict[Node, frozenset[int]] = {}
+    for node in order:
+        axes = frozenset[int]().union(*[free[s] for s in node.src])
+        for index in _indices(node):
+            axes |= axes_of(index)
+        if node.op is STORE:
+            axes |= frozenset(node.arg[3])
+        free[node] = axes - frozenset(node.arg[1]) if node.op is FOLD else axes
+    return free
+
+
+def folded_axes(order: Sequence[Node]) -> frozenset[int]:
+    """The axes that any fold runs over."""
+    return frozenset(a for n in order if n.op is FOLD for a in n.arg[1])
+
+
+def _indices(node: Node) -> list[Affine]:
+    if node.op is LOAD:
+        return [node.arg[1], *[index for index, _ in node.arg[2]]]
+    if node.op is VALID:
+        return [index for index, _ in node.arg]
+    if node.op is STORE:
+        return [node.arg[1]]
+    return [node.arg] if node.op is INDEX else []

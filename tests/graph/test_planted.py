@@ -1,0 +1,204 @@
+"""Planted bugs: each one, put into the source as text, is caught by a check that did not change.
+
+A bug is (function, the text it has, the text it gets). The check is the fuzzer over a fixed list of
+seeds, or a named test of the suite where random graphs cannot see it. A plant whose text is gone
+fails, so that the list keeps up with the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from fulgurite.graph import affine, kernel, lower, memory, schedule
+from fulgurite.runtime import indexed, interpreter, plan, realize
+from fulgurite.runtime.cache import WeakCache
+from tests import fuzz
+from tests.graph import test_affine, test_lower, test_schedule
+from tests.runtime import test_indexed
+
+MODULES = (affine, lower, kernel, schedule, memory, indexed, interpreter, plan, realize)
+SEEDS = range(1500)  # the fuzzer stops at the first that fails
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A bug and the test that catches it (the fuzzer, if none is named)."""
+
+    name: str
+    where: ModuleType | type
+    function: str
+    old: str
+    new: str
+    caught_by: Callable[[], None] | None = None
+
+
+_Lower, _Greedy, _Tile = lower._Lower, schedule._Greedy, indexed._Tile
+
+PLANTS = [
+    # the laws of indices
+    Plant("a wrong coefficient in a sum", affine, "add", "coefficient * factor", "coefficient"),
+    Plant("a constant forgotten in a sum", affine, "add", "a[0] + b[0] * factor", "a[0]"),
+    Plant("a remainder that may be as large as the divisor", affine, "divide",
+          "high < by:\n        return (index[0] // by, tuple(exact))",
+          "high <= by + 1:\n        return (index[0] // by, tuple(exact))",
+          test_affine.test_a_quotient_and_remainder_are_pythons_at_every_value),
+    Plant("a negative remainder", affine, "divide",
+          "if low >= 0 and high < by:\n        return ZERO", "if high < by:\n        return ZERO",
+          test_affine.test_a_quotient_and_remainder_are_pythons_at_every_value),
+    Plant("steps of memory in the wrong order", affine, "strides",
+          "tuple(reversed(out))", "tuple(out)"),
+    Plant("a step that forgets the last size", affine, "strides", "step *= size",
+          "step *= max(1, size - 1)"),
+    Plant("bounds of negative coefficients the wrong way round", affine, "bounds",
+          "low + coefficient * most, high + coefficient * least",
+          "low + coefficient * least, high + coefficient * most"),
+    Plant("runs of dimensions that are too short", affine, "regroup",
+          "while p != q:", "while p != q and p % q and q % p:"),
+    Plant("every index a bijection", affine, "is_bijection", "return False", "return True"),
+    Plant("a bijection that repeats an axis", affine, "is_bijection",
+          "coefficient != step or atom in seen", "coefficient != step",
+          test_affine.test_what_is_not_a_bijection_is_refused),
+    Plant("renaming that forgets divisions", affine, "rename",
+          "(atom[0], rename(atom[1], new), atom[2])", "atom",
+          test_affine.test_renaming_is_a_change_of_names_also_inside_divisions),
+    Plant("conditions that are never checked", affine, "implied",
+          "low < 0 or high >= size", "low < 0 and high >= size"),
+    # lowering
+    Plant("a reduction that captures an axis in use", _Lower, "fresh",
+          "axes_of(found) & used", "False"),
+    Plant("a reduction that captures an axis of a condition", _Lower, "reduce",
+          "*map(self.uses, kept), *[self.uses(i) for i, _ in valid]", "*map(self.uses, kept)",
+          test_lower.
+          test_a_reduction_does_not_capture_an_axis_that_is_free_in_the_condition_of_a_pad),
+    Plant("a reduction that captures an axis of a dynamic index", _Lower, "uses",
+          "found |= self.free[self.values[source.index]]", "pass",
+          test_lower.test_a_reduction_does_not_capture_an_axis_that_a_dynamic_index_depends_on),
+    Plant("an output stored where a condition holds only", _Lower, "value",
+          "if fresh and not valid:", "if fresh:"),
+    Plant("a split with its halves swapped", _Lower, "axis",
+          'add(self.axis((*name, "inner"), factor), outer, factor)',
+          'add(self.axis((*name, "inner"), factor), outer, size // factor)'),
+    Plant("quotient and remainder swapped in a reshape", _Lower, "reshaped",
+          "out[d], place = self.divided(place, step)", "place, out[d] = self.divided(place, step)"),
+    Plant("a pad without its condition", _Lower, "pad",
+          "checks = implied(checks, self.bound)", "checks = []"),
+    Plant("a pad whose zero is left out", _Lower, "pad",
+          "if not checks or inner.op is LOAD:", "if True:"),
+    Plant("a window without its stride", _Lower, "window", "index[place], stride",
+          "index[place], 1"),
+    Plant("a window without its dilation", _Lower, "window", "index[-1], dilation", "index[-1], 1"),
+    Plant("windows added up where the stride does not meet", _Lower, "unwindow",
+          "checks = [(left, 1)]", "checks = []"),
+    Plant("a flip that is off by one", _Lower, "flip", "number(-1)", "number(0)"),
+    Plant("a permutation the wrong way round", _Lower, "permute", "out[d] = part",
+          "out[node.arg.index(d)] = index[d]"),
+    Plant("a fold over the first axis only", _Lower, "folded", "tuple(sorted(axes))",
+          "tuple(sorted(axes))[:1]"),
+    Plant("a gather without its guard", _Lower, "dynamic_index", "if low < 0 or high >= size:",
+          "if False:", test_lower.test_an_index_from_memory_is_guarded),
+    Plant("a gather along the wrong axis", _Lower, "gather",
+          "(*index[:place], row, *index[place + 1 :])", "(row, *index[1:])"),
+    Plant("a scan that forgets its direction", _Lower, "scan", "(name, along, reverse)",
+          "(name, along, False)"),
+    Plant("a scatter that combines equal updates once", _Lower, "scatter", ", name, at)",
+          ", name)"),
+    # scheduling
+    Plant("a kernel joined by what runs after it", _Greedy, "join",
+          "if target.number is not None and deps > target.number - 1:", "if False:"),
+    Plant("kernels merged whatever they run over", _Greedy, "merge",
+          "agree = a.full == b.full and (a.axes == b.axes or \"map\" in (a.kind, b.kind))",
+          "agree = True", test_schedule.test_kernels_over_other_rows_are_not_merged),
+    Plant("kernels merged into one that runs before", _Greedy, "merge",
+          "(a.number is not None and b.deps > a.number - 1)", "False"),
+    Plant("a kernel that forgets an output", schedule, "schedule",
+          "outputs = sorted(group.outputs, key=position.__getitem__)",
+          "outputs = sorted(group.outputs, key=position.__getitem__)[-1:]"),
+    Plant("roots in the wrong order", schedule, "schedule",
+          "for root in sink.src])\n    return", "for root in reversed(sink.src)])\n    return"),
+    Plant("constants mixed up", kernel.Extractor, "_scalar", "key = (node.arg[0], node.dtype)",
+          "key = (0, node.dtype)"),
+    Plant("inputs numbered anew for each use", kernel.Extractor, "_entries",
+          "reads.setdefault(slot, len(reads)), node.shape)", "0, node.shape)"),
+    Plant("stores dropped that are read", _Greedy, "drop_unread",
+          "wanted.update(self.below(group.outputs))", "pass"),
+    Plant("an empty sum that starts at one", schedule, "without_empty",
+          'start = 0 if name == "add"', 'start = 1 if name == "add"'),
+    # memory and running
+    Plant("memory taken over while it is read", memory, "_may_replace",
+          "return (param, out) in replaceable(item.kernel)", "return True"),
+    Plant("lives that overlap in one place", memory, "_place",
+          "if other_last < first or last < other_first:", "if other_last <= first:"),
+    Plant("a scatter in the reverse order", _Tile, "store", "place.ravel(), spread.ravel()",
+          "place.ravel()[::-1], spread.ravel()[::-1]"),
+    Plant("writing before everything is read", indexed.Runner, "__init__",
+          "key=lambda n: n.op is STORE", "key=lambda n: False"),
+    Plant("a contraction over axes of one factor only", _Tile, "widened",
+          "shape[axis] = stop - start", "shape[axis] = max(1, stop - start - 1)"),
+    Plant("tiles that miss their last row", indexed.Runner, "_tiles",
+          "min(start + chunk, size)", "min(start + chunk, size - 1)"),
+    Plant("a load that reads where its condition fails", _Tile, "load",
+          "return np.where(holds, found, np.zeros((), memory.dtype))", "return found"),
+]  # fmt: skip
+
+
+def plant(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a bug into every place that holds the function, with nothing left in the caches."""
+    original = getattr(bug.where, bug.function)
+    source = textwrap.dedent(inspect.getsource(original))
+    old, new = textwrap.dedent(bug.old), textwrap.dedent(bug.new)
+    assert source.count(old) >= 1, f"{bug.function} changed: {old!r} is not in it any more"
+    plain = inspect.unwrap(original)
+    assert isinstance(plain, FunctionType)
+    names: dict[str, Any] = dict(plain.__globals__)
+    exec(compile(source.replace(old, new), f"<{bug.name}>", "exec"), names)
+    wrong = names[bug.function]
+    if isinstance(bug.where, type):
+        monkeypatch.setattr(bug.where, bug.function, wrong)
+        for op, step in list(lower._STEPS.items()):
+            if step is original:
+                monkeypatch.setitem(lower._STEPS, op, wrong)
+    for module in MODULES:
+        if getattr(module, bug.function, None) is original:
+            monkeypatch.setattr(module, bug.function, wrong)
+    monkeypatch.setattr(lower, "_known", WeakKeyDictionary())
+    monkeypatch.setattr(plan, "KERNELS", WeakCache("planted"))
+
+
+def fuzzed() -> None:
+    """The fuzzer, without making what it finds small."""
+    for seed in SEEDS:
+        fuzz.check(seed, smallest=False)
+
+
+@pytest.mark.parametrize("bug", PLANTS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_caught(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(bug, monkeypatch)
+    with pytest.raises(Exception) as caught:
+        (bug.caught_by or fuzzed)()
+    assert not isinstance(caught.value, ImportError | NameError | SyntaxError)
+
+
+def test_without_a_bug_the_checks_pass() -> None:
+    for bug in PLANTS:
+        if bug.caught_by is not None:
+            bug.caught_by()
+    for seed in range(100):
+        fuzz.check(seed)
+
+
+def test_there_are_enough_bugs_and_each_is_its_own() -> None:
+    assert len(PLANTS) >= 12
+    assert len({bug.name for bug in PLANTS}) == len(PLANTS)
+    assert len({(bug.where, bug.function, bug.new) for bug in PLANTS}) == len(PLANTS)
+
+
+def test_an_index_out_of_range_is_reported_and_not_read() -> None:
+    test_indexed.test_an_index_out_of_range_is_an_error_that_names_it()
