@@ -28,6 +28,31 @@ from .core.dtype import (
 from .core.dtype import bool_ as bool
 from .core.origin import scope
 from .explain import explain
+from .functional.arrangement import (
+    diag,
+    diagonal,
+    fliplr,
+    flipud,
+    kron,
+    repeat,
+    roll,
+    rot90,
+    sliding_window_view,
+    tile,
+    trace,
+    unfold,
+)
+from .functional.attention import (
+    scaled_dot_product_attention,
+)
+from .functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from .functional.creation import (
     Var,
     arange,
@@ -174,6 +199,26 @@ from .functional.nn import (
     softmax,
     softplus,
 )
+from .functional.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    local_response_norm,
+)
+from .functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from .functional.reduction import (
     all,
     any,
@@ -189,6 +234,43 @@ from .functional.reduction import (
     sum,
     var,
 )
+from .functional.scanning import (
+    cummax,
+    cummin,
+    cumulative_max,
+    cumulative_min,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    logcumsumexp,
+)
+from .functional.scattering import (
+    index_add,
+    index_copy,
+    index_fill,
+    put_along_axis,
+    scatter,
+    scatter_add,
+    scatter_reduce,
+)
+from .functional.sets import (
+    argwhere,
+    nonzero,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from .functional.sorting import (
+    argsort,
+    kthvalue,
+    median,
+    quantile,
+    searchsorted,
+    sort,
+    topk,
+)
 from .grad import grad, value_and_grad, vjp
 from .runtime.realize import cache_stats, clear_caches
 from .schedule import schedule
@@ -198,29 +280,39 @@ from .tensor import realize_all as realize
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022
-    "__version__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin",
-    "array", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bfloat16",
-    "bitcast", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_to",
-    "cache_stats", "cbrt", "ceil", "chunk", "clear_caches", "clip", "complex128", "complex64",
-    "concat", "config", "copysign", "cos", "cosh", "count_nonzero", "cross_entropy", "digamma",
-    "divide", "dot", "einsum", "elu", "empty", "empty_like", "equal", "erf", "erfc", "exp",
-    "exp2", "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "float16", "float32",
-    "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy", "full",
-    "full_like", "gather", "gelu", "grad", "greater", "greater_equal", "hypot", "int16",
-    "int32", "int64", "int8", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu", "less",
-    "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2", "log_softmax",
-    "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
-    "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum",
-    "moveaxis", "mse_loss", "multiply", "negative", "nextafter", "no_grad", "not_equal",
-    "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod",
-    "realize", "reciprocal", "relu", "remainder", "reshape", "rms_norm", "round", "rsqrt",
-    "schedule", "scope", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "softmax",
-    "softplus", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
-    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "Tensor",
-    "tensordot", "transpose", "tree", "tril", "triu", "trunc", "uint16", "uint32", "uint64",
-    "uint8", "unstack", "value_and_grad", "Var", "var", "vecdot", "vjp", "where", "zeros",
-    "zeros_like",
+    "__version__", "abs", "acos", "acosh", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "add", "all", "any", "arange", "argmax", "argmin", "argsort", "argwhere", "array",
+    "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "avg_pool1d", "avg_pool2d",
+    "avg_pool3d", "batch_norm", "bfloat16", "bitcast", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
+    "broadcast_arrays", "broadcast_to", "cache_stats", "cbrt", "ceil", "chunk", "clear_caches",
+    "clip", "complex128", "complex64", "concat", "config", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "copysign", "cos", "cosh",
+    "count_nonzero", "cross_entropy", "cummax", "cummin", "cumulative_max", "cumulative_min",
+    "cumulative_prod", "cumulative_sum", "diag", "diagonal", "diff", "digamma", "divide", "dot",
+    "einsum", "elu", "empty", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
+    "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "float16",
+    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy",
+    "full", "full_like", "gather", "gelu", "grad", "greater", "greater_equal", "group_norm",
+    "hypot", "index_add", "index_copy", "index_fill", "instance_norm", "int16", "int32",
+    "int64", "int8", "isfinite", "isinf", "isnan", "kron", "kthvalue", "layer_norm",
+    "leaky_relu", "less", "less_equal", "lgamma", "linspace", "local_response_norm", "log",
+    "log10", "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose",
+    "max", "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median", "meshgrid",
+    "min", "minimum", "moveaxis", "mse_loss", "multiply", "negative", "nextafter", "no_grad",
+    "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims",
+    "positive", "pow", "prod", "put_along_axis", "quantile", "realize", "reciprocal", "relu",
+    "remainder", "repeat", "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "scatter_reduce", "schedule",
+    "scope", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
+    "sliding_window_view", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis",
+    "tan", "tanh", "Tensor", "tensordot", "tile", "topk", "trace", "transpose", "tree", "tril",
+    "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad", "Var",
+    "var", "vecdot", "vjp", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 config = _config  # last: until now the name is that of the module

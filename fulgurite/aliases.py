@@ -28,6 +28,11 @@ KEYWORDS: tuple[tuple[str, str], ...] = (  # theirs, ours
     ("ddof", "correction"),
     ("a_min", "min"),
     ("a_max", "max"),
+    ("dim0", "axis1"),
+    ("dim1", "axis2"),
+    ("diagonal", "k"),
+    ("shifts", "shift"),
+    ("reps", "repetitions"),
 )
 
 
@@ -148,7 +153,28 @@ class Habits:
     mm = _like("matmul")
     bmm = _like("matmul")
     outer = _like("outer")
+
+    # order, running totals and places
+    cumsum = _like("cumulative_sum")
+    cumprod = _like("cumulative_prod")
+    cumulative_max = _like("cumulative_max")
+    cumulative_min = _like("cumulative_min")
+    argwhere = _like("argwhere")
+    unique = _like("unique")
+    unique_values = _like("unique_values")
+    unique_counts = _like("unique_counts")
+    unique_inverse = _like("unique_inverse")
+    unique_all = _like("unique_all")
+    searchsorted = _like("searchsorted")
     take_along_dim = _like("take_along_axis")
+    put_along_axis = _like("put_along_axis")
+    index_select = _as(lambda x, dim, index: x.take(index, dim))
+    masked_select = _as(lambda x, mask: _chosen(x, mask))
+    repeat_interleave = _like("repeat")
+    rot90 = _like("rot90")
+    fliplr = _like("fliplr")
+    flipud = _like("flipud")
+    kron = _like("kron")
 
 
 def _where(*arguments: Any) -> Any:
@@ -157,12 +183,20 @@ def _where(*arguments: Any) -> Any:
     return where(*arguments)
 
 
+def _chosen(x: Any, mask: Any) -> Any:
+    from .functional.movement import broadcast_arrays
+
+    values, chosen = broadcast_arrays(x, mask)
+    return values[chosen]
+
+
 def install(tensor: type, namespace: dict[str, Any]) -> None:
     """Give the Tensor class and the module their aliases, and let every function take KEYWORDS."""
     for name, function in list(namespace.items()):
         if inspect.isfunction(function) and ".functional." in function.__module__:
             namespace[name] = accept_keywords(function)
-    for name, method in list(vars(tensor).items()):
+    for name in dir(tensor):
+        method = inspect.getattr_static(tensor, name)
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(tensor, name, accept_keywords(method))
     for name, alias in vars(Habits).items():

@@ -1,4 +1,4 @@
-"""`x[...]` as NumPy has it: ints, slices, None, an ellipsis, whole-number and boolean arrays, mixed.
+"""`x[...]` as NumPy has it: ints, slices, None, an ellipsis, and arrays of numbers or truths.
 
 In: an index as Python writes it. Out: the basic parts as cuts, then one gather for all arrays
 together. The arrays broadcast; their dimensions come where the arrays stand, or first where a

@@ -76,8 +76,9 @@ def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Tenso
     before, size, after = node.shape[:place], node.shape[place], node.shape[place + 1 :]
     if isinstance(repeats, int | Node):
         count = build.as_size(repeats)
-        spread = build.expand(build.reshape(node, (*before, size, 1, *after)),
-                              (*before, size, count, *after))
+        spread = build.expand(
+            build.reshape(node, (*before, size, 1, *after)), (*before, size, count, *after)
+        )
         return wrap(build.reshape(spread, (*before, sizes.mul(size, count), *after)))
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():

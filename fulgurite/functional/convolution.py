@@ -324,10 +324,11 @@ def _transposed(
     kernel = build.reshape(kernel, (groups, inner, outer, *taps, *strides))
     at, inside = [("space", d) for d in range(count)], [("window", d) for d in range(count)]
     phase = [("phase", d) for d in range(count)]
+    result = [label for pair in zip(at, phase, strict=True) for label in pair]
     out = contract(
         node, ["batch", "group", "in", *at, *inside],
         kernel, ["group", "in", "out", *inside, *phase],
-        ["batch", "group", "out", *[label for pair in zip(at, phase, strict=True) for label in pair]],
+        ["batch", "group", "out", *result],
     )  # fmt: skip
     channels = sizes.mul(groups, outer)
     whole = [sizes.mul(p, s) for p, s in zip(phases, strides, strict=True)]
@@ -359,9 +360,7 @@ def _phases(
         before = last * stride - cut
         kernel = _padded(kernel, axis, before, taps * stride - before - reach)
         count = -(-length // stride)
-    kernel = build.reshape(
-        kernel, (*kernel.shape[:axis], taps, stride, *kernel.shape[axis + 1 :])
-    )
+    kernel = build.reshape(kernel, (*kernel.shape[:axis], taps, stride, *kernel.shape[axis + 1 :]))
     kernel = build.flip(kernel, (axis,)) if stride > 1 else kernel
     order = [d for d in range(kernel.ndim) if d != axis + 1]
     kernel = build.permute(kernel, [*order, axis + 1])  # phases last, in the order of the axes

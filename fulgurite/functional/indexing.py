@@ -154,15 +154,15 @@ def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor:
     >>> fg.gather(fg.Tensor([[1, 2], [3, 4]]), 1, fg.Tensor([[1, 1, 0]])).tolist()
     [[2, 2, 1]]
     """
-    node, places = (node_of(part) for part in lifted(x, index))
+    node, indices = (node_of(part) for part in lifted(x, index))
     place = build.as_axis(axis, node.ndim)
-    if places.ndim != node.ndim:
+    if indices.ndim != node.ndim:
         raise ShapeError(
-            f"{sizes.show(places.shape)} does not index {sizes.show(node.shape)}",
+            f"{sizes.show(indices.shape)} does not index {sizes.show(node.shape)}",
             "give as many dimensions as x has, or use take",
         )
     cuts = [
         (0, n if d == place else m)
-        for d, (n, m) in enumerate(zip(node.shape, places.shape, strict=True))
+        for d, (n, m) in enumerate(zip(node.shape, indices.shape, strict=True))
     ]
-    return wrap(build.gather(build.shrink(node, cuts), places(places, node.shape[place]), place))
+    return wrap(build.gather(build.shrink(node, cuts), places(indices, node.shape[place]), place))

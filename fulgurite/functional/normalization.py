@@ -61,8 +61,10 @@ def batch_norm(
         float(n) if isinstance(n, int) else astype(wrap(n), tensor.dtype) for n in (count, rest)
     )
     unbiased = spread * (whole / less) if count != 1 else spread * float("nan")
-    fresh = [None if part is None else _taken_in(part, new, momentum)
-             for part, new in zip(known, (center, unbiased), strict=True)]
+    fresh = [
+        None if part is None else _taken_in(part, new, momentum)
+        for part, new in zip(known, (center, unbiased), strict=True)
+    ]
     normal = apart * apply(RSQRT, spread + eps)
     return BatchNorm(_scaled(x, normal, weight, bias), fresh[0], fresh[1])
 
@@ -125,7 +127,9 @@ def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
 def _with_channels(x: TensorLike) -> Tensor:
     tensor = wide(x)
     if tensor.ndim < 2:
-        raise ShapeError(f"{tensor.ndim} dimensions have no channels", "give (batch, channels, ...)")
+        raise ShapeError(
+            f"{tensor.ndim} dimensions have no channels", "give (batch, channels, ...)"
+        )
     return tensor
 
 

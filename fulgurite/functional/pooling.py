@@ -137,14 +137,14 @@ def _windows(
 ) -> tuple[list[int], tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
     """Window, stride, dilation and padding of each axis."""
     if x.ndim < count:
-        raise ShapeError(
-            f"{x.ndim} dimensions hold no windows of {count}", f"give {count} or more"
-        )
+        raise ShapeError(f"{x.ndim} dimensions hold no windows of {count}", f"give {count} or more")
     window = list(per_axis(kernel_size, count, "kernel_size"))
     steps = tuple(window) if stride is None else per_axis(stride, count, "stride")
     gaps = per_axis(dilation, count, "dilation")
     pads = pads_of(padding, x.node.shape[x.ndim - count :], window, steps, gaps)
-    if any(2 * p > (w - 1) * d + 1 for w, d, pair in zip(window, gaps, pads, strict=True) for p in pair):
+    if any(
+        2 * p > (w - 1) * d + 1 for w, d, pair in zip(window, gaps, pads, strict=True) for p in pair
+    ):
         raise ArgumentError(f"padding is {padding!r}", "pad by half a window at most")
     return window, steps, gaps, pads
 
@@ -236,7 +236,7 @@ def _avg_pool(
 
 
 def adaptive_avg_pool1d(x: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of windows that make up a result of this size along the last axis.
+    """The means of windows of the last axis that make up a result of this size.
 
     >>> fg.adaptive_avg_pool1d(fg.Tensor([[1.0, 2.0, 3.0]]), 2).tolist()
     [[1.5, 2.5]]
@@ -245,7 +245,7 @@ def adaptive_avg_pool1d(x: TensorLike, output_size: int | Sequence[int | None] |
 
 
 def adaptive_avg_pool2d(x: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of windows that make up a result of this size over height and width, the last two axes.
+    """The means of windows of the last two axes that make up a result of this size.
 
     >>> fg.adaptive_avg_pool2d(fg.ones((2, 7, 5)), 1).shape
     (2, 1, 1)
@@ -254,7 +254,7 @@ def adaptive_avg_pool2d(x: TensorLike, output_size: int | Sequence[int | None] |
 
 
 def adaptive_avg_pool3d(x: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The means of windows that make up a result of this size over the last three axes.
+    """The means of windows of the last three axes that make up a result of this size.
 
     >>> fg.adaptive_avg_pool3d(fg.ones((2, 4, 6, 8)), (2, None, 4)).shape
     (2, 2, 6, 4)
@@ -263,7 +263,7 @@ def adaptive_avg_pool3d(x: TensorLike, output_size: int | Sequence[int | None] |
 
 
 def adaptive_max_pool1d(x: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The largest elements of windows that make up a result of this size along the last axis.
+    """The largest elements of windows of the last axis that make up a result of this size.
 
     >>> fg.adaptive_max_pool1d(fg.Tensor([[1, 2, 3]]), 2).tolist()
     [[2, 3]]
@@ -272,7 +272,7 @@ def adaptive_max_pool1d(x: TensorLike, output_size: int | Sequence[int | None] |
 
 
 def adaptive_max_pool2d(x: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The largest elements of windows that make up a result of this size over height and width, the last two axes.
+    """The largest elements of windows of the last two axes that make up a result of this size.
 
     >>> fg.adaptive_max_pool2d(fg.ones((2, 7, 5)), (3, 2)).shape
     (2, 3, 2)
@@ -281,7 +281,7 @@ def adaptive_max_pool2d(x: TensorLike, output_size: int | Sequence[int | None] |
 
 
 def adaptive_max_pool3d(x: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
-    """The largest elements of windows that make up a result of this size over the last three axes.
+    """The largest elements of windows of the last three axes that make up a result of this size.
 
     >>> fg.adaptive_max_pool3d(fg.ones((2, 4, 6, 8)), 2).shape
     (2, 2, 2, 2)
@@ -310,7 +310,7 @@ def _adaptive(
 
 
 def _pooled(x: Tensor, axis: int, count: int, mean: bool) -> Tensor:
-    """One axis in `count` windows, number i from floor(i * n / count) to ceil((i + 1) * n / count)."""
+    """One axis in `count` windows: number i from floor(i*n/count) to ceil((i + 1)*n/count)."""
     size = x.node.shape[axis]
     if not isinstance(size, int) or size == 0:
         raise ShapeError("adaptive windows need fixed sizes above 0", "use windows of a fixed size")
@@ -325,7 +325,9 @@ def _pooled(x: Tensor, axis: int, count: int, mean: bool) -> Tensor:
     length = ((number + 1) * size + (count - 1)) // count - start
     place = minimum(start + step, size - 1)
     rows = wrap(slices_at(node, node_of(place), axis))
-    inside = wrap(build.reshape(node_of(step < length), (count, longest, *[1] * (x.ndim - axis - 1))))
+    inside = wrap(
+        build.reshape(node_of(step < length), (count, longest, *[1] * (x.ndim - axis - 1)))
+    )
     if not mean:
         return max(where(inside, rows, identity_of("max", x.dtype)), axis + 1)
     divisor = build.reshape(node_of(length[:, 0]), (count, *[1] * (x.ndim - axis - 1)))

@@ -18,7 +18,14 @@ from .common import astype, wide
 from .elementwise import maximum, where
 from .indexing import places
 
-_NAMES = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+_NAMES = {
+    "sum": "add",
+    "add": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
+    "amin": "min",
+}
 
 
 def scatter(
@@ -82,9 +89,7 @@ def _name(reduce: str) -> str:
     return _NAMES[reduce]
 
 
-def _scattered(
-    name: str, x: TensorLike, axis: int, index: TensorLike, src: TensorLike
-) -> Tensor:
+def _scattered(name: str, x: TensorLike, axis: int, index: TensorLike, src: TensorLike) -> Tensor:
     """The scatter of torch: index and src may be smaller than x off the axis."""
     node, found, values = lifted(x, index, src)
     node, found = node_of(node), node_of(found)

@@ -22,9 +22,7 @@ from .reduction import any
 from .results import Chosen
 
 
-def argsort(
-    x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True
-) -> Tensor:
+def argsort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The places of the elements in order along an axis; equal ones keep their order.
 
     >>> fg.argsort(fg.Tensor([3, 1, 2, 1])).tolist()

@@ -8,7 +8,7 @@ twelve equal layers, or the same update with another learning rate, are one kern
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..core.dtype import DType
 from ..core.node import Node, Shape, make, remember, shape_of
 from ..core.ops.leaf import CONST, SINK, param
 from ..core.ops.movement import RESHAPE, expand
+from ..core.origin import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,13 @@ class Item:
     kernel: Kernel
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    lines: tuple[str, ...]  # the user's lines that it computes
+    origins: tuple[Origin, ...]  # the user's lines that it computes
     reason: str = ""  # why it begins a kernel of its own
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's lines that it computes, as text."""
+        return tuple(dict.fromkeys(map(str, self.origins)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +91,15 @@ class Extractor:
 
     def cut(
         self, kind: str, outputs: Sequence[Node], place: dict[Node, int]
-    ) -> tuple[Kernel, tuple[int, ...], tuple[str, ...]]:
+    ) -> tuple[Kernel, tuple[int, ...], tuple[Origin, ...]]:
         """The kernel that computes `outputs` from what has a place, and the slots it reads."""
         entries, reads, nodes = self._entries(outputs, place)
         key = (kind, entries)
         found = self.kernels.get(key)
         if found is None:
             found = self.kernels[key] = Kernel(kind, _restored(entries, nodes), len(reads))
-        return found, reads, _lines(nodes)
+        origins = dict.fromkeys([n.origins[0] for n in nodes if n.origins])
+        return found, reads, tuple(origins)
 
     def _entries(
         self, outputs: Sequence[Node], place: dict[Node, int]
@@ -104,10 +111,12 @@ class Extractor:
         inside = set(outputs)
 
         def leaf(node: Node) -> Hashable | None:
-            slot = place.get(_memory(node))
-            if slot is not None and _memory(node) not in inside and node not in inside:
+            op = node.op
+            memory = _memory(node) if op is RESHAPE else node
+            slot = place.get(memory)
+            if slot is not None and memory not in inside and node not in inside:
                 return ("param", node.dtype, reads.setdefault(slot, len(reads)), node.shape)
-            if node.op is CONST and node.dtype.is_inexact and not node.src:
+            if op is CONST and node.dtype.is_inexact and not node.src:
                 slot = self._scalar(node)
                 return ("scalar", node.dtype, reads.setdefault(slot, len(reads)), node.arg[1])
             return None
@@ -117,18 +126,16 @@ class Extractor:
             node, ready = stack.pop()
             if node in number:
                 continue
-            entry = leaf(node)
-            if entry is None and not ready:
-                stack.append((node, True))
-                stack.extend((s, False) for s in reversed(node.src) if s not in number)
-                continue
+            entry = None if ready else leaf(node)
+            if entry is None:
+                if not ready:
+                    stack.append((node, True))
+                    stack.extend([(s, False) for s in reversed(node.src) if s not in number])
+                    continue
+                entry = (node.op, node.dtype, node.arg, *[number[s] for s in node.src])
             number[node] = len(entries)
             nodes.append(node)
-            entries.append(
-                (node.op, node.dtype, node.arg, *[number[s] for s in node.src])
-                if entry is None
-                else entry
-            )
+            entries.append(entry)
         entries.extend([number[output] for output in outputs])
         return tuple(entries), tuple(reads), nodes
 
@@ -168,8 +175,3 @@ def _restored(entries: Sequence[Any], originals: Sequence[Node]) -> Node:
     for node, original in zip(nodes, originals, strict=True):
         remember(node, original.origins)
     return SINK(*roots)
-
-
-def _lines(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The user's lines, each once."""
-    return tuple(dict.fromkeys(str(n.origins[0]) for n in nodes if n.origins))

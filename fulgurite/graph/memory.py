@@ -3,8 +3,8 @@
 In: a `Schedule`. Out: a `Layout`: an offset in one arena for every slot that is neither input,
 constant nor output, so that values alive at the same time never overlap. Values are placed in
 order of falling size at the lowest offset that is free for their whole life. A kernel's output
-takes its input's place where that is legal: nobody reads the input later, and every load of it in
-the kernel is at the very index of the store.
+takes its input's place where that is legal: the kernel is a map over one set of axes, nobody reads
+the input later, and every load of it is at the very index of the store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.node import toposort
-from ..core.ops.index import LOAD, STORE
+from ..core.ops.index import FOLD, LOAD, STORE
 from ..core.shape import upper
 from .kernel import Item, Kernel, Schedule, Slot
 from .lower import CannotLower, lower
@@ -160,7 +160,7 @@ def _in_place(
 def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
     a, b = schedule.slots[read], schedule.slots[write]
     assert a is not None and b is not None
-    if item.kernel.kind not in ("map", "reduce") or slot_bytes(a) != slot_bytes(b):
+    if item.kernel.kind != "map" or slot_bytes(a) != slot_bytes(b):
         return False
     if a.dtype.itemsize != b.dtype.itemsize:
         return False
@@ -176,7 +176,10 @@ def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
         return frozenset()
     loads: dict[int, set[object]] = {}
     stores: dict[int, set[object]] = {}
-    for node in toposort([indexed.body]):
+    nodes = toposort([indexed.body])
+    if len({n.arg[3] for n in nodes if n.op is STORE}) != 1 or any(n.op is FOLD for n in nodes):
+        return frozenset()
+    for node in nodes:
         if node.op is LOAD:
             place = (node.arg[1], node.arg[2], node.src)
             loads.setdefault(node.arg[0], set()).add(place)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from ..core.node import Node, Shape, constant, toposort
 from ..core.ops.effect import AFTER, CONTIGUOUS
@@ -35,6 +36,7 @@ _LEAVES = frozenset({PARAM, CONST, VAR, IOTA})
 _OWN_KIND = {SCAN: "scan", SORT: "sort", SCATTER: "scatter"}
 
 
+@lru_cache(maxsize=4096)
 def elements(shape: Shape) -> int:
     """How many elements are laid out for a shape."""
     count = 1
@@ -464,14 +466,14 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
     extractor, items = Extractor(slots), []
     for group in greedy.kernels():
         outputs = sorted(group.outputs, key=position.__getitem__)
-        kernel, reads, lines = extractor.cut(group.kind, outputs, place)
+        kernel, reads, origins = extractor.cut(group.kind, outputs, place)
         writes = []
         for node in outputs:
             writes.append(len(slots))
             slots.append(_slot(node))
         for node, slot in zip(outputs, writes, strict=True):
             place[node] = slot
-        items.append(Item(kernel, reads, tuple(writes), lines, group.reason))
+        items.append(Item(kernel, reads, tuple(writes), origins, group.reason))
     outputs_ = tuple([place[greedy.outputs[root]] for root in sink.src])
     return Schedule(inputs, tuple(slots), tuple(items), outputs_)
 
@@ -483,7 +485,7 @@ def _slot(node: Node) -> Slot:
 def without_empty(sink: Node) -> Node:
     """The graph with values of no elements, and what is made of nothing else, as constants."""
     order = toposort([sink])
-    if all([elements(n.shape) for n in order]):
+    if not any([0 in n.shape for n in order]):
         return sink
     known: dict[Node, Node] = {}
     for node in order:

@@ -57,6 +57,7 @@ class _Renderer:
         self.free = free_axes(self.order)
         self.e = Emitter(lanes)
         self.scopes: list[dict[Node, Val]] = [{}]
+        self.shadows: list[tuple[int, frozenset[int]]] = []  # from which scope on, which axes
         self.at = Access(self.e, dtypes)
         self.vector = self.choose_vector()
         shared = frozenset.intersection(*[self.free[s] for s in self.stores])
@@ -195,9 +196,10 @@ class _Renderer:
         for store in stores:
             groups.setdefault(self.free[store] - set(self.at.open), []).append(store)
         for axes, members in groups.items():
-            if not axes:
-                for store in members:
-                    self.at.store(store, self.value(store.src[0]))
+            if not axes:  # all loads come before all stores: an output may be an input's memory
+                found = [self.value(store.src[0]) for store in members]
+                for store, value in zip(members, found, strict=True):
+                    self.at.store(store, value)
             elif self.vector in axes and self.at.lane_axis is None:
                 others = sorted(axes - {self.vector})
 
@@ -230,6 +232,27 @@ class _Renderer:
     # --- folds -----------------------------------------------------------------------------------
 
     def fold(self, group: Sequence[Node]) -> None:
+        """Fold several values over the same axes; an open axis of that name is another one."""
+        at = self.at
+        shadowed = frozenset(group[0].arg[1]) & set(at.open)
+        if not shadowed:
+            self.fold_here(group)
+            return
+        outer = {axis: at.open.pop(axis) for axis in shadowed}
+        lanes = at.lane_axis, at.mask
+        if at.lane_axis in shadowed:
+            at.lane_axis, at.mask = None, None
+        self.shadows.append((len(self.scopes), shadowed))
+        self.scopes.append({})
+        self.fold_here(group)
+        found = {fold: self.scopes[-1][fold] for fold in group}
+        self.scopes.pop()
+        self.shadows.pop()
+        at.open.update(outer)
+        at.lane_axis, at.mask = lanes
+        self.scopes[-1].update(found)
+
+    def fold_here(self, group: Sequence[Node]) -> None:
         """Fold several values over the same axes in one loop nest."""
         axes = list(group[0].arg[1])
         lanes = self.vector is not None and self.vector in axes and self.at.lane_axis is None
@@ -330,7 +353,12 @@ class _Renderer:
     # --- values ----------------------------------------------------------------------------------
 
     def known(self, node: Node) -> Val | None:
-        for scope in reversed(self.scopes):
+        """A node's value if it is worked out already and means the same here."""
+        lowest = 0
+        for start, axes in self.shadows:
+            if axes & self.free[node]:
+                lowest = start
+        for scope in reversed(self.scopes[lowest:]):
             found = scope.get(node)
             if found is not None:
                 return found

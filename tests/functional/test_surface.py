@@ -5,14 +5,24 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fulgurite as fg
+from fulgurite import functional
+from fulgurite.methods import Methods
 
-FAMILIES = ["creation", "elementwise", "indexing", "linalg", "maths", "movement", "nn", "reduction"]
-PRIVATE = {"getitem", "placed"}  # what the package itself needs
+FAMILIES = sorted(
+    path.stem
+    for path in Path(functional.__path__[0]).glob("[a-z]*.py")
+    if path.stem not in ("common", "results")
+)
+PRIVATE = {  # what the package itself needs
+    "basic", "contract", "diagonal_of", "for_sums", "getitem", "neighbours", "operands",
+    "pads_of", "per_axis", "placed", "places", "slices_at",
+}  # fmt: skip
 
 
 def modules() -> Iterator[Any]:
@@ -65,6 +75,17 @@ def test_every_public_method_has_a_docstring() -> None:
             and method.__name__ != "<lambda>"
         ):
             assert method.__doc__, name
+
+
+def test_a_method_is_its_function_with_the_tensor_first() -> None:
+    for name, method in vars(Methods).items():
+        if not inspect.isfunction(method) or name.startswith("_") or not hasattr(fg, name):
+            continue
+        ours = list(inspect.signature(method).parameters.values())[1:]
+        theirs = list(inspect.signature(getattr(fg, name)).parameters.values())[1:]
+        for mine, known in zip(ours, theirs, strict=False):
+            assert mine.name in (known.name, "other"), name
+            assert mine.default == known.default or mine.kind is mine.VAR_POSITIONAL, name
 
 
 def test_dtypes_are_names_of_the_module() -> None:

@@ -12,15 +12,19 @@ import pytest
 
 from fulgurite.core import build
 from fulgurite.core.dtype import float32, int32
-from fulgurite.core.node import Node, constant_like
+from fulgurite.core.node import Node, constant_like, toposort
 from fulgurite.core.ops.elementwise import ADD, DIV, EXP, MUL, SIN, SUB
+from fulgurite.core.ops.indexing import SCATTER, SORT
 from fulgurite.core.ops.leaf import SINK, param
-from fulgurite.core.ops.movement import RESHAPE
+from fulgurite.core.ops.movement import RESHAPE, UNWINDOW
+from fulgurite.core.ops.reduce import REDUCE, SCAN
 from fulgurite.graph import schedule as module
 from fulgurite.graph.kernel import Schedule
+from fulgurite.graph.lower import lower
 from fulgurite.graph.memory import slot_bytes
 from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
+from tests import fuzz
 from tests.graph.test_lower import (
     agrees,
     argmax,
@@ -241,14 +245,37 @@ def test_everything_that_is_written_is_read_or_asked_for() -> None:
         assert all(set(item.writes) <= read for item in plan.items)
 
 
+DEAR = {REDUCE, SCAN, SORT, SCATTER, UNWINDOW}
+
+
+def nothing_dear_is_done_twice(*roots: Node) -> None:
+    """Every reduction, scan, sort and scatter is in one kernel only, and all are index notation."""
+    normal = normalize(roots)
+    sink = restore(normal.structure, normal.constants)
+    plan = schedule(sink, len(normal.buffers))
+    wanted = [n for n in toposort([module.without_empty(sink)]) if n.op in DEAR]
+    bodies = [toposort([item.kernel.body]) for item in plan.items]
+    assert len([n for body in bodies for n in body if n.op in DEAR]) == len(wanted), str(plan)
+    for item in plan.items:
+        if item.kernel.kind != "host":
+            lower(item.kernel.body, item.kernel.inputs)
+
+
+def test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice() -> None:
+    for seed in range(240):
+        nothing_dear_is_done_twice(*fuzz.generate(seed, 30 if seed % 2 else 60).roots)
+
+
 def test_a_kernel_that_would_close_a_cycle_is_not_made() -> None:
-    # b reads a's sum through a contraction, and c would join a's kernel while reading b
-    x = memory(16, 16)
-    a = EXP(x)
-    row = build.fold("add", a, 1, True)
-    through = matmul(rows(row, (16, 16)), x)
-    c = ADD(a, through)
-    agrees(DIV(c, rows(row, (16, 16))), build.fold("add", c, 1, True))
+    # the rows of `second` are those of `first`, but it needs a product that needs `first`
+    x, w = memory(16, 16), memory(16, 16)
+    first = MUL(EXP(x), rows(build.fold("max", SIN(x), 1, True), (16, 16)))
+    between = matmul(first, w)
+    second = rows(build.fold("add", EXP(between), 1, True), (16, 16))
+    for root in (ADD(first, second), ADD(second, first), DIV(MUL(first, second), first)):
+        nothing_dear_is_done_twice(root, first)
+        assert kinds(scheduled(root)) == ["reduce", "contract", "reduce"]
+        agrees(root)
 
 
 # --- size ----------------------------------------------------------------------------------------

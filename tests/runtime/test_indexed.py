@@ -9,9 +9,8 @@ from fulgurite.core import build
 from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
-from fulgurite.core.ops.elementwise import ADD, EXP, MUL
-from fulgurite.core.ops.index import LOAD, STORE
-from fulgurite.core.ops.leaf import SINK, param
+from fulgurite.core.ops.elementwise import ADD, EXP, MUL, SUB
+from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.errors import BoundsError
 from fulgurite.graph.lower import lower
 from fulgurite.runtime import indexed, plan
@@ -19,7 +18,7 @@ from fulgurite.runtime.cache import WeakCache
 from fulgurite.runtime.indexed import Runner
 from fulgurite.runtime.reference import evaluate
 from tests import fuzz
-from tests.graph.test_lower import matmul, softmax
+from tests.graph.test_lower import agrees, matmul, softmax
 
 X, Y = param(0, (6, 8), float32), param(1, (8, 5), float32)
 
@@ -151,13 +150,20 @@ def test_scans_and_sorts_along_an_axis_of_one_element(shape: tuple[int, ...]) ->
 
 
 def test_everything_is_read_before_anything_is_written() -> None:
-    runner = Runner(lower(SINK(ADD(X, X), EXP(ADD(X, X))), 1))
-    ops = [n.op for n in runner.order]
-    assert ops.index(STORE) > max(i for i, op in enumerate(ops) if op is LOAD)
-    memory = numbers(6, 8)
-    expected, out = np.exp(memory + memory), np.empty((6, 8), np.float32)
-    runner.run([memory.reshape(-1), memory.reshape(-1), out.reshape(-1)], {})  # in place
-    assert np.array_equal(out, expected)
+    other = param(1, (6, 8), float32)
+    runner = Runner(lower(SINK(ADD(X, X), MUL(EXP(X), other)), 2))
+    x, y = numbers(6, 8), numbers(6, 8) + 1
+    expected, out = np.exp(x) * y, np.empty((6, 8), np.float32)
+    runner.run([a.reshape(-1) for a in (x, y, y, out)], {})  # the sum takes the place of y
+    assert np.array_equal(out, expected) and np.array_equal(y, x + x)
+
+
+def test_memory_is_not_taken_over_by_what_reads_it_at_other_places() -> None:
+    x = new_buffer((8, 8), float32)
+    scores = build.permute(matmul(x, x), (1, 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexed, "TILE", 8)
+        agrees(matmul(SUB(scores, build.expand(build.fold("max", scores, 1, True), (8, 8))), x))
 
 
 def test_an_empty_axis_runs_nothing() -> None:

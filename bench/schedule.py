@@ -1,0 +1,134 @@
+"""What compiling costs before any native code: building, keying, scheduling, lowering.
+
+Run `python bench/schedule.py [--peers PYTHON]`: a GPT training step of 4 and of 12 layers, beside
+tinygrad's scheduling of the same model. CPU milliseconds unless named, best of several rounds, in
+processes of their own that take turns.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from core import report
+from models import GPT, our_step, tinygrad_step
+
+GOALS: dict[str, float] = {
+    "4 layers: nodes": 0,
+    "4 layers: kernels": 140,
+    "4 layers: distinct kernels": 40,
+    "4 layers: divisions left": 0,
+    "4 layers: kernel work / graph work": 1.02,
+    "4 layers: build (ms)": 0,
+    "4 layers: simplify (ms)": 0,
+    "4 layers: schedule and lower (ms)": 28,
+    "4 layers: schedule and lower, us a node": 10,
+    "4 layers: schedule and lower, ms a kernel": 0.2,
+    "4 layers: cache hit, us a node": 2,
+    "4 layers: arena / largest live set": 1.3,
+    "4 layers: peak (MB)": 0,
+    "12 layers: kernels": 0,
+    "12 layers: distinct kernels": 40,
+    "12 layers: schedule and lower (ms)": 0,
+}
+
+
+def best(work: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
+    """CPU milliseconds, the best of several rounds, and the last result."""
+    times = []
+    for _ in range(rounds):
+        gc.collect()
+        start = time.process_time()
+        result = work()
+        times.append((time.process_time() - start) * 1e3)
+    return min(times), result
+
+
+def work_ratio(schedule: Any, sink: Any) -> float:
+    """Scalar operations in the kernels over those of the graph node by node: 1 is no recompute."""
+    from fulgurite.core.node import toposort
+    from fulgurite.explain import _flops
+    from fulgurite.graph.schedule import elements
+
+    done = sum(_flops(item.kernel.body) for item in schedule.items)
+    graph = 0
+    for node in toposort([sink]):
+        if node.op.name in ("reduce", "scan"):
+            graph += elements(node.src[0].shape)
+        elif node.op.family == "elementwise":
+            graph += elements(node.shape)
+    return done / graph
+
+
+def ours() -> dict[str, float]:
+    """Our figures."""
+    from fulgurite.core.node import toposort
+    from fulgurite.graph import lower as lowering
+    from fulgurite.graph.memory import plan_memory
+    from fulgurite.graph.normalize import normalize, restore
+    from fulgurite.graph.schedule import schedule
+    from fulgurite.graph.simplify import simplify
+
+    figures: dict[str, float] = {}
+    for layers in (4, 12):
+        name = f"{layers} layers"
+        build = our_step(GPT(layers=layers))
+        figures[f"{name}: build (ms)"], tensors = best(build, 3)
+        roots = [t.node for t in tensors]
+        count = len(toposort(roots))
+        key, normal = best(lambda roots=roots: normalize(roots))
+        sink = restore(normal.structure, normal.constants)
+        figures[f"{name}: simplify (ms)"], simple = best(lambda sink=sink: simplify(sink), 3)
+
+        def compile_(simple: Any = simple, inputs: int = len(normal.buffers)) -> Any:
+            lowering._known.clear()
+            found = schedule(simple, inputs)
+            for kernel in {item.kernel for item in found.items}:
+                lowering.lower(kernel.body, kernel.inputs)
+            return found
+
+        spent, found = best(compile_)
+        distinct = {item.kernel for item in found.items}
+        layout = plan_memory(found)
+        figures |= {
+            f"{name}: nodes": count,
+            f"{name}: kernels": len(found.items),
+            f"{name}: distinct kernels": len(distinct),
+            f"{name}: divisions left": sum(
+                lowering.lower(k.body, k.inputs).divisions for k in distinct
+            ),
+            f"{name}: kernel work / graph work": work_ratio(found, simple),
+            f"{name}: schedule and lower (ms)": spent,
+            f"{name}: schedule and lower, us a node": spent * 1e3 / count,
+            f"{name}: schedule and lower, ms a kernel": spent / len(found.items),
+            f"{name}: cache hit, us a node": key * 1e3 / count,
+            f"{name}: arena / largest live set": layout.arena_bytes / layout.live_bytes,
+            f"{name}: peak (MB)": layout.peak_bytes / 1e6,
+        }
+        del tensors, roots, normal, sink, simple, found
+    return figures
+
+
+def tinygrad() -> dict[str, float]:
+    """tinygrad's building and scheduling of the same step."""
+    build = tinygrad_step(GPT(layers=4))
+    spent, tensors = best(build, 2)
+    start = time.process_time()
+    items = tensors[0].schedule_linear(*tensors[1:]).src
+    scheduled = (time.process_time() - start) * 1e3
+    return {
+        "4 layers: build (ms)": spent,
+        "4 layers: kernels": len(items),
+        "4 layers: schedule and lower (ms)": scheduled,
+        "4 layers: schedule and lower, ms a kernel": scheduled / len(items),
+    }
+
+
+if __name__ == "__main__":
+    report(__doc__, __file__, {"ours": ours, "tinygrad": tinygrad}, GOALS)
