@@ -875,18 +875,21 @@ def places(g: Generator, shape: Sequence[int], size: int) -> Node:
     dtype = g.random.choice((int32, int64, uint8))
     if way < 0.5:
         node = g.leaf(shape, dtype)
-        numbers = g.numbers.integers(0, size, tuple(shape)).astype(dtype.numpy)
+        first = int(way < 0.2)  # counted from 1: where a pad reads 0 instead, 0 - 1 is no error
+        numbers = g.numbers.integers(first, size + first, tuple(shape)).astype(dtype.numpy)
         base = node.src[0] if node.op is VIEW else node
         if node.op is VIEW:
             flat = g.arrays[base].copy()
             flat[node.arg[0] : node.arg[0] + numbers.size] = numbers.ravel()
             numbers = flat
         g.arrays[base] = g.values[base] = numbers
-        return node
+        return build.apply(SUB, node, first) if first else node
     whole = [n for n in g.pool if n.shape == tuple(shape) and n.dtype.kind in "iu"]
     x = g.random.choice(whole) if whole else g.leaf(shape, dtype)
     if way < 0.8:
         return build.apply(MOD, x, size)
+    if way < 0.83 and shape and max(shape) <= size:
+        return build.iota(shape, g.random.randrange(len(shape)), int32)
     if way < 0.9 or not shape:
         return build.apply(MIN, build.apply(MAX, x, 0), size - 1)
     small = [n if g.random.random() < 0.5 else 1 for n in shape]

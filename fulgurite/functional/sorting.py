@@ -18,7 +18,7 @@ from .common import Axis, apply, as_tensor, astype, common_dtype, floating, wide
 from .elementwise import ceil, floor, less, less_equal, logical_and, logical_or, minimum, where
 from .indexing import take
 from .movement import moveaxis
-from .reduction import any
+from .reduction import any, sum
 from .results import Chosen
 
 
@@ -129,7 +129,7 @@ def quantile(
     )
     weight = _BETWEEN[method](exact - low, low)
     weight = wrap(build.reshape(node_of(weight), (*part.shape, *[1] * (line.ndim - 1))))
-    mixed = lower + (upper - lower) * weight
+    mixed = lower * (1 - weight) + upper * weight
     found = where(apply(EQ, lower, upper), lower, where(apply(EQ, weight, 1), upper, mixed))
     found = where(apply(EQ, weight, 0), lower, found)
     unknown = any(apply(NE, line, line), axis=-1)
@@ -210,11 +210,26 @@ def searchsorted(
     size = rising.node.shape[-1]
     if not isinstance(size, int):
         raise ShapeError("a sorted row of variable size", "use a fixed size")
-    kind = int32 if size <= int32.limits[1] else int64
-    found = wrap(build.const(0, kind, wanted.node.shape))
-    for bit in reversed(range(size.bit_length())) if 0 not in shape else ():
-        found = _step(rising, wanted, found, 1 << bit, size, side)
+    if size <= _FEW:
+        found = _count_before(rising, wanted, side)
+    else:
+        kind = int32 if size <= int32.limits[1] else int64
+        found = wrap(build.const(0, kind, wanted.node.shape))
+        for bit in reversed(range(size.bit_length())):
+            found = _step(rising, wanted, found, 1 << bit, size, side)
     return wrap(build.reshape(node_of(found), shape))
+
+
+_FEW = 32  # elements that are compared one by one, in one kernel
+
+
+def _count_before(rising: Tensor, wanted: Tensor, side: str) -> Tensor:
+    """How many elements come first: all are compared."""
+    rows, columns = rising.node, wanted.node
+    stack, size, count = rows.shape[:-1], rows.shape[-1], columns.shape[-1]
+    there = wrap(build.reshape(node_of(rising), (*stack, 1, size)))
+    here = wrap(build.reshape(node_of(wanted), (*stack, count, 1)))
+    return sum(_comes_before(there, here, side), -1)
 
 
 def _step(rising: Tensor, wanted: Tensor, found: Tensor, step: int, size: int, side: str) -> Tensor:

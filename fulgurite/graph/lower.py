@@ -260,7 +260,7 @@ class _Lower:
             return 0, max(0, upper(self.sizes[atom]) - 1)
         return self.limits[atom.index]
 
-    def dynamic_index(self, value: Node, chosen: Node, size: Size) -> Affine:
+    def dynamic_index(self, value: Node, chosen: Node, size: Size, valid: Valid = ()) -> Affine:
         """The value of `chosen` as an atom, guarded unless bounds prove that it is inside."""
         low, high = value.bounds or (-1, 0)
         if chosen.bounds is not None:  # of an IOTA, say, only the tensor level knows them
@@ -268,6 +268,9 @@ class _Lower:
         if not isinstance(size, int):
             raise CannotLower("an axis of variable size is indexed by data")
         if low < 0 or high >= size:
+            if valid:  # what a pad leaves out is no index: loads read 0 there, and 0 - 1 is none
+                zero = self.emit(CONST, value.dtype, (), (0, ()))
+                value = self.emit(WHERE, value.dtype, (self.valid(valid), value, zero))
             value = self.emit(GUARD, value.dtype, (value,), size)
             low, high = 0, max(0, size - 1)
         return self.atom(value, (low, high))
@@ -491,7 +494,7 @@ class _Lower:
         place = node.arg
         table, chosen = node.src
         value = yield chosen, index, valid
-        row = self.dynamic_index(value, chosen, table.shape[place])
+        row = self.dynamic_index(value, chosen, table.shape[place], valid)
         return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
 
     def passed(self, node: Node, index: Index, valid: Valid) -> Lowering:

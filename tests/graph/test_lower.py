@@ -398,6 +398,16 @@ def test_an_index_one_too_large_is_guarded() -> None:
     assert nodes_of(lowered(embedding(memory(10, 4), index)), GUARD)
 
 
+def test_what_a_pad_leaves_out_is_no_index() -> None:
+    # at the padded places the load of the index reads 0, and 0 - 1 is outside the table
+    table, index = memory(4, dtype=int32), memory(3, dtype=int32)
+    inside = build.apply(MIN, build.apply(MAX, index, 0), 2)
+    from_one = build.contiguous(build.apply(ADD, inside, 1))  # stored: nothing is known of it
+    chosen = build.gather(table, build.apply(SUB, from_one, 1), 0)
+    agrees(build.pad(chosen, [(2, 1)]), exact=True)
+    agrees(concat(chosen, table), exact=True)
+
+
 def test_a_pad_that_cannot_be_met_leaves_no_condition() -> None:
     x = memory(4)
     there_and_back = build.shrink(build.pad(ADD(x, x), [(2, 3)]), [(2, 6)])

@@ -208,7 +208,8 @@ def test_a_planted_bug_is_caught(bug: Plant, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_without_a_bug_the_checks_pass() -> None:
     for check in dict.fromkeys(bug.caught_by for bug in PLANTS):
-        check()
+        if check is not fuzzed:  # its seeds are among those of test_fuzz.py
+            check()
 
 
 def test_there_are_enough_bugs_and_each_is_its_own() -> None:
