@@ -46,7 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
-    code: int = arguments.run()
+    try:
+        code: int = arguments.run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: `fulgurite doctor | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return code
 
 

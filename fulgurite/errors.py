@@ -13,6 +13,7 @@ import sys
 from types import FrameType
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_BETWEEN = (os.sep + "contextlib.py", os.sep + "functools.py")
 IS_OURS: dict[str, bool] = {}  # file name -> is it part of this package?
 
 
@@ -20,7 +21,9 @@ def is_ours(file: str) -> bool:
     """Is it a file of this package?"""
     found = IS_OURS.get(file)
     if found is None:
-        found = IS_OURS[file] = os.path.abspath(file).startswith(PACKAGE)
+        name = os.path.abspath(file)
+        # helpers of the standard library that call us back are between the user and us
+        found = IS_OURS[file] = name.startswith(PACKAGE) or name.endswith(_BETWEEN)
     return found
 
 

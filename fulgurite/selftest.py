@@ -55,7 +55,35 @@ def narrow_float_grid() -> str:
     return f"{len(cases)} roundings"
 
 
-CHECKS: list[Check] = [float32_arithmetic, float32_matmul, narrow_float_grid]
+def options() -> str:
+    """The options in the environment are understood, and their device exists."""
+    from .config import current
+    from .runtime.device import get_device
+
+    device = current().device
+    get_device(device)
+    return f"device {device}"
+
+
+def fused_graph() -> str:
+    """A lazy graph is fused, compiled, run and differentiated as NumPy would compute it."""
+    from . import Tensor, explain, grad, softmax
+
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    top = softmax(Tensor(x), axis=-1)
+    kernels = len(explain(top).kernels)
+    _expect(kernels == 1, f"softmax is {kernels} kernels, not 1")
+    close = np.allclose(top.numpy(), e / e.sum(axis=1, keepdims=True), rtol=1e-5, atol=1e-7)
+    _expect(close, "softmax is wrong")
+    slope = grad(lambda t: (t * t).sum())(Tensor(x)).numpy()
+    _expect(bool((slope == 2 * x).all()), "a gradient is wrong")
+    return "softmax in one kernel, gradient right"
+
+
+CHECKS: list[Check] = [
+    float32_arithmetic, float32_matmul, narrow_float_grid, options, fused_graph,
+]  # fmt: skip
 
 
 def run() -> list[tuple[str, bool, str]]:

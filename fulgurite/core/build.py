@@ -12,7 +12,15 @@ from collections.abc import Iterable, Sequence
 from operator import index as as_index
 from typing import Any, TypeAlias
 
-from ..errors import ArgumentError, AxisError, DataError, DTypeError, ShapeError, VariableError
+from ..errors import (
+    ArgumentError,
+    AxisError,
+    BoundsError,
+    DataError,
+    DTypeError,
+    ShapeError,
+    VariableError,
+)
 from . import shape as sizes
 from .dtype import (
     DType,
@@ -115,6 +123,13 @@ def as_positive(value: object, what: str) -> int:
     return whole
 
 
+def _whole(value: object, what: str) -> int:
+    try:
+        return as_index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise VariableError(f"{what} is {value!r}", "use whole numbers") from None
+
+
 # --- leaves --------------------------------------------------------------------------------------
 
 
@@ -136,7 +151,7 @@ def variable(name: str, low: int, high: int) -> Node:
     """A whole number that is known when the graph runs, within bounds that are known now."""
     if not isinstance(name, str) or not name.isidentifier():
         raise VariableError(f"{name!r} cannot name a variable", "use letters, digits and _")
-    low, high = as_index(low), as_index(high)
+    low, high = _whole(low, "a bound"), _whole(high, "a bound")
     if not -(1 << 62) <= low <= high < 1 << 62:
         raise VariableError(f"{name} has no values in {low}..{high}", "give low <= high")
     return note(leaf.variable(name, low, high))
@@ -147,7 +162,7 @@ def bind(var: Node, value: int) -> Node:
     if not isinstance(var, Node) or var.op is not leaf.VAR:
         raise VariableError(f"{var!r} is not a variable", "bind what fg.Var made")
     name, low, high, _ = var.arg
-    whole = as_index(value)
+    whole = _whole(value, name)
     if not low <= whole <= high:
         raise VariableError(f"{name} = {whole} is not in {low}..{high}", "widen the variable")
     return note(leaf.bind(var, whole))
@@ -421,6 +436,7 @@ def gather(x: Node, index: Node, axis: int) -> Node:
     """The elements at indexed places along an axis (as NumPy's take_along_axis)."""
     place = as_axis(axis, x.ndim)
     _along(x, _index(index), place)
+    _not_empty(x, index, place)
     return note(indexing.gather(x, index, place))
 
 
@@ -431,6 +447,7 @@ def scatter(name: str, x: Node, index: Node, values: Operand, axis: int) -> Node
         raise ArgumentError(f"there is no scatter {name!r}", f"one of {known}")
     place = as_axis(axis, x.ndim)
     _along(x, _index(index), place)
+    _not_empty(x, index, place)
     if name != "set":
         _reducible(name, x)
     return note(indexing.scatter(name, x, index, _fit(values, x.dtype, index.shape), place))
@@ -447,6 +464,11 @@ def _along(x: Node, index: Node, axis: int) -> None:
             f"{sizes.show(index.shape)}",
             "all other dimensions must agree",
         )
+
+
+def _not_empty(x: Node, index: Node, axis: int) -> None:
+    if x.shape[axis] == 0 and 0 not in index.shape:
+        raise BoundsError("an axis of size 0 has no elements to index", "check for empty tensors")
 
 
 def sort_order(x: Node, axis: int, descending: bool = False) -> Node:

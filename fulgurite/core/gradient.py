@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..errors import GradientError
 from .node import Node, constant_like, remember, toposort
+from .origin import places
 
 
 def gradient(result: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
@@ -30,7 +31,7 @@ def gradient(result: Node, wrt: Sequence[Node], seed: Node | None = None) -> lis
         if flowing is None or node not in live or not any([s in live for s in node.src]):
             continue
         if node.op.grad is None:
-            where = str(node.origins[0]) if node.origins else None
+            where = places(node.origins)
             raise GradientError(f"{node.op} has no gradient", "detach() its source", where)
         shares = node.op.grad(flowing, node, *node.src)
         for source, share in zip(node.src, shares, strict=False):

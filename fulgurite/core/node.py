@@ -12,6 +12,7 @@ on first use, without recursion, and kept.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import weakref
 from collections import Counter
@@ -142,6 +143,14 @@ class _Entry(weakref.ref[Node]):
 _ids = itertools.count(1)
 _live: dict[Key, _Entry] = {}
 _lock = threading.RLock()  # re-entrant: the collector may run _forget while we hold it
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def make(

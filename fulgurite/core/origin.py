@@ -9,7 +9,7 @@ first few of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from sys import _getframe
 from types import CodeType, FrameType
@@ -54,6 +54,11 @@ class Origin:
     def __repr__(self) -> str:
         scope = "/".join(self.scopes)
         return f"{self.file}:{self.line}" + (f" in {scope}" if scope else "")
+
+
+def places(origins: Iterable[Origin]) -> str | None:
+    """The user's lines of a node as an error shows them; None when none is known."""
+    return " or ".join(dict.fromkeys(map(str, origins))) or None
 
 
 def capture() -> Origin | None:

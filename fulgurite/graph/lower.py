@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ..core.dtype import int64, uint32, void
-from ..core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of
+from ..core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of, toposort
 from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, WHERE
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
@@ -125,6 +125,7 @@ class _Lower:
         self.stores: dict[Node, list[Node]] = {}
         self.order = list(sink.src)
         self.divisions: set[Atom] = set()
+        self.guards: dict[Node, None] = {}
 
     def kernel(self) -> IndexKernel:
         """Lower the latest output first: the others are often met on the way, at its axes."""
@@ -132,7 +133,10 @@ class _Lower:
             if root not in self.stores:
                 index = tuple([self.axis((d, n, 0), n) for d, n in enumerate(root.shape)])
                 self.run(self.output(root, index))
-        body = SINK(*[store for root in self.order for store in self.stores[root]])
+        stores = [store for root in self.order for store in self.stores[root]]
+        used = set(toposort(stores))
+        checks = [guard for guard in self.guards if guard not in used]
+        body = SINK(*stores, *checks)  # an index that moves nothing is still checked
         return IndexKernel(tuple(self.sizes), body, len(self.divisions))
 
     # --- driving ---------------------------------------------------------------------------------
@@ -272,6 +276,7 @@ class _Lower:
                 zero = self.emit(CONST, value.dtype, (), (0, ()))
                 value = self.emit(WHERE, value.dtype, (self.valid(valid), value, zero))
             value = self.emit(GUARD, value.dtype, (value,), size)
+            self.guards[value] = None
             low, high = 0, max(0, size - 1)
         return self.atom(value, (low, high))
 

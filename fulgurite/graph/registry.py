@@ -13,6 +13,7 @@ remembers the buffer instead, and `normalize` reads that.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -62,6 +63,10 @@ class Registry:
         self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
         self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
         self.visited = 0  # nodes that `becomes` has looked at
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: a lock it held is open again."""
+        self._lock = threading.RLock()
 
     # --- entries -----------------------------------------------------------------------------
 
@@ -210,3 +215,4 @@ def _entries_at(node: Node) -> list[Entry]:
 
 
 REGISTRY = Registry()
+os.register_at_fork(after_in_child=REGISTRY.after_fork)

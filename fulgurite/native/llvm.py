@@ -53,14 +53,14 @@ class _Renderer:
         self.sizes: list[int] = list(kernel.axes)  # type: ignore[arg-type]
         self.dtypes, self.lanes = dtypes, lanes
         self.order = [n for n in toposort([kernel.body]) if n.op is not SINK]
-        self.stores = [n for n in self.order if n.op is STORE]
+        self.stores = list(kernel.body.src)  # and indices that are only checked
         self.free = free_axes(self.order)
         self.e = Emitter(lanes)
         self.scopes: list[dict[Node, Val]] = [{}]
         self.shadows: list[tuple[int, frozenset[int]]] = []  # from which scope on, which axes
         self.at = Access(self.e, dtypes)
         self.vector = self.choose_vector()
-        shared = frozenset.intersection(*[self.free[s] for s in self.stores])
+        shared = frozenset.intersection(*[self.free[s] for s in self.stores if s.op is STORE])
         self.grid = sorted(shared - folded_axes(self.order))
         self.variables: dict[str, int] = {}  # name -> place in the table of values
 
@@ -197,9 +197,10 @@ class _Renderer:
             groups.setdefault(self.free[store] - set(self.at.open), []).append(store)
         for axes, members in groups.items():
             if not axes:  # all loads come before all stores: an output may be an input's memory
-                found = [self.value(store.src[0]) for store in members]
+                found = [self.value(s.src[0] if s.op is STORE else s) for s in members]
                 for store, value in zip(members, found, strict=True):
-                    self.at.store(store, value)
+                    if store.op is STORE:
+                        self.at.store(store, value)
             elif self.vector in axes and self.at.lane_axis is None:
                 others = sorted(axes - {self.vector})
 

@@ -8,13 +8,15 @@ least recently used entries go first. Statistics are kept for `fg.cache_stats()`
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+_caches: weakref.WeakSet[Any] = weakref.WeakSet()
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -31,15 +33,30 @@ class Stats:
     size: int = 0
 
 
+class _Flight:
+    """The lock of one key while somebody makes its value; goes when nobody needs it."""
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+
 class Cache(Generic[K, V]):
     """Bounded, least recently used first out, single flight."""
 
     def __init__(self, name: str, most: Callable[[], int]) -> None:
         self.name, self._most = name, most
         self._values: OrderedDict[K, V] = OrderedDict()
-        self._flying: dict[K, threading.Event] = {}
+        self._flights: weakref.WeakValueDictionary[K, _Flight] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
         self.stats = Stats()
+        _caches.add(self)
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: locks they held are open again."""
+        self._lock = threading.RLock()
+        self._flights = weakref.WeakValueDictionary()
 
     def get(self, key: K) -> V | None:
         """The value, if it is there; counted as a hit or nothing."""
@@ -61,33 +78,28 @@ class Cache(Generic[K, V]):
 
     def get_or_make(self, key: K, make: Callable[[], V]) -> V:
         """The value of the key; made by exactly one of the threads that miss."""
-        while True:
-            with self._lock:
-                value = self._values.get(key)
-                if value is not None:
-                    self._values.move_to_end(key)
-                    self.stats.hits += 1
-                    return value
-                landed = self._flying.get(key)
-                if landed is None:
-                    landed = self._flying[key] = threading.Event()
-                    self.stats.misses += 1
-                    break
+        found = self.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            flight = self._flights.get(key)
+            if flight is None:
+                flight = self._flights[key] = _Flight()
+            else:
                 self.stats.waits += 1
-            landed.wait()
-        try:
-            value = make()
-        except BaseException:
+        with flight.lock:  # left however `make` ends: nobody waits for one who is gone
+            found = self.get(key)
+            if found is not None:
+                return found
             with self._lock:
+                self.stats.misses += 1
+            try:
+                value = make()
+            except BaseException:
                 self.stats.failures += 1
-            raise
-        else:
+                raise
             self._put(key, value)
             return value
-        finally:
-            with self._lock:
-                del self._flying[key]
-            landed.set()
 
     def _put(self, key: K, value: V) -> None:
         with self._lock:
@@ -132,8 +144,8 @@ class WeakCache(Generic[K, V]):
         def once() -> V:
             value = self._values.get(key)
             if value is None:
-                self.stats.misses += 1
                 value = self._values[key] = make()
+                self.stats.misses += 1
             return value
 
         try:
@@ -144,3 +156,11 @@ class WeakCache(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+def _after_fork() -> None:
+    for cache in list(_caches):
+        cache.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -24,7 +24,7 @@ from ..core.ops.indexing import combine_at, sorted_places
 from ..core.ops.leaf import CONST, SINK, VAR
 from ..core.ops.random import bits_at
 from ..core.ops.reduce import REDUCE, scanned
-from ..errors import BoundsError
+from ..errors import BoundsError, ShapeError
 from ..graph.affine import Affine, Atom
 from ..graph.lower import IndexKernel
 from .reference import size_value
@@ -50,10 +50,9 @@ class Runner:
     def run(self, params: Sequence[Array], values: dict[str, int]) -> None:
         """Fill the outputs, tile by tile."""
         sizes = [n if isinstance(n, int) else size_value(n, values) for n in self.kernel.axes]
-        if all(sizes):
-            with np.errstate(all="ignore"):
-                for ranges in self._tiles(sizes):
-                    _Tile(self, params, values, ranges).run()
+        with np.errstate(all="ignore"):
+            for ranges in self._tiles(sizes):
+                _Tile(self, params, values, ranges).run()
 
     def _tiles(self, sizes: Sequence[int]) -> Iterator[Ranges]:
         """Ranges of every axis, tile after tile, outer axes cut first."""
@@ -62,7 +61,8 @@ class Runner:
             while chunks[axis] > 1 and self._largest(chunks) > TILE:
                 chunks[axis] = -(-chunks[axis] // 2)
         cuts = [
-            [(start, min(start + chunk, size)) for start in range(0, size, chunk)]
+            [(start, min(start + chunk, size)) for start in range(0, size, max(chunk, 1))]
+            or [(0, 0)]
             for size, chunk in zip(sizes, chunks, strict=True)
         ]
         yield from product(*cuts)
@@ -218,6 +218,11 @@ class _Tile:
         if source in self.runner.products:
             return self.contract(node, source)
         whole = self.widened(self.known[source], node.arg[1])
+        extreme = node.arg[0] in ("max", "min") and node.dtype.kind != "b"
+        if extreme and not all(whole.shape[a] for a in node.arg[1]):
+            raise ShapeError(
+                f"the {node.arg[0]} of no elements does not exist", "bind a size above 0"
+            )
         assert REDUCE.numpy is not None
         return REDUCE.numpy(node, whole)
 

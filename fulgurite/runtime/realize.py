@@ -156,9 +156,14 @@ def realize(entries: Sequence[Entry]) -> None:
     Equal expressions share their buffer, except those made of constants alone: two `zeros(3)`
     are two tensors, each with memory of its own.
     """
-    pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
-    if not pending:
-        return
+    while True:  # another thread may rewrite an entry while we compute what it was
+        pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
+        if not pending:
+            return
+        _realize(pending)
+
+
+def _realize(pending: dict[Entry, Node]) -> None:
     shared = list(dict.fromkeys(node for node in pending.values() if node.device is not None))
     own = [(entry, node) for entry, node in pending.items() if node.device is None]
     buffers = run([*shared, *[node for _, node in own]])

@@ -20,6 +20,7 @@ from ...errors import ArgumentError, GradientError
 from ..dtype import DType
 from ..node import Node, Shape, Size, constant_like, dims_of, make, shape_of
 from ..op import NOBODY, Array, Op
+from ..origin import places
 from ..shape import mul
 from .elementwise import ADD, MAX, WHERE, maximum, minimum
 from .leaf import BUFFER, VIEW
@@ -234,7 +235,7 @@ def _custom_numpy(node: Node, *arrays: Array) -> Array:
             f"host function {host.name!r} returned {out.shape} {out.dtype}, "
             f"not the declared {node.shape} {node.dtype}",
             "return an array of the declared shape and dtype",
-            str(node.origins[0]) if node.origins else None,
+            places(node.origins),
         )
     return out
 
@@ -242,7 +243,7 @@ def _custom_numpy(node: Node, *arrays: Array) -> Array:
 def _custom_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
     host, count, _ = y.arg
     if host.backward is None:
-        where = str(y.origins[0]) if y.origins else None
+        where = places(y.origins)
         hint = "give it a backward function, or detach() its sources"
         raise GradientError(f"host function {host.name!r} has no gradient", hint, where)
     grads: tuple[Node | None, ...] = host.backward(g, y, *src[:count])

@@ -17,6 +17,7 @@ from ...errors import BoundsError
 from ..dtype import dtype_of, int32
 from ..node import Bounds, Node, constant, constant_like
 from ..op import Array, Op
+from ..origin import places
 from ..shape import prod, same
 from .elementwise import EQ, MAX, WHERE
 from .leaf import iota
@@ -44,7 +45,7 @@ def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
 def _inside(node: Node, index: Array, size: int) -> Array:
     if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
         worst = int(index.min()) if int(index.min()) < 0 else int(index.max())
-        where = str(node.origins[0]) if node.origins else None
+        where = places(node.origins)
         raise BoundsError(
             f"index {worst} is outside an axis of size {size}",
             f"indices run from 0 to {size - 1}",
