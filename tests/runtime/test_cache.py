@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fulgurite.runtime.cache import Cache, WeakCache
+from fulgurite.runtime.cache import Cache, Stats, WeakCache
 from tests.threads import together
 
 
@@ -72,6 +72,26 @@ def test_waiters_survive_a_leader_that_fails(failure: type[BaseException]) -> No
     assert cache.get_or_make("k", lambda: good) is good
     leader.join()
     assert cache.stats.failures == 1 and cache.stats.misses == 2
+
+
+def test_an_interrupt_at_any_moment_leaves_nobody_waiting() -> None:
+    cache = fresh()
+
+    class Interrupted(Stats):
+        """Statistics at whose first miss Ctrl-C arrives."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+            if name == "misses" and value == 1:
+                raise KeyboardInterrupt
+
+    cache.stats = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        cache.get_or_make("k", object)
+    later = threading.Thread(target=lambda: cache.get_or_make("k", object), daemon=True)
+    later.start()
+    later.join(20)
+    assert not later.is_alive()
 
 
 def test_clearing_forgets_values_and_keeps_statistics() -> None:

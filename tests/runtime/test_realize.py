@@ -1,6 +1,8 @@
 """Tests of fulgurite/runtime/realize.py: one plan, found again, and nothing half done."""
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +14,7 @@ import fulgurite as fg
 from fulgurite.core import build, node
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.indexing import gather
-from fulgurite.errors import BoundsError
+from fulgurite.errors import BoundsError, ShapeError
 from fulgurite.graph.normalize import normalize
 from fulgurite.graph.registry import REGISTRY
 from fulgurite.runtime import realize as module
@@ -374,7 +376,82 @@ def test_memory_that_cannot_be_had_is_a_clear_error() -> None:
         get_device("reference").allocate((1 << 62,), fg.float32)
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [lambda: fg.Tensor([1.0])[[0, 9]], lambda: fg.take(fg.Tensor([1.0]), fg.Tensor([-5])),
+     lambda: fg.take(fg.ones(3), fg.Tensor([7])), lambda: fg.take(fg.ones(1), fg.Tensor([1]))],
+    ids=["a single element", "a negative index", "a constant", "a single constant"],
+)  # fmt: skip
+def test_an_index_that_moves_nothing_is_checked_all_the_same(bad: Callable[[], Tensor]) -> None:
+    with pytest.raises(BoundsError, match="outside"):
+        bad().numpy()
+
+
+def test_folds_over_a_variable_size_of_zero_give_their_identity() -> None:
+    n = fg.Var("z", 0, 4)
+    with fg.config(poison=True):
+        assert fg.sum(fg.ones((n.bind(0),))).item() == 0.0
+        assert fg.prod(fg.ones((n.bind(0),))).item() == 1.0
+        assert fg.any(fg.ones((n.bind(0),), dtype="bool")).item() is False
+        with pytest.raises(ShapeError, match="no elements"):
+            fg.max(fg.ones((n.bind(0),))).numpy()
+
+
 # --- threads -------------------------------------------------------------------------------------
+
+
+def test_a_tensor_that_another_thread_rewrites_meanwhile_is_realized_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = fg.sin(random(3)) * 2
+    outer = fg.exp(inner)
+    real = module.run
+    once: list[bool] = []
+
+    def run(roots: Sequence[node.Node]) -> list[node.Node]:
+        found = real(roots)
+        if not once:  # what another thread may do between computing and writing back
+            once.append(True)
+            inner.realize()
+        return found
+
+    monkeypatch.setattr(module, "run", run)
+    fg.realize(outer)
+    assert outer.is_realized
+
+
+def test_a_child_of_a_process_with_busy_threads_can_compute() -> None:
+    code = """
+import os, threading, time
+import fulgurite as fg
+stop = False
+def work(i):
+    while not stop:
+        (fg.Tensor([1.0] * (i + 1)) * 2 + 1).realize()
+threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(4)]
+[t.start() for t in threads]
+for _ in range(8):
+    time.sleep(0.02)
+    child = os.fork()
+    if not child:
+        ok = (fg.Tensor([1.0, 2.0]) * 3).tolist() == [3.0, 6.0]
+        os._exit(0 if ok else 1)
+    until = time.monotonic() + 20
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert status == 0, status
+            break
+        if time.monotonic() > until:
+            os.kill(child, 9)
+            raise SystemExit("the child hangs")
+        time.sleep(0.005)
+os._exit(0)
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def soak(seconds: float) -> None:
