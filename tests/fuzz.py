@@ -984,28 +984,29 @@ def effects(g: Generator) -> Node:
 
 @step(2)
 def variables(g: Generator) -> Node:
-    """A variable number, as a value or as the size of a part that is reduced away."""
+    """A variable number, as a value or as the size of a part."""
     x = g.pick("iuf", ndim=1)
     axis = g.axis(x)
     size = _ints(x)[axis]
-    low = min(1, size)
-    var = build.variable(f"n{size}", low, size)
-    value = low + g.seed % max(1, size - low + 1)
+    if size == 0:
+        raise Rejected
+    low = g.random.choice((0, 1, 1))
+    var = build.variable(f"n{low}_{size}", low, size)
+    value = low + g.seed % (size - low + 1)
     bound = build.bind(var, value)
     g.values[var] = g.values[bound] = np.asarray(value)
     g.fixed[var] = g.fixed[bound] = constant(value, int64)
     if g.random.random() < 0.4:
         number = build.cast(build.reshape(bound, (1,) * x.ndim), x.dtype)
         return MUL(x, build.expand(number, x.shape))
-    if size == 0:
-        raise Rejected
     part = build.shrink(x, [(0, bound if d == axis else n) for d, n in enumerate(x.shape)])
+    name = g.random.choice(("add", "max")) if value else "add"  # nothing has no maximum
     if g.random.random() < 0.5:
-        row = build.fold("max", part, axis, True)
+        row = build.fold(name, part, axis, True)
         part = SUB(part, build.expand(row, part.shape))
     if g.random.random() < 0.3:
         return part if g.random.random() < 0.5 else build.scan("add", part, axis)
-    return build.fold(g.random.choice(("add", "max")), part, axis, True)
+    return build.fold(name, part, axis, True)
 
 
 def generate(seed: int, steps: int | None = None) -> Graph:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..core import build
 from ..core import shape as sizes
 from ..core.dtype import int32
-from ..core.node import Node
+from ..core.node import Node, Size
 from ..core.ops.elementwise import DIV
 from ..core.ops.reduce import identity_of
 from ..errors import ArgumentError, ShapeError
@@ -25,6 +25,7 @@ from .elementwise import maximum, minimum, where
 from .indexing import slices_at
 from .movement import pad
 from .reduction import max, sum
+from .reduction import mean as _mean
 
 # --- windows of a given size ----------------------------------------------------------------------
 
@@ -302,23 +303,37 @@ def _adaptive(
     wanted = list(output_size) if many else [output_size] * count  # type: ignore[arg-type]
     if len(wanted) != count:
         raise ArgumentError(f"output_size is {output_size!r}", f"give {count} sizes")
-    for d, out in enumerate(wanted):
-        axis = tensor.ndim - count + d
-        if out is not None:
-            tensor = _pooled(tensor, axis, build.as_positive(out, "output_size"), mean)
+    first = tensor.ndim - count
+    counts = {
+        first + d: build.as_positive(out, "output_size")
+        for d, out in enumerate(wanted)
+        if out is not None
+    }
+    even = {a: n for a, n in counts.items() if sizes.mod(tensor.node.shape[a], n) == 0}
+    tensor = _even_windows(tensor, even, mean)
+    for axis in [a for a in counts if a not in even]:
+        tensor = _uneven_windows(tensor, axis, counts[axis], mean)
     return astype(tensor, narrow.dtype)
 
 
-def _pooled(x: Tensor, axis: int, count: int, mean: bool) -> Tensor:
-    """One axis in `count` windows: number i from floor(i*n/count) to ceil((i + 1)*n/count)."""
-    size = x.node.shape[axis]
-    if not isinstance(size, int) or size == 0:
-        raise ShapeError("adaptive windows need fixed sizes above 0", "use windows of a fixed size")
-    node = node_of(x)
-    if size % count == 0:
-        shape = (*node.shape[:axis], count, size // count, *node.shape[axis + 1 :])
-        rows = wrap(build.reshape(node, shape))
-        return sum(rows, axis + 1) / float(size // count) if mean else max(rows, axis + 1)
+def _even_windows(x: Tensor, counts: dict[int, int], mean: bool) -> Tensor:
+    """Axes cut into windows of equal size, all of them in one reduction."""
+    shape: list[Size] = []
+    for axis, size in enumerate(x.node.shape):
+        if size == 0 and axis in counts:
+            raise ShapeError("adaptive windows of nothing", "pool a dimension that is not empty")
+        parts = (counts[axis], sizes.floordiv(size, counts[axis])) if axis in counts else (size,)
+        shape += parts
+    inner = tuple(axis + place + 1 for place, axis in enumerate(counts))
+    rows = wrap(build.reshape(node_of(x), shape))
+    return _mean(rows, inner) if mean else max(rows, inner)
+
+
+def _uneven_windows(x: Tensor, axis: int, count: int, mean: bool) -> Tensor:
+    """An axis in overlapping windows: number i from floor(i*n/count) to ceil((i + 1)*n/count)."""
+    size, node = x.node.shape[axis], node_of(x)
+    if not isinstance(size, int):
+        raise ShapeError("adaptive windows need fixed sizes", "use windows of a fixed size")
     longest = builtins.max(-(-(i + 1) * size // count) - i * size // count for i in range(count))
     number, step = (wrap(build.iota((count, longest), d, int32)) for d in (0, 1))
     start = number * size // count

@@ -20,6 +20,7 @@ from ..core.node import Node, toposort
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ..core.ops.leaf import CONST, SINK, VAR
 from ..graph.lower import CannotLower, IndexKernel
+from ..kernel.axes import merge_axes
 from .access import Access, folded_axes, free_axes
 from .emitter import Emitter, Val
 from .maths import compare, random_bits, select
@@ -43,7 +44,7 @@ class Rendered:
 
 def render(kernel: IndexKernel, dtypes: Sequence[DType], lanes: int) -> Rendered:
     """The kernel as a function of its own module."""
-    return _Renderer(kernel, dtypes, lanes).render()
+    return _Renderer(merge_axes(kernel), dtypes, lanes).render()
 
 
 class _Renderer:

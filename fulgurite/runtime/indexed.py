@@ -44,12 +44,15 @@ class Runner:
         self.free = _free_axes(self.order)
         self.products = _products(self.order, self.free)
         stores = [n for n in self.order if n.op is STORE]
+        self.stored = [n.arg[3] for n in stores]  # the axes of each store
         shared = frozenset.intersection(*[self.free[s] for s in stores])
         self.tiled = sorted(shared - _whole_axes(self.order))
 
     def run(self, params: Sequence[Array], values: dict[str, int]) -> None:
         """Fill the outputs, tile by tile."""
         sizes = [n if isinstance(n, int) else size_value(n, values) for n in self.kernel.axes]
+        if not any(all([sizes[a] for a in axes]) for axes in self.stored):
+            return  # no output has an element
         with np.errstate(all="ignore"):
             for ranges in self._tiles(sizes):
                 _Tile(self, params, values, ranges).run()

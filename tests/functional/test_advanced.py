@@ -24,7 +24,9 @@ def shapes_and_indices(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[Any, ...
     place, dots, masked = 0, False, False
     while place < len(shape) and (dots or draw(st.integers(0, 9))):  # after dots to the end
         size = shape[place]
-        kind = draw(st.sampled_from(["array", "array", "array", "int", "mask", "slice", "none", "flag"]))
+        kind = draw(
+            st.sampled_from(["array", "array", "array", "int", "mask", "slice", "none", "flag"])
+        )
         if not dots and draw(st.integers(0, 6)) == 0:
             parts.append(Ellipsis)
             dots = True
@@ -52,8 +54,8 @@ def shapes_and_indices(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[Any, ...
             own = own[draw(st.integers(0, len(own))) :] if size else common
             count = int(np.prod(own, dtype=int))
             low, high = (-size, size - 1) if size else (0, 0)
-            flat = draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
-            parts.append(np.array(flat, draw(st.sampled_from(["int32", "int64", "int8"]))))
+            numbers = draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+            parts.append(np.array(numbers, draw(st.sampled_from(["int32", "int64", "int8"]))))
             parts[-1] = parts[-1].reshape(own)
         else:
             bound = st.none() | st.integers(-5, 5)

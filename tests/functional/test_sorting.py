@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from tests.functional.helpers import (
-    HOSTILE, WHOLE, Array, check_gradients, hostile, near, raises, same_bits, tensor,
-)  # fmt: skip
+    HOSTILE,
+    WHOLE,
+    Array,
+    check_gradients,
+    hostile,
+    near,
+    raises,
+    same_bits,
+    tensor,
+)
 
 DTYPES = ["bool", "int8", "uint8", "int64", "float16", "bfloat16", "float32", "float64"]
 
