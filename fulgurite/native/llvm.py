@@ -22,7 +22,7 @@ from ..core.ops.leaf import CONST, SINK, VAR
 from ..graph.lower import CannotLower, IndexKernel
 from ..kernel.axes import merge_axes
 from .access import Access, folded_axes, free_axes
-from .emitter import Emitter, Val
+from .emitter import Emitter, Val, computing
 from .maths import compare, random_bits, select
 from .operate import cast, operate
 from .total import Total
@@ -30,6 +30,7 @@ from .total import Total
 BLOCK = 32  # vectors that a float sum adds up before they go to float64
 CHUNK = 4096  # elements of the vector axis that make one unit of work
 SCRATCH = 1 << 14  # the longest row, in elements, that is kept
+DEAR = 6  # what costs at least this much, in additions, is worth keeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class _Renderer:
         shared = frozenset.intersection(*[self.free[s] for s in self.stores if s.op is STORE])
         self.grid = sorted(shared - folded_axes(self.order))
         self.variables: dict[str, int] = {}  # name -> place in the table of values
+        self.rows = {node: "" for node in self.worth_keeping()}  # their scratch rows
+        self.filled: set[Node] = set()
 
     # --- choosing --------------------------------------------------------------------------------
 
@@ -83,12 +86,36 @@ class _Renderer:
             return None
         return best
 
+    def worth_keeping(self) -> list[Node]:
+        """Dear values of a row that several walks over it need: computed once, kept in scratch."""
+        v = self.vector
+        if v is None or v in self.grid or self.sizes[v] > SCRATCH:
+            return []
+        folds = [n for n in self.order if n.op is FOLD]
+        inside = set(self.grid)
+        plain = all(f.arg[1] == (v,) and self.free[f] <= inside for f in folds)
+        if not plain or not all(self.free[s] <= inside | {v} for s in self.stores):
+            return []
+        walks = [f.src[0] for f in folds] + [s.src[0] for s in self.stores if v in self.free[s]]
+        count: dict[Node, int] = {}
+        for target in walks:
+            for node in _under(target):
+                count[node] = count.get(node, 0) + 1
+        return [
+            n for n, c in count.items()
+            if c > 1 and n.op.family == "elementwise" and n.op.cost >= DEAR and v in self.free[n]
+        ]  # fmt: skip
+
     # --- the whole function ----------------------------------------------------------------------
 
     def render(self) -> Rendered:
         e = self.e
         count = 1 + max((n.arg[0] for n in self.order if n.op in (LOAD, STORE)), default=-1)
         self.at.pointer(count)
+        for node in self.rows:
+            size = -(-self.sizes[self.vector or 0] // self.lanes) * self.lanes
+            kind = e.type_of(computing(node.dtype), False)
+            self.rows[node] = e.let(f"alloca [{size} x {kind}], align 64")
         across = self.vector in self.grid
         outer = [a for a in self.grid if a != self.vector]
         rows = prod([self.sizes[a] for a in outer])
@@ -269,6 +296,7 @@ class _Renderer:
             final = total.finish(done[place : place + len(values)], lanes)
             place += len(values)
             self.scopes[-1][fold] = final
+            self.filled.update(n for n in _under(fold.src[0]) if n in self.rows)
 
     def fold_axes(
         self, group: Sequence[Node], totals: Sequence[Total], axes: list[int], lanes: bool,
@@ -377,7 +405,7 @@ class _Renderer:
                 self.hoist([part])
         for part in self.cone(node):
             if self.known(part) is None:
-                self.scopes[-1][part] = self.compute(part)
+                self.scopes[-1][part] = self.kept(part) if part in self.rows else self.compute(part)
         found = self.known(node)
         assert found is not None
         return found
@@ -394,8 +422,21 @@ class _Renderer:
             elif part not in seen and self.known(part) is None:
                 seen.add(part)
                 stack.append((part, True))
-                stack.extend((s, False) for s in part.src)
+                if part not in self.filled:
+                    stack.extend((s, False) for s in part.src)
         return order
+
+    def kept(self, node: Node) -> Val:
+        """A value of a row: from its scratch row if an earlier walk put it there."""
+        e, dtype = self.e, computing(node.dtype)
+        index = self.at.open[self.vector]  # type: ignore[index]
+        inner, kind = e.type_of(dtype, False), e.type_of(dtype, True)
+        place = e.let(f"getelementptr {inner}, ptr {self.rows[node]}, i64 {index}")
+        if node in self.filled:
+            return Val(e.let(f"load {kind}, ptr {place}, align 4"), dtype, True)
+        value = e.splat(self.compute(node))
+        e.line(f"store {kind} {value.text}, ptr {place}, align 4")
+        return value
 
     def compute(self, node: Node) -> Val:
         op = node.op
@@ -448,3 +489,17 @@ class _Renderer:
 
         e.branch(any_bad, report)
         return select(e, inside, value, e.const(0, value.dtype, value.vector))
+
+
+def _under(node: Node) -> list[Node]:
+    """A node and what it is computed from, not going into folds."""
+    seen = {node: None}
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if current.op is not FOLD:
+            for source in current.src:
+                if source not in seen:
+                    seen[source] = None
+                    stack.append(source)
+    return [n for n in seen if n.op is not FOLD]
