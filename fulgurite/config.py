@@ -28,6 +28,10 @@ class Options:
     device: str = _option("reference", "where new tensors live", in_key=False)
     simplify: bool = _option(True, "apply the exact algebraic laws before scheduling")
     fuse: bool = _option(True, "compute many ops in one kernel; off: a kernel for each op")
+    tier: str = _option(
+        "auto", "who runs graphs: native code, or auto, which leaves tiny ones to NumPy",
+        choices=("auto", "native"),
+    )  # fmt: skip
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
     verify: bool = _option(False, "check the graph's grammar after every stage", in_key=False)

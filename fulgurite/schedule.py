@@ -7,7 +7,7 @@ numbers) and returns fresh tensors; the tensors it was made from stay as they ar
 
 from __future__ import annotations
 
-from .config import current
+from .config import config, current
 from .errors import ArgumentError
 from .graph.kernel import Item
 from .graph.normalize import normalize
@@ -33,7 +33,8 @@ class TensorSchedule:
     def compile(self) -> Plan:
         """The plan, from the cache or made now."""
         if self._compiled is None:
-            self._compiled = lookup(self._normal, self._device)
+            with config(tier="native"):
+                self._compiled = lookup(self._normal, self._device)
         return self._compiled.plan
 
     def run(self) -> tuple[Tensor, ...]:

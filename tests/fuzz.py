@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import product
 from random import Random
 from typing import Any
@@ -73,7 +74,7 @@ from fulgurite.core.substitute import substitute
 from fulgurite.core.text import parse_all, show
 from fulgurite.errors import FulguriteError
 from fulgurite.graph.normalize import constant_uses, normalize, size_constants
-from fulgurite.runtime.device import get_device
+from fulgurite.runtime.device import device_names, get_device
 from fulgurite.runtime.realize import compile_graph
 from fulgurite.runtime.reference import evaluate, settle
 
@@ -98,6 +99,7 @@ class Graph:
     arrays: dict[Node, Array]
     exact: bool
     lifted: bool = False  # take some constants at run time
+    device: str = "reference"
 
     @property
     def nodes(self) -> list[Node]:
@@ -117,12 +119,12 @@ def pipeline(graph: Graph, simplify: bool = True, fuse: bool = True) -> list[Arr
         fixed = size_constants(normal.structure)
         dtypes = [dtype for _, dtype in constant_uses(normal.structure)]
         lifted = {i: d for i, d in enumerate(dtypes) if i % 2 and i not in fixed}
-    device = get_device("reference")
+    device = get_device(graph.device)
     inputs = [device.from_host(graph.arrays[buffer]) for buffer in normal.buffers]
     before = [device.to_host(buffer).copy() for buffer in inputs]
     for i, dtype in lifted.items():
         inputs.append(device.from_host(np.array(_of_bits(normal.constants[i], dtype))))
-    plan = compile_graph(normal, "reference", options, lifted).plan
+    plan = compile_graph(normal, graph.device, options, lifted).plan
     outputs = plan.run(inputs, normal.values, poison=True)
     if graph.lifted:  # run again: the arena is used a second time, the first results are kept
         first = [device.to_host(output).tobytes() for output in outputs]
@@ -174,8 +176,8 @@ def _adds_to_zero(node: Node) -> bool:
 
 
 def _same_bits(a: Array, b: Array, signs: bool) -> Array:
-    if a.dtype.kind == "c":
-        return _same_bits(a.real, b.real, signs) & _same_bits(a.imag, b.imag, signs)
+    if a.dtype.kind == "c":  # multiplying by 1 changes the signs of complex zeros
+        return _same_bits(a.real, b.real, False) & _same_bits(a.imag, b.imag, False)
     if dtype_of(a.dtype).is_float:
         same = (a == b) & ((np.signbit(a) == np.signbit(b)) | (not signs))
         return np.asarray(same | (np.isnan(a) & np.isnan(b)))
@@ -1106,7 +1108,7 @@ def reproduction(graph: Graph, **options: bool) -> str:
     return (
         "from math import inf, nan\nfrom tests.fuzz import replay\n"
         f'replay(\n    """\n    {body}\n    """,\n    [\n        {data}\n    ],\n'
-        f"    exact={graph.exact}, lifted={graph.lifted}{more},\n)"
+        f"    exact={graph.exact}, lifted={graph.lifted}, device={graph.device!r}{more},\n)"
     )
 
 
@@ -1116,7 +1118,12 @@ def _text(array: Array) -> str:
 
 
 def replay(
-    text: str, data: Sequence[Sequence[Any]], exact: bool, lifted: bool = False, **options: bool
+    text: str,
+    data: Sequence[Sequence[Any]],
+    exact: bool,
+    lifted: bool = False,
+    device: str = "reference",
+    **options: bool,
 ) -> None:
     """Check a graph that is written out: params of the text take the lists of data in order."""
     roots = parse_all(text)
@@ -1127,7 +1134,7 @@ def replay(
             buffers[node] = new_buffer(node.arg[1], node.dtype)
             numbers = np.array(data[node.arg[0]], dtype=None if data[node.arg[0]] else float)
             arrays[buffers[node]] = numbers.astype(node.dtype.numpy).reshape(node.arg[1])
-    graph = Graph([substitute(root, buffers) for root in roots], arrays, exact, lifted)
+    graph = Graph([substitute(root, buffers) for root in roots], arrays, exact, lifted, device)
     found = problem(graph, **options)
     assert found is None, f"{found}\n{text}"
 
@@ -1135,12 +1142,18 @@ def replay(
 # --- checking many -------------------------------------------------------------------------------
 
 COVERAGE: Counter[str] = Counter()  # nodes of each op that went through the pipeline
-GRAPHS: Counter[str] = Counter()  # graphs that were checked, and compared elements
+GRAPHS: Counter[str] = Counter()  # graphs that were checked, of each kind
 
 
-def check(seed: int, steps: int | None = None, smallest: bool = True, **options: bool) -> None:
+def check(
+    seed: int,
+    steps: int | None = None,
+    smallest: bool = True,
+    device: str = "reference",
+    **options: bool,
+) -> None:
     """One graph through the pipeline; `options` are simplify and fuse, both on by default."""
-    graph = generate(seed, steps)
+    graph = replace(generate(seed, steps), device=device)
     found = problem(graph, **options)
     GRAPHS["exact" if graph.exact else "rounded"] += 1
     COVERAGE.update(_label(node) for node in graph.nodes)
@@ -1177,16 +1190,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seeds", default="0:2000", help="first:last, the last one left out")
     parser.add_argument("--minimise", type=int, help="one seed; print the smallest failing graph")
+    parser.add_argument("--device", default="reference", help="where the kernels run")
     parser.add_argument("--no-simplify", action="store_true")
     parser.add_argument("--no-fuse", action="store_true")
     chosen = parser.parse_args(arguments)
+    if chosen.device not in device_names():
+        import_module(f"fulgurite.runtime.{chosen.device}")
     options = {"simplify": not chosen.no_simplify, "fuse": not chosen.no_fuse}
     first, last = map(int, chosen.seeds.split(":"))
     seeds = range(first, last) if chosen.minimise is None else [chosen.minimise]
     failed = 0
     for seed in seeds:
         try:
-            check(seed, **options)
+            check(seed, device=chosen.device, **options)
         except AssertionError as error:
             failed += 1
             print(error, "\n")

@@ -60,7 +60,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 def _part(part: Any) -> Any:
     """Lists and truths as arrays; a 0-d array of a whole number is that number."""
-    if isinstance(part, list | tuple | bool | np.bool_):
+    if isinstance(part, list | tuple | range | bool | np.bool_):
         array = np.asarray(part)
         part = array.astype(np.int32) if not array.size and array.dtype.kind == "f" else array
     if isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu":

@@ -7,6 +7,8 @@ a count for each element needs to look at data: the counts decide the shape of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as as_index
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from .movement import concat, flip
 from .reduction import sum
 
 
-def roll(x: TensorLike, shift: int | Sequence[int], axis: Axis = None) -> Tensor:
+def roll(x: TensorLike, shift: SupportsIndex | Sequence[int], axis: Axis = None) -> Tensor:
     """The elements moved along axes; those that leave at the end come in at the start.
 
     >>> fg.roll(fg.Tensor([1, 2, 3, 4]), 1).tolist()
@@ -32,16 +34,16 @@ def roll(x: TensorLike, shift: int | Sequence[int], axis: Axis = None) -> Tensor
     """
     node = node_of(x)
     if axis is None:
-        if not isinstance(shift, int):
+        if not isinstance(shift, SupportsIndex):
             raise ArgumentError(f"shift is {shift!r} without axes", "name an axis for each")
         flat = build.reshape(node, (sizes.prod(node.shape),))
         return wrap(build.reshape(node_of(roll(wrap(flat), shift, 0)), node.shape))
     axes = [axis] if isinstance(axis, int) else list(axis)
-    shifts = [shift] * len(axes) if isinstance(shift, int) else list(shift)
+    shifts = [shift] * len(axes) if isinstance(shift, SupportsIndex) else list(shift)
     if len(shifts) != len(axes):
         raise ArgumentError(f"{len(shifts)} shifts for {len(axes)} axes", "give one for each")
     for place, by in zip([build.as_axis(a, node.ndim) for a in axes], shifts, strict=True):
-        node = _rolled(node, place, by)
+        node = _rolled(node, place, as_index(by))
     return wrap(node)
 
 

@@ -10,7 +10,8 @@ nothing is multiplied by the zeros between strides. Half floats add up in float3
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from operator import index as as_index
+from typing import SupportsIndex, TypeAlias
 
 from ..core import build
 from ..core import shape as sizes
@@ -144,14 +145,15 @@ def conv_transpose3d(
 
 def per_axis(value: PerAxis, count: int, what: str, least: int = 1) -> tuple[int, ...]:
     """One whole number for each axis of space."""
-    row = (value,) * count if isinstance(value, int) else tuple(value)
+    listed = [value] if isinstance(value, SupportsIndex) else value
+    row = [as_index(n) if isinstance(n, SupportsIndex) else -1 for n in listed]
     if len(row) == 1:
         row = row * count
-    if len(row) != count or not all(isinstance(n, int) and n >= least for n in row):
+    if len(row) != count or min(row, default=-1) < least:
         raise ArgumentError(
             f"{what} is {value!r}", f"give a whole number from {least}, or {count} of them"
         )
-    return row
+    return tuple(row)
 
 
 def pads_of(
@@ -168,16 +170,13 @@ def pads_of(
         return [_same(*each) for each in zip(space, window, stride, dilation, strict=True)]
     if isinstance(padding, str):
         raise ArgumentError(f"padding is {padding!r}", 'use numbers, "same" or "valid"')
-    if isinstance(padding, int):
-        padding = [padding] * len(space)
-    rows = list(padding) * (len(space) if len(padding) == 1 else 1)
-    pairs = [(row, row) if isinstance(row, int) else tuple(row) for row in rows]
-    fits = all(len(p) == 2 and all(isinstance(n, int) and n >= 0 for n in p) for p in pairs)
-    if len(pairs) != len(space) or not fits:
+    rows = [padding] if isinstance(padding, SupportsIndex) else list(padding)
+    rows = rows * (len(space) if len(rows) == 1 else 1)
+    if len(rows) != len(space):
         raise ArgumentError(
             f"padding is {padding!r}", f"give a number, or {len(space)} numbers or pairs of them"
         )
-    return [(p[0], p[1]) for p in pairs]
+    return [(p[0], p[1]) for p in (per_axis(row, 2, "padding", 0) for row in rows)]
 
 
 def _same(size: Size, window: int, stride: int, dilation: int) -> tuple[int, int]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from ..core import build
 from ..core import shape as sizes
-from ..core.dtype import DType, int32, int64
+from ..core.dtype import DType, float64, int32, int64
 from ..core.node import Node, Size
 from ..core.ops.elementwise import EQ, NE
+from ..core.ops.leaf import CONST
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
-from .common import Axis, apply, as_tensor, astype, common_dtype, floating, wide
+from .common import Axis, apply, astype, common_dtype, floating, wide
 from .elementwise import ceil, floor, less, less_equal, logical_and, logical_or, minimum, where
 from .indexing import take
 from .movement import moveaxis
@@ -120,14 +121,17 @@ def quantile(
         raise ShapeError(
             f"a quantile of {sizes.size_text(size)} elements", "reduce fixed sizes above 0"
         )
-    part = astype(as_tensor(q), line.dtype)
+    part = astype(q if isinstance(q, Tensor | Node) else Tensor(q, float64), float64)
+    known = part.node.value if part.node.op is CONST else 0.0
+    if isinstance(known, int | float) and not 0 <= known <= 1:
+        raise ArgumentError(f"q is {q!r}", "q is a part: from 0 to 1")
     ordered = _ordered(node_of(line), -1, False).values
     exact = part * (size - 1)
     low = floor(exact)
     lower, upper = (
         _at(ordered, astype(place, int32)) for place in (low, minimum(low + 1, size - 1))
     )
-    weight = _BETWEEN[method](exact - low, low)
+    weight = astype(_BETWEEN[method](exact - low, low), line.dtype)
     weight = wrap(build.reshape(node_of(weight), (*part.shape, *[1] * (line.ndim - 1))))
     mixed = lower * (1 - weight) + upper * weight
     found = where(apply(EQ, lower, upper), lower, where(apply(EQ, weight, 1), upper, mixed))

@@ -55,6 +55,16 @@ def is_map(node: Node) -> bool:
     return node.op.family == "elementwise" or node.op is CONTIGUOUS or node.op is AFTER
 
 
+def sizes_in(order: Iterable[Node]) -> set[Node]:
+    """Numbers made of variables alone: they may be sizes, which no kernel can read from memory."""
+    found: set[Node] = set()
+    for node in order:
+        made = node.op.family == "elementwise" and node.shape == () and node.dtype.kind in "iu"
+        if node.op is VAR or (made and all([s in found or s.op is CONST for s in node.src])):
+            found.add(node)
+    return found
+
+
 class Group:
     """A kernel in the making."""
 
@@ -88,6 +98,7 @@ class _Greedy:
     def __init__(self, sink: Node, fuse: bool) -> None:
         self.order = [n for n in toposort([sink]) if n.op is not SINK]
         self.fuse = fuse
+        self.sizes = sizes_in(self.order)
         self.uses = Counter(s for n in (*self.order, sink) for s in n.src)
         self.home: dict[Node, Group] = {}
         self.base: dict[Node, Node] = {}  # of a movement op: what it moves
@@ -135,7 +146,7 @@ class _Greedy:
     # --- placing nodes ---------------------------------------------------------------------------
 
     def place(self, node: Node) -> None:
-        if node.op in _LEAVES:
+        if node.op in _LEAVES or node in self.sizes:
             self.outside[node], self.cost[node] = 0, 0
         elif is_move(node):
             self.move(node)
@@ -454,7 +465,8 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
     """Kernels for every root of the sink, over slots of which the first `inputs` are params."""
     assert sink.op is SINK, "a schedule is of a SINK"
     sink = without_empty(sink)
-    sink = SINK(*[CONTIGUOUS(r) if r.op in _LEAVES else r for r in sink.src])  # a copy of its own
+    leaves = {n for n in sink.src if n.op in _LEAVES} | sizes_in(toposort([sink]))
+    sink = SINK(*[CONTIGUOUS(r) if r in leaves else r for r in sink.src])  # a copy of its own
     slots: list[Slot | None] = [None] * inputs
     place: dict[Node, int] = {}
     greedy = _Greedy(sink, fuse)

@@ -16,7 +16,7 @@ from ..core.ops.leaf import PARAM
 from ..errors import BoundsError
 from ..graph.kernel import Kernel
 from ..graph.lower import CannotLower, lower
-from .device import Buffer, Executable, register_device
+from .device import Buffer, Executable
 from .interpreter import ReferenceDevice
 
 _Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -69,6 +69,3 @@ def params_of(kernel: Kernel) -> list[Node]:
     """The params of a kernel in order: inputs, then outputs."""
     known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
     return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
-
-
-register_device("cpu", CpuDevice)

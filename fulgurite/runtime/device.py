@@ -7,7 +7,9 @@ renderer in `native/`.
 
 from __future__ import annotations
 
+import importlib.util
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -93,3 +95,21 @@ def get_device(name: str) -> Device:
 def device_names() -> list[str]:
     """The devices that can be asked for."""
     return sorted(_makers)
+
+
+def _cpu() -> Device:
+    """Native code if its compiler is installed, else the reference device and one warning."""
+    if importlib.util.find_spec("llvmlite") is None:
+        warnings.warn(
+            "llvmlite is not installed: kernels run on the reference device, slowly. "
+            "Install it with: pip install llvmlite",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return get_device("reference")
+    from .cpu import CpuDevice
+
+    return CpuDevice()
+
+
+register_device("cpu", _cpu)

@@ -23,10 +23,12 @@ from ..core.node import Node
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.verify import verify
 from ..errors import BoundsError
+from ..graph.kernel import Schedule
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.registry import REGISTRY, Entry
 from ..graph.schedule import schedule
 from ..graph.simplify import simplify
+from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
 from .device import Buffer, get_device
 from .plan import KERNELS, Plan, compile_plan, concrete
@@ -54,9 +56,17 @@ class Stage:
 
 STAGES: tuple[Stage, ...] = (
     Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda o: o.simplify),
-    Stage("schedule", lambda sink, context: schedule(sink, context.inputs, context.options.fuse)),
+    Stage("schedule", lambda sink, context: scheduled(sink, context)),
     Stage("plan", lambda items, context: compile_plan(items, context.device)),
 )
+
+
+def scheduled(sink: Node, context: Context) -> Schedule:
+    """The tiny tier where it pays, else kernels; the reference device always shows its kernels."""
+    native = context.device != "reference"
+    if native and context.options.tier == "auto" and is_tiny(sink):
+        return whole(sink, context.inputs)
+    return schedule(sink, context.inputs, context.options.fuse)
 
 
 @dataclass(eq=False)

@@ -128,6 +128,10 @@ def test_masks_choose_elements_and_realize_only_the_mask() -> None:
     assert not chosen.is_realized
 
 
+def test_a_range_is_an_array() -> None:
+    same_bits(X[range(2), range(1, 3)], VALUES[range(2), range(1, 3)])
+
+
 def test_indices_of_every_whole_dtype_work_together() -> None:
     for first in ("int8", "uint8", "int32", "uint32", "int64", "uint64"):
         for second in ("int8", "uint16", "uint64"):

@@ -88,6 +88,19 @@ def test_torch_habits_work_on_tensors() -> None:
     assert X.add(1).sub(1).mul(2).div(2).shape == X.shape
     assert X.lt(2).all().item() is True
     assert X.amax(dim=0).shape == (3, 4)
+    assert X.cumsum(dim=1).shape == X.shape
+    assert X.topk(2, dim=1).values.shape == (2, 2, 4)
+    assert X.sort(dim=0).shape == X.shape
+    assert X.index_select(1, fg.Tensor([0, 2])).shape == (2, 2, 4)
+    assert X.masked_select(X > 0.5).shape == (int((VALUES > 0.5).sum()),)
+    assert X.masked_select(X[:1] > 2).shape == (0,)
+    assert X.repeat_interleave(2, dim=0).shape == (4, 3, 4)
+    assert X.roll(shifts=1, dims=0).shape == X.shape
+    assert X.unfold(2, 2, 1).shape == (2, 3, 3, 2)
+    assert X.diagonal(0, dim0=1, dim1=2).shape == (2, 3)
+    assert X.tril(diagonal=1).shape == X.shape
+    assert X.scatter_add(1, fg.zeros((2, 1, 4), "int32"), X).shape == X.shape
+    assert X.take_along_dim(fg.zeros((2, 1, 4), "int32"), dim=1).shape == (2, 1, 4)
     assert X.type_as(fg.ones(1, "int8")).dtype is fg.int8
 
 
@@ -109,6 +122,9 @@ def test_habits_work_on_the_module() -> None:
     assert module.clamp(X, max=0.5).max().item() == 0.5
     np.testing.assert_array_equal(module.arcsin(X).numpy(), np.arcsin(VALUES))
     assert module.unsqueeze(X, 0).shape == (1, 2, 3, 4)
+    assert module.cumsum(X, axis=0).shape == X.shape
+    assert module.repeat_interleave(X, 2, 0).shape == (4, 3, 4)
+    assert module.take_along_dim(X, fg.zeros((2, 1, 4), "int32"), dim=1).shape == (2, 1, 4)
     assert module.cast(X, "int8").dtype is fg.int8
 
 

@@ -134,6 +134,11 @@ def test_the_odd_element_of_same_padding_comes_after() -> None:
     assert got.tolist() == [[[21.0, 32.0, 3.0]]]
 
 
+def test_numbers_may_be_those_of_numpy() -> None:
+    x, w, two = fg.ones((1, 2, 5)), fg.ones((3, 2, 3)), np.int64(2)
+    assert fg.conv1d(x, w, None, two, two, two).shape == (1, 3, 3)  # type: ignore[arg-type]
+
+
 def test_a_batch_may_be_left_out_or_empty() -> None:
     x, w = fg.ones((2, 5, 5)), fg.ones((3, 2, 3, 3))
     assert fg.conv2d(x, w).tolist() == fg.conv2d(fg.reshape(x, (1, 2, 5, 5)), w)[0].tolist()
@@ -240,8 +245,12 @@ def test_mistakes_name_the_users_line() -> None:
         fg.conv2d(x, w, padding=(1, 2, 3))
     with raises(ArgumentError, "padding"):
         fg.conv2d(x, w, padding=-1)
+    with raises(ArgumentError, "padding"):
+        fg.conv2d(x, w, padding=[(1, -1), 1])
     with raises(ArgumentError, "stride"):
         fg.conv2d(x, w, stride=0)
+    with raises(ArgumentError, "stride"):
+        fg.conv2d(x, w, stride=[1.5, 2])  # type: ignore[list-item]
     with raises(ArgumentError, "stride"):
         fg.conv2d(x, w, stride=(1, 1, 1))
     with raises(ArgumentError, "dilation"):

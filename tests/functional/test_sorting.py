@@ -98,6 +98,13 @@ def test_quantiles_agree_with_numpy(method: Any) -> None:
                 np.testing.assert_allclose(got.numpy(), want, rtol=1e-14, atol=1e-15)
 
 
+def test_the_place_of_a_quantile_is_exact_whatever_the_dtype() -> None:
+    values = np.arange(1001, dtype=np.float32)
+    assert fg.quantile(tensor(values), 0.9).item() == 900
+    assert fg.quantile(tensor(values), [0.1, 0.3]).tolist() == [100, 300]
+    assert fg.quantile(tensor(values), 0.9).dtype is fg.float32
+
+
 def test_medians_agree_with_numpy() -> None:
     for shape in ((5,), (6,), (3, 4), ()):
         values = np.random.default_rng(0).normal(size=shape)
@@ -176,6 +183,8 @@ def test_mistakes_name_the_users_line() -> None:
         fg.kthvalue(x, 0)
     with raises(ArgumentError):
         fg.quantile(x, 0.5, method="wild")
+    with raises(ArgumentError, "q is 1.5"):
+        fg.quantile(x, 1.5)
     with raises(ShapeError):
         fg.median(fg.zeros(0))
     with raises(ArgumentError):

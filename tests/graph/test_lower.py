@@ -468,6 +468,16 @@ def test_variable_sizes_are_lowered_and_give_right_answers(place: int, value: in
         lower(item.kernel.body, item.kernel.inputs)  # none falls back to the evaluator
 
 
+def test_a_size_that_is_also_a_result_stays_a_size() -> None:
+    for value in (1, 4):
+        n = build.bind(build.variable("n", 1, 4), value)
+        more = build.as_size(build.apply(ADD, n, 2))
+        assert isinstance(more, Node)
+        part = build.shrink(memory(6, 3), [(0, more), (0, 3)])
+        agrees(EXP(part), more, build.apply(MUL, build.fold("add", part, 0), 2.0))
+        agrees(build.apply(MUL, more, 3), build.fold("max", part, 0), n)
+
+
 def test_a_kernel_of_variable_size_is_one_kernel_for_all_values() -> None:
     kernels = set()
     for value in (1, 3, 6):
