@@ -146,10 +146,10 @@ def problem(graph: Graph, **options: bool) -> str | None:
     expected = evaluate(graph.roots, graph.arrays)
     try:
         found = pipeline(graph, **options)
-    except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        return f"raised {type(error).__name__}: {error}".split("\n")[0]
-    except FulguriteError as error:
-        return f"raised {type(error).__name__}: {error}".split("\n")[0]
+    except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as e:
+        return f"raised {type(e).__name__}: {e}".split("\n")[0]
+    except FulguriteError as e:
+        return f"raised {type(e).__name__}: {e}".split("\n")[0]
     bounds = None if graph.exact else truth(graph)
     signs = not any(_adds_to_zero(node) for node in graph.nodes)
     for place, (right, got) in enumerate(zip(expected, found, strict=True)):
