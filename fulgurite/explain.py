@@ -19,9 +19,10 @@ from .core.ops.reduce import REDUCE, SCAN
 from .core.text import show
 from .errors import ArgumentError
 from .graph.kernel import Item, Schedule
-from .graph.lower import CannotLower, lower
+from .graph.lower import lower
 from .graph.memory import plan_memory, slot_bytes
 from .graph.normalize import Normal, normalize, restore
+from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
 from .runtime.realize import FAMILIES, is_realized

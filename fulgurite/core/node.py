@@ -189,8 +189,8 @@ def make(
         return created
 
 
-def _forget(entry: weakref.ref[Node]) -> None:
-    assert isinstance(entry, _Entry)
+def _forget(entry: Any) -> None:
+    # no global but the table's: at interpreter exit others may be gone before the last node
     with _lock:
         key, entry.key = entry.key, None
         if key is not None and _live.get(key) is entry:  # unless an equal node was made since

@@ -51,11 +51,11 @@ from .affine import (
     implied,
     is_bijection,
     number,
-    regroup,
     rename,
     sources_of,
     strides,
 )
+from .regroup import CannotLower, groups, inner_sizes
 
 Index: TypeAlias = tuple[Affine, ...]
 Valid: TypeAlias = tuple[Condition, ...]
@@ -71,10 +71,6 @@ class IndexKernel:
     axes: tuple[Size, ...]
     body: Node  # SINK of STOREs
     divisions: int  # divisions left in its indices
-
-
-class CannotLower(Exception):
-    """A graph that has no affine form; the scheduler runs it another way."""
 
 
 class _Split(Exception):
@@ -322,14 +318,14 @@ class _Lower:
     def reshaped(self, index: Index, new: Shape, old: Shape) -> Index:
         """The index of the old shape that a new shape's index stands for."""
         out = [ZERO] * len(old)
-        for news, olds in _groups(new, old):
+        for news, olds in groups(new, old):
             if len(news) == len(olds) == 1:
                 out[olds[0]] = index[news[0]]
                 continue
             inner_new = tuple([new[d] for d in news])
             inner_old = tuple([old[d] for d in olds])
-            place = flat([index[d] for d in news], _inner(inner_new))
-            for d, step in zip(olds, strides(_inner(inner_old)), strict=True):
+            place = flat([index[d] for d in news], inner_sizes(inner_new))
+            for d, step in zip(olds, strides(inner_sizes(inner_old)), strict=True):
                 if step > 1:
                     out[d], place = self.divided(place, step)
                 elif step:
@@ -557,43 +553,6 @@ class _Lower:
         second = self.store(root, update, (*at[:place], row, *at[place + 1 :]), name, at)
         self.stores[root] = [first, second]
         return value
-
-
-def _groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Runs of dimensions with equal products; variable sizes must stand alone or lead."""
-    if all(isinstance(n, int) for n in (*new, *old)):
-        return regroup(new, old)
-    stand_in: dict[Node, int] = {}
-
-    def as_int(n: Size) -> int:
-        # a large prime in the place of each variable size: products agree only if they match
-        return n if isinstance(n, int) else stand_in.setdefault(n, _PRIMES[len(stand_in)])
-
-    news_kept = [d for d, n in enumerate(new) if n != 1]
-    olds_kept = [d for d, n in enumerate(old) if n != 1]
-    try:
-        runs = regroup(
-            tuple([as_int(new[d]) for d in news_kept]), tuple([as_int(old[d]) for d in olds_kept])
-        )
-    except (IndexError, ValueError):
-        raise CannotLower("a reshape that mixes variable sizes") from None
-    found = []
-    for news, olds in runs:
-        news, olds = tuple([news_kept[d] for d in news]), tuple([olds_kept[d] for d in olds])
-        mixed = len(news) != 1 or len(olds) != 1
-        inner = [new[d] for d in news[1:]] + [old[d] for d in olds[1:]]
-        if mixed and not all(isinstance(n, int) for n in inner):
-            raise CannotLower("a reshape that mixes variable sizes")
-        found.append((news, olds))
-    return found
-
-
-_PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117)
-
-
-def _inner(shape: Shape) -> tuple[int, ...]:
-    """Sizes for strides: the leading one does not matter and may be variable."""
-    return tuple([upper(n) for n in shape])
 
 
 Step: TypeAlias = Callable[[_Lower, Node, Index, Valid], Lowering]

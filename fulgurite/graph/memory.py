@@ -15,7 +15,8 @@ from ..core.node import toposort
 from ..core.ops.index import FOLD, LOAD, STORE
 from ..core.shape import upper
 from .kernel import Item, Kernel, Schedule, Slot
-from .lower import CannotLower, lower
+from .lower import lower
+from .regroup import CannotLower
 
 ALIGN = 64  # a cache line, and the widest vector
 

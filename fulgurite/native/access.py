@@ -13,7 +13,7 @@ from ..core.dtype import DType, bool_, int64
 from ..core.node import Node, Source
 from ..core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
 from ..graph.affine import Affine, Atom, Condition, axes_of
-from ..graph.lower import CannotLower
+from ..graph.regroup import CannotLower
 from .convert import load_value, store_value
 from .emitter import Emitter, Val
 from .maths import compare, select

@@ -7,7 +7,7 @@ one bit and small floats are float32. Loads where a condition fails give 0 and t
 from __future__ import annotations
 
 from ..core.dtype import DType, bfloat16, bool_, float16, float32, uint8, uint16, uint32
-from ..graph.lower import CannotLower
+from ..graph.regroup import CannotLower
 from .emitter import Emitter, Val, scalar_type
 from .maths import compare, select
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.dtype import DType, Number, decode, encode, float32, float64
-from ..graph.lower import CannotLower
+from ..graph.regroup import CannotLower
 
 _TYPES = {"float32": "float", "float64": "double", "bool": "i1"}
 

@@ -19,7 +19,8 @@ from ..core.dtype import DType, bool_, int64
 from ..core.node import Node, toposort
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ..core.ops.leaf import CONST, SINK, VAR
-from ..graph.lower import CannotLower, IndexKernel
+from ..graph.lower import IndexKernel
+from ..graph.regroup import CannotLower
 from ..kernel.axes import merge_axes
 from .access import Access, folded_axes, free_axes
 from .emitter import Emitter, Val, computing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.dtype import DType, bool_, float64
 from ..core.node import Node
 from ..core.ops.elementwise import BITCAST, CAST, SHR, WHERE
-from ..graph.lower import CannotLower
+from ..graph.regroup import CannotLower
 from .emitter import Emitter, Val, computing, scalar_type
 from .maths import EXPANSIONS, compare, intrinsic, select
 

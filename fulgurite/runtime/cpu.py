@@ -15,7 +15,8 @@ from ..core.node import Node, toposort
 from ..core.ops.leaf import PARAM
 from ..errors import BoundsError
 from ..graph.kernel import Kernel
-from ..graph.lower import CannotLower, lower
+from ..graph.lower import lower
+from ..graph.regroup import CannotLower
 from .device import Buffer, Executable
 from .interpreter import ReferenceDevice
 

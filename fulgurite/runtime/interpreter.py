@@ -19,7 +19,8 @@ from ..core.ops.leaf import PARAM, SINK, VAR
 from ..core.shape import upper
 from ..core.substitute import substitute
 from ..graph.kernel import Kernel
-from ..graph.lower import CannotLower, lower
+from ..graph.lower import lower
+from ..graph.regroup import CannotLower
 from .device import Buffer, Executable, MemoryLimitError, register_device
 from .indexed import Runner
 from .reference import settle, size_value

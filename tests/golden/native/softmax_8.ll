@@ -4,233 +4,165 @@ entry:
   %t2 = load ptr, ptr %t1
   %t3 = getelementptr ptr, ptr %params, i64 1
   %t4 = load ptr, ptr %t3
-  br label %head5
-head5:
-  %i6 = phi i64 [ %first, %entry ], [ %t191, %after144 ]
-  %t7 = icmp slt i64 %i6, %last
-  br i1 %t7, label %body5, label %done5
-body5:
-  br label %head8
-head8:
-  %i9 = phi i64 [ 0, %body5 ], [ %t25, %done14 ]
-  %c10 = phi <8 x float> [ splat (float 0xFFF0000000000000), %body5 ], [ %t24, %done14 ]
-  %t11 = icmp slt i64 %i9, 24
-  br i1 %t11, label %body8, label %done8
-body8:
-  %t12 = add i64 %i9, 256
-  %t13 = call i64 @llvm.smin.i64(i64 %t12, i64 24)
-  br label %head14
-head14:
-  %i15 = phi i64 [ %i9, %body8 ], [ %t23, %body14 ]
-  %c16 = phi <8 x float> [ splat (float 0xFFF0000000000000), %body8 ], [ %t22, %body14 ]
-  %t17 = icmp slt i64 %i15, %t13
-  br i1 %t17, label %body14, label %done14
-body14:
-  %t18 = mul i64 %i6, 24
-  %t19 = add i64 %t18, %i15
-  %t20 = getelementptr float, ptr %t2, i64 %t19
-  %t21 = load <8 x float>, ptr %t20, align 4
-  %t22 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c16, <8 x float> %t21)
-  %t23 = add nuw nsw i64 %i15, 8
-  br label %head14
-done14:
-  %t24 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c10, <8 x float> %c16)
-  %t25 = add nuw nsw i64 %i9, 256
-  br label %head8
-done8:
-  %t26 = shufflevector <8 x float> %c10, <8 x float> poison, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 0, i32 0, i32 0>
-  %t27 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c10, <8 x float> %t26)
-  %t28 = shufflevector <8 x float> %t27, <8 x float> poison, <8 x i32> <i32 2, i32 3, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t29 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %t27, <8 x float> %t28)
-  %t30 = shufflevector <8 x float> %t29, <8 x float> poison, <8 x i32> <i32 1, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t31 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %t29, <8 x float> %t30)
-  %t32 = extractelement <8 x float> %t31, i64 0
-  br label %head33
-head33:
-  %i34 = phi i64 [ 0, %done8 ], [ %t84, %done39 ]
-  %c35 = phi <8 x double> [ splat (double 0x8000000000000000), %done8 ], [ %t83, %done39 ]
-  %t36 = icmp slt i64 %i34, 24
-  br i1 %t36, label %body33, label %done33
-body33:
-  %t37 = add i64 %i34, 256
-  %t38 = call i64 @llvm.smin.i64(i64 %t37, i64 24)
-  br label %head39
-head39:
-  %i40 = phi i64 [ %i34, %body33 ], [ %t81, %body39 ]
-  %c41 = phi <8 x float> [ splat (float 0x8000000000000000), %body33 ], [ %t80, %body39 ]
-  %t42 = icmp slt i64 %i40, %t38
-  br i1 %t42, label %body39, label %done39
-body39:
-  %t43 = mul i64 %i6, 24
-  %t44 = add i64 %t43, %i40
-  %t45 = getelementptr float, ptr %t2, i64 %t44
-  %t46 = load <8 x float>, ptr %t45, align 4
-  %t47 = insertelement <8 x float> poison, float %t32, i64 0
-  %t48 = shufflevector <8 x float> %t47, <8 x float> poison, <8 x i32> zeroinitializer
-  %t49 = fsub <8 x float> %t46, %t48
-  %t50 = fcmp olt <8 x float> %t49, splat (float 0xC05A000000000000)
-  %t51 = select <8 x i1> %t50, <8 x float> splat (float 0xC05A000000000000), <8 x float> %t49
-  %t52 = fcmp ogt <8 x float> %t51, splat (float 0x4056400000000000)
-  %t53 = select <8 x i1> %t52, <8 x float> splat (float 0x4056400000000000), <8 x float> %t51
-  %t54 = fmul <8 x float> %t53, splat (float 0x3FF7154760000000)
-  %t55 = call <8 x float> @llvm.rint.v8f32(<8 x float> %t54)
-  %t56 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t55, <8 x float> splat (float 0xBFE62E4000000000), <8 x float> %t53)
-  %t57 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t55, <8 x float> splat (float 0xBEB7F7D1C0000000), <8 x float> %t56)
-  %t58 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F2A01A020000000), <8 x float> %t57, <8 x float> splat (float 0x3F56C16C20000000))
-  %t59 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t58, <8 x float> %t57, <8 x float> splat (float 0x3F81111120000000))
-  %t60 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t59, <8 x float> %t57, <8 x float> splat (float 0x3FA5555560000000))
-  %t61 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t60, <8 x float> %t57, <8 x float> splat (float 0x3FC5555560000000))
-  %t62 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t61, <8 x float> %t57, <8 x float> splat (float 0x3FE0000000000000))
-  %t63 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t62, <8 x float> %t57, <8 x float> splat (float 0x3FF0000000000000))
-  %t64 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t63, <8 x float> %t57, <8 x float> splat (float 0x3FF0000000000000))
-  %t65 = fcmp uno <8 x float> %t55, %t55
-  %t66 = select <8 x i1> %t65, <8 x float> splat (float 0x0000000000000000), <8 x float> %t55
-  %t67 = fptosi <8 x float> %t66 to <8 x i32>
-  %t68 = ashr <8 x i32> %t67, splat (i32 1)
-  %t69 = sub <8 x i32> %t67, %t68
-  %t70 = add <8 x i32> %t68, splat (i32 127)
-  %t71 = shl <8 x i32> %t70, splat (i32 23)
-  %t72 = bitcast <8 x i32> %t71 to <8 x float>
-  %t73 = fmul <8 x float> %t64, %t72
-  %t74 = add <8 x i32> %t69, splat (i32 127)
-  %t75 = shl <8 x i32> %t74, splat (i32 23)
-  %t76 = bitcast <8 x i32> %t75 to <8 x float>
-  %t77 = fmul <8 x float> %t73, %t76
-  %t78 = fcmp uno <8 x float> %t49, %t49
-  %t79 = select <8 x i1> %t78, <8 x float> %t49, <8 x float> %t77
-  %t80 = fadd <8 x float> %c41, %t79
-  %t81 = add nuw nsw i64 %i40, 8
-  br label %head39
-done39:
-  %t82 = fpext <8 x float> %c41 to <8 x double>
-  %t83 = fadd <8 x double> %c35, %t82
-  %t84 = add nuw nsw i64 %i34, 256
-  br label %head33
-done33:
-  %t85 = shufflevector <8 x double> %c35, <8 x double> poison, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 0, i32 0, i32 0>
-  %t86 = fadd <8 x double> %c35, %t85
-  %t87 = shufflevector <8 x double> %t86, <8 x double> poison, <8 x i32> <i32 2, i32 3, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t88 = fadd <8 x double> %t86, %t87
-  %t89 = shufflevector <8 x double> %t88, <8 x double> poison, <8 x i32> <i32 1, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
+  %t5 = alloca [24 x float], align 64
+  br label %head6
+head6:
+  %i7 = phi i64 [ %first, %entry ], [ %t123, %after111 ]
+  %t8 = icmp slt i64 %i7, %last
+  br i1 %t8, label %body6, label %done6
+body6:
+  br label %head9
+head9:
+  %i10 = phi i64 [ 0, %body6 ], [ %t26, %done15 ]
+  %c11 = phi <8 x float> [ splat (float 0xFFF0000000000000), %body6 ], [ %t25, %done15 ]
+  %t12 = icmp slt i64 %i10, 24
+  br i1 %t12, label %body9, label %done9
+body9:
+  %t13 = add i64 %i10, 256
+  %t14 = call i64 @llvm.smin.i64(i64 %t13, i64 24)
+  br label %head15
+head15:
+  %i16 = phi i64 [ %i10, %body9 ], [ %t24, %body15 ]
+  %c17 = phi <8 x float> [ splat (float 0xFFF0000000000000), %body9 ], [ %t23, %body15 ]
+  %t18 = icmp slt i64 %i16, %t14
+  br i1 %t18, label %body15, label %done15
+body15:
+  %t19 = mul i64 %i7, 24
+  %t20 = add i64 %t19, %i16
+  %t21 = getelementptr float, ptr %t2, i64 %t20
+  %t22 = load <8 x float>, ptr %t21, align 4
+  %t23 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c17, <8 x float> %t22)
+  %t24 = add nuw nsw i64 %i16, 8
+  br label %head15
+done15:
+  %t25 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c11, <8 x float> %c17)
+  %t26 = add nuw nsw i64 %i10, 256
+  br label %head9
+done9:
+  %t27 = shufflevector <8 x float> %c11, <8 x float> poison, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 0, i32 0, i32 0>
+  %t28 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c11, <8 x float> %t27)
+  %t29 = shufflevector <8 x float> %t28, <8 x float> poison, <8 x i32> <i32 2, i32 3, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
+  %t30 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %t28, <8 x float> %t29)
+  %t31 = shufflevector <8 x float> %t30, <8 x float> poison, <8 x i32> <i32 1, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
+  %t32 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %t30, <8 x float> %t31)
+  %t33 = extractelement <8 x float> %t32, i64 0
+  br label %head34
+head34:
+  %i35 = phi i64 [ 0, %done9 ], [ %t86, %done40 ]
+  %c36 = phi <8 x double> [ splat (double 0x8000000000000000), %done9 ], [ %t85, %done40 ]
+  %t37 = icmp slt i64 %i35, 24
+  br i1 %t37, label %body34, label %done34
+body34:
+  %t38 = add i64 %i35, 256
+  %t39 = call i64 @llvm.smin.i64(i64 %t38, i64 24)
+  br label %head40
+head40:
+  %i41 = phi i64 [ %i35, %body34 ], [ %t83, %body40 ]
+  %c42 = phi <8 x float> [ splat (float 0x8000000000000000), %body34 ], [ %t82, %body40 ]
+  %t43 = icmp slt i64 %i41, %t39
+  br i1 %t43, label %body40, label %done40
+body40:
+  %t44 = mul i64 %i7, 24
+  %t45 = add i64 %t44, %i41
+  %t46 = getelementptr float, ptr %t2, i64 %t45
+  %t47 = load <8 x float>, ptr %t46, align 4
+  %t48 = insertelement <8 x float> poison, float %t33, i64 0
+  %t49 = shufflevector <8 x float> %t48, <8 x float> poison, <8 x i32> zeroinitializer
+  %t50 = fsub <8 x float> %t47, %t49
+  %t51 = getelementptr float, ptr %t5, i64 %i41
+  %t52 = fcmp olt <8 x float> %t50, splat (float 0xC05A000000000000)
+  %t53 = select <8 x i1> %t52, <8 x float> splat (float 0xC05A000000000000), <8 x float> %t50
+  %t54 = fcmp ogt <8 x float> %t53, splat (float 0x4056400000000000)
+  %t55 = select <8 x i1> %t54, <8 x float> splat (float 0x4056400000000000), <8 x float> %t53
+  %t56 = fmul <8 x float> %t55, splat (float 0x3FF7154760000000)
+  %t57 = call <8 x float> @llvm.rint.v8f32(<8 x float> %t56)
+  %t58 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t57, <8 x float> splat (float 0xBFE62E4000000000), <8 x float> %t55)
+  %t59 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t57, <8 x float> splat (float 0xBEB7F7D1C0000000), <8 x float> %t58)
+  %t60 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F2A01A020000000), <8 x float> %t59, <8 x float> splat (float 0x3F56C16C20000000))
+  %t61 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t60, <8 x float> %t59, <8 x float> splat (float 0x3F81111120000000))
+  %t62 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t61, <8 x float> %t59, <8 x float> splat (float 0x3FA5555560000000))
+  %t63 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t62, <8 x float> %t59, <8 x float> splat (float 0x3FC5555560000000))
+  %t64 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t63, <8 x float> %t59, <8 x float> splat (float 0x3FE0000000000000))
+  %t65 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t64, <8 x float> %t59, <8 x float> splat (float 0x3FF0000000000000))
+  %t66 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t65, <8 x float> %t59, <8 x float> splat (float 0x3FF0000000000000))
+  %t67 = fcmp uno <8 x float> %t57, %t57
+  %t68 = select <8 x i1> %t67, <8 x float> splat (float 0x0000000000000000), <8 x float> %t57
+  %t69 = fptosi <8 x float> %t68 to <8 x i32>
+  %t70 = ashr <8 x i32> %t69, splat (i32 1)
+  %t71 = sub <8 x i32> %t69, %t70
+  %t72 = add <8 x i32> %t70, splat (i32 127)
+  %t73 = shl <8 x i32> %t72, splat (i32 23)
+  %t74 = bitcast <8 x i32> %t73 to <8 x float>
+  %t75 = fmul <8 x float> %t66, %t74
+  %t76 = add <8 x i32> %t71, splat (i32 127)
+  %t77 = shl <8 x i32> %t76, splat (i32 23)
+  %t78 = bitcast <8 x i32> %t77 to <8 x float>
+  %t79 = fmul <8 x float> %t75, %t78
+  %t80 = fcmp uno <8 x float> %t50, %t50
+  %t81 = select <8 x i1> %t80, <8 x float> %t50, <8 x float> %t79
+  store <8 x float> %t81, ptr %t51, align 4
+  %t82 = fadd <8 x float> %c42, %t81
+  %t83 = add nuw nsw i64 %i41, 8
+  br label %head40
+done40:
+  %t84 = fpext <8 x float> %c42 to <8 x double>
+  %t85 = fadd <8 x double> %c36, %t84
+  %t86 = add nuw nsw i64 %i35, 256
+  br label %head34
+done34:
+  %t87 = shufflevector <8 x double> %c36, <8 x double> poison, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 0, i32 0, i32 0>
+  %t88 = fadd <8 x double> %c36, %t87
+  %t89 = shufflevector <8 x double> %t88, <8 x double> poison, <8 x i32> <i32 2, i32 3, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
   %t90 = fadd <8 x double> %t88, %t89
-  %t91 = extractelement <8 x double> %t90, i64 0
-  %t92 = fptrunc double %t91 to float
-  %t93 = sub i64 24, 0
-  %t94 = urem i64 %t93, 8
-  %t95 = sub i64 24, %t94
-  br label %head96
-head96:
-  %i97 = phi i64 [ 0, %done33 ], [ %t142, %body96 ]
-  %t98 = icmp slt i64 %i97, %t95
-  br i1 %t98, label %body96, label %done96
-body96:
-  %t99 = mul i64 %i6, 24
-  %t100 = add i64 %t99, %i97
-  %t101 = getelementptr float, ptr %t2, i64 %t100
+  %t91 = shufflevector <8 x double> %t90, <8 x double> poison, <8 x i32> <i32 1, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
+  %t92 = fadd <8 x double> %t90, %t91
+  %t93 = extractelement <8 x double> %t92, i64 0
+  %t94 = fptrunc double %t93 to float
+  %t95 = sub i64 24, 0
+  %t96 = urem i64 %t95, 8
+  %t97 = sub i64 24, %t96
+  br label %head98
+head98:
+  %i99 = phi i64 [ 0, %done34 ], [ %t109, %body98 ]
+  %t100 = icmp slt i64 %i99, %t97
+  br i1 %t100, label %body98, label %done98
+body98:
+  %t101 = getelementptr float, ptr %t5, i64 %i99
   %t102 = load <8 x float>, ptr %t101, align 4
-  %t103 = insertelement <8 x float> poison, float %t32, i64 0
+  %t103 = insertelement <8 x float> poison, float %t94, i64 0
   %t104 = shufflevector <8 x float> %t103, <8 x float> poison, <8 x i32> zeroinitializer
-  %t105 = fsub <8 x float> %t102, %t104
-  %t106 = fcmp olt <8 x float> %t105, splat (float 0xC05A000000000000)
-  %t107 = select <8 x i1> %t106, <8 x float> splat (float 0xC05A000000000000), <8 x float> %t105
-  %t108 = fcmp ogt <8 x float> %t107, splat (float 0x4056400000000000)
-  %t109 = select <8 x i1> %t108, <8 x float> splat (float 0x4056400000000000), <8 x float> %t107
-  %t110 = fmul <8 x float> %t109, splat (float 0x3FF7154760000000)
-  %t111 = call <8 x float> @llvm.rint.v8f32(<8 x float> %t110)
-  %t112 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t111, <8 x float> splat (float 0xBFE62E4000000000), <8 x float> %t109)
-  %t113 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t111, <8 x float> splat (float 0xBEB7F7D1C0000000), <8 x float> %t112)
-  %t114 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F2A01A020000000), <8 x float> %t113, <8 x float> splat (float 0x3F56C16C20000000))
-  %t115 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t114, <8 x float> %t113, <8 x float> splat (float 0x3F81111120000000))
-  %t116 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t115, <8 x float> %t113, <8 x float> splat (float 0x3FA5555560000000))
-  %t117 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t116, <8 x float> %t113, <8 x float> splat (float 0x3FC5555560000000))
-  %t118 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t117, <8 x float> %t113, <8 x float> splat (float 0x3FE0000000000000))
-  %t119 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t118, <8 x float> %t113, <8 x float> splat (float 0x3FF0000000000000))
-  %t120 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t119, <8 x float> %t113, <8 x float> splat (float 0x3FF0000000000000))
-  %t121 = fcmp uno <8 x float> %t111, %t111
-  %t122 = select <8 x i1> %t121, <8 x float> splat (float 0x0000000000000000), <8 x float> %t111
-  %t123 = fptosi <8 x float> %t122 to <8 x i32>
-  %t124 = ashr <8 x i32> %t123, splat (i32 1)
-  %t125 = sub <8 x i32> %t123, %t124
-  %t126 = add <8 x i32> %t124, splat (i32 127)
-  %t127 = shl <8 x i32> %t126, splat (i32 23)
-  %t128 = bitcast <8 x i32> %t127 to <8 x float>
-  %t129 = fmul <8 x float> %t120, %t128
-  %t130 = add <8 x i32> %t125, splat (i32 127)
-  %t131 = shl <8 x i32> %t130, splat (i32 23)
-  %t132 = bitcast <8 x i32> %t131 to <8 x float>
-  %t133 = fmul <8 x float> %t129, %t132
-  %t134 = fcmp uno <8 x float> %t105, %t105
-  %t135 = select <8 x i1> %t134, <8 x float> %t105, <8 x float> %t133
-  %t136 = insertelement <8 x float> poison, float %t92, i64 0
-  %t137 = shufflevector <8 x float> %t136, <8 x float> poison, <8 x i32> zeroinitializer
-  %t138 = fdiv <8 x float> %t135, %t137
-  %t139 = mul i64 %i6, 24
-  %t140 = add i64 %t139, %i97
-  %t141 = getelementptr float, ptr %t4, i64 %t140
-  store <8 x float> %t138, ptr %t141, align 4
-  %t142 = add nuw nsw i64 %i97, 8
-  br label %head96
-done96:
-  %t143 = icmp ne i64 %t94, 0
-  br i1 %t143, label %then144, label %after144
-then144:
-  %t145 = insertelement <8 x i64> poison, i64 %t94, i64 0
-  %t146 = shufflevector <8 x i64> %t145, <8 x i64> poison, <8 x i32> zeroinitializer
-  %t147 = icmp ult <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %t146
-  %t148 = mul i64 %i6, 24
-  %t149 = add i64 %t148, %t95
-  %t150 = getelementptr float, ptr %t2, i64 %t149
-  %t151 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %t150, <8 x i1> %t147, <8 x float> zeroinitializer)
-  %t152 = insertelement <8 x float> poison, float %t32, i64 0
-  %t153 = shufflevector <8 x float> %t152, <8 x float> poison, <8 x i32> zeroinitializer
-  %t154 = fsub <8 x float> %t151, %t153
-  %t155 = fcmp olt <8 x float> %t154, splat (float 0xC05A000000000000)
-  %t156 = select <8 x i1> %t155, <8 x float> splat (float 0xC05A000000000000), <8 x float> %t154
-  %t157 = fcmp ogt <8 x float> %t156, splat (float 0x4056400000000000)
-  %t158 = select <8 x i1> %t157, <8 x float> splat (float 0x4056400000000000), <8 x float> %t156
-  %t159 = fmul <8 x float> %t158, splat (float 0x3FF7154760000000)
-  %t160 = call <8 x float> @llvm.rint.v8f32(<8 x float> %t159)
-  %t161 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t160, <8 x float> splat (float 0xBFE62E4000000000), <8 x float> %t158)
-  %t162 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t160, <8 x float> splat (float 0xBEB7F7D1C0000000), <8 x float> %t161)
-  %t163 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F2A01A020000000), <8 x float> %t162, <8 x float> splat (float 0x3F56C16C20000000))
-  %t164 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t163, <8 x float> %t162, <8 x float> splat (float 0x3F81111120000000))
-  %t165 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t164, <8 x float> %t162, <8 x float> splat (float 0x3FA5555560000000))
-  %t166 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t165, <8 x float> %t162, <8 x float> splat (float 0x3FC5555560000000))
-  %t167 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t166, <8 x float> %t162, <8 x float> splat (float 0x3FE0000000000000))
-  %t168 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t167, <8 x float> %t162, <8 x float> splat (float 0x3FF0000000000000))
-  %t169 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t168, <8 x float> %t162, <8 x float> splat (float 0x3FF0000000000000))
-  %t170 = fcmp uno <8 x float> %t160, %t160
-  %t171 = select <8 x i1> %t170, <8 x float> splat (float 0x0000000000000000), <8 x float> %t160
-  %t172 = fptosi <8 x float> %t171 to <8 x i32>
-  %t173 = ashr <8 x i32> %t172, splat (i32 1)
-  %t174 = sub <8 x i32> %t172, %t173
-  %t175 = add <8 x i32> %t173, splat (i32 127)
-  %t176 = shl <8 x i32> %t175, splat (i32 23)
-  %t177 = bitcast <8 x i32> %t176 to <8 x float>
-  %t178 = fmul <8 x float> %t169, %t177
-  %t179 = add <8 x i32> %t174, splat (i32 127)
-  %t180 = shl <8 x i32> %t179, splat (i32 23)
-  %t181 = bitcast <8 x i32> %t180 to <8 x float>
-  %t182 = fmul <8 x float> %t178, %t181
-  %t183 = fcmp uno <8 x float> %t154, %t154
-  %t184 = select <8 x i1> %t183, <8 x float> %t154, <8 x float> %t182
-  %t185 = insertelement <8 x float> poison, float %t92, i64 0
-  %t186 = shufflevector <8 x float> %t185, <8 x float> poison, <8 x i32> zeroinitializer
-  %t187 = fdiv <8 x float> %t184, %t186
-  %t188 = mul i64 %i6, 24
-  %t189 = add i64 %t188, %t95
-  %t190 = getelementptr float, ptr %t4, i64 %t189
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %t187, ptr align 4 %t190, <8 x i1> %t147)
-  br label %after144
-after144:
-  %t191 = add nuw nsw i64 %i6, 1
-  br label %head5
-done5:
+  %t105 = fdiv <8 x float> %t102, %t104
+  %t106 = mul i64 %i7, 24
+  %t107 = add i64 %t106, %i99
+  %t108 = getelementptr float, ptr %t4, i64 %t107
+  store <8 x float> %t105, ptr %t108, align 4
+  %t109 = add nuw nsw i64 %i99, 8
+  br label %head98
+done98:
+  %t110 = icmp ne i64 %t96, 0
+  br i1 %t110, label %then111, label %after111
+then111:
+  %t112 = insertelement <8 x i64> poison, i64 %t96, i64 0
+  %t113 = shufflevector <8 x i64> %t112, <8 x i64> poison, <8 x i32> zeroinitializer
+  %t114 = icmp ult <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %t113
+  %t115 = getelementptr float, ptr %t5, i64 %t97
+  %t116 = load <8 x float>, ptr %t115, align 4
+  %t117 = insertelement <8 x float> poison, float %t94, i64 0
+  %t118 = shufflevector <8 x float> %t117, <8 x float> poison, <8 x i32> zeroinitializer
+  %t119 = fdiv <8 x float> %t116, %t118
+  %t120 = mul i64 %i7, 24
+  %t121 = add i64 %t120, %t97
+  %t122 = getelementptr float, ptr %t4, i64 %t121
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %t119, ptr align 4 %t122, <8 x i1> %t114)
+  br label %after111
+after111:
+  %t123 = add nuw nsw i64 %i7, 1
+  br label %head6
+done6:
   ret void
 }
 declare i64 @llvm.smin.i64(i64, i64)
 declare <8 x float> @llvm.maximum.v8f32(<8 x float>, <8 x float>)
 declare <8 x float> @llvm.rint.v8f32(<8 x float>)
 declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
-declare <8 x float> @llvm.masked.load.v8f32.p0(ptr, <8 x i1>, <8 x float>)
 declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, <8 x i1>)
