@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from fulgurite.graph import affine, kernel, lower, memory, schedule
+from fulgurite.graph import affine, kernel, lower, memory, regroup, schedule
 from fulgurite.runtime import indexed, interpreter, plan, realize
 from fulgurite.runtime.cache import WeakCache
 from tests import fuzz
@@ -25,7 +25,7 @@ from tests.graph import test_affine, test_lower, test_schedule
 from tests.runtime import test_indexed
 
 MODULES = (
-    affine, lower, kernel, schedule, memory, indexed, interpreter, plan, realize,
+    affine, regroup, lower, kernel, schedule, memory, indexed, interpreter, plan, realize,
     test_affine, test_lower, test_schedule, test_indexed,
 )  # fmt: skip
 SEEDS = range(1500)  # the fuzzer stops at the first that fails

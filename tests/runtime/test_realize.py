@@ -183,11 +183,12 @@ def test_identical_layers_are_one_kernel() -> None:
 
 
 def test_kernels_of_dead_graphs_are_collected() -> None:
-    (random(4) * 2 + 1).realize()
-    assert len(KERNELS) == 1
+    before = len(KERNELS)
+    (random(41) * 2 + 1).realize()
+    assert len(KERNELS) == before + 1
     module.clear_caches()
     gc.collect()
-    assert len(KERNELS) == 0
+    assert len(KERNELS) == before
 
 
 # --- realizing -----------------------------------------------------------------------------------
