@@ -235,6 +235,10 @@ class Tensor(Methods, Habits, Operators):
     # --- operators -------------------------------------------------------------------------------
 
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Tensor:
+        if len(operands) == 2 and type(operands[0]) is type(operands[1]) is Tensor:
+            a, b = operand(operands[0]), operand(operands[1])
+            if a.device == b.device:  # the common case, on the path of every operator
+                return wrap(build.apply(op, a, b))
         return wrap(build.apply(op, *lifted(*operands)))
 
     def __eq__(self, other: object) -> Any:

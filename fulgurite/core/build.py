@@ -194,6 +194,11 @@ _BOOL_MEANING = {ADD: OR, MUL: AND}  # as in NumPy: of truths, + is or and * is 
 
 def apply(op: Op, *operands: Operand) -> Node:
     """An elementwise op after promotion and broadcasting: what `a + b` does."""
+    if len(operands) == 2:  # two nodes that fit as they are: on the path of every operator
+        a, b = operands
+        if isinstance(a, Node) and isinstance(b, Node) and a.dtype is b.dtype:
+            if a.shape == b.shape and a.dtype.kind in op.kinds:
+                return note(op(a, b))
     like = next((x for x in operands if isinstance(x, Node)), None)
     if like is not None and like.dtype.kind in op.kinds:  # the common case: nothing to promote
         kind, dtype, shape = like.dtype.kind, like.dtype, like.shape
