@@ -196,9 +196,9 @@ def apply(op: Op, *operands: Operand) -> Node:
     """An elementwise op after promotion and broadcasting: what `a + b` does."""
     if len(operands) == 2:  # two nodes that fit as they are: on the path of every operator
         a, b = operands
-        if isinstance(a, Node) and isinstance(b, Node) and a.dtype is b.dtype:
-            if a.shape == b.shape and a.dtype.kind in op.kinds:
-                return note(op(a, b))
+        both = isinstance(a, Node) and isinstance(b, Node)
+        if both and a.dtype is b.dtype and a.shape == b.shape and a.dtype.kind in op.kinds:  # type: ignore[union-attr]
+            return note(op(a, b))  # type: ignore[arg-type]
     like = next((x for x in operands if isinstance(x, Node)), None)
     if like is not None and like.dtype.kind in op.kinds:  # the common case: nothing to promote
         kind, dtype, shape = like.dtype.kind, like.dtype, like.shape

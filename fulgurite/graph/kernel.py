@@ -109,33 +109,35 @@ class Extractor:
         entries: list[Hashable] = []
         nodes: list[Node] = []
         inside = set(outputs)
-
-        def leaf(node: Node) -> Hashable | None:
-            op = node.op
-            memory = _memory(node) if op is RESHAPE else node
-            slot = place.get(memory)
-            if slot is not None and memory not in inside and node not in inside:
-                return ("param", node.dtype, reads.setdefault(slot, len(reads)), node.shape)
-            if op is CONST and node.dtype.is_inexact and not node.src:
-                slot = self._scalar(node)
-                return ("scalar", node.dtype, reads.setdefault(slot, len(reads)), node.arg[1])
-            return None
-
-        stack: list[tuple[Node, bool]] = [(output, False) for output in reversed(outputs)]
-        while stack:
-            node, ready = stack.pop()
-            if node in number:
-                continue
-            entry = None if ready else leaf(node)
-            if entry is None:
-                if not ready:
-                    stack.append((node, True))
-                    stack.extend([(s, False) for s in reversed(node.src) if s not in number])
+        path: list[Node] = []
+        stack = [iter(outputs)]
+        while stack:  # depth first, sources first, as toposort
+            for node in stack[-1]:
+                if node in number:
                     continue
-                entry = (node.op, node.dtype, node.arg, *[number[s] for s in node.src])
-            number[node] = len(entries)
-            nodes.append(node)
-            entries.append(entry)
+                op = node.op
+                memory = _memory(node) if op is RESHAPE else node
+                slot = place.get(memory)
+                entry: Hashable
+                if slot is not None and memory not in inside and node not in inside:
+                    entry = ("param", node.dtype, reads.setdefault(slot, len(reads)), node.shape)
+                elif op is CONST and node.dtype.is_inexact and not node.src:
+                    slot = self._scalar(node)
+                    entry = ("scalar", node.dtype, reads.setdefault(slot, len(reads)), node.arg[1])
+                else:
+                    path.append(node)
+                    stack.append(iter(node.src))
+                    break
+                number[node] = len(entries)
+                nodes.append(node)
+                entries.append(entry)
+            else:
+                stack.pop()
+                if path:
+                    node = path.pop()
+                    number[node] = len(entries)
+                    nodes.append(node)
+                    entries.append((node.op, node.dtype, node.arg, *[number[s] for s in node.src]))
         entries.extend([number[output] for output in outputs])
         return tuple(entries), tuple(reads), nodes
 
