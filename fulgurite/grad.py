@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 from .core import build
@@ -34,6 +35,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     >>> pull(fg.Tensor([1.0, 10.0]))[0].tolist()
     [2.0, 40.0]
     """
+    _check_callable(function)
     scope = next(_scopes)
     leaves, tree = flatten(args)
     watched = [_watched(leaf, scope) for leaf in leaves]
@@ -103,10 +105,11 @@ def value_and_grad(
     >>> value.item(), slope.tolist()
     (10.0, [2.0, 6.0])
     """
-    wanted = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    _check_callable(function)
+    wanted, several = _wanted(argnums)
 
     def differentiated(*args: Any, **keywords: Any) -> Any:
-        places = [_place(i, len(args)) for i in wanted]
+        places = _each_once([_place(i, len(args)) for i in wanted])
         aux: list[Any] = []
 
         def chosen(*some: Any) -> Any:
@@ -122,16 +125,40 @@ def value_and_grad(
         value, pull = vjp(chosen, *[args[i] for i in places])
         _check_scalar(value)
         grads = pull(wrap(constant_like(1, value.node)))
-        found = grads[0] if isinstance(argnums, int) else grads
+        found = grads if several else grads[0]
         return ((value, aux[0]), found) if has_aux else (value, found)
 
     return differentiated
 
 
-def _place(index: int, count: int) -> int:
-    if not -count <= index < count:
-        raise ArgumentError(f"there is no argument {index} of {count}", "argnums names arguments")
-    return index % count
+def _check_callable(function: object) -> None:
+    if not callable(function):
+        kind = type(function).__name__
+        raise ArgumentError(f"{kind} is not a function", "give a function of tensors")
+
+
+def _wanted(argnums: int | Sequence[int]) -> tuple[list[int], bool]:
+    """The numbers of arguments, and whether there may be several."""
+    several = isinstance(argnums, Sequence)
+    try:
+        found = [index(i) for i in argnums] if isinstance(argnums, Sequence) else [index(argnums)]
+    except TypeError:
+        raise ArgumentError(
+            f"argnums is {argnums!r}", "give the number of an argument, or several: (0, 1)"
+        ) from None
+    return _each_once(found), several
+
+
+def _each_once(places: list[int]) -> list[int]:
+    if len(set(places)) != len(places):
+        raise ArgumentError("argnums names an argument twice", "name each argument once")
+    return places
+
+
+def _place(number: int, count: int) -> int:
+    if not -count <= number < count:
+        raise ArgumentError(f"there is no argument {number} of {count}", "argnums names arguments")
+    return number % count
 
 
 def _check_scalar(value: object) -> None:

@@ -19,11 +19,11 @@ from .aliases import Habits
 from .config import current
 from .core import build
 from .core.dtype import DType, Number, dtype_of, promote, weak_dtype
-from .core.node import Node
+from .core.node import Node, Size
 from .core.op import Array, Op
 from .core.operators import Operators
 from .core.shape import prod, show
-from .errors import ArgumentError, DataError, ShapeError
+from .errors import ArgumentError, DataError, DTypeError, ShapeError
 from .graph.registry import REGISTRY, Entry
 from .host import array_node, to_array
 from .methods import Methods
@@ -183,11 +183,14 @@ class Tensor(Methods, Habits, Operators):
 
     def item(self) -> Number:
         """The value of a tensor of one element, as a Python number."""
-        if self.size != 1:
+        size: Size = self.size  # of variable sizes only the value tells
+        array = self._array() if size == 1 or isinstance(size, Node) else None
+        if array is None or array.size != 1:
+            count = size if array is None else array.size
             raise ShapeError(
-                f"item() of {self.size} elements", "use tolist(), or index one element first"
+                f"item() of {count} elements", "use tolist(), or index one element first"
             )
-        found: Number = self._array().reshape(())[()].item()
+        found: Number = array.reshape(())[()].item()
         return found
 
     def tolist(self) -> Any:
@@ -206,10 +209,16 @@ class Tensor(Methods, Habits, Operators):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())  # type: ignore[arg-type]
+        return int(self._real_item())
 
     def __float__(self) -> float:
-        return float(self.item())  # type: ignore[arg-type]
+        return float(self._real_item())
+
+    def _real_item(self) -> int | float:
+        found = self.item()
+        if isinstance(found, complex):
+            raise DTypeError(f"a {self.dtype} tensor is not a real number", "use abs(x.item())")
+        return found
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
@@ -219,7 +228,13 @@ class Tensor(Methods, Habits, Operators):
     def __len__(self) -> int:
         if not self.ndim:
             raise ShapeError("a 0-d tensor has no length", "use size, or reshape it")
-        return self.shape[0]
+        size: Size = self.shape[0]
+        if isinstance(size, Node):
+            raise ShapeError(
+                f"a tensor of shape {show(self.shape)} has no fixed length",
+                "take its value first: x.tolist()",
+            )
+        return size
 
     def __repr__(self) -> str:
         about = f"shape={show(self.entry.node.shape)}, dtype={self.dtype}, device={self.device!r}"
@@ -300,7 +315,14 @@ class Tensor(Methods, Habits, Operators):
         """In another dtype, or on another device (a name)."""
         if isinstance(target, str) and target in device_names():
             return wrap(build.copy_to(operand(self), target))
-        return elementwise.astype(self, target)
+        try:
+            dtype = dtype_of(target)
+        except DTypeError:
+            raise DTypeError(
+                f"{target!r} is neither an element type nor a device",
+                f"a dtype such as float32, or a device: {', '.join(device_names())}",
+            ) from None
+        return elementwise.astype(self, dtype)
 
     def contiguous(self) -> Tensor:
         """The value, stored in memory of its own."""

@@ -72,7 +72,7 @@ def as_size(size: object) -> Size:
             "use ints, or expressions of fg.Var",
         )
     try:
-        whole = as_index(size)  # type: ignore[arg-type]
+        whole = as_index(None if isinstance(size, bool) else size)  # type: ignore[arg-type]
     except TypeError:
         raise ShapeError(f"{size!r} is not a size", "sizes are whole numbers") from None
     if not 0 <= whole < 1 << 63:
@@ -338,6 +338,8 @@ def expand(x: Node, shape: object) -> Node:
 
 def permute(x: Node, order: Sequence[int]) -> Node:
     """The dimensions in another order."""
+    if not isinstance(order, Iterable):
+        raise AxisError(f"{order!r} is no order of {x.ndim} dimensions", "name each of them once")
     found = tuple(as_axis(a, x.ndim) for a in order)
     if sorted(found) != list(range(x.ndim)):
         raise AxisError(

@@ -18,7 +18,7 @@ from ..core.node import Node, Size
 from ..core.ops.elementwise import EQ, MUL
 from ..errors import ArgumentError, AxisError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
-from .common import Axis, apply, as_tensor
+from .common import Axis, apply, as_tensor, as_whole
 from .elementwise import where
 from .indexing import take
 from .linalg import diagonal_of
@@ -197,6 +197,7 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     rows, columns = node.shape[first], node.shape[second]
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise ShapeError("a diagonal of variable sizes", "use fixed sizes")
+    offset = as_whole(offset, "offset")
     down, right = max(-offset, 0), max(offset, 0)
     length = max(0, min(rows - down, columns - right))
     cuts: list[tuple[Size, Size]] = [(0, n) for n in node.shape]
@@ -211,7 +212,7 @@ def diag(x: TensorLike, k: int = 0) -> Tensor:
     >>> fg.diag(fg.Tensor([1, 2])).tolist(), fg.diag(fg.Tensor([[1, 2], [3, 4]])).tolist()
     ([[1, 0], [0, 2]], [1, 4])
     """
-    node = node_of(x)
+    node, k = node_of(x), as_whole(k, "k")
     if node.ndim == 2:
         return diagonal(x, k)
     if node.ndim != 1:

@@ -6,12 +6,14 @@ In: what users pass. Out: tensors that fit. Errors come from `core/build.py`, at
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import TypeAlias
 
 from ..core import build
 from ..core.dtype import DType, default_float, float32, promote, weak_dtype
 from ..core.node import Node
 from ..core.op import Op
+from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, lifted, wrap
 
 Axis: TypeAlias = int | Sequence[int] | None
@@ -59,3 +61,11 @@ def common_floats(*operands: TensorLike) -> list[Tensor]:
 def common_dtype(*nodes: object) -> DType:
     """The dtype that nodes and Python numbers promote to."""
     return promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in nodes])
+
+
+def as_whole(value: object, what: str) -> int:
+    """A whole number, or an error that says what it is for."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentError(f"{what} is {value!r}", f"{what} is a whole number") from None

@@ -19,7 +19,7 @@ from ..core.ops.elementwise import ADD, EQ, LE
 from ..errors import ArgumentError
 from ..runtime.device import get_device
 from ..tensor import Tensor, TensorLike, from_numpy, node_of, wrap
-from .common import ShapeLike, apply, as_tensor, astype
+from .common import ShapeLike, apply, as_tensor, as_whole, astype
 from .elementwise import floor, where
 from .movement import broadcast_arrays, reshape
 
@@ -252,6 +252,10 @@ def _row_and_column(rows: Size, columns: Size) -> tuple[Tensor, Tensor]:
     return wrap(build.iota(shape, 0)), wrap(build.iota(shape, 1))
 
 
+def _diagonal(k: object) -> Size:
+    return k if isinstance(k, Node) else as_whole(k, "k")
+
+
 def eye(
     n_rows: Size,
     n_cols: Size | None = None,
@@ -265,7 +269,7 @@ def eye(
     [[1.0, 0.0], [0.0, 1.0]]
     """
     row, column = _row_and_column(n_rows, n_rows if n_cols is None else n_cols)
-    on = apply(EQ, row + k, column)
+    on = apply(EQ, row + _diagonal(k), column)
     return placed(node_of(astype(on, dtype_of(dtype or default_float))), device)
 
 
@@ -277,7 +281,7 @@ def tril(x: TensorLike, k: int = 0) -> Tensor:
     """
     tensor = _matrices(x)
     row, column = _row_and_column(*tensor.shape[-2:])
-    return where(apply(LE, column, row + k), tensor, 0)
+    return where(apply(LE, column, row + _diagonal(k)), tensor, 0)
 
 
 def triu(x: TensorLike, k: int = 0) -> Tensor:
@@ -288,7 +292,7 @@ def triu(x: TensorLike, k: int = 0) -> Tensor:
     """
     tensor = _matrices(x)
     row, column = _row_and_column(*tensor.shape[-2:])
-    return where(apply(LE, row + k, column), tensor, 0)
+    return where(apply(LE, row + _diagonal(k), column), tensor, 0)
 
 
 def _matrices(x: TensorLike) -> Tensor:

@@ -6,7 +6,7 @@ between padded pieces, not a sum of them: a sum would turn -0.0 into 0.0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from ..core import build
@@ -46,10 +46,12 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     ((3, 2, 4), (4, 3, 2), (3, 2, 4))
     """
     node = node_of(x)
-    order = axes[0] if len(axes) == 1 else axes
     if len(axes) == 2:
         return swapaxes(x, *cast(tuple[int, int], axes))
-    return wrap(build.permute(node, cast(Sequence[int], order) or range(node.ndim)[::-1]))
+    order = axes[0] if len(axes) == 1 else axes
+    if order is None or (isinstance(order, Sequence) and not order):
+        order = range(node.ndim)[::-1]
+    return wrap(build.permute(node, cast(Sequence[int], order)))
 
 
 def matrix_transpose(x: TensorLike) -> Tensor:
@@ -105,7 +107,8 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
     [[1, 1, 1], [2, 2, 2]]
     """
     node = node_of(x)
-    wanted: list[Size] = [shape] if isinstance(shape, int | Node) else list(shape)
+    several = isinstance(shape, Iterable) and not isinstance(shape, Node | str)
+    wanted: list[Size] = list(cast(Sequence[Size], shape)) if several else [cast(Size, shape)]
     for place in range(1, len(wanted) + 1):
         if wanted[-place] == -1 and place <= node.ndim:
             wanted[-place] = node.shape[-place]
@@ -130,7 +133,7 @@ def expand_dims(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
     (2, 1, 3)
     """
     node = node_of(x)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = len(axis) if isinstance(axis, Sequence) else 1
     new = build.as_axes(axis, node.ndim + count)
     old = iter(node.shape)
     shape = [1 if d in new else next(old) for d in range(node.ndim + count)]
@@ -196,6 +199,8 @@ def pad(
     """
     node = node_of(x)
     pads = _pads(pad_width, node.ndim)
+    if mode not in _MODES:
+        raise ArgumentError(f"there is no padding {mode!r}", f"one of {', '.join(_MODES)}")
     if mode == "constant":
         value = lifted(constant_values)[0]
         kind = node.dtype
@@ -208,46 +213,48 @@ def pad(
     return wrap(node)
 
 
-def _pads(width: Any, ndim: int) -> list[tuple[int, int]]:
+_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+
+
+def _pads(width: Any, ndim: int) -> list[tuple[Size, Size]]:
     """One pair for each dimension, from a number, a pair, or pairs."""
-    rows = width if isinstance(width, Sequence) else (width, width)
-    if not any(isinstance(row, Sequence) for row in rows):
-        rows = [rows] * ndim
-    elif len(rows) == 1:
-        rows = list(rows) * ndim
-    pairs: list[tuple[int, int]] = []
-    for row in rows:
-        low, *rest = row if isinstance(row, Sequence) else (row,)
-        if len(rest) > 1:
+    rows = width if _is_row(width) else (width, width)
+    pairs: list[tuple[Size, Size]] = []
+    for row in rows if any(map(_is_row, rows)) else [rows]:
+        pair = [build.as_size(n) for n in (row if _is_row(row) else (row,))]
+        if len(pair) not in (1, 2):
             raise ArgumentError(f"{width!r} is no padding", "give a pair for each dimension")
-        pairs.append((low, rest[0] if rest else low))
+        pairs.append((pair[0], pair[-1]))
+    pairs = pairs * ndim if len(pairs) == 1 else pairs
+    if len(pairs) != ndim:
+        raise ShapeError(f"{len(pairs)} paddings for {ndim} dimensions", "give one pair for each")
     return pairs
 
 
-def _pad_along(x: Node, axis: int, low: int, high: int, mode: str) -> Node:
+def _is_row(x: object) -> bool:
+    return isinstance(x, Sequence) and not isinstance(x, str)
+
+
+def _pad_along(x: Node, axis: int, before: Size, after: Size, mode: str) -> Node:
     """More elements that are copies of others: a gather at folded places."""
-    size, before = x.shape[axis], build.as_size(low)
+    size = x.shape[axis]
     if not isinstance(size, int) or not isinstance(before, int):
         raise ShapeError(f"{mode} padding needs fixed sizes", "pad with a constant instead")
     if size == 0:
         raise ShapeError(f"{mode} padding of no elements", "pad with a constant instead")
     shape = tuple(
-        sizes.add(sizes.add(n, before), build.as_size(high)) if d == axis else n
-        for d, n in enumerate(x.shape)
+        sizes.add(sizes.add(n, before), after) if d == axis else n for d, n in enumerate(x.shape)
     )
     place = wrap(build.iota(shape, axis, int32)) - before
     if mode == "edge":
         folded = clip(place, 0, size - 1)
     elif mode == "wrap":
         folded = place % size
-    elif mode in ("reflect", "symmetric"):
+    else:
         period = max(1, 2 * (size - 1) if mode == "reflect" else 2 * size)
         last = period if mode == "reflect" else period - 1
         around = place % period
         folded = where(around < size, around, last - around)
-    else:
-        known = "constant, edge, reflect, symmetric, wrap"
-        raise ArgumentError(f"there is no padding {mode!r}", f"one of {known}")
     return build.gather(x, node_of(folded), axis)
 
 
@@ -281,6 +288,9 @@ def concat(arrays: Sequence[TensorLike], axis: int | None = 0) -> Tensor:
 
 def _listed(arrays: Sequence[TensorLike]) -> list[Node]:
     """Nodes of one dtype on one device, at least one."""
+    if isinstance(arrays, Tensor | Node) or not isinstance(arrays, Iterable):
+        kind = type(arrays).__name__
+        raise ArgumentError(f"one {kind} is not several tensors", "give a list: [a, b]")
     nodes = [node_of(x) for x in lifted(*arrays)]
     if not nodes:
         raise ArgumentError("there is nothing to join", "give at least one tensor")
@@ -334,11 +344,11 @@ def split(x: TensorLike, size: int | Sequence[int], axis: int = 0) -> tuple[Tens
     """
     node = node_of(x)
     place, total = build.as_axis(axis, node.ndim), _fixed(node, axis)
-    if isinstance(size, int):
+    if not isinstance(size, Iterable):
         step = build.as_positive(size, "size")
         parts = [min(step, total - start) for start in range(0, total, step)]
     else:
-        parts = list(size)
+        parts = [_whole_size(part) for part in size]
         if sum(parts) != total:
             raise ShapeError(f"parts of {parts} do not make up {total}", "they must add up")
     out, start = [], 0
@@ -357,6 +367,13 @@ def chunk(x: TensorLike, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """
     total = _fixed(node_of(x), axis)
     return split(x, max(1, -(-total // build.as_positive(chunks, "chunks"))), axis)
+
+
+def _whole_size(part: object) -> int:
+    size = build.as_size(part)
+    if not isinstance(size, int):
+        raise ShapeError("a part of variable size", "give parts of fixed sizes, or use slices")
+    return size
 
 
 def _fixed(node: Node, axis: int) -> int:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from ..core import build
 from ..core import shape as sizes
-from ..core.dtype import DType, bool_, dtype_of, int32, int64, uint32
+from ..core.dtype import DType, bool_, dtype_of, float64, int32, int64, uint32
 from ..core.node import Node, Shape, Size
 from ..core.ops.elementwise import DIV, EQ, NE, OR, SQRT
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from .common import Axis, apply, as_tensor, astype, floating, wide
-from .elementwise import isfinite, where
+from .elementwise import isfinite, maximum, where
 from .maths import exp, log
 
 
@@ -72,10 +72,10 @@ def _count(x: Tensor, axis: Axis) -> Size:
     return sizes.prod([shape[a] for a in build.as_axes(axis, len(shape))])
 
 
-def _over(total: Tensor, count: Size | float) -> Tensor:
+def _over(total: Tensor, count: Tensor | Size | float) -> Tensor:
     """A sum divided by a number of elements."""
-    if isinstance(count, Node):
-        return apply(DIV, total, astype(wrap(count), total.dtype))
+    if isinstance(count, Tensor | Node):
+        return apply(DIV, total, astype(count, total.dtype))
     return apply(DIV, total, float(count))
 
 
@@ -96,13 +96,20 @@ def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
     (1.0, 2.0)
     """
     narrow, x = floating(x), wide(x)
+    if not narrow.dtype.is_float:
+        raise DTypeError(
+            f"there is no variance of {narrow.dtype}", "cast it, or use NumPy: x.numpy().var()"
+        )
     apart = x - mean(x, axis, keepdims=True)
-    count = _count(x, axis)
-    if isinstance(count, int):
-        rest: Size | float = count - correction if count > correction else 0.0
-    else:
-        rest = sizes.sub(count, int(correction))
+    rest = _freedom(_count(x, axis), correction)
     return astype(_over(sum(apart * apart, axis, None, keepdims), rest), narrow.dtype)
+
+
+def _freedom(count: Size, correction: float) -> Tensor | float:
+    """count - correction, but not below 0: what squared distances are divided by."""
+    if isinstance(count, int):
+        return count - correction if count > correction else 0.0
+    return maximum(astype(count, float64) - float(correction), 0.0)
 
 
 def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool = False) -> Tensor:

@@ -95,11 +95,9 @@ class Group:
 class _Greedy:
     """The pass. `outside[n]` is the largest kernel number that reading n from outside needs."""
 
-    def __init__(self, sink: Node, fuse: bool) -> None:
-        self.order = [n for n in toposort([sink]) if n.op is not SINK]
-        self.fuse = fuse
-        self.sizes = sizes_in(self.order)
-        self.uses = Counter(s for n in (*self.order, sink) for s in n.src)
+    def __init__(self, sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> None:
+        self.order, self.fuse, self.sizes = order, fuse, sizes
+        self.uses = Counter([s for n in (*order, sink) for s in n.src])
         self.home: dict[Node, Group] = {}
         self.base: dict[Node, Node] = {}  # of a movement op: what it moves
         self.outside: dict[Node, int] = {}
@@ -464,12 +462,19 @@ def _kind_alone(node: Node) -> str:
 def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
     """Kernels for every root of the sink, over slots of which the first `inputs` are params."""
     assert sink.op is SINK, "a schedule is of a SINK"
-    sink = without_empty(sink)
-    leaves = {n for n in sink.src if n.op in _LEAVES} | sizes_in(toposort([sink]))
-    sink = SINK(*[CONTIGUOUS(r) if r in leaves else r for r in sink.src])  # a copy of its own
+    order = toposort([sink])
+    if any([0 in n.shape for n in order]):
+        sink = without_empty(sink)
+        order = toposort([sink])
+    sizes = sizes_in(order)
+    copies = [CONTIGUOUS(r) if r.op in _LEAVES or r in sizes else r for r in sink.src]
+    if any([copy is not root for copy, root in zip(copies, sink.src, strict=True)]):
+        sink = SINK(*copies)  # a result that is only a leaf is a copy of its own
+        order = toposort([sink])
+    order.pop()  # the sink
     slots: list[Slot | None] = [None] * inputs
     place: dict[Node, int] = {}
-    greedy = _Greedy(sink, fuse)
+    greedy = _Greedy(sink, fuse, order, sizes)
     for node in greedy.order:
         if node.op is PARAM:
             place[node] = node.arg[0]
@@ -496,11 +501,8 @@ def _slot(node: Node) -> Slot:
 
 def without_empty(sink: Node) -> Node:
     """The graph with values of no elements, and what is made of nothing else, as constants."""
-    order = toposort([sink])
-    if not any([0 in n.shape for n in order]):
-        return sink
     known: dict[Node, Node] = {}
-    for node in order:
+    for node in toposort([sink]):
         if node.op is SINK or node.op is CONST or node.op is PARAM:
             continue
         if not elements(node.shape):
