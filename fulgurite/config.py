@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -66,7 +66,16 @@ def _checked(name: str, value: object, where: str) -> object:
     if type(value) is not kind or (choices and value not in choices):
         allowed = " or ".join(choices) if choices else kind.__name__
         raise ArgumentError(f"{where} is {value!r}", f"give it a value of {allowed}")
+    if isinstance(value, int) and value < 0:
+        raise ArgumentError(f"{where} is {value}", "give it 0 or more")
     return value
+
+
+def _check_device(name: object) -> None:
+    from .runtime.device import DeviceError, device_names  # which needs the options itself
+
+    if name not in device_names():
+        raise DeviceError(f"there is no device {name!r}", f"one of {', '.join(device_names())}")
 
 
 def from_environment(environment: dict[str, str] | None = None) -> Options:
@@ -95,10 +104,16 @@ def current() -> Options:
     return _defaults
 
 
-@contextmanager
-def config(**changes: object) -> Iterator[Options]:
+def config(**changes: object) -> AbstractContextManager[Options]:
     """Other options for a block: `with fg.config(verify=True): ...` (this thread only)."""
     checked = {name: _checked(name, value, name) for name, value in changes.items()}
+    if "device" in checked:
+        _check_device(checked["device"])
+    return _changed(checked)
+
+
+@contextmanager
+def _changed(checked: dict[str, object]) -> Iterator[Options]:
     options = replace(current(), **checked)  # type: ignore[arg-type]
     token = _current.set(options)
     try:

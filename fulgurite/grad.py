@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any
 
@@ -139,9 +139,9 @@ def _check_callable(function: object) -> None:
 
 def _wanted(argnums: int | Sequence[int]) -> tuple[list[int], bool]:
     """The numbers of arguments, and whether there may be several."""
-    several = isinstance(argnums, Sequence)
+    several = isinstance(argnums, Iterable)
     try:
-        found = [index(i) for i in argnums] if isinstance(argnums, Sequence) else [index(argnums)]
+        found = [index(i) for i in (argnums if isinstance(argnums, Iterable) else [argnums])]
     except TypeError:
         raise ArgumentError(
             f"argnums is {argnums!r}", "give the number of an argument, or several: (0, 1)"

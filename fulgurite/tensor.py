@@ -22,6 +22,7 @@ from .core.dtype import DType, Number, dtype_of, promote, weak_dtype
 from .core.node import Node, Size
 from .core.op import Array, Op
 from .core.operators import Operators
+from .core.ops.effect import WATCH
 from .core.shape import prod, show
 from .errors import ArgumentError, DataError, DTypeError, ShapeError
 from .graph.registry import REGISTRY, Entry
@@ -101,6 +102,9 @@ def wrap(node: Node) -> Tensor:
 
 class Tensor(Methods, Habits, Operators):
     """A lazy array of numbers.
+
+    Python numbers must be values of the dtype, alone and in lists; NumPy arrays are cast to it, as
+    `astype` casts: whole numbers wrap around, floats saturate.
 
     >>> import fulgurite as fg
     >>> x = fg.Tensor([1.0, 2.0, 3.0])
@@ -201,9 +205,21 @@ class Tensor(Methods, Habits, Operators):
         array = self._array()
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             return np.array(array, dtype=dtype)
-        view = array.view()
-        view.flags.writeable = False
-        return view
+        raw = array.view(f"u{array.itemsize}") if self.dtype.is_small_float else array
+        # through a read-only memoryview: a plain view's base could be written to
+        shown = memoryview(raw).toreadonly()  # type: ignore[arg-type]  # arrays are buffers
+        return np.asarray(shown).view(array.dtype)
+
+    def __copy__(self) -> Tensor:
+        """A tensor with the same value; the copy of a leaf is a leaf of its own."""
+        node = self.entry.node
+        if node.op is WATCH and TAPE in node.watched:
+            return wrap(build.detach(node)).requires_grad_()
+        return wrap(node)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and deep copies hold the value, the device and `requires_grad`, not the graph."""
+        return Tensor, (self.numpy(), None, self.device, self.requires_grad)
 
     def __bool__(self) -> bool:
         return bool(self.item())

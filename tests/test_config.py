@@ -7,6 +7,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.config import as_markdown, current, from_environment
 from fulgurite.errors import ArgumentError
+from fulgurite.runtime.device import DeviceError
 from tests.threads import together
 
 
@@ -60,3 +61,19 @@ def test_only_options_that_change_plans_are_in_the_key() -> None:
 def test_the_page_of_options_is_generated_from_the_table() -> None:
     page = Path(__file__).parents[1] / "docs" / "config.md"
     assert page.read_text() == as_markdown()
+
+
+def test_an_unknown_device_is_an_error_at_once() -> None:
+    with pytest.raises(DeviceError, match=r"one of .*cpu.*reference") as caught:
+        fg.config(device="nowhere")
+    assert "no device 'nowhere'" in caught.value.what and __file__ in caught.value.where
+
+
+@pytest.mark.parametrize("name", ["schedule_cache", "kernel_cache"])
+def test_a_cache_has_no_negative_size(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} is -1"):
+        fg.config(**{name: -1})
+    with pytest.raises(ArgumentError, match="FULGURITE"):
+        from_environment({f"FULGURITE_{name.upper()}": "-1"})
+    with fg.config(**{name: 0}):
+        assert (fg.Tensor([1.0]) + 1).tolist() == [2.0]

@@ -1,6 +1,7 @@
 """Tests of fulgurite/grad.py: gradients of functions, and backward() as a shell over them."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import live_count, toposort
 from fulgurite.errors import ArgumentError, GradientError, ShapeError
+from tests.functional.helpers import raises
 
 
 def x64(*values: float) -> fg.Tensor:
@@ -213,3 +215,21 @@ def test_200_steps_with_changing_rates_compile_at_most_three_times() -> None:
         losses.append(float(loss.item()))
     assert fg.cache_stats()["schedule"]["misses"] - misses <= 3
     assert losses[-1] < losses[0] / 2
+
+
+def test_what_is_no_function_or_argument_is_a_clear_error() -> None:
+    x, wrong = fg.Tensor(1.0), cast(Any, 3)
+    for make in (fg.grad, fg.value_and_grad):
+        with raises(ArgumentError, "int is not a function"):
+            make(wrong)
+        with raises(ArgumentError, "argnums is 'a'"):
+            make(lambda x: x, argnums=cast(Any, "a"))
+        with raises(ArgumentError, "argnums is 0.5"):
+            make(lambda x: x, argnums=cast(Any, 0.5))
+        with raises(ArgumentError, "name each argument once"):
+            make(lambda x: x, argnums=(0, 0))
+        with raises(ArgumentError, "name each argument once"):
+            make(lambda x: x, argnums=(0, -1))(x)
+    with raises(ArgumentError, "int is not a function"):
+        fg.vjp(wrong, x)
+    assert fg.grad(lambda x: x * x, argnums=cast(Any, np.int64(0)))(x).item() == 2.0

@@ -1,5 +1,7 @@
 """Tests of fulgurite/tensor.py: laziness, values, conversion, printing, gradients' shell."""
 
+import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -175,6 +177,114 @@ def test_to_changes_dtype_or_device() -> None:
     assert fg.Tensor(x, device="other").device == "other"
     assert fg.Tensor(1.5, device="other").device == "other"
     assert fg.asarray(x, device="other").device == "other"
+
+
+# --- sizes that are variables, read-only views, copies -------------------------------------------
+
+
+def test_one_element_of_a_variable_size_is_a_python_number() -> None:
+    n = fg.Var("n", 1, 4)
+    assert fg.ones((n.bind(1),)).item() == 1.0
+    assert float(fg.ones((n.bind(1), 1)) * 2) == 2.0
+    with raises(ShapeError, "item() of 2 elements"):
+        fg.ones((n.bind(2),)).item()
+
+
+def test_a_variable_size_is_no_length() -> None:
+    x = fg.ones((fg.Var("n", 1, 4).bind(2), 3))
+    with raises(ShapeError, "shape (n, 3) has no fixed length"):
+        len(x)
+    with raises(ShapeError, "shape (n, 3) has no fixed length"):
+        list(x)
+
+
+def test_a_complex_number_is_not_a_real_one() -> None:
+    x = fg.Tensor([1 + 2j])
+    for real in (float, int):
+        with raises(DTypeError, "complex64 tensor is not a real number"):
+            real(x)
+    assert x.item() == 1 + 2j
+
+
+def test_an_unknown_target_names_dtypes_and_devices() -> None:
+    x = fg.Tensor([1.0])
+    with raises(DTypeError, "neither an element type nor a device"):
+        x.to("bogus")
+    with raises(DTypeError, "a dtype such as float32, or a device: cpu"):
+        x.to("bogus")
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3)])
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int8", "uint64", "float16", "float64", "complex128", "bfloat16", "float8_e4m3fn"],
+)
+def test_a_view_is_read_only_down_to_its_base(dtype: str, shape: tuple[int, ...]) -> None:
+    x = fg.Tensor(np.ones(shape), dtype)
+    view = np.asarray(x)
+    assert (view.shape, view.dtype) == (shape, x.dtype.numpy)
+    base: Any = view
+    while isinstance(base, np.ndarray):
+        assert not base.flags.writeable
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            base.flags.writeable = True
+        base = base.base
+    assert isinstance(base, memoryview) and base.readonly
+    assert x.numpy().flags.writeable
+
+
+def test_a_view_of_shared_memory_keeps_its_strides() -> None:
+    shared = np.arange(6.0)[::2]
+    assert np.asarray(fg.from_numpy(shared)).tolist() == [0, 2, 4]
+
+
+COPIES: dict[str, Any] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float32", "bfloat16", "float8_e5m2"])
+def test_a_copy_has_the_value_the_dtype_and_the_device(dtype: str, how: str) -> None:
+    x = fg.Tensor(np.array([[0, 1], [1, 0]]), dtype, device="other")
+    for original in (x, x[0], x.reshape(-1)):
+        found = COPIES[how](original)
+        assert found is not original and isinstance(found, fg.Tensor)
+        assert (found.dtype, found.device, found.shape) == (x.dtype, "other", original.shape)
+        assert found.tolist() == original.tolist()
+        assert not found.requires_grad
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_of_a_leaf_is_a_leaf_of_its_own(how: str) -> None:
+    x = fg.Tensor([1.0, 2.0], requires_grad=True)
+    found = COPIES[how](x)
+    assert found.requires_grad
+    (found * found).sum().backward()
+    assert x.grad is None
+    assert found.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+def test_a_deep_copy_does_not_share_memory(how: str) -> None:
+    data = np.ones(2)
+    shared = fg.from_numpy(data)
+    found = COPIES[how](shared)
+    data[:] = 7
+    assert found.tolist() == [1, 1]
+    assert b"Node" not in pickle.dumps(shared * 2)
+
+
+def test_a_deep_copy_keeps_what_is_shared_shared() -> None:
+    x = fg.Tensor([1.0])
+    a, b = copy.deepcopy([x, x])
+    assert a is b and a is not x
+
+
+def test_a_gradient_goes_through_a_copy() -> None:
+    assert fg.grad(lambda x: copy.copy(x) * x)(fg.Tensor(3.0)).item() == 6.0
 
 
 # --- gradients' shell ----------------------------------------------------------------------------

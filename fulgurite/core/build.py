@@ -8,7 +8,8 @@ Each function notes the user's line beside the node it makes, on an interning hi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from operator import index as as_index
 from typing import Any, TypeAlias
 
@@ -38,7 +39,21 @@ from .dtype import (
 from .node import Node, Shape, Size, constant, constant_bits
 from .op import Op
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
-from .ops.elementwise import ADD, AND, BITCAST, CAST, MUL, NEG, OR, SUB, WHERE
+from .ops.elementwise import (
+    ADD,
+    AND,
+    BITCAST,
+    CAST,
+    EQ,
+    LE,
+    LT,
+    MUL,
+    NE,
+    NEG,
+    OR,
+    SUB,
+    WHERE,
+)
 from .origin import MOST, capture
 
 Operand: TypeAlias = Node | Number
@@ -199,6 +214,8 @@ def apply(op: Op, *operands: Operand) -> Node:
         both = isinstance(a, Node) and isinstance(b, Node)
         if both and a.dtype is b.dtype and a.shape == b.shape and a.dtype.kind in op.kinds:  # type: ignore[union-attr]
             return note(op(a, b))  # type: ignore[arg-type]
+    if op in _COMPARISONS and (decided := _decided(op, operands)) is not None:
+        return decided
     like = next((x for x in operands if isinstance(x, Node)), None)
     if like is not None and like.dtype.kind in op.kinds:  # the common case: nothing to promote
         kind, dtype, shape = like.dtype.kind, like.dtype, like.shape
@@ -216,6 +233,27 @@ def apply(op: Op, *operands: Operand) -> Node:
     op, dtype = _accept(op, dtype)
     shape = sizes.broadcast(*[x.shape if isinstance(x, Node) else () for x in operands])
     return note(op(*[_fit(x, dtype, shape) for x in operands]))
+
+
+_COMPARISONS: dict[Op, Callable[[Any, Any], bool]] = {  # of whole numbers, by Python's meaning
+    EQ: operator.eq,
+    NE: operator.ne,
+    LT: operator.lt,
+    LE: operator.le,
+}
+
+
+def _decided(op: Op, operands: tuple[Operand, ...]) -> Node | None:
+    """The answer to a comparison with a whole number beyond the dtype: the same for all values."""
+    a, b = operands
+    node, number = (a, b) if isinstance(a, Node) else (b, a)
+    if not isinstance(node, Node) or not isinstance(number, int) or node.dtype.kind not in "biu":
+        return None
+    low, high = (default_int if node.dtype is bool_ else node.dtype).limits
+    if low <= number <= high:
+        return None
+    holds = _COMPARISONS[op](*[0 if x is node else x for x in operands])  # 0 is on the same side
+    return note((EQ if holds else NE)(node, node))  # not a constant: that would have no device
 
 
 def _accept(op: Op, dtype: DType) -> tuple[Op, DType]:

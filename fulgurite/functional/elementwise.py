@@ -213,9 +213,10 @@ def logaddexp(x1: TensorLike, x2: TensorLike) -> Tensor:
     >>> fg.logaddexp(fg.Tensor([1000.0, float("-inf")]), fg.Tensor([0.0, 2.0])).tolist()
     [1000.0, 2.0]
     """
-    a, b = common_floats(x1, x2)
+    narrow, other = common_floats(x1, x2)
+    a, b = wide(narrow), wide(other)
     apart = where(a == b, 0, a - b)  # of equal infinities a - b would be NaN
-    return maximum(a, b) + apply(LOG1P, apply(EXP, -abs(apart)))
+    return _astype(maximum(a, b) + apply(LOG1P, apply(EXP, -abs(apart))), narrow.dtype)
 
 
 # --- rounding ------------------------------------------------------------------------------------

@@ -133,10 +133,11 @@ def expand_dims(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
     (2, 1, 3)
     """
     node = node_of(x)
-    count = len(axis) if isinstance(axis, Sequence) else 1
-    new = build.as_axes(axis, node.ndim + count)
+    wanted = list(axis) if isinstance(axis, Iterable) else [axis]
+    ndim = node.ndim + len(wanted)
+    new = build.as_axes(wanted, ndim)
     old = iter(node.shape)
-    shape = [1 if d in new else next(old) for d in range(node.ndim + count)]
+    shape = [1 if d in new else next(old) for d in range(ndim)]
     return wrap(build.reshape(node, shape))
 
 

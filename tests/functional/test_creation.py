@@ -185,3 +185,50 @@ def test_creation_names_the_line_of_a_mistake() -> None:
         fg.array(["a"])
     with raises(DataError):
         fg.array([[1, 2], [3]])
+
+
+def test_a_truth_is_no_size_and_a_fraction_no_diagonal() -> None:
+    wrong: Any = 1.5
+    with raises(ShapeError, "True is not a size"):
+        fg.zeros(True)
+    with raises(ShapeError, "True is not a size"):
+        fg.ones((2, True))
+    with raises(ArgumentError, "k is 1.5"):
+        fg.eye(3, 3, wrong)
+    for function in (fg.tril, fg.triu, fg.diag):
+        with raises(ArgumentError, "k is 1.5"):
+            function(fg.zeros((2, 2)), wrong)
+    with raises(ArgumentError, "offset is 1.5"):
+        fg.diagonal(fg.zeros((2, 2)), wrong)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "says"),
+    [
+        ([300], "int8", "300 does not fit int8"),
+        ([[1], [-1]], "uint8", "-1 does not fit uint8"),
+        ([float("nan")], "int32", "nan is not a value of int32"),
+        ((float("inf"),), "int32", "inf is not a value of int32"),
+        ([0.0, 1.5], "int32", "1.5 is not whole"),
+        ([2.0**63], "int64", "does not fit int64"),
+        ([2**63], "int64", "does not fit int64"),
+        ([1j], "float32", "1j is complex"),
+        ([2], "bool", "2 does not fit bool"),
+    ],
+)
+def test_a_list_is_checked_as_a_number_is(values: Any, dtype: str, says: str) -> None:
+    with raises(ConstantError, says):
+        fg.Tensor(values, dtype=dtype)
+
+
+def test_values_at_the_limits_of_a_dtype_come_in_a_list() -> None:
+    for dtype in (fg.int8, fg.uint8, fg.int64, fg.uint64):
+        assert fg.Tensor(list(dtype.limits), dtype=dtype).tolist() == list(dtype.limits)
+    assert fg.Tensor([1.0, 2.0], dtype="int8").tolist() == [1, 2]
+    assert fg.Tensor([], dtype="int8").tolist() == []
+    assert fg.Tensor([1e300], dtype="float32").tolist() == [float("inf")]
+
+
+def test_a_numpy_array_is_cast_and_not_checked() -> None:
+    assert fg.Tensor(np.array([300, -1]), dtype="uint8").tolist() == [44, 255]
+    assert fg.Tensor(np.array([np.nan, 1e30]), dtype="int8").tolist() == [0, 127]

@@ -1,6 +1,7 @@
 """Tests of fulgurite/functional/elementwise.py and maths.py: NumPy is the oracle."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -270,3 +271,30 @@ def test_mistakes_name_the_users_line() -> None:
         x + "y"
     with raises(ConstantError):
         fg.add(fg.ones(2, "int8"), 1000)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("number", [-(10**30), -(2**63) - 1, -1, 256, 2**32, 10**10, 2**64])
+def test_a_whole_number_beyond_the_dtype_compares_as_in_mathematics(
+    dtype: str, number: int
+) -> None:
+    values = [0, 1] if dtype == "bool" else [0, 1, 100]
+    x = fg.Tensor(np.array(values), dtype)
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+        assert compare(x, number).tolist() == [compare(v, number) for v in values]
+        assert compare(number, x).tolist() == [compare(number, v) for v in values]
+        assert compare(x, number).dtype is fg.bool
+    assert fg.less(number, x).tolist() == [number < v for v in values]
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"])
+def test_logaddexp_of_small_floats_rounds_once(dtype: str) -> None:
+    numbers = fg.Tensor([-400.0, -2.0, 0.0, 0.5, 3.0, 448.0], dtype=dtype)
+    a, b = numbers.reshape(-1, 1), numbers
+    wide = fg.logaddexp(a.astype("float32"), b.astype("float32")).astype(dtype)
+    same_bits(fg.logaddexp(a, b), wide.numpy())
+
+
+def test_logaddexp_survives_a_difference_beyond_the_dtype() -> None:
+    a, b = (fg.Tensor(v, dtype="float8_e4m3fn") for v in (448.0, -448.0))
+    assert fg.logaddexp(a, b).item() == 448.0

@@ -1,6 +1,6 @@
 """Tests of fulgurite/functional/movement.py: NumPy is the oracle, bit for bit."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -231,3 +231,56 @@ def test_mistakes_name_the_users_line() -> None:
         fg.chunk(X, 0)
     with raises(DTypeError):
         fg.stack([fg.ones(2, "float8_e5m2"), fg.ones(2, "float8_e4m3fn")]).astype("x")
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric", "wrap"])
+def test_every_padding_wants_a_pair_for_each_dimension(mode: str) -> None:
+    x = fg.zeros((2, 3, 4))
+    for count in (2, 4):
+        with raises(ShapeError, f"{count} paddings for 3 dimensions"):
+            fg.pad(x, [(1, 1)] * count, mode=mode)
+    assert fg.pad(x, [(1, 0)], mode=mode).shape == (3, 4, 5)
+
+
+def test_a_padding_is_checked_where_nothing_is_padded_too() -> None:
+    x = fg.Tensor(1.0)
+    with raises(ShapeError, "'a' is not a size"):
+        fg.pad(x, "a")
+    with raises(ArgumentError, "no padding 'mirror'"):
+        fg.pad(x, 0, mode="mirror")
+    with raises(ArgumentError, "is no padding"):
+        fg.pad(fg.zeros(2), [[]])
+    assert fg.pad(x, 1).item() == 1.0
+
+
+def test_arguments_of_the_wrong_kind_are_clear_errors() -> None:
+    x, wrong = fg.zeros((2, 3)), cast(Any, None)
+    with raises(AxisError, "0 is no order of 2 dimensions"):
+        fg.permute_dims(x, cast(Any, 0))
+    with raises(AxisError, "0 is no order of 2 dimensions"):
+        fg.transpose(x, 0)
+    with raises(ShapeError, "None is not a size"):
+        fg.broadcast_to(x, wrong)
+    with raises(AxisError, "1.0 is not an axis"):
+        fg.expand_dims(x, cast(Any, 1.0))
+    with raises(ArgumentError, "size is 1.5"):
+        fg.split(x, cast(Any, 1.5))
+    with raises(ShapeError, "0.5 is not a size"):
+        fg.split(x, cast(Any, [0.5, 1.5]))
+    with raises(ShapeError, "variable size"):
+        fg.split(x, cast(Any, [fg.Var("n", 0, 2).bind(2)]))
+
+
+def test_joining_wants_a_list() -> None:
+    x = fg.zeros((2, 3))
+    for join in (fg.concat, fg.stack):
+        with raises(ArgumentError, "one Tensor is not several tensors"):
+            join(cast(Any, x))
+        with raises(ArgumentError, "one int is not several tensors"):
+            join(cast(Any, 3))
+    assert fg.concat((x, x)).shape == (4, 3)
+
+
+def test_axes_may_come_as_any_iterable() -> None:
+    assert fg.expand_dims(fg.zeros(2), cast(Any, np.array([0, 2]))).shape == (1, 2, 1)
+    assert fg.transpose(fg.zeros((2, 3)), ()).shape == (3, 2)

@@ -177,3 +177,28 @@ def test_mistakes_name_the_users_line() -> None:
         fg.argmax(fg.zeros((0, 2)))
     with raises(DTypeError):
         fg.max(fg.ones(2, "complex64"))
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_complex_numbers_have_no_variance(name: str) -> None:
+    with raises(DTypeError, "no variance of complex64"):
+        getattr(fg, name)(fg.Tensor([1 + 2j]))
+
+
+@pytest.mark.parametrize("correction", [0, 0.5, 1, 2.75, 3, 7])
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_variable_size_is_corrected_as_a_fixed_one(
+    dtype: str, name: str, correction: float
+) -> None:
+    n = fg.Var("n", 1, 8)
+    for count in (1, 3):
+        fixed = getattr(fg, name)(fg.arange(count).astype(dtype), correction=correction)
+        free = getattr(fg, name)(fg.arange(n.bind(count)).astype(dtype), correction=correction)
+        same_bits(free, fixed.numpy())
+
+
+def test_nothing_over_nothing_is_nan_and_something_inf() -> None:
+    n = fg.Var("n", 1, 8).bind(3)
+    assert np.isnan(fg.var(fg.ones((n,)), correction=5).item())
+    assert fg.var(fg.arange(n).astype("float32"), correction=5).item() == np.inf
