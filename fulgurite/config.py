@@ -30,7 +30,7 @@ class Options:
     fuse: bool = _option(True, "compute many ops in one kernel; off: a kernel for each op")
     tier: str = _option(
         "auto", "who runs graphs: native code, or auto, which leaves tiny ones to NumPy",
-        choices=("auto", "native"),
+        in_key=False, choices=("auto", "native"),
     )  # fmt: skip
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")

@@ -25,7 +25,7 @@ from .graph.normalize import Normal, normalize, restore
 from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
-from .runtime.realize import FAMILIES, is_realized
+from .runtime.realize import FAMILIES, cache_key, is_realized
 from .tensor import Tensor
 
 
@@ -94,7 +94,7 @@ def explain(*tensors: Tensor) -> Explanation:
     kernels = tuple([_report(item, found) for item in found.items])
     device = tensors[0].device
     peak = plan_memory(found).peak_bytes
-    return Explanation(kernels, stages, _cache_state(normal, (device, options.key)), peak)
+    return Explanation(kernels, stages, _cache_state(normal, cache_key(device, options)), peak)
 
 
 def _report(item: Item, found: Schedule) -> KernelReport:

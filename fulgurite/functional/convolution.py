@@ -9,7 +9,7 @@ nothing is multiplied by the zeros between strides. Half floats add up in float3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import index as as_index
 from typing import SupportsIndex, TypeAlias
 
@@ -145,7 +145,7 @@ def conv_transpose3d(
 
 def per_axis(value: PerAxis, count: int, what: str, least: int = 1) -> tuple[int, ...]:
     """One whole number for each axis of space."""
-    listed = [value] if isinstance(value, SupportsIndex) else value
+    listed = list(value) if isinstance(value, Iterable) else [value]
     row = [as_index(n) if isinstance(n, SupportsIndex) else -1 for n in listed]
     if len(row) == 1:
         row = row * count
@@ -170,7 +170,7 @@ def pads_of(
         return [_same(*each) for each in zip(space, window, stride, dilation, strict=True)]
     if isinstance(padding, str):
         raise ArgumentError(f"padding is {padding!r}", 'use numbers, "same" or "valid"')
-    rows = [padding] if isinstance(padding, SupportsIndex) else list(padding)
+    rows = list(padding) if isinstance(padding, Iterable) else [padding]
     rows = rows * (len(space) if len(rows) == 1 else 1)
     if len(rows) != len(space):
         raise ArgumentError(

@@ -19,7 +19,7 @@ from ..core.ops.effect import AFTER, CONTIGUOUS
 from ..core.ops.elementwise import CAST, MUL
 from ..core.ops.indexing import GATHER, SCATTER, SORT
 from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
-from ..core.ops.movement import EXPAND, PAD, PERMUTE, RESHAPE, UNWINDOW
+from ..core.ops.movement import EXPAND, FLIP, PAD, PERMUTE, RESHAPE, UNWINDOW
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN, identity_of
 from ..core.shape import upper
@@ -198,7 +198,8 @@ class _Greedy:
             deps = self.outside.get(node)
             if deps is None:
                 deps = self.read(node.src[0])
-            group = self.home[node] = self.open("map", node, deps, "it is read by several kernels")
+            reason = "a result" if node in self.forced else "it is read by several kernels"
+            group = self.home[node] = self.open("map", node, deps, reason)
         group.outputs[node] = None
         self.stored[node] = group
         self.outside[node], self.cost[node] = self.give_number(group), 0
@@ -310,7 +311,9 @@ class _Greedy:
         cost = self.cost[node] = node.op.cost + sum(self.cost_of(s) for s in node.src)
         dear = cost > DEAR and self.uses[node] > 1
         if node in self.forced or dear or cost > MOST:
-            reason = "a result" if node in self.forced else "dear and read more than once"
+            reason = "dear and read more than once" if dear else "as much as one kernel may hold"
+            if node in self.forced:
+                reason = "a result"
             self.home[node] = self.open("map", node, self.outside.pop(node), reason)
 
     def move(self, node: Node) -> None:
@@ -322,6 +325,7 @@ class _Greedy:
                 node.op is RESHAPE
                 or (node.op is EXPAND and group.kind == "reduce")
                 or (node.op is PERMUTE and (group.kind == "contract" or node in self.forced))
+                or (node.op is FLIP and node in self.forced)
             )
             if stays:
                 self.home[node] = group
@@ -416,7 +420,7 @@ class _Greedy:
                 other.count += 1
                 break
         else:
-            reason = "its rows are not those of the kernel before"
+            reason = "its rows are not those of the kernel before" if deps else "a reduction"
             self.home[node] = self.open("reduce", node, deps, reason, axes)
         home = self.group(node)
         assert home is not None

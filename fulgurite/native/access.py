@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..core.dtype import DType, bool_, int64
 from ..core.node import Node, Source
 from ..core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
-from ..graph.affine import Affine, Atom, Condition, axes_of
+from ..graph.affine import Affine, Atom, Condition, axes_of, sources_of
 from ..graph.regroup import CannotLower
 from .convert import load_value, store_value
 from .emitter import Emitter, Val
@@ -109,9 +109,7 @@ class Access:
         dtype = self.dtypes[number]
         pointer = self.pointers[number]
         rest, step, tangled = self.split(index)
-        dynamic = tangled or any(
-            sources[a.index].vector for a, _ in rest[1] if isinstance(a, Source)
-        )
+        dynamic = tangled or any(sources[a.index].vector for a in sources_of(rest))
         holds = self.conditions(conditions, sources) if conditions else None
         lanes = self.lane_axis is not None and (step != 0 or dynamic)
         if holds is not None and holds.vector:

@@ -108,7 +108,7 @@ _stats = Stats()
 def lookup(normal: Normal, device: str) -> Compiled:
     """The compiled form of a graph: found, or made now by one thread for all that ask."""
     options = current()
-    family = FAMILIES.get_or_make((normal.structure, device, options.key), Family)
+    family = FAMILIES.get_or_make((normal.structure, *cache_key(device, options)), Family)
     found = family.find(normal.constants)
     if found is None:
         with family.lock:  # one thread compiles; if it fails, the next one tries
@@ -120,6 +120,11 @@ def lookup(normal: Normal, device: str) -> Compiled:
                 return found
     _stats.hits += 1
     return found
+
+
+def cache_key(device: str, options: Options) -> tuple[Hashable, ...]:
+    """What a plan depends on besides the graph; the reference device has one tier only."""
+    return device, options.key, options.tier if device != "reference" else ""
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -170,7 +175,8 @@ def realize(entries: Sequence[Entry]) -> None:
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
         if not pending:
             return
-        _realize(pending)
+        for device in dict.fromkeys(node.device for node in pending.values()):
+            _realize({e: node for e, node in pending.items() if node.device == device})
 
 
 def _realize(pending: dict[Entry, Node]) -> None:
