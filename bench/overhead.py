@@ -11,9 +11,9 @@ import gc
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from core import best, report  # the harness of the core benchmark
+from bench.core import best, report  # the harness of the core benchmark
 
 GOALS = {
     "one tensor op": 12.0,

@@ -30,6 +30,7 @@ from ..graph.schedule import schedule
 from ..graph.simplify import simplify
 from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
+from .collector import held_back
 from .device import Buffer, get_device
 from .plan import KERNELS, Plan, compile_plan, concrete
 from .reference import evaluate
@@ -115,7 +116,8 @@ def lookup(normal: Normal, device: str) -> Compiled:
             found = family.find(normal.constants)
             if found is None:
                 _stats.misses += 1
-                found = compile_graph(normal, device, options, _lift(family, normal))
+                with held_back():
+                    found = compile_graph(normal, device, options, _lift(family, normal))
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
     _stats.hits += 1
