@@ -14,6 +14,7 @@ from typing import Any
 from ..core.node import Node, make, toposort
 from ..core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ..graph.affine import Affine, add, axis, number
+from ..graph.body import indices
 from ..graph.lower import IndexKernel
 
 
@@ -61,17 +62,6 @@ def _collect(index: Affine, steps: list[dict[int, int]]) -> None:
     for atom, _ in index[1]:
         if isinstance(atom, tuple):
             _collect(atom[1], steps)
-
-
-def indices(node: Node) -> list[Affine]:
-    """Every affine index in a node's argument."""
-    if node.op is LOAD:
-        return [node.arg[1], *[index for index, _ in node.arg[2]]]
-    if node.op is VALID:
-        return [index for index, _ in node.arg]
-    if node.op is STORE:
-        return [node.arg[1]]
-    return [node.arg] if node.op is INDEX else []
 
 
 def _merged(kernel: IndexKernel, a: int, b: int) -> IndexKernel:

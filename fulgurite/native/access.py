@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from ..core.dtype import DType, bool_, int64
 from ..core.node import Node, Source
-from ..core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
 from ..graph.affine import Affine, Atom, Condition, axes_of, sources_of
 from ..graph.regroup import CannotLower
 from .convert import load_value, store_value
@@ -157,31 +156,3 @@ def _floor_mod(e: Emitter, a: Val, b: Val) -> Val:
     down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
     more = Val(e.let(f"add {e.typed(r)}, {b.text}"), int64, a.vector)
     return select(e, down, more, r)
-
-
-def free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:
-    """The axes that each node of a body depends on."""
-    free: dict[Node, frozenset[int]] = {}
-    for node in order:
-        axes = frozenset[int]().union(*[free[s] for s in node.src])
-        for index in _indices(node):
-            axes |= axes_of(index)
-        if node.op is STORE:
-            axes |= frozenset(node.arg[3])
-        free[node] = axes - frozenset(node.arg[1]) if node.op is FOLD else axes
-    return free
-
-
-def folded_axes(order: Sequence[Node]) -> frozenset[int]:
-    """The axes that any fold runs over."""
-    return frozenset(a for n in order if n.op is FOLD for a in n.arg[1])
-
-
-def _indices(node: Node) -> list[Affine]:
-    if node.op is LOAD:
-        return [node.arg[1], *[index for index, _ in node.arg[2]]]
-    if node.op is VALID:
-        return [index for index, _ in node.arg]
-    if node.op is STORE:
-        return [node.arg[1]]
-    return [node.arg] if node.op is INDEX else []

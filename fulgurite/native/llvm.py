@@ -19,10 +19,11 @@ from ..core.dtype import DType, bool_, int64
 from ..core.node import Node, toposort
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ..core.ops.leaf import CONST, SINK, VAR
+from ..graph.body import free_axes, whole_axes
 from ..graph.lower import IndexKernel
 from ..graph.regroup import CannotLower
 from ..kernel.axes import merge_axes
-from .access import Access, folded_axes, free_axes
+from .access import Access
 from .emitter import Emitter, Val, computing
 from .maths import compare, random_bits, select
 from .operate import cast, operate
@@ -64,7 +65,7 @@ class _Renderer:
         self.at = Access(self.e, dtypes)
         self.vector = self.choose_vector()
         shared = frozenset.intersection(*[self.free[s] for s in self.stores if s.op is STORE])
-        self.grid = sorted(shared - folded_axes(self.order))
+        self.grid = sorted(shared - whole_axes(self.order))
         self.variables: dict[str, int] = {}  # name -> place in the table of values
         self.rows = {node: "" for node in self.worth_keeping()}  # their scratch rows
         self.filled: set[Node] = set()

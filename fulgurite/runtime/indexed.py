@@ -26,6 +26,7 @@ from ..core.ops.random import bits_at
 from ..core.ops.reduce import REDUCE, scanned
 from ..errors import BoundsError, ShapeError
 from ..graph.affine import Affine, Atom
+from ..graph.body import free_axes, whole_axes
 from ..graph.lower import IndexKernel
 from .reference import size_value
 
@@ -41,12 +42,12 @@ class Runner:
         nodes = [n for n in toposort([kernel.body]) if n.op is not SINK]
         # an output may take an input's memory: a tile reads everything before it writes anything
         self.order = sorted(nodes, key=lambda n: n.op is STORE)
-        self.free = _free_axes(self.order)
+        self.free = free_axes(self.order)
         self.products = _products(self.order, self.free)
         stores = [n for n in self.order if n.op is STORE]
         self.stored = [n.arg[3] for n in stores]  # the axes of each store
         shared = frozenset.intersection(*[self.free[s] for s in stores])
-        self.tiled = sorted(shared - _whole_axes(self.order))
+        self.tiled = sorted(shared - whole_axes(self.order))
 
     def run(self, params: Sequence[Array], values: dict[str, int]) -> None:
         """Fill the outputs, tile by tile."""
@@ -73,53 +74,6 @@ class Runner:
     def _largest(self, chunks: Sequence[int]) -> int:
         kept = (n for n in self.order if n not in self.products)
         return max(math.prod([chunks[a] for a in self.free[n]]) for n in kept)
-
-
-def _free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:
-    free: dict[Node, frozenset[int]] = {}
-    for node in order:
-        axes = frozenset[int]().union(*[free[s] for s in node.src])
-        for index in _indices(node):
-            axes |= _axes(index)
-        if node.op is FOLD:
-            axes -= frozenset(node.arg[1])
-        elif node.op is RUN or node.op is ORDER:
-            axes |= frozenset(node.arg[1] if node.op is RUN else node.arg[0])
-        elif node.op is STORE:
-            axes |= frozenset(node.arg[3])
-        free[node] = axes
-    return free
-
-
-def _indices(node: Node) -> list[Affine]:
-    if node.op is LOAD:
-        return [node.arg[1], *[index for index, _ in node.arg[2]]]
-    if node.op is VALID:
-        return [index for index, _ in node.arg]
-    if node.op is STORE:
-        return [node.arg[1]]
-    return [node.arg] if node.op is INDEX else []
-
-
-def _axes(index: Affine) -> frozenset[int]:
-    found: set[int] = set()
-    for atom, _ in index[1]:
-        if isinstance(atom, int):
-            found.add(atom)
-        elif isinstance(atom, tuple):
-            found |= _axes(atom[1])
-    return frozenset(found)
-
-
-def _whole_axes(order: Sequence[Node]) -> frozenset[int]:
-    """Axes that folds, scans and sorts need whole."""
-    found: set[int] = set()
-    for node in order:
-        if node.op in (FOLD, RUN):
-            found.update(node.arg[1])
-        elif node.op is ORDER:
-            found.update(node.arg[0])
-    return frozenset(found)
 
 
 def _products(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> frozenset[Node]:
