@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.dtype import float32
+from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.errors import ArgumentError
+from fulgurite.tensor import wrap
 
 
 def random(*shape: int) -> fg.Tensor:
@@ -88,3 +91,12 @@ def test_two_threads_run_one_schedule() -> None:
     for got in together(4, lambda _: [plan.run()[0].numpy() for _ in range(5)]):
         for value in got:
             np.testing.assert_array_equal(value, expected)
+
+
+def test_a_schedule_holds_host_functions_that_return_a_new_buffer() -> None:
+    host = HostFunction("twice", lambda a: a * 2)
+    x = random(4)
+    top = wrap(custom(host, ((x + 1).node,), (4,), float32)) * 3
+    plan = fg.schedule(top)
+    assert [item.kernel.kind for item in plan.items].count("host") == 1
+    np.testing.assert_allclose(plan.run()[0].numpy(), (x.numpy() + 1) * 6, rtol=1e-6)
