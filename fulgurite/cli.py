@@ -81,9 +81,10 @@ def devices() -> list[tuple[str, str]]:
     """Each device's name and what can be said of it here."""
     compiler = _version_or_none("llvmlite")
     triton = _version_or_none("triton")
+    native = f"ready (native code by llvmlite {compiler}, one thread so far)"
     return [
-        ("reference", "ready (NumPy, one op at a time)"),
-        ("cpu", f"planned: no native backend yet; llvmlite {compiler or 'is not installed'}"),
+        ("reference", "ready (NumPy, fused kernels interpreted)"),
+        ("cpu", native if compiler else "falls back to reference: llvmlite is not installed"),
         ("cuda", f"planned: no native backend yet; triton {triton or 'is not installed'}"),
     ]
 

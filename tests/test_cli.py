@@ -32,7 +32,7 @@ def test_doctor_reports_each_section_and_passes(capsys: pytest.CaptureFixture[st
 def test_doctor_says_which_devices_are_only_planned() -> None:
     states = dict(cli.devices())
     assert states["reference"].startswith("ready")
-    assert states["cpu"].startswith("planned")
+    assert states["cpu"].startswith(("ready", "falls back"))
     assert states["cuda"].startswith("planned")
 
 
