@@ -20,7 +20,7 @@ from ..core.dtype import DType, int32, int64
 from ..core.node import Node, Size
 from ..core.op import Array
 from ..core.ops.elementwise import ADD, AND, LE, LT, MUL
-from ..errors import ArgumentError, BoundsError, DTypeError
+from ..errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ..tensor import Tensor, node_of, wrap
 from .indexing import basic, places, slices_at
 
@@ -188,10 +188,13 @@ def _flat_index(data: Sequence[_Data]) -> Node:
     """The places in the merged dimension; where one of several is outside, the place is -1."""
     if len(data) == 1:
         return places(node_of(data[0].index), data[0].size)
+    try:
+        sizes.broadcast(*[tuple(d.index.shape) for d in data])
+    except ShapeError as error:  # an IndexError, as in NumPy
+        raise BoundsError(f"index arrays: {error.what}", error.hint) from None
     known = [d.index for d in data if isinstance(d.index, np.ndarray)]
     dims = [d.size for d in data if isinstance(d.size, int)]
     if len(known) == len(dims) == len(data) and all(dims):
-        sizes.broadcast(*[index.shape for index in known])  # or an error of ours
         return node_of(np.ravel_multi_index(np.broadcast_arrays(*known), dims))
     kind = _wide_enough(data)
     total: Node | None = None

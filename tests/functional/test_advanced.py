@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from fulgurite.errors import ArgumentError, BoundsError, DTypeError
 from tests.functional.helpers import check_gradients, raises, same_bits, tensor
 
 VALUES = np.arange(60).reshape(3, 4, 5)
@@ -174,9 +174,9 @@ def test_mistakes_name_the_users_line() -> None:
         X[np.ones((3, 4), bool), 0, 0]
     with raises(BoundsError, "4 indices"):
         X[[0], [0], [0], [0]]
-    with raises(ShapeError, "broadcast"):
+    with raises(BoundsError, "broadcast"):
         X[[0, 1], [0, 1, 2]]
-    with raises(ShapeError, "broadcast"):
+    with raises(BoundsError, "broadcast"):
         X[fg.Tensor([0, 1]), fg.Tensor([0, 1, 2])]
     with raises(DTypeError):
         X[np.array([0.5])]
@@ -197,3 +197,11 @@ def test_an_index_that_is_data_is_checked_and_names_the_line_that_used_it() -> N
         X[fg.Tensor([0, 2]), :, tensor(np.array([0, 2**64 - 1], "uint64"))].numpy()
     with raises(BoundsError, "outside"):
         X[fg.Tensor([0, 1]), tensor(np.array([0, 2**32 + 1], "uint64"))].numpy()
+
+
+def test_index_arrays_that_do_not_broadcast_are_an_index_error() -> None:
+    x = fg.Tensor(np.zeros((4, 5)))
+    with pytest.raises(IndexError, match="do not broadcast"):
+        x[[0, 1], [0, 1, 2]]
+    with pytest.raises(IndexError, match="do not broadcast"):
+        x[fg.Tensor([0, 1]), fg.Tensor([0, 1, 2])]
