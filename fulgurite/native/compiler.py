@@ -10,6 +10,8 @@ import threading
 from functools import lru_cache
 from typing import Any
 
+from .code import Rendered
+
 _lock = threading.Lock()  # llvmlite serialises calls anyway
 _kept: list[Any] = []  # engines: their code lives as long as the process
 
@@ -34,22 +36,16 @@ def _machine() -> Any:
     )  # fmt: skip
 
 
-def host_lanes() -> int:
-    """How many float32 fit the host's widest vectors."""
-    features = _llvm().get_host_cpu_features()
-    if features.get("avx512f"):
-        return 16
-    return 8 if features.get("avx2") else 4
-
-
-def compile_text(text: str) -> int:
-    """The address of the function `kernel` of a module."""
+def compile_text(rendered: Rendered) -> dict[str, int]:
+    """The addresses of the functions of a kernel, by name."""
     with _lock:
         llvm = _llvm()
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(rendered.text)
         module.triple = llvm.get_default_triple()
         module.verify()
+        for text in rendered.library:
+            module.link_in(llvm.parse_assembly(text))
         engine = llvm.create_mcjit_compiler(module, _machine())
         engine.finalize_object()
         _kept.append(engine)
-        return int(engine.get_function_address("kernel"))
+        return {p.symbol: int(engine.get_function_address(p.symbol)) for p in rendered.phases}

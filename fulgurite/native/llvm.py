@@ -1,18 +1,16 @@
-"""A kernel in index notation as LLVM IR text, with explicit vectors.
+"""A kernel in index notation as LLVM IR text, with explicit vectors: maps and reductions.
 
-In: an `IndexKernel`, the dtypes of its params, the vector width. Out: a `Rendered`: the text of
-`void @kernel(ptr params, ptr values, i64 first, i64 last)`, which does units `first` to `last` of
-the kernel's work, and how many units there are. One axis is the vector axis: the one along which
-most memory is read and written with step 1. If all stores run over it, lanes are results and folds
-run inside them; else lanes are parts of a fold, and rows are walked once for each fold that needs
-the one before. What is computed in a row and needed again is kept in a scratch row.
+In: an `IndexKernel` with merged axes, the dtypes of its params, the target. Out: a `Rendered`.
+One axis is the vector axis: the one along which most memory is read and written with step 1. If all
+stores run over it, lanes are results and folds run inside them; else lanes are parts of a fold, and
+rows are walked once for each fold that needs the one before. What is computed in a row and needed
+again is kept in a scratch row.
 Float sums are folded in short blocks that end in float64, so their error does not grow with length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ..core.dtype import DType, bool_, int64
@@ -22,11 +20,12 @@ from ..core.ops.leaf import CONST, SINK, VAR
 from ..graph.body import free_axes, whole_axes
 from ..graph.lower import IndexKernel
 from ..graph.regroup import CannotLower
-from ..kernel.axes import merge_axes
 from .access import Access
+from .code import BROKEN, ERROR, FIRST, Phase, Rendered
 from .emitter import Emitter, Val, computing
 from .maths import compare, random_bits, select
 from .operate import cast, operate
+from .target import Target
 from .total import Total
 
 BLOCK = 32  # vectors that a float sum adds up before they go to float64
@@ -35,19 +34,9 @@ SCRATCH = 1 << 14  # the longest row, in elements, that is kept
 DEAR = 6  # what costs at least this much, in additions, is worth keeping
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """IR text and how much work there is."""
-
-    text: str
-    units: int
-    lanes: int
-    variables: tuple[str, ...]  # in the order of the table of values
-
-
-def render(kernel: IndexKernel, dtypes: Sequence[DType], lanes: int) -> Rendered:
-    """The kernel as a function of its own module."""
-    return _Renderer(merge_axes(kernel), dtypes, lanes).render()
+def loops(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
+    """Any kernel as loops over its axes: what no template before this one took."""
+    return _Renderer(kernel, dtypes, target.lanes).render()
 
 
 class _Renderer:
@@ -149,7 +138,9 @@ class _Renderer:
 
         e.loop("%first", "%last", 1, [], unit)
         e.line("ret void")
-        return Rendered(self.module(), rows * chunks, self.lanes, tuple(self.variables))
+        work = sum([n.op.cost * prod([self.sizes[a] for a in self.free[n]]) for n in self.order])
+        phases = (Phase("kernel", rows * chunks, work),)
+        return Rendered(self.module(), phases, tuple(self.variables))
 
     def module(self) -> str:
         args = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
@@ -463,7 +454,7 @@ class _Renderer:
 
     def variable(self, node: Node) -> Val:
         """A variable's value, from the table of values that every call brings."""
-        place = 2 + self.variables.setdefault(node.arg[0], len(self.variables))
+        place = FIRST + self.variables.setdefault(node.arg[0], len(self.variables))
         at = self.e.let(f"getelementptr i64, ptr %values, i64 {place}")
         wide = Val(self.e.let(f"load i64, ptr {at}"), int64)
         return cast(self.e, wide, int64, node.dtype)
@@ -485,8 +476,9 @@ class _Renderer:
             any_bad = e.call("i1", name, e.typed(bad))
 
         def report() -> None:
-            e.line("store i64 1, ptr %values")
-            at = e.let("getelementptr i64, ptr %values, i64 1")
+            word = e.let(f"getelementptr i64, ptr %values, i64 {ERROR}")
+            e.line(f"store i64 1, ptr {word}")
+            at = e.let(f"getelementptr i64, ptr %values, i64 {BROKEN}")
             e.line(f"store i64 {size}, ptr {at}")
 
         e.branch(any_bad, report)

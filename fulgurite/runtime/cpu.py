@@ -34,29 +34,38 @@ class CpuDevice(ReferenceDevice):
 
     def compile(self, kernel: Kernel) -> Executable:
         """Machine code for a kernel, or its interpretation."""
-        from ..native.compiler import compile_text, host_lanes
-        from ..native.llvm import render
+        from ..native.compiler import compile_text
+        from ..native.render import render
+        from ..native.target import target
 
         try:
             if kernel.kind == "host":
                 raise CannotLower("a host function")
             dtypes = [p.dtype for p in params_of(kernel)]
-            rendered = render(lower(kernel.body, kernel.inputs), dtypes, host_lanes())
+            rendered = render(lower(kernel.body, kernel.inputs), dtypes, target())
         except CannotLower as reason:
             self.interpreted.append(f"{kernel.name}: {reason}")
             return super().compile(kernel)
-        call = _Function(compile_text(rendered.text))
+        code = compile_text(rendered)
+        phases = [(_Function(code[p.symbol]), p.units) for p in rendered.phases]
+        room = rendered.workspace
         self.native += 1
-        units, names = rendered.units, rendered.variables
+        names, numbers = rendered.variables, rendered.numbers
 
         def run(
             inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
         ) -> None:
             buffers = (*inputs, *outputs)
             arrays = [np.ascontiguousarray(b.array) for b in buffers]  # type: ignore[attr-defined]
-            pointers = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
-            table = (ctypes.c_int64 * (2 + len(names)))(0, 0, *[values[n] for n in names])
-            call(ctypes.addressof(pointers), ctypes.addressof(table), 0, units)
+            workspace = np.empty(room + 64, np.uint8)
+            pad = -workspace.ctypes.data % 64
+            addresses = [*[a.ctypes.data for a in arrays], workspace.ctypes.data + pad]
+            pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+            table = (ctypes.c_int64 * (2 + len(names) + len(numbers)))(
+                0, 0, *[values[n] for n in names], *numbers
+            )
+            for call, units in phases:
+                call(ctypes.addressof(pointers), ctypes.addressof(table), 0, units)
             if table[0]:
                 raise BoundsError(
                     f"an index is outside an axis of size {table[1]}",

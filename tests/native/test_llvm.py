@@ -6,12 +6,14 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.graph.lower import lower
-from fulgurite.native.llvm import render
+from fulgurite.native.render import render
+from fulgurite.native.target import Target
 from fulgurite.runtime import device
 from fulgurite.runtime.cpu import CpuDevice, params_of
 from tests import fuzz
 
 pytest.importorskip("llvmlite")
+_VECTORS = {4: "sse2", 8: "avx2", 16: "avx512"}
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def test_a_kernel_renders_at_every_vector_width(
     (item,) = fg.schedule(fg.softmax(x, axis=-1)).items
     kernel = item.kernel
     dtypes = [p.dtype for p in params_of(kernel)]
-    text = render(lower(kernel.body, kernel.inputs), dtypes, lanes).text
+    text = render(lower(kernel.body, kernel.inputs), dtypes, Target("x86_64", _VECTORS[lanes])).text
     assert f"<{lanes} x float>" in text
     assert callable(golden)
     golden(text, f"native/softmax_{lanes}.ll")
