@@ -1,51 +1,96 @@
-"""LLVM in this process: IR text to machine code, through llvmlite, which is imported here only.
+"""LLVM in this process: IR text to object code, through llvmlite, which is imported here only.
 
-In: the text of a module. Out: the address of its `kernel`. No optimisation passes run: the text
-has explicit vectors and SSA loops already, and code generation alone takes a third of the time.
+In: texts of modules and a target. Out: the bytes of one position-independent ELF object, for the
+loader and the disk cache. No optimisation passes run: the text has explicit vectors and SSA loops
+already, and code generation alone takes a third of the time. What comes out depends on the texts,
+the target and the compiler's version (`identity`) alone, so it may serve another process.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 from .code import Rendered
+from .target import Target
 
 _lock = threading.Lock()  # llvmlite serialises calls anyway
-_kept: list[Any] = []  # engines: their code lives as long as the process
+_CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
+_FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
+calls = 0  # how often the compiler has run in this process
 
 
 @lru_cache(maxsize=1)
 def _llvm() -> Any:
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
     return llvm
 
 
-@lru_cache(maxsize=1)
-def _machine() -> Any:
-    llvm = _llvm()
-    target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True, reloc="pic",
-        codemodel="jitdefault",
+def triple(target: Target) -> str:
+    """The system that objects are made for; the loader reads ELF everywhere."""
+    return f"{target.arch}-unknown-linux-gnu"
+
+
+@lru_cache(maxsize=8)
+def _machine(target: Target) -> Any:
+    wanted = [f"+{_FEATURES[f]}" for f in sorted(target.features) if f in _FEATURES]
+    found = _llvm().Target.from_triple(triple(target))
+    return found.create_target_machine(
+        cpu=_CPUS[target.vectors], features=",".join([*wanted, "-prefer-256-bit"])
+        if target.arch == "x86_64" else "", opt=2, reloc="pic", codemodel="small",
     )  # fmt: skip
+
+
+def compile_object(texts: Sequence[str], target: Target) -> bytes:
+    """One object with the functions of all texts."""
+    global calls
+    with _lock:
+        llvm = _llvm()
+        whole = None
+        for text in texts:
+            module = llvm.parse_assembly(text)
+            if whole is None:
+                whole = module
+            else:
+                whole.link_in(module)
+        assert whole is not None
+        whole.triple = triple(target)
+        whole.verify()
+        calls += 1
+        return bytes(_machine(target).emit_object(whole))
+
+
+def compile_assembly(text: str, target: Target) -> str:
+    """What the text becomes in the target's own assembly language, to be looked at."""
+    with _lock:
+        module = _llvm().parse_assembly(text)
+        module.triple = triple(target)
+        return str(_machine(target).emit_assembly(module))
+
+
+def available() -> bool:
+    """Is there a compiler, without loading it?"""
+    return find_spec("llvmlite") is not None
+
+
+def identity() -> str:
+    """The compiler's version, without loading it; objects of two versions never mix."""
+    try:
+        return f"llvmlite {version('llvmlite')}"
+    except PackageNotFoundError:
+        return "no compiler"
 
 
 def compile_text(rendered: Rendered) -> dict[str, int]:
     """The addresses of the functions of a kernel, by name."""
-    with _lock:
-        llvm = _llvm()
-        module = llvm.parse_assembly(rendered.text)
-        module.triple = llvm.get_default_triple()
-        module.verify()
-        for text in rendered.library:
-            module.link_in(llvm.parse_assembly(text))
-        engine = llvm.create_mcjit_compiler(module, _machine())
-        engine.finalize_object()
-        _kept.append(engine)
-        return {p.symbol: int(engine.get_function_address(p.symbol)) for p in rendered.phases}
+    from .loader import load
+    from .target import target
+
+    return load(compile_object([rendered.text, *rendered.library], target()))

@@ -134,11 +134,17 @@ class WeakCache(Generic[K, V]):
         self._making: Cache[K, V] = Cache(name, lambda: 1)
         self.stats = Stats()
 
-    def get_or_make(self, key: K, make: Callable[[], V]) -> V:
-        """The value of the key; made by exactly one of the threads that miss."""
+    def get(self, key: K) -> V | None:
+        """The value, if somebody uses it; counted as a hit or nothing."""
         found = self._values.get(key)
         if found is not None:
             self.stats.hits += 1
+        return found
+
+    def get_or_make(self, key: K, make: Callable[[], V]) -> V:
+        """The value of the key; made by exactly one of the threads that miss."""
+        found = self.get(key)
+        if found is not None:
             return found
 
         def once() -> V:

@@ -1,26 +1,37 @@
 """The CPU: host memory and kernels in machine code.
 
-In: scheduled kernels. Out: callables over host buffers. A kernel that has no native form yet runs
-by interpretation in the same memory; `native` counts say which.
+In: scheduled kernels. Out: native functions, joined to programs that the driver runs in one call.
+A kernel that has no native form runs by interpretation in the same memory; `interpreted` says
+which and why, `native` counts the others.
 """
 
 from __future__ import annotations
 
-import ctypes
+import os
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
+from ..config import current
+from ..core.dtype import DType, uint8
 from ..core.node import Node, toposort
+from ..core.op import Array
 from ..core.ops.leaf import PARAM
-from ..errors import BoundsError
-from ..graph.kernel import Kernel
+from ..graph.kernel import Kernel, Schedule
 from ..graph.lower import lower
+from ..graph.memory import Layout
 from ..graph.regroup import CannotLower
-from .device import Buffer, Executable
-from .interpreter import ReferenceDevice
-
-_Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+from ..native.code import Rendered
+from ..native.driver import driver_text
+from ..native.target import target
+from .code import Code, Native
+from .device import Buffer, Executable, Linked, MemoryLimitError
+from .interpreter import HostBuffer, ReferenceDevice
+from .memory import POOL
+from .program import BlockBuffer, Program
+from .workers import Workers, own_threads
 
 
 class CpuDevice(ReferenceDevice):
@@ -32,50 +43,110 @@ class CpuDevice(ReferenceDevice):
         self.native = 0
         self.interpreted: list[str] = []
 
-    def compile(self, kernel: Kernel) -> Executable:
-        """Machine code for a kernel, or its interpretation."""
-        from ..native.compiler import compile_text
-        from ..native.render import render
-        from ..native.target import target
+    # --- memory ----------------------------------------------------------------------------------
 
+    def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> HostBuffer:
+        """Pooled memory; its contents are whatever was there, or garbage on purpose."""
+        count = dtype.numpy.itemsize
+        for n in shape:
+            count *= n
         try:
-            if kernel.kind == "host":
-                raise CannotLower("a host function")
-            dtypes = [p.dtype for p in params_of(kernel)]
-            rendered = render(lower(kernel.body, kernel.inputs), dtypes, target())
-        except CannotLower as reason:
-            self.interpreted.append(f"{kernel.name}: {reason}")
-            return super().compile(kernel)
-        code = compile_text(rendered)
-        phases = [(_Function(code[p.symbol]), p.units) for p in rendered.phases]
-        room = rendered.workspace
-        self.native += 1
-        names, numbers = rendered.variables, rendered.numbers
+            block = POOL.block(count)
+        except MemoryLimitError as problem:
+            raise MemoryLimitError(
+                f"no memory for {dtype} of shape {shape}", "free some tensors or use less"
+            ) from problem
+        if poison:
+            block.bytes()[:] = 0xA5
+        return BlockBuffer(block, shape, dtype.numpy)
 
-        def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
-        ) -> None:
-            buffers = (*inputs, *outputs)
-            arrays = [np.ascontiguousarray(b.array) for b in buffers]  # type: ignore[attr-defined]
-            workspace = np.empty(room + 64, np.uint8)
-            pad = -workspace.ctypes.data % 64
-            addresses = [*[a.ctypes.data for a in arrays], workspace.ctypes.data + pad]
-            pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-            table = (ctypes.c_int64 * (2 + len(names) + len(numbers)))(
-                0, 0, *[values[n] for n in names], *numbers
-            )
-            for call, units in phases:
-                call(ctypes.addressof(pointers), ctypes.addressof(table), 0, units)
-            if table[0]:
-                raise BoundsError(
-                    f"an index is outside an axis of size {table[1]}",
-                    f"indices run from 0 to {table[1] - 1}",
-                )
+    def arena(self, nbytes: int, poison: bool = False) -> HostBuffer:
+        """Raw memory for the intermediates of a plan."""
+        return self.allocate((nbytes,), uint8, poison)
 
-        return run
+    def from_host(self, array: Array, share: bool = False) -> HostBuffer:
+        """The array itself, or a copy of it in row-major order."""
+        if share:
+            return HostBuffer(array)
+        block = POOL.block(array.nbytes)
+        made = BlockBuffer(block, array.shape, array.dtype)
+        np.copyto(made.array, array)
+        return made
+
+    # --- code ------------------------------------------------------------------------------------
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
+        """Machine code for kernels, or their interpretation."""
+        rendered: dict[int, Rendered] = {}
+        found: list[Executable] = []
+        for number, kernel in enumerate(kernels):
+            try:
+                rendered[number] = rendering(kernel)
+                found.append(None)
+            except CannotLower as reason:
+                self.interpreted.append(f"{kernel.name}: {reason}")
+                found.append(self.interpret(kernel))
+        self.native += len(rendered)
+        if rendered:
+            natives = code().add(list(rendered.values()))
+            for number, native in zip(rendered, natives, strict=True):
+                found[number] = native
+        return found
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
+        """Records for the driver; host steps split them."""
+        return Program(self, schedule, code, layout, address, workers())
+
+    def threads(self) -> int:
+        """How many threads a launch may use now."""
+        wanted = current().threads or own_threads()
+        return workers().ready(wanted) if wanted > 1 else 1
+
+
+def rendering(kernel: Kernel) -> Rendered:
+    """A kernel as text, or the reason why not."""
+    from ..native.render import render
+
+    if kernel.kind == "host":
+        raise CannotLower("a host function")
+    dtypes = [p.dtype for p in params_of(kernel)]
+    return render(lower(kernel.body, kernel.inputs), dtypes, target(current().vectors))
 
 
 def params_of(kernel: Kernel) -> list[Node]:
     """The params of a kernel in order: inputs, then outputs."""
     known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
     return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
+
+
+@lru_cache(maxsize=8)
+def _code(wish: str) -> Code:
+    made = Code(target(wish))
+    os.register_at_fork(after_in_child=made.after_fork)
+    return made
+
+
+def code() -> Code:
+    """The native functions for the vectors that are asked for."""
+    return _code(current().vectors)
+
+
+def address(symbol: str) -> int:
+    """Where a function is."""
+    return code().functions[symbol]
+
+
+@lru_cache(maxsize=1)
+def workers() -> Workers:
+    """The driver and its threads."""
+    made = _code("auto")
+    made.drive(driver_text(made.target.arch))
+    return Workers(made.functions)
+
+
+def is_native(made: Executable) -> bool:
+    """Is a kernel's code run by the driver?"""
+    return isinstance(cast(object, made), Native)
+
+
+__all__ = ["Buffer", "CpuDevice", "code", "params_of", "rendering", "workers"]

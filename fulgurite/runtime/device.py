@@ -11,12 +11,13 @@ import importlib.util
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
-from ..graph.kernel import Kernel
+from ..graph.kernel import Kernel, Schedule
+from ..graph.memory import Layout
 
 
 class DeviceError(FulguriteError, RuntimeError):
@@ -40,8 +41,15 @@ class Buffer(Protocol):
         """The device it lives on."""
 
 
-Executable = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
-"""A compiled kernel: (inputs, outputs to fill, values of variables)."""
+Executable = Any
+"""A compiled kernel, as its device knows it."""
+
+
+class Linked(Protocol):
+    """Compiled kernels joined to something that runs."""
+
+    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
+        """Run all kernels in order; a fresh buffer for each output."""
 
 
 class Device(Protocol):
@@ -64,8 +72,11 @@ class Device(Protocol):
     def to_host(self, buffer: Buffer) -> Array:
         """The values as a host array, which may share the buffer's memory."""
 
-    def compile(self, kernel: Kernel) -> Executable:
-        """Native code for a kernel."""
+    def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
+        """Code for kernels that are all different, made together."""
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
+        """The kernels of a schedule, one piece of code for each item, joined to run in order."""
 
 
 _devices: dict[str, Device] = {}

@@ -8,7 +8,7 @@ meaning, this gives kernels theirs, so that a fault in scheduling shows as a dif
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,22 +18,33 @@ from ..core.op import Array
 from ..core.ops.leaf import PARAM, SINK, VAR
 from ..core.shape import upper
 from ..core.substitute import substitute
-from ..graph.kernel import Kernel
+from ..graph.kernel import Kernel, Schedule
 from ..graph.lower import lower
+from ..graph.memory import Layout
 from ..graph.regroup import CannotLower
-from .device import Buffer, Executable, MemoryLimitError, register_device
+from .device import Buffer, Executable, Linked, MemoryLimitError, register_device
 from .indexed import Runner
 from .reference import settle, size_value
+from .steps import Steps
+
+Interpreted = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
+"""A kernel that Python runs: (inputs, outputs to fill, values of variables)."""
 
 
 class HostBuffer:
     """Memory of the host, as a NumPy array."""
 
-    __slots__ = ("__weakref__", "array")
+    __slots__ = ("__weakref__", "_array")
     device = "reference"
 
     def __init__(self, array: Array) -> None:
-        self.array = array
+        self._array: Array | None = array
+
+    @property
+    def array(self) -> Array:
+        """The memory itself."""
+        assert self._array is not None
+        return self._array
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +88,15 @@ class ReferenceDevice:
         assert isinstance(buffer, HostBuffer)
         return buffer.array
 
-    def compile(self, kernel: Kernel) -> Executable:
+    def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
+        """Callables that interpret the kernels."""
+        return [self.interpret(kernel) for kernel in kernels]
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
+        """A loop over the kernels."""
+        return Steps(self, schedule, code, layout)
+
+    def interpret(self, kernel: Kernel) -> Interpreted:
         """A list of steps in order; sizes that variables decide are settled at each call."""
         indexed = self._indexed(kernel)
         if indexed is not None:
@@ -97,7 +116,7 @@ class ReferenceDevice:
 
         return run
 
-    def _indexed(self, kernel: Kernel) -> Executable | None:
+    def _indexed(self, kernel: Kernel) -> Interpreted | None:
         """The kernel in index notation, if it has one."""
         if kernel.kind == "host":
             return None
@@ -138,10 +157,10 @@ def _laid_out(array: Array, shape: Shape, values: dict[str, int]) -> tuple[Array
     return whole, part
 
 
-Steps = tuple[list[tuple[Node, tuple[int, ...]]], tuple[int, ...]]
+Listing = tuple[list[tuple[Node, tuple[int, ...]]], tuple[int, ...]]
 
 
-def _steps(body: Node) -> Steps:
+def _steps(body: Node) -> Listing:
     """Each node with the places of its sources in one flat list of values."""
     order = [n for n in toposort([body]) if n.op is not SINK]
     place = {node: i for i, node in enumerate(order)}
@@ -149,7 +168,7 @@ def _steps(body: Node) -> Steps:
     return steps, tuple([place[root] for root in body.src])
 
 
-def _run(steps: Steps, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+def _run(steps: Listing, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
     values: list[Array] = []
     with np.errstate(all="ignore"):
         for node, sources in steps[0]:

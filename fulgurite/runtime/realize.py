@@ -32,8 +32,9 @@ from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
 from .collector import held_back
 from .device import Buffer, get_device
-from .plan import KERNELS, Plan, compile_plan, concrete
+from .plan import KERNELS, Plan, compile_plan
 from .reference import evaluate
+from .steps import concrete
 
 
 @dataclass(frozen=True)

@@ -113,10 +113,10 @@ def test_bind_values_share_a_key_and_are_all_right() -> None:
 def test_restoring_does_not_change_the_entry() -> None:
     a = random(3)
     entry = entry_of(a * 2)
-    before = (entry.constants, entry.lifted, entry.plan, entry.plan.steps)
+    before = (entry.constants, entry.lifted, entry.plan, entry.plan.kernels)
     (random(3) * 2).realize()
     (random(3) * 2).realize()
-    assert (entry.constants, entry.lifted, entry.plan, entry.plan.steps) == before
+    assert (entry.constants, entry.lifted, entry.plan, entry.plan.kernels) == before
 
 
 def test_buffers_are_new_for_each_call() -> None:
@@ -266,9 +266,9 @@ class Failing:
 
     def __init__(self, error: type[BaseException], after: int) -> None:
         self.error, self.left, self.broken = error, after, True
-        self.real = ReferenceDevice.compile
+        self.real = ReferenceDevice.interpret
 
-    def compile(self, kernel: Any) -> Kernel:
+    def interpret(self, kernel: Any) -> Kernel:
         run = self.real(ReferenceDevice(), kernel)
 
         def counted(*args: Any) -> None:
@@ -293,7 +293,7 @@ def test_a_kernel_that_fails_midway_leaves_every_tensor_usable_and_unchanged(
     buffers = REGISTRY.buffer_count()
     with monkeypatch.context() as patched:
         backend = Failing(error, after)
-        patched.setattr(ReferenceDevice, "compile", lambda _, kernel: backend.compile(kernel))
+        patched.setattr(ReferenceDevice, "interpret", lambda _, kernel: backend.interpret(kernel))
         with fg.config(fuse=False), pytest.raises(error):
             fg.realize(b, c, d)
         backend.broken = False

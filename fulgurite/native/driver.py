@@ -1,0 +1,419 @@
+"""The native driver: one call walks a plan's records and shares large launches among threads.
+
+In: nothing; this is text, compiled once for a machine and cached like any kernel. Out: functions
+`fulgurite_call` (a Python builtin's body: program, frame, pool, threads), `fulgurite_start` and
+`fulgurite_stop` (the pool's workers), over three blocks of 64-bit words that Python lays out:
+a program (offsets of the frame's parts, then records), a frame (one run's slots, variables and
+scratch) and the pool. All state is in these blocks, so the code itself holds nothing writable.
+A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
+job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
+sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
+the second caller does its launch alone.
+"""
+
+from __future__ import annotations
+
+END, LAUNCH, COPY = 0, 1, 2  # kinds of records
+HEADER = 4  # words of a program before its records: where slots, variables, params, values begin
+STATUS, SIZE, SLOTS = 0, 1, 2  # words of a frame: failed record, size broken, first slot
+# bytes of a pool: each word that threads fight for has a cache line of its own
+GENERATION, OPEN, ACTIVE, NEXT, JOB, BUSY, SLEEPERS, STOP = 0, 64, 128, 192, 256, 320, 384, 448
+MUTEX, CONDITION, WORKERS = 512, 640, 768
+MOST = 256  # workers
+POOL_BYTES = WORKERS + 3 * 8 * MOST
+_SPIN = 4000  # looks at the next job before a worker lies down: some 100 us
+_PAUSE = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+
+
+def driver_text(arch: str) -> str:
+    """The driver for an architecture."""
+    declared, pause = _PAUSE[arch]
+    names = {"declared": declared, "pause": pause, "spin": _SPIN, "launch": LAUNCH, "copy": COPY,
+             "header": HEADER, "open": OPEN, "active": ACTIVE, "next": NEXT, "job": JOB,
+             "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
+             "condition": CONDITION, "workers": WORKERS, "arguments": WORKERS + 8 * MOST}  # fmt: skip
+    text = _TEXT
+    for name, value in names.items():
+        text = text.replace(f"${name}$", str(value))
+    return text
+
+
+_TEXT = """
+$declared$
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(ptr, ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare i64 @PyLong_AsLong(ptr)
+declare ptr @PyLong_FromLong(i64)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+
+define internal void @share(ptr %pool) nounwind {
+entry:
+  %job = getelementptr i8, ptr %pool, i64 $job$
+  %next = getelementptr i8, ptr %pool, i64 $next$
+  %function = load ptr, ptr %job
+  %params.at = getelementptr i64, ptr %job, i64 1
+  %params = load ptr, ptr %params.at
+  %values.at = getelementptr i64, ptr %job, i64 2
+  %values = load ptr, ptr %values.at
+  %units.at = getelementptr i64, ptr %job, i64 3
+  %units = load i64, ptr %units.at
+  %chunk.at = getelementptr i64, ptr %job, i64 4
+  %chunk = load i64, ptr %chunk.at
+  br label %take
+take:
+  %first = atomicrmw add ptr %next, i64 %chunk monotonic
+  %some = icmp ult i64 %first, %units
+  br i1 %some, label %work, label %done
+work:
+  %end = add i64 %first, %chunk
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %units)
+  call void %function(ptr %params, ptr %values, i64 %first, i64 %last)
+  br label %take
+done:
+  ret void
+}
+
+define internal ptr @worker(ptr %argument) nounwind {
+entry:
+  %pool = load ptr, ptr %argument
+  %number.at = getelementptr i64, ptr %argument, i64 1
+  %number = load i64, ptr %number.at
+  %open = getelementptr i8, ptr %pool, i64 $open$
+  %active = getelementptr i8, ptr %pool, i64 $active$
+  %limit.at = getelementptr i8, ptr %pool, i64 $job$
+  %limit.in = getelementptr i64, ptr %limit.at, i64 5
+  %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
+  %stop = getelementptr i8, ptr %pool, i64 $stop$
+  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
+  %condition = getelementptr i8, ptr %pool, i64 $condition$
+  br label %wait
+wait:
+  %seen = phi i64 [ 0, %entry ], [ %now, %left ], [ %seen, %awake ]
+  br label %look
+look:
+  %count = phi i64 [ 0, %wait ], [ %more, %again ]
+  %now = load atomic i64, ptr %pool seq_cst, align 8
+  %ending = load atomic i64, ptr %stop seq_cst, align 8
+  %ends = icmp ne i64 %ending, 0
+  br i1 %ends, label %exit, label %fresh
+fresh:
+  %new = icmp ne i64 %now, %seen
+  br i1 %new, label %enter, label %again
+again:
+  $pause$
+  %more = add i64 %count, 1
+  %patient = icmp ult i64 %more, $spin$
+  br i1 %patient, label %look, label %sleep
+sleep:
+  %a = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  br label %asleep
+asleep:
+  %then = load atomic i64, ptr %pool seq_cst, align 8
+  %stopping = load atomic i64, ptr %stop seq_cst, align 8
+  %same = icmp eq i64 %then, %seen
+  %going = icmp eq i64 %stopping, 0
+  %stay = and i1 %same, %going
+  br i1 %stay, label %rest, label %awake
+rest:
+  %c = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %asleep
+awake:
+  %d = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %e = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %wait
+enter:
+  %f = atomicrmw add ptr %active, i64 1 seq_cst
+  %is.open = load atomic i64, ptr %open seq_cst, align 8
+  %takes = icmp ne i64 %is.open, 0
+  br i1 %takes, label %invited, label %left
+invited:
+  %limit = load i64, ptr %limit.in
+  %welcome = icmp ult i64 %number, %limit
+  br i1 %welcome, label %help, label %left
+help:
+  call void @share(ptr %pool)
+  br label %left
+left:
+  %g = atomicrmw sub ptr %active, i64 1 seq_cst
+  br label %wait
+exit:
+  ret ptr null
+}
+
+define i64 @fulgurite_start(ptr %pool, i64 %from, i64 %to) nounwind {
+entry:
+  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
+  %condition = getelementptr i8, ptr %pool, i64 $condition$
+  %begun = icmp eq i64 %from, 1
+  br i1 %begun, label %init, label %each
+init:
+  %a = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
+  %b = call i32 @pthread_cond_init(ptr %condition, ptr null)
+  br label %each
+each:
+  %number = phi i64 [ %from, %entry ], [ %from, %init ], [ %next, %made ]
+  %some = icmp ult i64 %number, %to
+  br i1 %some, label %make, label %done
+make:
+  %pair = shl i64 %number, 1
+  %arguments = getelementptr i8, ptr %pool, i64 $arguments$
+  %argument = getelementptr i64, ptr %arguments, i64 %pair
+  store ptr %pool, ptr %argument
+  %number.at = getelementptr i64, ptr %argument, i64 1
+  store i64 %number, ptr %number.at
+  %handles = getelementptr i8, ptr %pool, i64 $workers$
+  %handle = getelementptr i64, ptr %handles, i64 %number
+  %failed = call i32 @pthread_create(ptr %handle, ptr null, ptr @worker, ptr %argument)
+  %bad = icmp ne i32 %failed, 0
+  br i1 %bad, label %done, label %made
+made:
+  %next = add i64 %number, 1
+  br label %each
+done:
+  ret i64 %number
+}
+
+define void @fulgurite_stop(ptr %pool, i64 %count) nounwind {
+entry:
+  %stop = getelementptr i8, ptr %pool, i64 $stop$
+  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
+  %condition = getelementptr i8, ptr %pool, i64 $condition$
+  store atomic i64 1, ptr %stop seq_cst, align 8
+  %a = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %c = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %each
+each:
+  %number = phi i64 [ 1, %entry ], [ %next, %join ]
+  %some = icmp ult i64 %number, %count
+  br i1 %some, label %join, label %done
+join:
+  %handles = getelementptr i8, ptr %pool, i64 $workers$
+  %handle.at = getelementptr i64, ptr %handles, i64 %number
+  %handle = load ptr, ptr %handle.at
+  %d = call i32 @pthread_join(ptr %handle, ptr null)
+  %next = add i64 %number, 1
+  br label %each
+done:
+  ret void
+}
+
+define internal void @together(
+    ptr %function, ptr %params, ptr %values, i64 %units, ptr %pool, i64 %threads) nounwind {
+entry:
+  %busy = getelementptr i8, ptr %pool, i64 $busy$
+  %got = cmpxchg ptr %busy, i64 0, i64 1 seq_cst seq_cst
+  %free = extractvalue { i64, i1 } %got, 1
+  br i1 %free, label %post, label %alone
+alone:
+  call void %function(ptr %params, ptr %values, i64 0, i64 %units)
+  ret void
+post:
+  %job = getelementptr i8, ptr %pool, i64 $job$
+  %next = getelementptr i8, ptr %pool, i64 $next$
+  %open = getelementptr i8, ptr %pool, i64 $open$
+  %active = getelementptr i8, ptr %pool, i64 $active$
+  %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
+  %mutex = getelementptr i8, ptr %pool, i64 $mutex$
+  %condition = getelementptr i8, ptr %pool, i64 $condition$
+  store ptr %function, ptr %job
+  %params.at = getelementptr i64, ptr %job, i64 1
+  store ptr %params, ptr %params.at
+  %values.at = getelementptr i64, ptr %job, i64 2
+  store ptr %values, ptr %values.at
+  %units.at = getelementptr i64, ptr %job, i64 3
+  store i64 %units, ptr %units.at
+  %parts = shl i64 %threads, 3
+  %part = udiv i64 %units, %parts
+  %chunk = call i64 @llvm.umax.i64(i64 %part, i64 1)
+  %chunk.at = getelementptr i64, ptr %job, i64 4
+  store i64 %chunk, ptr %chunk.at
+  %limit.at = getelementptr i64, ptr %job, i64 5
+  store i64 %threads, ptr %limit.at
+  store atomic i64 0, ptr %next seq_cst, align 8
+  store atomic i64 1, ptr %open seq_cst, align 8
+  %old = atomicrmw add ptr %pool, i64 1 seq_cst
+  %lying = load atomic i64, ptr %sleepers seq_cst, align 8
+  %any = icmp ne i64 %lying, 0
+  br i1 %any, label %wake, label %go
+wake:
+  %a = call i32 @pthread_mutex_lock(ptr %mutex)
+  %b = call i32 @pthread_cond_broadcast(ptr %condition)
+  %c = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %go
+go:
+  call void @share(ptr %pool)
+  store atomic i64 0, ptr %open seq_cst, align 8
+  br label %look
+look:
+  %count = phi i64 [ 0, %go ], [ %more, %again ], [ 0, %yield ]
+  %helping = load atomic i64, ptr %active seq_cst, align 8
+  %over = icmp eq i64 %helping, 0
+  br i1 %over, label %done, label %again
+again:
+  $pause$
+  %more = add i64 %count, 1
+  %patient = icmp ult i64 %more, $spin$
+  br i1 %patient, label %look, label %yield
+yield:
+  %d = call i32 @sched_yield()
+  br label %look
+done:
+  store atomic i64 0, ptr %busy seq_cst, align 8
+  ret void
+}
+
+define i64 @fulgurite_run(ptr %program, ptr %frame, ptr %pool, i64 %threads) nounwind {
+entry:
+  %slots.at = load i64, ptr %program
+  %slots = getelementptr i64, ptr %frame, i64 %slots.at
+  %h1 = getelementptr i64, ptr %program, i64 1
+  %variables.at = load i64, ptr %h1
+  %variables = getelementptr i64, ptr %frame, i64 %variables.at
+  %h2 = getelementptr i64, ptr %program, i64 2
+  %params.at = load i64, ptr %h2
+  %params = getelementptr i64, ptr %frame, i64 %params.at
+  %h3 = getelementptr i64, ptr %program, i64 3
+  %values.at = load i64, ptr %h3
+  %values = getelementptr i64, ptr %frame, i64 %values.at
+  %broken = getelementptr i64, ptr %values, i64 1
+  %numbers = getelementptr i64, ptr %values, i64 2
+  %several = icmp ugt i64 %threads, 1
+  %records = getelementptr i64, ptr %program, i64 $header$
+  br label %next
+next:
+  %record = phi ptr [ %records, %entry ], [ %after, %ran ], [ %behind, %copy ]
+  %order = phi i64 [ 1, %entry ], [ %order.next, %ran ], [ %order.same, %copy ]
+  %kind = load i64, ptr %record
+  %w1 = getelementptr i64, ptr %record, i64 1
+  %length = load i64, ptr %w1
+  switch i64 %kind, label %finished [ i64 $launch$, label %launch
+                                      i64 $copy$, label %copy ]
+launch:
+  %w2 = getelementptr i64, ptr %record, i64 2
+  %function = load ptr, ptr %w2
+  %w3 = getelementptr i64, ptr %record, i64 3
+  %units = load i64, ptr %w3
+  %w4 = getelementptr i64, ptr %record, i64 4
+  %shared = load i64, ptr %w4
+  %w5 = getelementptr i64, ptr %record, i64 5
+  %param.count = load i64, ptr %w5
+  %w6 = getelementptr i64, ptr %record, i64 6
+  %variable.count = load i64, ptr %w6
+  %w7 = getelementptr i64, ptr %record, i64 7
+  %number.count = load i64, ptr %w7
+  %params.in = getelementptr i64, ptr %record, i64 8
+  %variables.in = getelementptr i64, ptr %params.in, i64 %param.count
+  %numbers.in = getelementptr i64, ptr %variables.in, i64 %variable.count
+  br label %param
+param:
+  %p = phi i64 [ 0, %launch ], [ %p.next, %param.put ]
+  %p.some = icmp ult i64 %p, %param.count
+  br i1 %p.some, label %param.put, label %variable
+param.put:
+  %p.at = getelementptr i64, ptr %params.in, i64 %p
+  %slot = load i64, ptr %p.at
+  %slot.at = getelementptr i64, ptr %slots, i64 %slot
+  %address = load i64, ptr %slot.at
+  %p.to = getelementptr i64, ptr %params, i64 %p
+  store i64 %address, ptr %p.to
+  %p.next = add i64 %p, 1
+  br label %param
+variable:
+  %v = phi i64 [ 0, %param ], [ %v.next, %variable.put ]
+  %v.some = icmp ult i64 %v, %variable.count
+  br i1 %v.some, label %variable.put, label %number
+variable.put:
+  %v.at = getelementptr i64, ptr %variables.in, i64 %v
+  %name = load i64, ptr %v.at
+  %name.at = getelementptr i64, ptr %variables, i64 %name
+  %bound = load i64, ptr %name.at
+  %v.to = getelementptr i64, ptr %numbers, i64 %v
+  store i64 %bound, ptr %v.to
+  %v.next = add i64 %v, 1
+  br label %variable
+number:
+  %numbers.to = getelementptr i64, ptr %numbers, i64 %variable.count
+  %number.bytes = shl i64 %number.count, 3
+  call void @llvm.memcpy.p0.p0.i64(
+    ptr %numbers.to, ptr %numbers.in, i64 %number.bytes, i1 false)
+  store i64 0, ptr %values
+  %large = icmp ne i64 %shared, 0
+  %split = and i1 %large, %several
+  br i1 %split, label %many, label %one
+many:
+  call void @together(ptr %function, ptr %params, ptr %values, i64 %units,
+    ptr %pool, i64 %threads)
+  br label %check
+one:
+  call void %function(ptr %params, ptr %values, i64 0, i64 %units)
+  br label %check
+check:
+  %wrong = load i64, ptr %values
+  %is.wrong = icmp ne i64 %wrong, 0
+  br i1 %is.wrong, label %fail, label %ran
+ran:
+  %after = getelementptr i64, ptr %record, i64 %length
+  %order.next = add i64 %order, 1
+  br label %next
+copy:
+  %c2 = getelementptr i64, ptr %record, i64 2
+  %to.slot = load i64, ptr %c2
+  %c3 = getelementptr i64, ptr %record, i64 3
+  %from.slot = load i64, ptr %c3
+  %c4 = getelementptr i64, ptr %record, i64 4
+  %bytes = load i64, ptr %c4
+  %to.at = getelementptr i64, ptr %slots, i64 %to.slot
+  %to = load ptr, ptr %to.at
+  %from.at = getelementptr i64, ptr %slots, i64 %from.slot
+  %from = load ptr, ptr %from.at
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
+  %behind = getelementptr i64, ptr %record, i64 %length
+  %order.same = add i64 %order, 1
+  br label %next
+fail:
+  store i64 %order, ptr %frame
+  %size = load i64, ptr %broken
+  %size.at = getelementptr i64, ptr %frame, i64 1
+  store i64 %size, ptr %size.at
+  ret i64 %order
+finished:
+  ret i64 0
+}
+
+define ptr @fulgurite_call(ptr %self, ptr %arguments, i64 %count) {
+entry:
+  %o0 = load ptr, ptr %arguments
+  %a1 = getelementptr ptr, ptr %arguments, i64 1
+  %o1 = load ptr, ptr %a1
+  %a2 = getelementptr ptr, ptr %arguments, i64 2
+  %o2 = load ptr, ptr %a2
+  %a3 = getelementptr ptr, ptr %arguments, i64 3
+  %o3 = load ptr, ptr %a3
+  %program = call ptr @PyLong_AsVoidPtr(ptr %o0)
+  %frame = call ptr @PyLong_AsVoidPtr(ptr %o1)
+  %pool = call ptr @PyLong_AsVoidPtr(ptr %o2)
+  %threads = call i64 @PyLong_AsLong(ptr %o3)
+  %state = call ptr @PyEval_SaveThread()
+  %status = call i64 @fulgurite_run(ptr %program, ptr %frame, ptr %pool, i64 %threads)
+  call void @PyEval_RestoreThread(ptr %state)
+  %result = call ptr @PyLong_FromLong(i64 %status)
+  ret ptr %result
+}
+"""

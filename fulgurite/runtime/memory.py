@@ -1,0 +1,130 @@
+"""The host's memory, pooled: blocks that are freed serve the next value of their size.
+
+In: a number of bytes. Out: a `Block`, aligned to a cache line, that goes back to the pool when the
+last value or array that uses it is gone. Touching fresh pages of a 64 MiB value costs more than
+computing it, so blocks are kept, in size classes an eighth apart, up to a bound; `empty_cache()`
+gives them back to the system. Counts are kept for `fg.memory_stats()`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.op import Array
+from .device import MemoryLimitError
+
+ALIGN = 64
+IDLE = 1 << 30  # bytes of free blocks that are kept
+
+
+@dataclass
+class MemoryStats:
+    """Bytes and blocks of the host's pool, now and since the process began."""
+
+    used: int = 0  # in values that are alive
+    peak: int = 0  # the most that was used at once
+    idle: int = 0  # free, kept for later
+    fresh: int = 0  # blocks had from the system
+    reused: int = 0  # blocks had from the pool
+
+
+class Block:
+    """Some bytes of a pool; NumPy arrays may be made over it and keep it alive."""
+
+    __slots__ = ("__weakref__", "_give_back", "address", "memory", "nbytes")
+
+    def __init__(self, memory: Array, nbytes: int, give_back: Callable[[Array], None]) -> None:
+        self.memory, self.nbytes, self._give_back = memory, nbytes, give_back
+        start = memory.__array_interface__["data"][0]
+        self.address: int = start + -start % ALIGN
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1",
+                "data": (self.address, False)}  # fmt: skip
+
+    def bytes(self) -> Array:
+        """All of it as an array that keeps it."""
+        return np.asarray(self)
+
+    def __del__(self) -> None:
+        self._give_back(self.memory)
+
+
+class MemoryPool:
+    """Free blocks by size class."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Array]] = {}
+        self._lock = threading.RLock()  # re-entrant: the collector may free a block while held
+        self.stats = MemoryStats()
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: a lock it held is open again."""
+        self._lock = threading.RLock()
+
+    def block(self, nbytes: int) -> Block:
+        """Memory of at least so many bytes; its contents are whatever was there."""
+        size = size_class(nbytes + ALIGN)
+        with self._lock:
+            stack = self._free.get(size)
+            if stack:
+                memory = stack.pop()
+                self.stats.idle -= size
+                self.stats.reused += 1
+            else:
+                memory = self._fresh(size)
+                self.stats.fresh += 1
+            self.stats.used += size
+            if self.stats.used > self.stats.peak:
+                self.stats.peak = self.stats.used
+        return Block(memory, nbytes, self._give_back)
+
+    def _fresh(self, size: int) -> Array:
+        try:
+            return np.empty(size, np.uint8)
+        except (MemoryError, ValueError, OverflowError):
+            self.empty()
+        try:
+            return np.empty(size, np.uint8)
+        except (MemoryError, ValueError, OverflowError) as problem:
+            raise MemoryLimitError(
+                f"no memory for {size} bytes", "free some tensors or use less"
+            ) from problem
+
+    def _give_back(self, memory: Array) -> None:
+        with self._lock:
+            size = memory.nbytes
+            self.stats.used -= size
+            if self.stats.idle + size <= IDLE:
+                self._free.setdefault(size, []).append(memory)
+                self.stats.idle += size
+
+    def empty(self) -> int:
+        """Give all free blocks back to the system; how many bytes that were."""
+        with self._lock:
+            freed = self.stats.idle
+            self._free.clear()
+            self.stats.idle = 0
+        return freed
+
+    def reset_peak(self) -> None:
+        """Begin to look for the peak anew."""
+        self.stats.peak = self.stats.used
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the block that serves so many bytes: at most an eighth more."""
+    if nbytes <= 512:
+        return -(-nbytes // 64) * 64
+    step = 1 << (nbytes.bit_length() - 4)
+    return -(-nbytes // step) * step
+
+
+POOL = MemoryPool()
+os.register_at_fork(after_in_child=POOL.after_fork)

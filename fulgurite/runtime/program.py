@@ -1,0 +1,270 @@
+"""A plan on the CPU: one native call for each run of kernels between host steps.
+
+In: a schedule, native functions (or Python callables) for its kernels, the layout of its memory.
+Out: `run(inputs)`. The schedule becomes records for the driver (native/driver.py); a run checks
+out a frame, whose slots for intermediates and constants are filled already, writes the addresses
+of inputs and outputs into it, and calls. No Python runs for a kernel. Sizes that vary are laid out
+at their upper bound inside the plan; what leaves it is cut to its size.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.node import Shape
+from ..core.op import Array
+from ..core.shape import upper
+from ..errors import BoundsError
+from ..graph.kernel import Item, Schedule
+from ..graph.memory import Layout
+from ..native.driver import END, HEADER, LAUNCH, SLOTS
+from .code import Native
+from .device import Buffer, Device
+from .interpreter import HostBuffer, Interpreted
+from .memory import POOL, Block
+from .steps import IDLE, concrete, constants_of, distinct
+from .workers import Workers
+
+Words = Any  # array('q'), which is not generic at run time
+
+
+class BlockBuffer(HostBuffer):
+    """A value in pooled memory; its array is made when somebody looks."""
+
+    __slots__ = ("address", "block", "dtype", "shape")
+    device = "cpu"
+
+    def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any) -> None:
+        self._array = None
+        self.block, self.shape, self.dtype = block, shape, dtype
+        self.address = block.address
+
+    @property
+    def array(self) -> Array:
+        """The memory itself; it lives as long as any view of it."""
+        if self._array is None:
+            self._array = self.block.bytes().view(self.dtype).reshape(self.shape)
+        return self._array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.block.nbytes
+
+
+class Frame:
+    """One run's words, and the memory of its intermediates."""
+
+    __slots__ = ("address", "arena", "words", "workspace")
+
+    def __init__(self, words: Words, arena: Block, workspace: Block) -> None:
+        self.words, self.arena, self.workspace = words, arena, workspace
+        self.address = words.buffer_info()[0]
+
+
+class Program:
+    """A schedule as native segments and host steps in order."""
+
+    def __init__(
+        self, device: Device, schedule: Schedule, code: Sequence[Native | Interpreted],
+        layout: Layout, address: Callable[[str], int], workers: Workers,
+    ) -> None:  # fmt: skip
+        self.device, self.schedule, self.layout, self.workers = device, schedule, layout, workers
+        self.constants = constants_of(device, schedule)
+        native = [c for c in code if isinstance(c, Native)]
+        self.workspace = max((c.workspace for c in native), default=0)
+        self.names = list(dict.fromkeys(name for c in native for name in c.variables))
+        self.room = len(schedule.slots)  # the slot of the workspace
+        params = max((len(i.reads) + len(i.writes) + 1 for i in schedule.items), default=0)
+        values = 2 + max((len(c.variables) + len(c.numbers) for c in native), default=0)
+        variables = SLOTS + self.room + 1
+        self.variables_at = variables
+        self.header = (SLOTS, variables, variables + len(self.names),
+                       variables + len(self.names) + params)  # fmt: skip
+        self.size = self.header[3] + values
+        self.segments = self._segments(code, address)
+        self.outputs = list(dict.fromkeys(schedule.outputs))
+        self.symbolic = {
+            place: slot.shape
+            for place, slot in enumerate(schedule.slots)
+            if slot is not None and not all(isinstance(n, int) for n in slot.shape)
+        }
+        self.made = [place for place in self.outputs if place >= schedule.inputs
+                     and place not in self.constants]  # fmt: skip
+        self._idle: list[Frame] = []
+        self._lock = threading.Lock()
+        _programs.add(self)
+
+    def _segments(
+        self, code: Sequence[Native | Interpreted], address: Callable[[str], int]
+    ) -> list[Words | tuple[Item, Interpreted]]:
+        segments: list[Words | tuple[Item, Interpreted]] = []
+        words: Words | None = None
+        for item, made in zip(self.schedule.items, code, strict=True):
+            if not isinstance(made, Native):
+                segments.append((item, made))
+                words = None
+                continue
+            if words is None:
+                words = array("q", self.header)
+                segments.append(words)
+            slots = [*item.reads, *item.writes, self.room]
+            places = [self.names.index(name) for name in made.variables]
+            for symbol, units, shared in made.phases:
+                tail = [*slots, *places, *made.numbers]
+                words.extend(
+                    [LAUNCH, 8 + len(tail), address(symbol), units, shared,
+                     len(slots), len(places), len(made.numbers), *tail]
+                )  # fmt: skip
+        for segment in segments:
+            if isinstance(segment, array):
+                segment.extend([END, 2])
+        assert HEADER == len(self.header)
+        return segments
+
+    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
+        """One pass; a fresh buffer for each output."""
+        frame = self._check_out(poison)
+        words, slots = frame.words, self.schedule.slots
+        kept = inputs
+        try:
+            addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+        except AttributeError:
+            kept = [contiguous(b) for b in inputs]
+            addresses = [address_of(b) for b in kept]
+        words[SLOTS : SLOTS + len(addresses)] = array("q", addresses)
+        results: dict[int, Buffer] = {}
+        for place in self.made:
+            slot = slots[place]
+            assert slot is not None
+            shape = slot.shape if place not in self.symbolic else at_most(slot.shape)
+            found = results[place] = self.device.allocate(shape, slot.dtype, poison)  # type: ignore[arg-type]
+            words[SLOTS + place] = found.address  # type: ignore[attr-defined]
+        for i, name in enumerate(self.names):
+            words[self.variables_at + i] = values[name]
+        workers = self.workers
+        threads = self.device.threads()  # type: ignore[attr-defined]
+        for segment in self.segments:
+            if isinstance(segment, tuple):
+                self._host(segment, frame, kept, results, values)
+            elif workers.call(segment.buffer_info()[0], frame.address, workers.pool, threads):
+                self._check_in(frame)
+                raise out_of_range(words[1])
+        self._check_in(frame)
+        for place in self.outputs:
+            if place in self.symbolic:
+                results[place] = self._cut(place, results[place], values)
+            elif place not in results:
+                known = inputs[place] if place < len(inputs) else self.constants[place]
+                results[place] = self.device.from_host(self.device.to_host(known))
+        if len(self.outputs) == len(self.schedule.outputs):
+            return [results[place] for place in self.outputs]
+        return distinct(self.device, [results[place] for place in self.schedule.outputs])
+
+    def _host(
+        self, step: tuple[Item, Interpreted], frame: Frame, inputs: Sequence[Buffer],
+        results: dict[int, Buffer], values: dict[str, int],
+    ) -> None:  # fmt: skip
+        """A kernel that Python runs, over views of the same memory."""
+
+        def view(place: int) -> Buffer:
+            if place < len(inputs):
+                return inputs[place]
+            if place in self.constants:
+                return self.constants[place]
+            slot = self.schedule.slots[place]
+            assert slot is not None
+            shape = at_most(slot.shape)
+            if place in results:
+                whole = self.device.to_host(results[place])
+            else:
+                offset = self.layout.offsets[place]
+                count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize
+                part = frame.arena.bytes()[offset : offset + count]
+                whole = part.view(slot.dtype.numpy).reshape(shape)
+            sizes = concrete(slot.shape, values)
+            return HostBuffer(whole[_corner(sizes)])
+
+        item, execute = step
+        execute([view(i) for i in item.reads], [view(i) for i in item.writes], values)
+
+    def _cut(self, place: int, whole: Buffer, values: dict[str, int]) -> Buffer:
+        slot = self.schedule.slots[place]
+        assert slot is not None
+        sizes = concrete(slot.shape, values)
+        return self.device.from_host(self.device.to_host(whole)[_corner(sizes)])
+
+    def _check_out(self, poison: bool) -> Frame:
+        with self._lock:
+            if self._idle and not poison:
+                return self._idle.pop()
+        arena, workspace = POOL.block(self.layout.arena_bytes), POOL.block(self.workspace)
+        if poison:
+            arena.bytes()[:] = 0xA5
+            workspace.bytes()[:] = 0xA5
+        words = array("q", bytes(8 * self.size))
+        for place, offset in self.layout.offsets.items():
+            words[SLOTS + place] = arena.address + offset
+        for place, number in self.constants.items():
+            words[SLOTS + place] = number.address  # type: ignore[attr-defined]
+        words[SLOTS + self.room] = workspace.address
+        return Frame(words, arena, workspace)
+
+    def _check_in(self, frame: Frame) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE:
+                self._idle.append(frame)
+
+    def forget(self) -> None:
+        """Let go of idle frames and their memory."""
+        with self._lock:
+            self._idle.clear()
+
+
+_programs: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+def forget_idle() -> None:
+    """Let go of the arenas that plans keep for their next run."""
+    for program in list(_programs):
+        program.forget()
+
+
+def _corner(sizes: Sequence[int]) -> Any:
+    """The index of the part in use; the dots keep a single number an array."""
+    return (*[slice(n) for n in sizes], ...)
+
+
+def contiguous(buffer: Buffer) -> Buffer:
+    """A buffer whose elements follow each other: itself, or a copy."""
+    if isinstance(buffer, BlockBuffer):
+        return buffer
+    assert isinstance(buffer, HostBuffer)
+    return HostBuffer(np.ascontiguousarray(buffer.array))
+
+
+def address_of(buffer: Buffer) -> int:
+    """Where a buffer's first element is."""
+    if isinstance(buffer, BlockBuffer):
+        return buffer.address
+    assert isinstance(buffer, HostBuffer)
+    found: int = buffer.array.__array_interface__["data"][0]
+    return found
+
+
+def at_most(shape: Shape) -> tuple[int, ...]:
+    """A shape at the upper bound of every size."""
+    return tuple([n if isinstance(n, int) else upper(n) for n in shape])
+
+
+def out_of_range(size: int) -> BoundsError:
+    """The error of an index that left its axis."""
+    return BoundsError(
+        f"an index is outside an axis of size {size}", f"indices run from 0 to {size - 1}"
+    )

@@ -1,0 +1,99 @@
+"""Running a schedule kernel by kernel from Python: the plain way, for the reference device.
+
+In: a schedule, a callable for each of its kernels, the layout of its memory. Out: `run(inputs)`,
+which gives a fresh buffer for each output. Intermediates live in an arena that a call checks out,
+so two threads can run one plan; a step that fails leaves nothing behind but garbage.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from ..core.dtype import DType, array_of_bits
+from ..core.node import Shape
+from ..graph.kernel import Schedule
+from ..graph.memory import Layout
+from .device import Buffer, Device, Executable
+from .reference import size_value
+
+IDLE = 2  # arenas that a plan keeps for the next calls
+
+
+class Steps:
+    """A schedule as a loop over its items."""
+
+    def __init__(
+        self, device: Device, schedule: Schedule, code: Sequence[Executable], layout: Layout
+    ) -> None:
+        self.device, self.schedule, self.code, self.layout = device, schedule, code, layout
+        self.constants = constants_of(device, schedule)
+        self._arenas: list[Buffer] = []
+        self._lock = threading.Lock()
+
+    def run(
+        self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool
+    ) -> list[Buffer]:  # fmt: skip
+        """One pass over the kernels; a fresh buffer for each output."""
+        schedule, device = self.schedule, self.device
+        slots: list[Buffer | None] = [*inputs, *[None] * (len(schedule.slots) - len(inputs))]
+        for place, number in self.constants.items():
+            slots[place] = number
+        arena = self._check_out(poison)
+        for place, offset in self.layout.offsets.items():
+            shape, dtype = place_of(schedule, place, values)
+            slots[place] = device.part(arena, offset, shape, dtype)
+        for place in dict.fromkeys(schedule.outputs):
+            if slots[place] is None:
+                shape, dtype = place_of(schedule, place, values)
+                slots[place] = device.allocate(shape, dtype, poison)
+        for item, execute in zip(schedule.items, self.code, strict=True):
+            reads = [slots[i] for i in item.reads]
+            writes = [slots[i] for i in item.writes]
+            execute(reads, writes, values)
+        self._check_in(arena)
+        return distinct(device, [slots[i] for i in schedule.outputs])
+
+    def _check_out(self, poison: bool) -> Buffer:
+        with self._lock:
+            if self._arenas and not poison:
+                return self._arenas.pop()
+        return self.device.arena(self.layout.arena_bytes, poison)
+
+    def _check_in(self, arena: Buffer) -> None:
+        with self._lock:
+            if len(self._arenas) < IDLE:
+                self._arenas.append(arena)
+
+
+def constants_of(device: Device, schedule: Schedule) -> dict[int, Buffer]:
+    """The memory of the numbers that a schedule holds itself, by slot."""
+    return {
+        place: device.from_host(array_of_bits(slot.bits, slot.dtype))
+        for place, slot in enumerate(schedule.slots)
+        if slot is not None and slot.bits is not None
+    }
+
+
+def place_of(
+    schedule: Schedule, place: int, values: dict[str, int]
+) -> tuple[tuple[int, ...], DType]:
+    """A slot's shape in ints, and its dtype."""
+    slot = schedule.slots[place]
+    assert slot is not None
+    return concrete(slot.shape, values), slot.dtype
+
+
+def concrete(shape: Shape, values: dict[str, int]) -> tuple[int, ...]:
+    """A shape in ints once the variables are known."""
+    return tuple([n if isinstance(n, int) else size_value(n, values) for n in shape])
+
+
+def distinct(device: Device, outputs: Sequence[Buffer | None]) -> list[Buffer]:
+    """The results; one that was asked for twice is two values."""
+    found: list[Buffer] = []
+    for buffer in outputs:
+        assert buffer is not None
+        again = any(buffer is other for other in found)
+        found.append(device.from_host(device.to_host(buffer)) if again else buffer)
+    return found
