@@ -31,7 +31,8 @@ from .device import Buffer, Executable, Linked, MemoryLimitError
 from .interpreter import HostBuffer, ReferenceDevice
 from .memory import POOL
 from .program import BlockBuffer, Program
-from .workers import Workers, own_threads
+from .tiny import Tiny, is_whole
+from .workers import Workers
 
 
 class CpuDevice(ReferenceDevice):
@@ -95,12 +96,9 @@ class CpuDevice(ReferenceDevice):
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
         """Records for the driver; host steps split them."""
+        if is_whole(schedule):
+            return Tiny(schedule)
         return Program(self, schedule, code, layout, address, workers())
-
-    def threads(self) -> int:
-        """How many threads a launch may use now."""
-        wanted = current().threads or own_threads()
-        return workers().ready(wanted) if wanted > 1 else 1
 
 
 def rendering(kernel: Kernel) -> Rendered:

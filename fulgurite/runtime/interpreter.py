@@ -34,11 +34,14 @@ Interpreted = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], Non
 class HostBuffer:
     """Memory of the host, as a NumPy array."""
 
-    __slots__ = ("__weakref__", "_array")
+    __slots__ = ("__weakref__", "_array", "address")
     device = "reference"
 
     def __init__(self, array: Array) -> None:
         self._array: Array | None = array
+        # where native code finds it; 0: its elements do not follow each other
+        whole = array.flags.c_contiguous
+        self.address: int = array.__array_interface__["data"][0] if whole else 0
 
     @property
     def array(self) -> Array:

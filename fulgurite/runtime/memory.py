@@ -33,15 +33,25 @@ class MemoryStats:
     reused: int = 0  # blocks had from the pool
 
 
+class Raw:
+    """Memory had from the system: where it begins, aligned, and how much there is."""
+
+    __slots__ = ("address", "memory", "size")
+
+    def __init__(self, size: int) -> None:
+        self.memory, self.size = np.empty(size, np.uint8), size
+        start: int = self.memory.__array_interface__["data"][0]
+        self.address = start + -start % ALIGN
+
+
 class Block:
     """Some bytes of a pool; NumPy arrays may be made over it and keep it alive."""
 
-    __slots__ = ("__weakref__", "_give_back", "address", "memory", "nbytes")
+    __slots__ = ("__weakref__", "_give_back", "address", "nbytes", "raw")
 
-    def __init__(self, memory: Array, nbytes: int, give_back: Callable[[Array], None]) -> None:
-        self.memory, self.nbytes, self._give_back = memory, nbytes, give_back
-        start = memory.__array_interface__["data"][0]
-        self.address: int = start + -start % ALIGN
+    def __init__(self, raw: Raw, nbytes: int, give_back: Callable[[Raw], None]) -> None:
+        self.raw, self.nbytes, self._give_back = raw, nbytes, give_back
+        self.address = raw.address
 
     @property
     def __array_interface__(self) -> dict[str, object]:
@@ -53,14 +63,14 @@ class Block:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        self._give_back(self.memory)
+        self._give_back(self.raw)
 
 
 class MemoryPool:
     """Free blocks by size class."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[Array]] = {}
+        self._free: dict[int, list[Raw]] = {}
         self._lock = threading.RLock()  # re-entrant: the collector may free a block while held
         self.stats = MemoryStats()
 
@@ -70,40 +80,40 @@ class MemoryPool:
 
     def block(self, nbytes: int) -> Block:
         """Memory of at least so many bytes; its contents are whatever was there."""
-        size = size_class(nbytes + ALIGN)
+        size, stats = size_class(nbytes + ALIGN), self.stats
         with self._lock:
             stack = self._free.get(size)
             if stack:
-                memory = stack.pop()
-                self.stats.idle -= size
-                self.stats.reused += 1
+                raw = stack.pop()
+                stats.idle -= size
+                stats.reused += 1
             else:
-                memory = self._fresh(size)
-                self.stats.fresh += 1
-            self.stats.used += size
-            if self.stats.used > self.stats.peak:
-                self.stats.peak = self.stats.used
-        return Block(memory, nbytes, self._give_back)
+                raw = self._fresh(size)
+                stats.fresh += 1
+            stats.used += size
+            if stats.used > stats.peak:
+                stats.peak = stats.used
+        return Block(raw, nbytes, self._give_back)
 
-    def _fresh(self, size: int) -> Array:
+    def _fresh(self, size: int) -> Raw:
         try:
-            return np.empty(size, np.uint8)
+            return Raw(size)
         except (MemoryError, ValueError, OverflowError):
             self.empty()
         try:
-            return np.empty(size, np.uint8)
+            return Raw(size)
         except (MemoryError, ValueError, OverflowError) as problem:
             raise MemoryLimitError(
                 f"no memory for {size} bytes", "free some tensors or use less"
             ) from problem
 
-    def _give_back(self, memory: Array) -> None:
+    def _give_back(self, raw: Raw) -> None:
         with self._lock:
-            size = memory.nbytes
-            self.stats.used -= size
-            if self.stats.idle + size <= IDLE:
-                self._free.setdefault(size, []).append(memory)
-                self.stats.idle += size
+            size, stats = raw.size, self.stats
+            stats.used -= size
+            if stats.idle + size <= IDLE:
+                self._free.setdefault(size, []).append(raw)
+                stats.idle += size
 
     def empty(self) -> int:
         """Give all free blocks back to the system; how many bytes that were."""

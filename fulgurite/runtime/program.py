@@ -22,8 +22,8 @@ from ..core.op import Array
 from ..core.shape import upper
 from ..errors import BoundsError
 from ..graph.kernel import Item, Schedule
-from ..graph.memory import Layout
-from ..native.driver import END, HEADER, LAUNCH, SLOTS
+from ..graph.memory import Layout, slot_bytes
+from ..native.driver import END, LAUNCH, SLOTS
 from .code import Native
 from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
@@ -37,7 +37,7 @@ Words = Any  # array('q'), which is not generic at run time
 class BlockBuffer(HostBuffer):
     """A value in pooled memory; its array is made when somebody looks."""
 
-    __slots__ = ("address", "block", "dtype", "shape")
+    __slots__ = ("block", "dtype", "shape")
     device = "cpu"
 
     def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any) -> None:
@@ -88,83 +88,84 @@ class Program:
         self.header = (SLOTS, variables, variables + len(self.names),
                        variables + len(self.names) + params)  # fmt: skip
         self.size = self.header[3] + values
+        self.records: list[Words] = []  # of each native segment, which must stay where they are
         self.segments = self._segments(code, address)
+        self.shares = any(phase[2] for c in native for phase in c.phases)
         self.outputs = list(dict.fromkeys(schedule.outputs))
         self.symbolic = {
             place: slot.shape
             for place, slot in enumerate(schedule.slots)
             if slot is not None and not all(isinstance(n, int) for n in slot.shape)
         }
-        self.made = [place for place in self.outputs if place >= schedule.inputs
-                     and place not in self.constants]  # fmt: skip
+        self.made = [
+            (place, slot_bytes(slot), at_most(slot.shape), slot.dtype.numpy)
+            for place in self.outputs
+            if place >= schedule.inputs and (slot := schedule.slots[place]) is not None
+            and place not in self.constants
+        ]  # fmt: skip
         self._idle: list[Frame] = []
         self._lock = threading.Lock()
         _programs.add(self)
 
     def _segments(
         self, code: Sequence[Native | Interpreted], address: Callable[[str], int]
-    ) -> list[Words | tuple[Item, Interpreted]]:
-        segments: list[Words | tuple[Item, Interpreted]] = []
-        words: Words | None = None
+    ) -> list[int | tuple[Item, Interpreted]]:
+        """Host steps, and the addresses of the records of what lies between them."""
+        steps: list[Words | tuple[Item, Interpreted]] = []
         for item, made in zip(self.schedule.items, code, strict=True):
             if not isinstance(made, Native):
-                segments.append((item, made))
-                words = None
+                steps.append((item, made))
                 continue
-            if words is None:
-                words = array("q", self.header)
-                segments.append(words)
+            if not steps or isinstance(steps[-1], tuple):
+                steps.append(array("q", self.header))
+                self.records.append(steps[-1])
             slots = [*item.reads, *item.writes, self.room]
             places = [self.names.index(name) for name in made.variables]
             for symbol, units, shared in made.phases:
                 tail = [*slots, *places, *made.numbers]
-                words.extend(
+                self.records[-1].extend(
                     [LAUNCH, 8 + len(tail), address(symbol), units, shared,
                      len(slots), len(places), len(made.numbers), *tail]
                 )  # fmt: skip
-        for segment in segments:
-            if isinstance(segment, array):
-                segment.extend([END, 2])
-        assert HEADER == len(self.header)
-        return segments
+        for words in self.records:
+            words.extend([END, 2])
+        return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
 
     def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
         frame = self._check_out(poison)
-        words, slots = frame.words, self.schedule.slots
-        kept = inputs
-        try:
+        words = frame.words
+        addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+        if 0 in addresses:
+            inputs = [contiguous(b) for b in inputs]
             addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
-        except AttributeError:
-            kept = [contiguous(b) for b in inputs]
-            addresses = [address_of(b) for b in kept]
         words[SLOTS : SLOTS + len(addresses)] = array("q", addresses)
         results: dict[int, Buffer] = {}
-        for place in self.made:
-            slot = slots[place]
-            assert slot is not None
-            shape = slot.shape if place not in self.symbolic else at_most(slot.shape)
-            found = results[place] = self.device.allocate(shape, slot.dtype, poison)  # type: ignore[arg-type]
-            words[SLOTS + place] = found.address  # type: ignore[attr-defined]
+        for place, nbytes, shape, dtype in self.made:
+            block = POOL.block(nbytes)
+            results[place] = BlockBuffer(block, shape, dtype)
+            words[SLOTS + place] = block.address
+            if poison:
+                block.bytes()[:] = 0xA5
         for i, name in enumerate(self.names):
             words[self.variables_at + i] = values[name]
         workers = self.workers
-        threads = self.device.threads()  # type: ignore[attr-defined]
+        threads = workers.ready() if self.shares else 1
         for segment in self.segments:
             if isinstance(segment, tuple):
-                self._host(segment, frame, kept, results, values)
-            elif workers.call(segment.buffer_info()[0], frame.address, workers.pool, threads):
+                self._host(segment, frame, inputs, results, values)
+            elif workers.call(segment, frame.address, workers.pool, threads):
                 self._check_in(frame)
                 raise out_of_range(words[1])
         self._check_in(frame)
+        if len(results) == len(self.schedule.outputs) and not self.symbolic:
+            return list(results.values())  # in order: every output was made, once
         for place in self.outputs:
             if place in self.symbolic:
                 results[place] = self._cut(place, results[place], values)
             elif place not in results:
                 known = inputs[place] if place < len(inputs) else self.constants[place]
                 results[place] = self.device.from_host(self.device.to_host(known))
-        if len(self.outputs) == len(self.schedule.outputs):
-            return [results[place] for place in self.outputs]
         return distinct(self.device, [results[place] for place in self.schedule.outputs])
 
     def _host(
@@ -247,15 +248,6 @@ def contiguous(buffer: Buffer) -> Buffer:
         return buffer
     assert isinstance(buffer, HostBuffer)
     return HostBuffer(np.ascontiguousarray(buffer.array))
-
-
-def address_of(buffer: Buffer) -> int:
-    """Where a buffer's first element is."""
-    if isinstance(buffer, BlockBuffer):
-        return buffer.address
-    assert isinstance(buffer, HostBuffer)
-    found: int = buffer.array.__array_interface__["data"][0]
-    return found
 
 
 def at_most(shape: Shape) -> tuple[int, ...]:

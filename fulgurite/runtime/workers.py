@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..config import current
 from ..native.driver import MOST, POOL_BYTES
 
 
@@ -52,13 +53,15 @@ class Workers:
     def _fresh(self) -> None:
         """A pool without workers."""
         self._lock = threading.Lock()
+        self.own = own_threads()
         self.count = 1  # threads, with the caller's own
         self._memory = np.zeros(POOL_BYTES + 64, np.uint8)
         start = self._memory.ctypes.data
         self.pool = start + -start % 64
 
-    def ready(self, threads: int) -> int:
-        """Start workers up to so many threads in all; how many there are to use."""
+    def ready(self) -> int:
+        """How many threads a launch may use now; they are started if they are new."""
+        threads = current().threads or self.own
         if threads > self.count:
             with self._lock:
                 if threads > self.count:
