@@ -32,6 +32,13 @@ class Options:
         "auto", "who runs graphs: native code, or auto, which leaves tiny ones to NumPy",
         in_key=False, choices=("auto", "native"),
     )  # fmt: skip
+    threads: int = _option(
+        0, "threads that share a large kernel; 0: as many as the process may use", in_key=False
+    )
+    vectors: str = _option(
+        "auto", "widest vectors of native code; auto: the processor's own",
+        choices=("auto", "avx512", "avx2", "sse2"),
+    )  # fmt: skip
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
     verify: bool = _option(False, "check the graph's grammar after every stage", in_key=False)
@@ -39,6 +46,11 @@ class Options:
     origins: bool = _option(True, "note the user's line beside every node", in_key=False)
     schedule_cache: int = _option(1024, "most compiled graphs kept in memory", in_key=False)
     kernel_cache: int = _option(8192, "most compiled kernels kept in memory", in_key=False)
+    disk_cache: bool = _option(True, "keep compiled code on disk for later processes", in_key=False)
+    cache_dir: str = _option(
+        "", "the folder of the disk cache; empty: the platform's cache folder", in_key=False
+    )
+    cache_limit: int = _option(1 << 30, "most bytes kept in the disk cache", in_key=False)
     log: str = _option("", "what to report on standard error: any of cache, stages", in_key=False)
 
     @property

@@ -101,3 +101,7 @@ class RewriteError(FulguriteError, RuntimeError):
 
 class ParseError(FulguriteError, ValueError):
     """Text that is not a graph."""
+
+
+class CacheWarning(RuntimeWarning):
+    """Trouble with the disk cache: results are right, but something is compiled again."""

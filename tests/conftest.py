@@ -7,6 +7,7 @@ hides that the slow or the CUDA tests did not take part.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,10 @@ MARKS = ("slow", "cuda", "browser")
 GOLDENS = Path(__file__).parent / "golden"
 
 _left_out = pytest.StashKey[Counter[str]]()
+
+# nobody's cache is read or filled by tests; processes that tests start share this one
+_cache = tempfile.TemporaryDirectory(prefix="fulgurite-tests-")
+os.environ["FULGURITE_CACHE_DIR"] = _cache.name
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)  # a red CI run can be repeated

@@ -7,6 +7,8 @@ depends on shapes and options alone, never on history, so bits do not change fro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..core.node import Node, toposort
 from ..core.ops.leaf import PARAM, SINK
 from ..core.ops.reduce import REDUCE, SCAN
@@ -18,8 +20,13 @@ TINY = 1 << 16  # elements computed by all nodes together: some hundred microsec
 
 def is_tiny(sink: Node) -> bool:
     """Is running it at once cheaper than compiling a single kernel?"""
+    return are_tiny(toposort([sink]))
+
+
+def are_tiny(nodes: Iterable[Node]) -> bool:
+    """Is running all these nodes cheaper than compiling a single kernel?"""
     work = 0
-    for node in toposort([sink]):
+    for node in nodes:
         if node.src:
             counted = node.src[0] if node.op in (REDUCE, SCAN) else node
             work += elements(counted.shape) * max(1, node.op.cost // 8)

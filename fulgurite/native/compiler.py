@@ -8,10 +8,10 @@ the target and the compiler's version (`identity`) alone, so it may serve anothe
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -80,12 +80,15 @@ def available() -> bool:
     return find_spec("llvmlite") is not None
 
 
+@lru_cache(maxsize=1)
 def identity() -> str:
     """The compiler's version, without loading it; objects of two versions never mix."""
-    try:
-        return f"llvmlite {version('llvmlite')}"
-    except PackageNotFoundError:
+    spec = find_spec("llvmlite")
+    if spec is None or spec.origin is None:
         return "no compiler"
+    beside = os.listdir(os.path.dirname(os.path.dirname(spec.origin)))  # importlib.metadata is slow
+    found = [n for n in beside if n.startswith("llvmlite-") and n.endswith(".dist-info")]
+    return found[0].removesuffix(".dist-info") if found else f"llvmlite of {spec.origin}"
 
 
 def compile_text(rendered: Rendered) -> dict[str, int]:

@@ -142,10 +142,10 @@ def _each(entries: npt.NDArray[Any], start: int, values: Words, words: Words) ->
     """For every kind of relocation: kind, places, targets, and addresses of target words."""
     if len(entries) and (entries["symbol"].max() >= len(values)):
         raise ValueError("a relocation names no symbol")
-    for kind in np.unique(entries["type"]):
+    for kind in sorted(set(entries["type"].tolist())):  # np.unique would load masked arrays
         some = entries[entries["type"] == kind]
         at = some["offset"].astype(np.int64) + start
-        yield int(kind), at, values[some["symbol"]], words[some["symbol"]], some["addend"]
+        yield kind, at, values[some["symbol"]], words[some["symbol"]], some["addend"]
 
 
 def _near(delta: Words, limit: int) -> Words:

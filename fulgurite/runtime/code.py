@@ -1,22 +1,26 @@
-"""Rendered kernels to functions in memory: compiled once by text, kept for the process.
+"""Rendered kernels to functions in memory: compiled once by text, for this process and the next.
 
-In: `Rendered` kernels and a target. Out: for each a `Native`: addresses, units, numbers. Texts that
-were compiled before, in this process or (through the disk store) another, are not compiled again;
-all new ones of a call go through the compiler in one module. A function's name holds the digest of
-its text, so objects never clash and a stored object says itself what it has.
+In: `Rendered` kernels and a target. Out: for each a `Native`: functions, units, numbers. A text
+has a digest, over itself, the target and the compiler, that names its functions: so objects never
+clash, and a text that was compiled before, here or (through the disk store) by another process, is
+not compiled again. All texts of one call that are new go through the compiler in one module.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..config import current
 from ..native.code import Rendered
 from ..native.compiler import compile_object, identity
-from ..native.loader import load
+from ..native.loader import LoadError, load
 from ..native.target import Target
+from .store import store_for
 
 THREADED = 1 << 17  # additions in a phase from which sharing it among threads pays
 
@@ -25,6 +29,7 @@ THREADED = 1 << 17  # additions in a phase from which sharing it among threads p
 class Native:
     """A kernel that the driver can launch."""
 
+    digest: str  # of its text
     phases: tuple[tuple[str, int, int], ...]  # function, units, whether to share them
     variables: tuple[str, ...]
     numbers: tuple[int, ...]
@@ -37,6 +42,8 @@ class Code:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.functions: dict[str, int] = {}
+        self.compiled = 0  # texts that went through the compiler here
+        self._loaded: set[str] = set()  # digests of texts
         self._lock = threading.RLock()
 
     def after_fork(self) -> None:
@@ -44,58 +51,73 @@ class Code:
         self._lock = threading.RLock()
 
     def add(self, kernels: Sequence[Rendered]) -> list[Native]:
-        """Functions for all kernels, those that are new compiled together."""
-        prefixes = [_digest(k.text) for k in kernels]
+        """Functions for all kernels; those that nobody compiled yet are compiled together."""
+        digests = [self.digest(k.text) for k in kernels]
+        self.have([(d, k.text, k.library) for d, k in zip(digests, kernels, strict=True)])
+        return [_native(k, d) for k, d in zip(kernels, digests, strict=True)]
+
+    def have(self, wanted: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
+        """Make the functions of texts, with the libraries they call, known here."""
         with self._lock:
-            texts: dict[str, None] = {}  # of libraries first: kernels refer to them
-            for kernel, prefix in zip(kernels, prefixes, strict=True):
-                if self.known(kernel, prefix):
-                    continue
-                for text in kernel.library:
-                    if not self.provided(text):
-                        texts[text] = None
-            for kernel, prefix in zip(kernels, prefixes, strict=True):
-                if not self.known(kernel, prefix):
-                    texts[kernel.text.replace("@kernel", f"@{prefix}")] = None
-            if texts:
-                self.load(compile_object(list(texts), self.target))
-        return [self._native(k, prefix) for k, prefix in zip(kernels, prefixes, strict=True)]
+            new: dict[str, tuple[str, list[str]]] = {}
+            for digest, text, library in wanted:
+                needs = [self.digest(part) for part in library]
+                for need, part in zip(needs, library, strict=True):
+                    if need not in new and not self.fetch(need):
+                        new[need] = (part, [])
+                if digest not in new and not self.fetch(digest):
+                    new[digest] = (text.replace("@kernel", f"@k{digest}"), needs)
+            if new:
+                self._compile(new)
 
-    def known(self, kernel: Rendered, prefix: str) -> bool:
-        """Are all functions of a kernel in memory?"""
-        return all(_renamed(p.symbol, prefix) in self.functions for p in kernel.phases)
+    def _compile(self, new: dict[str, tuple[str, list[str]]]) -> None:
+        data = compile_object([text for text, _ in new.values()], self.target)
+        self.compiled += len(new)
+        self._load(data, new)
+        store = store_for(current())
+        if store is not None:
+            needs = sorted({need for _, listed in new.values() for need in listed} - set(new))
+            name = hashlib.blake2b(data, digest_size=16).hexdigest()
+            about = json.dumps({"object": name, "needs": needs, "texts": list(new)}).encode()
+            store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
 
-    def provided(self, text: str) -> bool:
-        """Are all functions that a library defines in memory?"""
-        names = [
-            line.partition("@")[2].partition("(")[0]
-            for line in text.splitlines()
-            if line.startswith("define") and " internal " not in line and " private " not in line
-        ]
-        return all(name.strip('"') in self.functions for name in names)
+    def fetch(self, digest: str) -> bool:
+        """Is a text's code in memory, or could it be had from the disk?"""
+        if digest in self._loaded:
+            return True
+        store = store_for(current())
+        found = store.get("kernel", digest) if store is not None else None
+        if store is None or found is None:
+            return False
+        try:
+            about = json.loads(found)
+            data = store.get("object", about["object"])
+            if data is None or not all([self.fetch(need) for need in about["needs"]]):
+                return False
+            self._load(data, about["texts"])
+        except (LoadError, ValueError, KeyError, TypeError) as problem:
+            warnings.warn(f"a stored kernel is not used: {problem}", RuntimeWarning, stacklevel=2)
+            return False
+        return digest in self._loaded
 
-    def drive(self, text: str) -> None:
-        """Have the driver's functions, whose names are their own."""
-        with self._lock:
-            if not self.provided(text):
-                self.load(compile_object([text], self.target))
-
-    def load(self, data: bytes) -> None:
-        """Map an object and remember its functions."""
+    def _load(self, data: bytes, digests: Iterable[str]) -> None:
         self.functions |= load(data, self.functions)
+        self._loaded.update(digests)
 
-    def _native(self, kernel: Rendered, prefix: str) -> Native:
-        phases = tuple(
-            (_renamed(p.symbol, prefix), p.units, int(p.work >= THREADED and p.units > 1))
-            for p in kernel.phases
+    def digest(self, text: str) -> str:
+        """What a text is called: it depends on all that its code depends on."""
+        target = f"{self.target.vectors} {sorted(self.target.features)}"
+        whole = f"{identity()}\n{target}\n{text}"
+        return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
+
+
+def _native(kernel: Rendered, digest: str) -> Native:
+    phases = tuple(
+        (
+            p.symbol.replace("kernel", f"k{digest}", 1),
+            p.units,
+            int(p.work >= THREADED and p.units > 1),
         )
-        return Native(phases, kernel.variables, kernel.numbers, kernel.workspace)
-
-
-def _renamed(symbol: str, prefix: str) -> str:
-    return symbol.replace("kernel", prefix, 1)
-
-
-def _digest(text: str) -> str:
-    made = hashlib.blake2b(f"{identity()}\n{text}".encode(), digest_size=12)
-    return f"k{made.hexdigest()}"
+        for p in kernel.phases
+    )
+    return Native(digest, phases, kernel.variables, kernel.numbers, kernel.workspace)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..core.op import Array
 from .device import MemoryLimitError
+from .interpreter import HostBuffer
 
 ALIGN = 64
 IDLE = 1 << 30  # bytes of free blocks that are kept
@@ -66,11 +69,36 @@ class Block:
         self._give_back(self.raw)
 
 
+class BlockBuffer(HostBuffer):
+    """A value in pooled memory; its array is made when somebody looks."""
+
+    __slots__ = ("block", "dtype", "shape")
+    device = "cpu"
+
+    def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any) -> None:
+        self._array = None
+        self.block, self.shape, self.dtype = block, shape, dtype
+        self.address = block.address
+
+    @property
+    def array(self) -> Array:
+        """The memory itself; it lives as long as any view of it."""
+        if self._array is None:
+            self._array = self.block.bytes().view(self.dtype).reshape(self.shape)
+        return self._array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.block.nbytes
+
+
 class MemoryPool:
     """Free blocks by size class."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Raw]] = {}
+        self.most = IDLE
         self._lock = threading.RLock()  # re-entrant: the collector may free a block while held
         self.stats = MemoryStats()
 
@@ -111,7 +139,7 @@ class MemoryPool:
         with self._lock:
             size, stats = raw.size, self.stats
             stats.used -= size
-            if stats.idle + size <= IDLE:
+            if stats.idle + size <= self.most:  # no global name: this may run at the very end
                 self._free.setdefault(size, []).append(raw)
                 stats.idle += size
 
@@ -134,6 +162,22 @@ def size_class(nbytes: int) -> int:
         return -(-nbytes // 64) * 64
     step = 1 << (nbytes.bit_length() - 4)
     return -(-nbytes // step) * step
+
+
+class Keeper(Protocol):
+    """Something that keeps memory for its next use."""
+
+    def forget(self) -> None:
+        """Let go of it."""
+
+
+KEEPERS: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def forget_idle() -> None:
+    """Let go of the arenas that plans keep for their next run."""
+    for keeper in list(KEEPERS):
+        keeper.forget()
 
 
 POOL = MemoryPool()

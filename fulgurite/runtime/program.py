@@ -10,7 +10,6 @@ at their upper bound inside the plan; what leaves it is cut to its size.
 from __future__ import annotations
 
 import threading
-import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from ..core.node import Shape
-from ..core.op import Array
 from ..core.shape import upper
 from ..errors import BoundsError
 from ..graph.kernel import Item, Schedule
@@ -27,35 +25,11 @@ from ..native.driver import END, LAUNCH, SLOTS
 from .code import Native
 from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
-from .memory import POOL, Block
+from .memory import KEEPERS, POOL, Block, BlockBuffer
 from .steps import IDLE, concrete, constants_of, distinct
 from .workers import Workers
 
 Words = Any  # array('q'), which is not generic at run time
-
-
-class BlockBuffer(HostBuffer):
-    """A value in pooled memory; its array is made when somebody looks."""
-
-    __slots__ = ("block", "dtype", "shape")
-    device = "cpu"
-
-    def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any) -> None:
-        self._array = None
-        self.block, self.shape, self.dtype = block, shape, dtype
-        self.address = block.address
-
-    @property
-    def array(self) -> Array:
-        """The memory itself; it lives as long as any view of it."""
-        if self._array is None:
-            self._array = self.block.bytes().view(self.dtype).reshape(self.shape)
-        return self._array
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self.block.nbytes
 
 
 class Frame:
@@ -105,7 +79,7 @@ class Program:
         ]  # fmt: skip
         self._idle: list[Frame] = []
         self._lock = threading.Lock()
-        _programs.add(self)
+        KEEPERS.add(self)
 
     def _segments(
         self, code: Sequence[Native | Interpreted], address: Callable[[str], int]
@@ -226,15 +200,6 @@ class Program:
         """Let go of idle frames and their memory."""
         with self._lock:
             self._idle.clear()
-
-
-_programs: weakref.WeakSet[Program] = weakref.WeakSet()
-
-
-def forget_idle() -> None:
-    """Let go of the arenas that plans keep for their next run."""
-    for program in list(_programs):
-        program.forget()
 
 
 def _corner(sizes: Sequence[int]) -> Any:

@@ -32,6 +32,7 @@ from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
 from .collector import held_back
 from .device import Buffer, get_device
+from .kept import kept_plans
 from .plan import KERNELS, Plan, compile_plan
 from .reference import evaluate
 from .steps import concrete
@@ -118,7 +119,7 @@ def lookup(normal: Normal, device: str) -> Compiled:
             if found is None:
                 _stats.misses += 1
                 with held_back():
-                    found = compile_graph(normal, device, options, _lift(family, normal))
+                    found = _found_or_made(normal, device, options, _lift(family, normal))
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
     _stats.hits += 1
@@ -143,6 +144,24 @@ def _lift(family: Family, normal: Normal) -> dict[int, DType]:
     lifted -= size_constants(normal.structure)
     dtypes = [dtype for _, dtype in constant_uses(normal.structure)]
     return {i: dtypes[i] for i in sorted(lifted)}
+
+
+def _found_or_made(
+    normal: Normal, device: str, options: Options, lifted: dict[int, DType]
+) -> Compiled:
+    """A graph's plan from the disk, or made now and kept there for the next process."""
+    kept = kept_plans(device, options, normal)
+    key = kept.key(normal, lifted, device, options) if kept is not None else None
+    if kept is None or key is None:
+        return compile_graph(normal, device, options, lifted)
+    start = time.perf_counter()
+    with kept.look(key, normal) as plan:
+        if plan is not None:
+            seconds = {"load": time.perf_counter() - start}
+            return Compiled(normal.constants, lifted, plan, seconds)
+        found = compile_graph(normal, device, options, lifted)
+        kept.keep(key, found.plan, normal)
+        return found
 
 
 def compile_graph(

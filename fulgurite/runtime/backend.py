@@ -1,0 +1,68 @@
+"""What makes native code and runs it, one of each for the process.
+
+In: kernels and schedules. Out: rendered text, the table of native functions (`code`), the driver
+with its threads (`workers`), programs. Everything here is made when first asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..config import current
+from ..core.node import Node, toposort
+from ..core.ops.leaf import PARAM
+from ..graph.kernel import Kernel, Schedule
+from ..graph.lower import lower
+from ..graph.memory import Layout
+from ..native.code import Rendered
+from ..native.driver import driver_text
+from ..native.target import target
+from .code import Code
+from .device import Device, Executable
+from .program import Program
+from .workers import Workers
+
+
+def rendering(kernel: Kernel) -> Rendered:
+    """A kernel as text; `CannotLower` says why not."""
+    from ..native.render import render  # not needed where plans come from the disk
+
+    dtypes = [p.dtype for p in params_of(kernel)]
+    return render(lower(kernel.body, kernel.inputs), dtypes, target(current().vectors))
+
+
+def params_of(kernel: Kernel) -> list[Node]:
+    """The params of a kernel in order: inputs, then outputs."""
+    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
+    return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
+
+
+@lru_cache(maxsize=8)
+def _code(wish: str) -> Code:
+    made = Code(target(wish))
+    os.register_at_fork(after_in_child=made.after_fork)
+    return made
+
+
+def code() -> Code:
+    """The native functions for the vectors that are asked for."""
+    return _code(current().vectors)
+
+
+@lru_cache(maxsize=1)
+def workers() -> Workers:
+    """The driver and its threads."""
+    made = _code("auto")
+    text = driver_text(made.target.arch)
+    made.have([(made.digest(text), text, ())])
+    return Workers(made.functions)
+
+
+def program(
+    device: Device, schedule: Schedule, made: Sequence[Executable], layout: Layout
+) -> Program:
+    """A schedule and the code of its kernels as records for the driver."""
+    functions = code().functions
+    return Program(device, schedule, made, layout, functions.__getitem__, workers())

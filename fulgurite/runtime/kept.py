@@ -1,0 +1,78 @@
+"""Whether a graph's plan may come from the disk, and how it gets there.
+
+In: a device, options, a normalised graph. Out: `Kept`, or None where the disk is of no use: it is
+switched off, the device keeps nothing, or the graph is so small that looking costs more than
+running. Of several processes that miss the same key one compiles and the others wait for it.
+What is wrong with a kept plan is a warning and a miss.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..config import Options
+from ..core.dtype import DType
+from ..errors import FulguriteError
+from ..graph.normalize import Normal
+from ..graph.whole import are_tiny
+from .device import get_device
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .store import Store
+
+
+class Kept:
+    """Plans of one store."""
+
+    def __init__(self, store: Store) -> None:
+        from . import stored  # which needs the whole CPU backend
+
+        self.store, self.stored = store, stored
+
+    def key(
+        self, normal: Normal, lifted: dict[int, DType], device: str, options: Options
+    ) -> str | None:  # fmt: skip
+        """What the plan is kept under, if it can be."""
+        return self.stored.plan_key(normal, lifted, device, options)
+
+    @contextmanager
+    def look(self, key: str, normal: Normal) -> Iterator[Plan | None]:
+        """The plan, or None with the right to make it."""
+        found = self._load(key, normal)
+        if found is not None:
+            yield found
+            return
+        with self.store.lease(key):
+            yield self._load(key, normal)
+
+    def _load(self, key: str, normal: Normal) -> Plan | None:
+        data = self.store.get("plan", key)
+        if data is None:
+            return None
+        try:
+            return self.stored.load_plan(data, normal)
+        except (FulguriteError, ValueError, KeyError, TypeError, IndexError) as problem:
+            warnings.warn(f"a stored plan is not used: {problem}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def keep(self, key: str, plan: Plan, normal: Normal) -> None:
+        """Write a plan for the next process."""
+        data = self.stored.dump(plan, normal)
+        if data is not None:
+            self.store.put("plan", key, data)
+
+
+def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
+    """Where plans like this one are kept, if anywhere."""
+    if device != "cpu" or (options.tier == "auto" and are_tiny(normal.nodes)):
+        return None
+    if get_device(device).name != "cpu":  # no compiler here
+        return None
+    from .store import store_for
+
+    store = store_for(options)
+    return Kept(store) if store is not None else None

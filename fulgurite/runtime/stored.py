@@ -1,0 +1,166 @@
+"""Plans as text for the disk: the next process neither searches, nor lowers, nor compiles.
+
+In: a compiled plan and the key of its graph, or the bytes that were kept. Out: those bytes (JSON:
+slots, items, launches, layout; no code, no pickle), or a plan that is linked to native functions
+of the store. A kernel's graph is kept as text and parsed only if somebody looks. Lines of the
+user's program are no part of it: an item keeps the places of nodes in the key, and takes the lines
+from the graph at hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..config import Options
+from ..core.dtype import DType, dtype_of
+from ..core.node import Node, Shape
+from ..core.text import parse, show
+from ..errors import ArgumentError
+from ..graph.kernel import Item, Kernel, Schedule, Slot
+from ..graph.memory import Layout
+from ..graph.normalize import Normal, digest
+from ..native.compiler import identity
+from .backend import code
+from .code import Native
+from .cpu import CpuDevice
+from .device import get_device
+from .plan import CompiledKernel, Plan, link
+
+_FORMAT = 1
+
+
+def plan_key(normal: Normal, lifted: dict[int, DType], device: str, options: Options) -> str | None:
+    """What a plan is kept under; None if a host function in it has no name of its own."""
+    constants = tuple([-1 if i in lifted else c for i, c in enumerate(normal.constants)])
+    try:
+        graph = digest(normal.structure, constants)
+    except ArgumentError:
+        return None
+    target = code().target
+    rest = (_FORMAT, _build(), identity(), target.vectors, sorted(target.features), device,
+            options.key, options.tier, sorted(lifted))  # fmt: skip
+    return hashlib.blake2b(f"{graph}\n{rest!r}".encode(), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _build() -> str:
+    """Which sources this package runs: a plan of others is none of ours."""
+    root = os.path.dirname(os.path.dirname(__file__))
+    files = [f.stat() for part in ("core", "core/ops", "graph", "kernel", "native", "runtime")
+             for f in os.scandir(os.path.join(root, part)) if f.name.endswith(".py")]  # fmt: skip
+    return repr(sorted((f.st_size, f.st_mtime_ns) for f in files))
+
+
+class StoredKernel(Kernel):
+    """A kernel whose graph is parsed when first looked at."""
+
+    __slots__ = ("_body", "_name", "_text")
+    _body: Node | None
+    _name: str
+    _text: str
+
+    def __init__(self, kind: str, inputs: int, name: str, text: str) -> None:
+        put = object.__setattr__
+        for field, value in (("kind", kind), ("inputs", inputs), ("_name", name), ("_text", text)):
+            put(self, field, value)
+        put(self, "_body", None)
+
+    @property
+    def body(self) -> Node:
+        """SINK of the outputs."""
+        if self._body is None:
+            object.__setattr__(self, "_body", parse(self._text))
+        assert self._body is not None
+        return self._body
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        return self._name
+
+
+# --- to text -------------------------------------------------------------------------------------
+
+
+def dump(plan: Plan, normal: Normal) -> bytes | None:
+    """The bytes that stand for a plan; None if it has a step that cannot be kept."""
+    places = {n.origins[0]: i for i, n in reversed(list(enumerate(normal.nodes))) if n.origins}
+    numbers: dict[int, int] = {}
+    kernels: list[list[Any]] = []
+    for compiled in plan.kernels:
+        if id(compiled) not in numbers:
+            numbers[id(compiled)] = len(kernels)
+            kernels.append(_kernel(compiled))
+    schedule, layout = plan.schedule, plan.layout
+    items = [
+        [numbers[id(compiled)], item.reads, item.writes,
+         [places[o] for o in item.origins if o in places], item.reason]
+        for item, compiled in zip(schedule.items, plan.kernels, strict=True)
+    ]  # fmt: skip
+    sizes = [layout.arena_bytes, layout.live_bytes, layout.input_bytes, layout.output_bytes]
+    whole = {
+        "inputs": schedule.inputs, "outputs": schedule.outputs,
+        "slots": [None if s is None else [s.dtype.name, _shape(s.shape), s.device, s.bits]
+                  for s in schedule.slots],
+        "kernels": kernels, "items": items, "offsets": list(layout.offsets.items()),
+        "sizes": sizes,
+    }  # fmt: skip
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def _kernel(compiled: CompiledKernel) -> list[Any]:
+    kernel, made = compiled.kernel, compiled.code
+    launch = None
+    if isinstance(made, Native):
+        launch = [made.digest, made.phases, made.variables, made.numbers, made.workspace]
+    return [kernel.kind, kernel.inputs, kernel.name, show(kernel.body), launch]
+
+
+def _shape(shape: Shape) -> list[int | str]:
+    return [n if isinstance(n, int) else show(n) for n in shape]
+
+
+# --- from text -----------------------------------------------------------------------------------
+
+
+def load_plan(data: bytes, normal: Normal) -> Plan | None:
+    """The plan of kept bytes; None if some of its native code is gone."""
+    device = get_device("cpu")
+    assert isinstance(device, CpuDevice)
+    whole = json.loads(data)
+    kernels = []
+    for kind, inputs, name, text, launch in whole["kernels"]:
+        kernel = StoredKernel(kind, inputs, name, text)
+        made: Any = device.interpret(kernel) if launch is None else _native(launch)
+        if isinstance(made, Native) and not code().fetch(made.digest):
+            return None
+        kernels.append(CompiledKernel(kernel, made))
+    items = tuple(
+        Item(kernels[number].kernel, tuple(reads), tuple(writes), _origins(normal, lines), reason)
+        for number, reads, writes, lines, reason in whole["items"]
+    )
+    slots = tuple(None if s is None else _slot(*s) for s in whole["slots"])
+    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]))
+    layout = Layout(dict(map(tuple, whole["offsets"])), *whole["sizes"])
+    return link(schedule, [kernels[row[0]] for row in whole["items"]], layout, device)
+
+
+def _native(launch: Sequence[Any]) -> Native:
+    digest, phases, variables, numbers, workspace = launch
+    found = tuple((symbol, units, shared) for symbol, units, shared in phases)
+    return Native(digest, found, tuple(variables), tuple(numbers), workspace)
+
+
+def _slot(dtype: str, shape: Sequence[int | str], device: str | None, bits: int | None) -> Slot:
+    sizes = tuple([n if isinstance(n, int) else parse(n) for n in shape])
+    return Slot(dtype_of(dtype), sizes, device, bits)
+
+
+def _origins(normal: Normal, lines: Sequence[int]) -> tuple[Any, ...]:
+    nodes = [normal.nodes[i] for i in lines if 0 <= i < len(normal.nodes)]
+    return tuple(dict.fromkeys([n.origins[0] for n in nodes if n.origins]))
