@@ -54,7 +54,9 @@ def load(data: bytes, known: Mapping[str, int] | None = None) -> dict[str, int]:
     """Map an object's code; its functions by name. `known` are functions of other objects."""
     try:
         return _load(data, known or {})
-    except (struct.error, IndexError, ValueError, UnicodeDecodeError, OverflowError) as problem:
+    except (
+        struct.error, IndexError, ValueError, OverflowError, OSError, MemoryError, StopIteration
+    ) as problem:  # fmt: skip
         raise LoadError(f"the object file is damaged: {problem}", "clear the cache") from problem
 
 
