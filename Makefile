@@ -29,9 +29,10 @@ format: $(VENV)/.installed-dev  ## rewrite the sources as check wants them
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.installed  ## time the core, beside the peers that are installed
-	@$(BIN)/python bench/core.py $(ARGS)
-	@$(BIN)/python bench/overhead.py $(ARGS)
+bench: $(VENV)/.installed  ## time everything, beside the peers that are installed
+	@for name in cpu cold replay overhead core schedule; do \
+	  $(BIN)/python bench/$$name.py --save $(ARGS) || exit 1; \
+	done
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

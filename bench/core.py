@@ -1,43 +1,28 @@
 """What the graph itself costs: nodes, keys, simplification, memory, beside tinygrad.
 
-Run `make bench` or `python bench/core.py [--peers PYTHON]`, where PYTHON is an interpreter that
-has tinygrad (default: this one). Times are the best of several rounds of CPU time; the two
-systems take turns in processes of their own, so both see the same noise.
+Run `python bench/core.py [--peers PYTHON]`, where PYTHON is an interpreter that has tinygrad
+(default: this one). Times are the best of several rounds of CPU time.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import os
-import platform
-import subprocess
 import sys
-import time
 import tracemalloc
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.harness import best, run_figures
+
 GOALS = {
-    "node hit": 0.5,
-    "node hit with origin": 1.5,
-    "new node, collector on": 5.0,
-    "flat key a node": 1.5,
-    "simplify a node": 10.0,
+    "node hit (us)": 0.5,
+    "node hit with origin (us)": 1.5,
+    "new node, collector on (us)": 5.0,
+    "flat key a node (us)": 1.5,
+    "simplify a node (us)": 10.0,
     "bytes a node": 600.0,
 }
-
-
-def best(work: Callable[[], object], count: int, rounds: int = 5) -> float:
-    """Microseconds of CPU time per unit, the best of several rounds."""
-    times = []
-    for _ in range(rounds):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times) / count * 1e6
 
 
 def ours() -> dict[str, float]:
@@ -85,14 +70,14 @@ def ours() -> dict[str, float]:
         return (after - before) / 50_000
 
     figures = {
-        "node hit": best(hits, len(many)),
-        "node hit with origin": best(origin_hits, len(many)),
-        "new node, collector on": best(lambda: chain(100_000), 100_000),
+        "node hit (us)": best(hits, len(many)),
+        "node hit with origin (us)": best(origin_hits, len(many)),
+        "new node, collector on (us)": best(lambda: chain(100_000), 100_000),
     }
     graph = mixed(10_000)
     count = len(toposort([graph]))
-    figures["flat key a node"] = best(lambda: normalize([graph]), count)
-    figures["simplify a node"] = best(lambda: simplify(graph), count, rounds=3)
+    figures["flat key a node (us)"] = best(lambda: normalize([graph]), count)
+    figures["simplify a node (us)"] = best(lambda: simplify(graph), count, rounds=3)
     figures["bytes a node"] = bytes_a_node()
     del kept
     return figures
@@ -141,62 +126,16 @@ def tinygrad() -> dict[str, float]:
     graph = mixed(1_000)
     sys.setrecursionlimit(100_000)
     figures = {
-        "node hit": best(hits, len(many)),
-        "new node, collector on": best(lambda: chain(5_000), 5_000),
+        "node hit (us)": best(hits, len(many)),
+        "new node, collector on (us)": best(lambda: chain(5_000), 5_000),
         "bytes a node": size,
     }
     count = len(graph.toposort())
-    figures["flat key a node"] = best(lambda: [n.key for n in mixed(1_000).toposort()], count)
-    figures["simplify a node"] = best(lambda: graph_rewrite(graph, symbolic), count, rounds=2)
+    figures["flat key a node (us)"] = best(lambda: [n.key for n in mixed(1_000).toposort()], count)
+    figures["simplify a node (us)"] = best(lambda: graph_rewrite(graph, symbolic), count, rounds=2)
     del kept
     return figures
 
 
-Measure = Callable[[], dict[str, float]]
-
-
-def measured(python: str, script: str, who: str) -> dict[str, float]:
-    """One system's figures, from a process of its own; nothing where it is not installed."""
-    root = Path(__file__).parents[1]
-    run = subprocess.run(
-        [python, script, "--one", who],
-        cwd=root, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    if run.returncode:
-        last = run.stderr.strip().splitlines()[-1] if run.stderr.strip() else "no output"
-        print(f"{who}: not measured ({last})", file=sys.stderr)
-        return {}
-    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-    return found
-
-
-def report(
-    doc: str | None, script: str, systems: dict[str, Measure], goals: dict[str, float]
-) -> None:
-    """Measure the systems in turns and print one table; `ours` comes first."""
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("--peers", default=sys.executable, help="an interpreter with the peers")
-    parser.add_argument("--rounds", type=int, default=3, help="turns that each system takes")
-    parser.add_argument("--one", choices=tuple(systems), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(systems[options.one]()))
-        return
-    table: dict[str, dict[str, float]] = {who: {} for who in systems}
-    for _ in range(options.rounds):
-        for who in systems:
-            python = sys.executable if who == "ours" else options.peers
-            for name, value in measured(python, script, who).items():
-                table[who][name] = min(value, table[who].get(name, value))
-    peers = [who for who in systems if who != "ours"]
-    print(f"\n{date.today()}, Python {platform.python_version()}, {platform.machine()}\n")
-    print(f"| figure (us, unless named) | Fulgurite | goal | {' | '.join(peers)} |")
-    print("| --- " * (3 + len(peers)) + "|")
-    for name, goal in goals.items():
-        shown = [table[who].get(name) for who in ("ours", *peers)]
-        cells = [f"{v:.2f}" if v is not None else "-" for v in shown]
-        print(f"| {name} | {cells[0]} | {goal:g} | {' | '.join(cells[1:])} |")
-
-
 if __name__ == "__main__":
-    report(__doc__, __file__, {"ours": ours, "tinygrad": tinygrad}, GOALS)
+    run_figures(__doc__, __file__, {"ours": [ours], "tinygrad": [tinygrad]}, GOALS)

@@ -1,8 +1,7 @@
 """What laziness costs: one tensor op, a cache hit, a tiny realize, beside tinygrad.
 
 Run `python bench/overhead.py [--peers PYTHON]`, where PYTHON is an interpreter that has tinygrad
-(default: this one). CPU time, best of several rounds; the systems take turns in processes of
-their own, so both see the same noise.
+(default: this one). CPU time, best of several rounds.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.core import best, report  # the harness of the core benchmark
+from bench.harness import best, run_figures
 
 GOALS = {
-    "one tensor op": 12.0,
-    "cache hit a node": 2.0,
-    "tiny realize": 80.0,
+    "one tensor op (us)": 12.0,
+    "cache hit a node (us)": 2.0,
+    "tiny realize (us)": 80.0,
     "nodes held by a dropped graph": 0.0,
 }
 
@@ -51,9 +50,9 @@ def ours() -> dict[str, float]:
         lookup(normalize([top.node]), "reference")
 
     figures = {
-        "one tensor op": best(build_ops, len(many)),
-        "cache hit a node": best(hit, count),
-        "tiny realize": best(tiny, 1_000),
+        "one tensor op (us)": best(build_ops, len(many)),
+        "cache hit a node (us)": best(hit, count),
+        "tiny realize (us)": best(tiny, 1_000),
     }
     gc.collect()
     before = live_count()
@@ -91,11 +90,11 @@ def tinygrad() -> dict[str, float]:
     tiny()
     build = best(graph, count, rounds=3)
     return {
-        "one tensor op": best(build_ops, len(many)),
-        "tiny realize": best(tiny, 20),
-        "cache hit a node": best(hit, count, rounds=3) - build,
+        "one tensor op (us)": best(build_ops, len(many)),
+        "tiny realize (us)": best(tiny, 20),
+        "cache hit a node (us)": best(hit, count, rounds=3) - build,
     }
 
 
 if __name__ == "__main__":
-    report(__doc__, __file__, {"ours": ours, "tinygrad": tinygrad}, GOALS)
+    run_figures(__doc__, __file__, {"ours": [ours], "tinygrad": [tinygrad]}, GOALS)

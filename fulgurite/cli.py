@@ -9,13 +9,14 @@ imports what it needs when it runs, so `fulgurite --help` stays quick and
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.metadata
 import os
 import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from . import cache_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
 CPU_FEATURES = (
@@ -41,13 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="The exit code is 1 if a check of the self-test fails. "
         "FULGURITE_CACHE_DIR chooses the cache folder.",
     )
-    doctor_parser.set_defaults(run=doctor)
+    doctor_parser.set_defaults(run=lambda _: doctor())
+    cache_cli.add_commands(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
     try:
-        code: int = arguments.run()
+        code: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `fulgurite doctor | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -112,14 +114,9 @@ def cpu_summary() -> str:
 
 def cache_folder() -> Path:
     """Where compiled code is kept: FULGURITE_CACHE_DIR, or the platform's cache folder."""
-    if chosen := os.environ.get("FULGURITE_CACHE_DIR"):
-        return Path(chosen).expanduser()
-    try:
-        platformdirs = importlib.import_module("platformdirs")
-    except ImportError:  # the same place on Linux, a plain one elsewhere
-        base = os.environ.get("XDG_CACHE_HOME", "").strip()
-        return (Path(base) if base else Path.home() / ".cache") / "fulgurite"
-    return Path(platformdirs.user_cache_dir("fulgurite", appauthor=False))
+    from .runtime import store
+
+    return Path(store.cache_folder(os.environ.get("FULGURITE_CACHE_DIR", "")))
 
 
 def _cache_state(folder: Path) -> str:

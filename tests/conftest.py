@@ -6,10 +6,12 @@ hides that the slow or the CUDA tests did not take part.
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +23,8 @@ GOLDENS = Path(__file__).parent / "golden"
 
 _left_out = pytest.StashKey[Counter[str]]()
 
-# nobody's cache is read or filled by tests; processes that tests start share this one
+# nobody's cache is read or filled by tests, and what is tested is made, not found
+os.environ["FULGURITE_DISK_CACHE"] = "0"
 _cache = tempfile.TemporaryDirectory(prefix="fulgurite-tests-")
 os.environ["FULGURITE_CACHE_DIR"] = _cache.name
 
@@ -76,3 +79,11 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert actual == expected, f"{name} changed; if that is right: pytest --update-golden"
 
     return check
+
+
+@pytest.fixture
+def on_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look inside the reference device, whatever device the run is for."""
+    module = importlib.import_module("fulgurite.config")  # `fulgurite.config` is the function
+    chosen = replace(module.from_environment(), device="reference")
+    monkeypatch.setattr(module, "_defaults", chosen)

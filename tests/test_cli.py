@@ -1,12 +1,16 @@
-"""Tests of fulgurite/cli.py and fulgurite/selftest.py."""
+"""Tests of fulgurite/cli.py, fulgurite/cache_cli.py and fulgurite/selftest.py."""
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fulgurite import cli, selftest
+from fulgurite.cache_cli import human
+from fulgurite.runtime.store import Store
 
 ROOT = Path(__file__).parents[1]
 
@@ -88,17 +92,25 @@ def test_the_cache_folder_has_a_fallback_without_platformdirs(
     assert cli.cache_folder() == tmp_path / "xdg" / "fulgurite"
 
 
-def test_on_linux_platformdirs_and_the_fallback_agree(
+def test_on_linux_platformdirs_would_say_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("platformdirs")
+    platformdirs = pytest.importorskip("platformdirs")
     if sys.platform != "linux":
         pytest.skip("other platforms have a folder of their own")
     monkeypatch.delenv("FULGURITE_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with_library = cli.cache_folder()
-    hide(monkeypatch, "platformdirs")
-    assert cli.cache_folder() == with_library
+    for base in (str(tmp_path), ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
+        theirs = platformdirs.user_cache_dir("fulgurite", appauthor=False)
+        assert cli.cache_folder() == Path(theirs)
+
+
+def test_elsewhere_platformdirs_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("platformdirs")
+    monkeypatch.delenv("FULGURITE_CACHE_DIR")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda name, appauthor: f"/Caches/{name}")
+    assert cli.cache_folder() == Path("/Caches/fulgurite")
 
 
 def test_doctor_says_whether_the_cache_folder_can_be_written(
@@ -136,3 +148,119 @@ def test_the_command_runs_as_a_module_and_doctor_imports_no_compiler() -> None:
     )
     doctor = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert doctor.returncode == 0, doctor.stderr
+
+
+# ---- fulgurite cache ----
+
+KEY = "ab" * 16
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(Store(tmp_path / "cache", 1 << 20)) as made:
+        made.put_many([("plan", KEY, b"x" * 2000), ("object", KEY, b"y" * 3000)])
+        yield made
+
+
+def test_cache_stats_shows_folder_sizes_and_counts(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["cache", "stats"]) == 0
+    out = capsys.readouterr().out
+    assert store.folder in out and "4.9 KiB, 0% of 1.0 GiB" in out
+    assert "plans    1 entry, 2.0 KiB" in out and "drivers  0 entries, 0 bytes" in out
+
+
+def test_cache_stats_of_no_cache_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FULGURITE_DISK_CACHE", "0")
+    monkeypatch.setenv("FULGURITE_CACHE_LIMIT", "0")
+    assert cli.main(["cache", "stats"]) == 0
+    out = capsys.readouterr().out
+    assert "switched off" in out and "limit 0" in out and not (tmp_path / "cache").exists()
+
+
+def test_cache_clear_says_what_it_removed(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cache", "clear"]) == 0
+    assert f"removed 2 entries (4.9 KiB) from {store.folder}" in capsys.readouterr().out
+    assert store.stats().entries == 0
+    assert cli.main(["cache", "clear"]) == 0
+    assert "removed 0 entries" in capsys.readouterr().out
+
+
+def test_cache_export_and_import_carry_the_entries(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "cache.zip")
+    assert cli.main(["cache", "export", file]) == 0
+    assert f"exported 2 entries to {file}" in capsys.readouterr().out
+    cli.main(["cache", "clear"])
+    assert cli.main(["cache", "import", file]) == 0
+    assert "imported 2 entries" in capsys.readouterr().out
+    assert store.get("plan", KEY) == b"x" * 2000
+
+
+def test_cache_import_says_why_it_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["cache", "import", str(tmp_path / "none.zip")]) == 1
+    assert "none.zip" in capsys.readouterr().err
+    (tmp_path / "bad.zip").write_text("hello")
+    assert cli.main(["cache", "import", str(tmp_path / "bad.zip")]) == 1
+    err = capsys.readouterr().err
+    assert "refused" in err and "Traceback" not in err
+
+
+def test_cache_import_into_a_folder_that_cannot_be_written_is_a_failure(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    file = str(tmp_path / "cache.zip")
+    cli.main(["cache", "export", file])
+    (tmp_path / "in the way").write_text("a file")
+    monkeypatch.setenv("FULGURITE_CACHE_DIR", str(tmp_path / "in the way"))
+    assert cli.main(["cache", "import", file]) == 1
+    err = capsys.readouterr().err
+    assert "2 entries could not be stored" in err and "FULGURITE_CACHE_DIR" in err
+
+
+def test_a_damaged_cache_is_a_line_and_not_a_traceback(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.close()
+    Path(store.folder, "v1", "index.sqlite").write_text("noise")
+    assert cli.main(["cache", "stats"]) == 1
+    assert "index.sqlite.damaged" in capsys.readouterr().err
+    assert cli.main(["cache", "clear"]) == 0
+    assert list(Path(store.folder, "v1", "data").iterdir()) == []
+    assert not list(Path(store.folder).rglob("*.damaged"))
+
+
+def test_a_wrong_environment_is_a_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FULGURITE_CACHE_LIMIT", "lots")
+    assert cli.main(["cache", "stats"]) == 1
+    assert "FULGURITE_CACHE_LIMIT is 'lots'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["stats"], ["clear"], ["export"], ["import"]])
+def test_cache_has_help_for_newcomers(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["cache", *words, "--help"])
+    assert caught.value.code == 0
+    assert "FULGURITE_CACHE_DIR chooses the folder" in capsys.readouterr().out
+    if not words:
+        assert cli.main(["cache"]) == 0
+        assert "import" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1024, "1.0 KiB"),
+     (1 << 20, "1.0 MiB"), ((1 << 20) - 1, "1.0 MiB"), (1 << 30, "1.0 GiB"),
+     (5 << 50, "5120.0 TiB")],
+)  # fmt: skip
+def test_sizes_are_for_people(size: int, text: str) -> None:
+    assert human(size) == text

@@ -18,7 +18,11 @@ from typing import Any
 from .code import Rendered
 from .target import Target
 
-_lock = threading.Lock()  # llvmlite serialises calls anyway
+_lock = threading.RLock()  # llvmlite serialises calls anyway
+# nobody forks while LLVM works: its own locks would stay shut in the child
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
 _FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
 calls = 0  # how often the compiler has run in this process

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ MANIFEST = "manifest.json"
 LARGEST_ENTRY = 1 << 28
 LARGEST_MANIFEST = 1 << 26
 BATCH = 256
+# all that zipfile raises over bytes that are no archive, or that end or change in the middle
+DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(NotImplementedError, RuntimeError, LookupError, UnicodeError, OverflowError),
+)
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class ArchiveError(ArgumentError):
@@ -54,18 +61,19 @@ def export(store: Store, path: str | os.PathLike[str]) -> int:
 
 def import_(store: Store, path: str | os.PathLike[str]) -> tuple[int, int]:
     """Check a whole archive, then keep its entries; how many were kept, of how many."""
-    try:
-        with zipfile.ZipFile(path) as archive:
+    with open(path, "rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
             rows = _manifest(archive)
             for _ in _entries(archive, rows):
                 pass
-            entries = _entries(archive, rows)  # checked once more: the file may change meanwhile
-            kept = 0
-            while batch := list(islice(entries, BATCH)):
-                kept += store.put_many(batch)
-            return kept, len(rows)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise _refusal(f"it is damaged ({error})") from error
+        except DAMAGES as error:
+            raise _refusal(f"it is damaged ({error})") from error
+        entries = _entries(archive, rows)
+        kept = 0
+        while batch := list(islice(entries, BATCH)):
+            kept += store.put_many(batch)
+        return kept, len(rows)
 
 
 def _manifest(archive: zipfile.ZipFile) -> list[Row]:
@@ -73,6 +81,8 @@ def _manifest(archive: zipfile.ZipFile) -> list[Row]:
     members = {member.filename: member.file_size for member in archive.infolist()}
     if members.get(MANIFEST, LARGEST_MANIFEST + 1) > LARGEST_MANIFEST:
         raise _refusal(f"it has no {MANIFEST} of a sensible size")
+    if any(member.compress_type not in METHODS for member in archive.infolist()):
+        raise _refusal("it is compressed in another way than 'export' does")
     try:
         manifest: Any = json.loads(_read(archive, MANIFEST, members[MANIFEST]))
         if manifest["format"] != FORMAT:
@@ -80,6 +90,8 @@ def _manifest(archive: zipfile.ZipFile) -> list[Row]:
         rows: list[Row] = [
             (kind, key, digest, size) for kind, key, digest, size in manifest["entries"]
         ]
+    except ArchiveError:
+        raise
     except (ValueError, TypeError, LookupError) as error:
         raise _refusal(f"its {MANIFEST} makes no sense ({error})") from error
     expected = {MANIFEST: members[MANIFEST]}

@@ -128,7 +128,7 @@ class _Tile:
         if op is VALID:
             return self.conditions(node.arg, sources)
         if op is GUARD:
-            return _guarded(node, sources[0])
+            return _guarded(int(sources[1].item()) if sources[1:] else node.arg, sources[0])
         if op is BITS:
             return bits_at(*sources)
         return self.along(node, sources)
@@ -236,8 +236,7 @@ class _Tile:
             combine_at(mode, self.params[number], place.ravel(), spread.ravel())
 
 
-def _guarded(node: Node, value: Array) -> Array:
-    size = node.arg
+def _guarded(size: int, value: Array) -> Array:
     if value.size and (int(value.min()) < 0 or int(value.max()) >= size):
         worst = int(value.min()) if int(value.min()) < 0 else int(value.max())
         raise BoundsError(

@@ -49,7 +49,7 @@ _NOT_FILES = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a folder", errno.EN
 def cache_folder(chosen: str = "") -> str:
     """Where compiled code is kept: the chosen folder, or the platform's cache folder."""
     if chosen:
-        return os.path.expanduser(chosen)
+        return os.path.abspath(os.path.expanduser(chosen))
     if sys.platform != "linux":  # where the import costs 10 ms and gives the answer below
         with suppress(ImportError):
             import platformdirs

@@ -26,7 +26,8 @@ def is_whole(schedule: Schedule) -> bool:
         return False
     nodes = toposort([schedule.items[0].kernel.body])
     written = set(schedule.items[0].writes)
-    return not any(n.op is VAR for n in nodes) and all(o in written for o in schedule.outputs)
+    plain = all(i < schedule.inputs for i in schedule.items[0].reads)  # no constants in slots
+    return plain and not any(n.op is VAR for n in nodes) and written >= set(schedule.outputs)
 
 
 class Tiny:

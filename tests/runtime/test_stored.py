@@ -45,7 +45,8 @@ print(json.dumps({
 
 def work(folder: Path, text: str = WORK, **environment: str) -> dict[str, object]:
     settings = os.environ | {
-        "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native", "FULGURITE_CACHE_DIR": str(folder),
+        "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native", "FULGURITE_DISK_CACHE": "1",
+        "FULGURITE_CACHE_DIR": str(folder),
     } | environment  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, env=settings, timeout=300,
@@ -109,7 +110,7 @@ def test_damaged_entries_are_ignored_with_a_warning_and_made_again(
 
 
 def test_a_stored_plan_that_makes_no_sense_is_a_warning_and_a_miss(tmp_path: Path) -> None:
-    with fg.config(device="cpu", tier="native", cache_dir=str(tmp_path)):
+    with fg.config(device="cpu", tier="native", disk_cache=True, cache_dir=str(tmp_path)):
         fg.clear_caches()
         y = fg.exp(fg.Tensor(np.ones(300, np.float32))) * 3 - 1
         normal = normalize([y.node])
@@ -127,7 +128,8 @@ def test_a_stored_plan_that_makes_no_sense_is_a_warning_and_a_miss(tmp_path: Pat
 
 def test_four_processes_that_compile_the_same_graph_all_get_it_right(tmp_path: Path) -> None:
     settings = os.environ | {
-        "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native", "FULGURITE_CACHE_DIR": str(tmp_path),
+        "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native", "FULGURITE_DISK_CACHE": "1",
+        "FULGURITE_CACHE_DIR": str(tmp_path),
     }  # fmt: skip
     started = [
         subprocess.Popen([sys.executable, "-c", WORK], env=settings, stdout=subprocess.PIPE,
@@ -144,7 +146,7 @@ def test_four_processes_that_compile_the_same_graph_all_get_it_right(tmp_path: P
 def test_kill_9_at_any_moment_leaves_nothing_that_is_half_there(tmp_path: Path) -> None:
     good = work(tmp_path / "good")
     settings = os.environ | {
-        "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native",
+        "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native", "FULGURITE_DISK_CACHE": "1",
         "FULGURITE_CACHE_DIR": str(tmp_path / "killed"),
     }  # fmt: skip
     luck = random.Random(7)
@@ -168,7 +170,7 @@ def test_a_folder_that_cannot_be_used_costs_a_warning_and_nothing_else(tmp_path:
 
 def test_host_functions_reach_the_disk_only_by_a_registered_name(tmp_path: Path) -> None:
     host = HostFunction("nameless", lambda a: a + a)
-    with fg.config(device="cpu", tier="native", cache_dir=str(tmp_path)):
+    with fg.config(device="cpu", tier="native", disk_cache=True, cache_dir=str(tmp_path)):
         x = fg.Tensor(np.ones(10, np.float32))
         y = wrap(custom(host, (x.node,), (10,), fg.float32)) * 3
         assert y.tolist() == [6.0] * 10
@@ -183,7 +185,7 @@ def test_host_functions_reach_the_disk_only_by_a_registered_name(tmp_path: Path)
 
 
 def test_kernels_known_on_disk_are_not_compiled_for_a_new_graph(tmp_path: Path) -> None:
-    with fg.config(device="cpu", tier="native", cache_dir=str(tmp_path)):
+    with fg.config(device="cpu", tier="native", disk_cache=True, cache_dir=str(tmp_path)):
         x = fg.Tensor(np.ones((30, 70), np.float32))
         fg.softmax(x, axis=-1).realize()
         fg.clear_caches()
