@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fulgurite"
 LAYERS = ["core", "graph", "kernel", "native", "runtime"]  # also the order data flows
-SHARED = ["errors", "config"]  # the top-level modules that every layer may import
+SHARED = ["errors", "config", "forks"]  # the top-level modules that every layer may import
 LONGEST = 600
 HEAVY = {"llvmlite", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum"}
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from inspect import signature
 from math import isinf, isnan
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..errors import ConstantError
 from .dtype import DTYPES, DType, Number, bool_, decode, encode
@@ -116,6 +116,20 @@ def variables_of(pattern: Pattern) -> dict[str, Pattern]:
 # --- laws and rules ------------------------------------------------------------------------------
 
 
+T = TypeVar("T")
+
+
+class once(Generic[T]):
+    """A property that is computed when first read; without the lock that `functools` holds."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.__doc__ = compute, compute.__doc__
+
+    def __get__(self, owner: Any, kind: type[Any]) -> T:
+        value = owner.__dict__[self.compute.__name__] = self.compute(owner)
+        return value
+
+
 @dataclass(eq=False)
 class Rule:
     """A pattern and the function that answers its matches, or declines with None."""
@@ -130,23 +144,23 @@ class Rule:
     def __repr__(self) -> str:
         return f"{self.name}: {self.left!r}"
 
-    @cached_property
+    @once
     def dtypes(self) -> frozenset[DType]:
         """The dtypes that `when` accepts."""
         return frozenset(d for d in DTYPES if self.when(d))
 
-    @cached_property
+    @once
     def subject(self) -> str:
         """The variable whose dtype `when` speaks of: the first that may have any."""
         free = [name for name, v in variables_of(self.left).items() if v.dtype is None]
         return free[0] if free else ""
 
-    @cached_property
+    @once
     def source(self) -> str:
         """The generated text of the matcher."""
         return _Matcher(self).code.text
 
-    @cached_property
+    @once
     def apply(self) -> Match:
         """The compiled matcher: what replaces a node, or None."""
         match: Match = _Matcher(self).code.compile(self.name)

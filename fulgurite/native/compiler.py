@@ -9,20 +9,14 @@ the target and the compiler's version (`identity`) alone, so it may serve anothe
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from .code import Rendered
+from ..forks import QUIET
 from .target import Target
 
-_lock = threading.RLock()  # llvmlite serialises calls anyway
-# nobody forks while LLVM works: its own locks would stay shut in the child
-os.register_at_fork(
-    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-)
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
 _FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
 calls = 0  # how often the compiler has run in this process
@@ -54,29 +48,33 @@ def _machine(target: Target) -> Any:
 
 def compile_object(texts: Sequence[str], target: Target) -> bytes:
     """One object with the functions of all texts."""
+    with QUIET:  # until LLVM's own objects are gone too
+        return _object(texts, target)
+
+
+def _object(texts: Sequence[str], target: Target) -> bytes:
     global calls
-    with _lock:
-        llvm = _llvm()
-        whole = None
-        for text in texts:
-            module = llvm.parse_assembly(text)
-            if whole is None:
-                whole = module
-            else:
-                whole.link_in(module)
-        assert whole is not None
-        whole.triple = triple(target)
-        whole.verify()
-        calls += 1
-        return bytes(_machine(target).emit_object(whole))
+    llvm = _llvm()
+    modules = [llvm.parse_assembly(text) for text in texts]
+    whole = modules[0]
+    for module in modules[1:]:
+        whole.link_in(module)
+    whole.triple = triple(target)
+    whole.verify()
+    calls += 1
+    return bytes(_machine(target).emit_object(whole))
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """What the text becomes in the target's own assembly language, to be looked at."""
-    with _lock:
-        module = _llvm().parse_assembly(text)
-        module.triple = triple(target)
-        return str(_machine(target).emit_assembly(module))
+    with QUIET:
+        return _assembly(text, target)
+
+
+def _assembly(text: str, target: Target) -> str:
+    module = _llvm().parse_assembly(text)
+    module.triple = triple(target)
+    return str(_machine(target).emit_assembly(module))
 
 
 def available() -> bool:
@@ -93,11 +91,3 @@ def identity() -> str:
     beside = os.listdir(os.path.dirname(os.path.dirname(spec.origin)))  # importlib.metadata is slow
     found = [n for n in beside if n.startswith("llvmlite-") and n.endswith(".dist-info")]
     return found[0].removesuffix(".dist-info") if found else f"llvmlite of {spec.origin}"
-
-
-def compile_text(rendered: Rendered) -> dict[str, int]:
-    """The addresses of the functions of a kernel, by name."""
-    from .loader import load
-    from .target import target
-
-    return load(compile_object([rendered.text, *rendered.library], target()))

@@ -13,6 +13,7 @@ from functools import lru_cache
 from ..config import current
 from ..core.node import Node, toposort
 from ..core.ops.leaf import PARAM
+from ..forks import late
 from ..graph.kernel import Kernel, Schedule
 from ..graph.lower import lower
 from ..graph.memory import Layout
@@ -27,10 +28,10 @@ from .workers import Workers
 
 def rendering(kernel: Kernel) -> Rendered:
     """A kernel as text; `CannotLower` says why not."""
-    from ..native.render import render  # not needed where plans come from the disk
-
     dtypes = [p.dtype for p in params_of(kernel)]
-    return render(lower(kernel.body, kernel.inputs), dtypes, target(current().vectors))
+    render = late("native.render").render  # not needed where plans come from the disk
+    found: Rendered = render(lower(kernel.body, kernel.inputs), dtypes, target(current().vectors))
+    return found
 
 
 def params_of(kernel: Kernel) -> list[Node]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.dtype import DType, uint8
 from ..core.op import Array
+from ..forks import late
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import Layout
 from ..graph.regroup import CannotLower
@@ -72,16 +73,13 @@ class CpuDevice(ReferenceDevice):
             try:
                 if kernel.kind == "host":
                     raise CannotLower("a host function")
-                from .backend import rendering
-
-                rendered[number] = rendering(kernel)
+                rendered[number] = late("runtime.backend").rendering(kernel)
             except CannotLower as reason:
                 self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.interpret(kernel)
         if rendered:
-            from .backend import code
-
-            for number, native in zip(rendered, code().add(list(rendered.values())), strict=True):
+            natives = late("runtime.backend").code().add(list(rendered.values()))
+            for number, native in zip(rendered, natives, strict=True):
                 found[number] = native
             self.native += len(rendered)
         return found
@@ -90,6 +88,5 @@ class CpuDevice(ReferenceDevice):
         """Records for the driver; host steps split them."""
         if is_whole(schedule):
             return Tiny(schedule)
-        from .backend import program
-
-        return program(self, schedule, code, layout)
+        linked: Linked = late("runtime.backend").program(self, schedule, code, layout)
+        return linked

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..config import Options
 from ..core.dtype import DType
 from ..errors import FulguriteError
+from ..forks import late
 from ..graph.normalize import Normal
 from ..graph.whole import are_tiny
 from .device import get_device
@@ -29,15 +30,14 @@ class Kept:
     """Plans of one store."""
 
     def __init__(self, store: Store) -> None:
-        from . import stored  # which needs the whole CPU backend
-
-        self.store, self.stored = store, stored
+        self.store, self.stored = store, late("runtime.stored")  # which needs the CPU backend
 
     def key(
         self, normal: Normal, lifted: dict[int, DType], device: str, options: Options
     ) -> str | None:  # fmt: skip
         """What the plan is kept under, if it can be."""
-        return self.stored.plan_key(normal, lifted, device, options)
+        key: str | None = self.stored.plan_key(normal, lifted, device, options)
+        return key
 
     @contextmanager
     def look(self, key: str, normal: Normal) -> Iterator[Plan | None]:
@@ -54,7 +54,8 @@ class Kept:
         if data is None:
             return None
         try:
-            return self.stored.load_plan(data, normal)
+            plan: Plan | None = self.stored.load_plan(data, normal)
+            return plan
         except (FulguriteError, ValueError, KeyError, TypeError, IndexError) as problem:
             warnings.warn(f"a stored plan is not used: {problem}", RuntimeWarning, stacklevel=2)
             return None
@@ -72,7 +73,5 @@ def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
         return None
     if get_device(device).name != "cpu":  # no compiler here
         return None
-    from .store import store_for
-
-    store = store_for(options)
+    store = late("runtime.store").store_for(options)
     return Kept(store) if store is not None else None

@@ -182,7 +182,8 @@ def _after_fork() -> None:
     for index in _held:
         index._lock.release()
     _held.clear()
-    _indexes_lock.release()
+    with suppress(RuntimeError):  # this module was loaded while a fork had begun: nothing is held
+        _indexes_lock.release()
 
 
 def _after_fork_in_child() -> None:
