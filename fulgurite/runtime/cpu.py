@@ -41,14 +41,15 @@ class CpuDevice(ReferenceDevice):
         for n in shape:
             count *= n
         try:
-            block = POOL.block(count)
+            raw = POOL.take(POOL.size_of(count))
         except MemoryLimitError as problem:
             raise MemoryLimitError(
                 f"no memory for {dtype} of shape {shape}", "free some tensors or use less"
             ) from problem
+        made = BlockBuffer(raw, count, shape, dtype.numpy)
         if poison:
-            block.bytes()[:] = 0xA5
-        return BlockBuffer(block, shape, dtype.numpy)
+            made.bytes()[:] = 0xA5
+        return made
 
     def arena(self, nbytes: int, poison: bool = False) -> HostBuffer:
         """Raw memory for the intermediates of a plan."""
@@ -58,8 +59,8 @@ class CpuDevice(ReferenceDevice):
         """The array itself, or a copy of it in row-major order."""
         if share:
             return HostBuffer(array)
-        block = POOL.block(array.nbytes)
-        made = BlockBuffer(block, array.shape, array.dtype)
+        raw = POOL.take(POOL.size_of(array.nbytes))
+        made = BlockBuffer(raw, array.nbytes, array.shape, array.dtype)
         np.copyto(made.array, array)
         return made
 

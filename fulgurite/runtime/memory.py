@@ -48,7 +48,7 @@ class Raw:
 
 
 class Block:
-    """Some bytes of a pool; NumPy arrays may be made over it and keep it alive."""
+    """Some bytes of the pool; NumPy arrays may be made over it and keep it alive."""
 
     __slots__ = ("__weakref__", "_give_back", "address", "nbytes", "raw")
 
@@ -70,27 +70,42 @@ class Block:
 
 
 class BlockBuffer(HostBuffer):
-    """A value in pooled memory; its array is made when somebody looks."""
+    """A value in pooled memory; its array is made when somebody looks, and then owns the memory."""
 
-    __slots__ = ("block", "dtype", "shape")
+    __slots__ = ("_give_back", "_nbytes", "dtype", "raw", "shape")
     device = "cpu"
 
-    def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any) -> None:
         self._array = None
-        self.block, self.shape, self.dtype = block, shape, dtype
-        self.address = block.address
+        self.raw: Raw | None = raw
+        self.address = raw.address
+        self._nbytes = nbytes
+        self.shape, self.dtype = shape, dtype
+        self._give_back = POOL.give_back
+
+    def bytes(self) -> Array:
+        """All of it as raw bytes."""
+        return self.array.reshape(-1).view(np.uint8)
 
     @property
     def array(self) -> Array:
         """The memory itself; it lives as long as any view of it."""
         if self._array is None:
-            self._array = self.block.bytes().view(self.dtype).reshape(self.shape)
+            with POOL.lock:  # of two threads that look at once one makes it
+                if self._array is None:
+                    assert self.raw is not None
+                    block, self.raw = Block(self.raw, self._nbytes, self._give_back), None
+                    self._array = block.bytes().view(self.dtype).reshape(self.shape)
         return self._array
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.block.nbytes
+        return self._nbytes
+
+    def __del__(self) -> None:
+        if self.raw is not None:
+            self._give_back(self.raw)
 
 
 class MemoryPool:
@@ -99,17 +114,26 @@ class MemoryPool:
     def __init__(self) -> None:
         self._free: dict[int, list[Raw]] = {}
         self.most = IDLE
-        self._lock = threading.RLock()  # re-entrant: the collector may free a block while held
+        self.lock = threading.RLock()  # re-entrant: the collector may free a block while held
         self.stats = MemoryStats()
 
     def after_fork(self) -> None:
         """In a child process no other thread lives: a lock it held is open again."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+
+    @staticmethod
+    def size_of(nbytes: int) -> int:
+        """The size class that serves so many bytes, aligned."""
+        return size_class(nbytes + ALIGN)
 
     def block(self, nbytes: int) -> Block:
         """Memory of at least so many bytes; its contents are whatever was there."""
-        size, stats = size_class(nbytes + ALIGN), self.stats
-        with self._lock:
+        return Block(self.take(self.size_of(nbytes)), nbytes, self.give_back)
+
+    def take(self, size: int) -> Raw:
+        """Raw memory of a size class, which must be given back."""
+        stats = self.stats
+        with self.lock:
             stack = self._free.get(size)
             if stack:
                 raw = stack.pop()
@@ -121,7 +145,7 @@ class MemoryPool:
             stats.used += size
             if stats.used > stats.peak:
                 stats.peak = stats.used
-        return Block(raw, nbytes, self._give_back)
+        return raw
 
     def _fresh(self, size: int) -> Raw:
         try:
@@ -135,8 +159,9 @@ class MemoryPool:
                 f"no memory for {size} bytes", "free some tensors or use less"
             ) from problem
 
-    def _give_back(self, raw: Raw) -> None:
-        with self._lock:
+    def give_back(self, raw: Raw) -> None:
+        """Keep memory that nobody uses any more, for later."""
+        with self.lock:
             size, stats = raw.size, self.stats
             stats.used -= size
             if stats.idle + size <= self.most:  # no global name: this may run at the very end
@@ -145,7 +170,7 @@ class MemoryPool:
 
     def empty(self) -> int:
         """Give all free blocks back to the system; how many bytes that were."""
-        with self._lock:
+        with self.lock:
             freed = self.stats.idle
             self._free.clear()
             self.stats.idle = 0

@@ -9,7 +9,6 @@ at their upper bound inside the plan; what leaves it is cut to its size.
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -72,13 +71,13 @@ class Program:
             if slot is not None and not all(isinstance(n, int) for n in slot.shape)
         }
         self.made = [
-            (place, slot_bytes(slot), at_most(slot.shape), slot.dtype.numpy)
+            (place, slot_bytes(slot), POOL.size_of(slot_bytes(slot)), at_most(slot.shape),
+             slot.dtype.numpy)
             for place in self.outputs
             if place >= schedule.inputs and (slot := schedule.slots[place]) is not None
             and place not in self.constants
         ]  # fmt: skip
-        self._idle: list[Frame] = []
-        self._lock = threading.Lock()
+        self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
 
     def _segments(
@@ -107,7 +106,11 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        frame = self._check_out(poison)
+        idle = self._idle
+        try:
+            frame = idle.pop() if not poison else self._frame(poison)
+        except IndexError:
+            frame = self._frame(poison)
         words = frame.words
         addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
         if 0 in addresses:
@@ -115,12 +118,11 @@ class Program:
             addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
         words[SLOTS : SLOTS + len(addresses)] = array("q", addresses)
         results: dict[int, Buffer] = {}
-        for place, nbytes, shape, dtype in self.made:
-            block = POOL.block(nbytes)
-            results[place] = BlockBuffer(block, shape, dtype)
-            words[SLOTS + place] = block.address
+        for place, nbytes, size, shape, dtype in self.made:
+            made = results[place] = BlockBuffer(POOL.take(size), nbytes, shape, dtype)
+            words[SLOTS + place] = made.address
             if poison:
-                block.bytes()[:] = 0xA5
+                made.bytes()[:] = 0xA5
         for i, name in enumerate(self.names):
             words[self.variables_at + i] = values[name]
         workers = self.workers
@@ -129,9 +131,9 @@ class Program:
             if isinstance(segment, tuple):
                 self._host(segment, frame, inputs, results, values)
             elif workers.call(segment, frame.address, workers.pool, threads):
-                self._check_in(frame)
                 raise out_of_range(words[1])
-        self._check_in(frame)
+        if len(idle) < IDLE:
+            idle.append(frame)
         if len(results) == len(self.schedule.outputs) and not self.symbolic:
             return list(results.values())  # in order: every output was made, once
         for place in self.outputs:
@@ -175,10 +177,8 @@ class Program:
         sizes = concrete(slot.shape, values)
         return self.device.from_host(self.device.to_host(whole)[_corner(sizes)])
 
-    def _check_out(self, poison: bool) -> Frame:
-        with self._lock:
-            if self._idle and not poison:
-                return self._idle.pop()
+    def _frame(self, poison: bool) -> Frame:
+        """Words and memory for one run at a time."""
         arena, workspace = POOL.block(self.layout.arena_bytes), POOL.block(self.workspace)
         if poison:
             arena.bytes()[:] = 0xA5
@@ -191,15 +191,9 @@ class Program:
         words[SLOTS + self.room] = workspace.address
         return Frame(words, arena, workspace)
 
-    def _check_in(self, frame: Frame) -> None:
-        with self._lock:
-            if len(self._idle) < IDLE:
-                self._idle.append(frame)
-
     def forget(self) -> None:
         """Let go of idle frames and their memory."""
-        with self._lock:
-            self._idle.clear()
+        self._idle.clear()
 
 
 def _corner(sizes: Sequence[int]) -> Any:

@@ -34,7 +34,8 @@ def test_blocks_are_aligned_counted_and_reused() -> None:
 
 def test_a_block_stays_taken_while_an_array_over_it_lives() -> None:
     pool = MemoryPool()
-    buffer = BlockBuffer(pool.block(64), (4, 4), np.dtype("float32"))
+    buffer = BlockBuffer(pool.take(pool.size_of(64)), 64, (4, 4), np.dtype("float32"))
+    buffer._give_back = pool.give_back
     view = buffer.array[1:, ::2]
     view[...] = 7
     del buffer
