@@ -1,18 +1,15 @@
 """Functions that LLVM has no instruction for, written out in its instructions.
 
 In: an emitter and operands. Out: the value. Whole-number division rounds down and divides by zero
-to 0, shifts beyond the width give 0 or the sign, as in the op table's NumPy meanings. exp and tanh
-of float32 are polynomials on whole vectors; what is left goes to the C library, lane by lane.
+to 0, shifts beyond the width give 0 or the sign, as in the op table's NumPy meanings. Functions of
+real numbers are in `vecmath`; the remainder of floats goes to the C library, lane by lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..core.dtype import DType, bool_, float32, float64, int32, uint32
+from ..core.dtype import DType, bool_, float32, uint32
 from .emitter import Emitter, Val, scalar_type
-
-Expand = Callable[[Emitter, DType, "list[Val]"], Val]
+from .vecmath import FUNCTIONS, Expand
 
 
 def _op(e: Emitter, text: str, a: Val, *rest: Val) -> Val:
@@ -170,84 +167,7 @@ def ipow(e: Emitter, dtype: DType, values: list[Val]) -> Val:
     return select(e, negative, inverse, result)
 
 
-# --- floats --------------------------------------------------------------------------------------
-
-
-def fma(e: Emitter, a: Val, b: Val, c: Val) -> Val:
-    """a * b + c, rounded once."""
-    return intrinsic(e, "llvm.fma", a, b, c)
-
-
-def exp(e: Emitter, dtype: DType, values: list[Val]) -> Val:
-    """e ** a: reduced by multiples of log 2, a polynomial, and the exponent put in by bits."""
-    (a,) = values
-    if dtype is not float32:
-        return _lanewise(e, "exp", dtype, values)
-    low, high = _k(e, -104.0, a), _k(e, 89.0, a)
-    x = select(e, compare(e, "fcmp olt", a, low), low, a)
-    x = select(e, compare(e, "fcmp ogt", x, high), high, x)
-    n = intrinsic(e, "llvm.rint", _op(e, "fmul", x, _k(e, 1.4426950408889634, a)))
-    r = fma(e, n, _k(e, -0.693145751953125, a), x)
-    r = fma(e, n, _k(e, -1.42860682030941723212e-6, a), r)
-    p = _k(e, 1.0 / 5040, a)
-    for c in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0):
-        p = fma(e, p, r, _k(e, c, a))
-    # 2**n in two steps, so that denormal results come out rounded once
-    whole = Val(
-        e.let(f"fptosi {e.typed(_known(e, n))} to {e.type_of(int32, a.vector)}"), int32, a.vector
-    )
-    half = _op(e, "ashr", whole, e.const(1, int32, a.vector))
-    rest = _op(e, "sub", whole, half)
-    result = _op(e, "fmul", _op(e, "fmul", p, _power_of_two(e, half)), _power_of_two(e, rest))
-    return select(e, compare(e, "fcmp uno", a, a), a, result)
-
-
-def _known(e: Emitter, n: Val) -> Val:
-    """0 in the place of NaN, whose conversion to a whole number means nothing."""
-    return select(e, compare(e, "fcmp uno", n, n), _k(e, 0.0, n), n)
-
-
-def _power_of_two(e: Emitter, n: Val) -> Val:
-    biased = _op(e, "add", n, e.const(127, int32, n.vector))
-    bits = _op(e, "shl", biased, e.const(23, int32, n.vector))
-    return Val(
-        e.let(f"bitcast {e.typed(bits)} to {e.type_of(float32, n.vector)}"), float32, n.vector
-    )
-
-
-def tanh(e: Emitter, dtype: DType, values: list[Val]) -> Val:
-    """An odd polynomial near 0, else 1 - 2 / (exp(2 |a|) + 1) with the sign put back."""
-    (a,) = values
-    if dtype is not float32:
-        return _lanewise(e, "tanh", dtype, values)
-    size = intrinsic(e, "llvm.fabs", a)
-    top = _k(e, 9.5, a)
-    cut = select(e, compare(e, "fcmp ogt", size, top), top, size)
-    grown = exp(e, dtype, [_op(e, "fadd", cut, cut)])
-    one, two = _k(e, 1.0, a), _k(e, 2.0, a)
-    far = _op(e, "fsub", one, _op(e, "fdiv", two, _op(e, "fadd", grown, one)))
-    square = _op(e, "fmul", a, a)
-    p = _k(e, -929569.0 / 638512875, a)
-    for c in (21844.0 / 6081075, -1382.0 / 155925, 62.0 / 2835, -17.0 / 315, 2.0 / 15, -1.0 / 3):
-        p = fma(e, p, square, _k(e, c, a))
-    near = fma(e, _op(e, "fmul", p, square), size, size)
-    small = compare(e, "fcmp olt", size, _k(e, 0.55, a))
-    found = intrinsic(e, "llvm.copysign", select(e, small, near, far), a)
-    return select(e, compare(e, "fcmp uno", a, a), a, found)
-
-
-def rsqrt(e: Emitter, dtype: DType, values: list[Val]) -> Val:
-    """One over the square root, through float64 for float32 so that it rounds once."""
-    (a,) = values
-    if dtype is float32:
-        kind = e.type_of(float64, a.vector)
-        wide = Val(e.let(f"fpext {e.typed(a)} to {kind}"), float64, a.vector)
-        root = intrinsic(e, "llvm.sqrt", wide)
-        one = _op(e, "fdiv", _k(e, 1.0, wide), root)
-        return Val(
-            e.let(f"fptrunc {e.typed(one)} to {e.type_of(float32, a.vector)}"), float32, a.vector
-        )
-    return _op(e, "fdiv", _k(e, 1.0, a), intrinsic(e, "llvm.sqrt", a))
+# --- the C library -------------------------------------------------------------------------------
 
 
 def _lanewise(e: Emitter, name: str, dtype: DType, values: list[Val]) -> Val:
@@ -263,13 +183,6 @@ def _lanewise(e: Emitter, name: str, dtype: DType, values: list[Val]) -> Val:
         one = e.call(kind, name, *[f"{kind} {p}" for p in parts])
         out = e.let(f"insertelement {whole} {out}, {kind} {one}, i64 {lane}")
     return Val(out, dtype, True)
-
-
-def _library(name: str) -> Expand:
-    def expand(e: Emitter, dtype: DType, values: list[Val]) -> Val:
-        return _lanewise(e, name + ("f" if dtype is float32 else ""), dtype, values)
-
-    return expand
 
 
 # --- random bits ---------------------------------------------------------------------------------
@@ -303,10 +216,5 @@ def random_bits(e: Emitter, values: list[Val]) -> Val:
 EXPANSIONS: dict[str, Expand] = {
     "floordiv": floordiv, "mod": mod, "sign": sign, "not": invert, "pow_int": ipow,
     "shl": _shift("shl", "zero"), "shr_i": _shift("ashr", "sign"), "shr_u": _shift("lshr", "zero"),
-    "exp": exp, "tanh": tanh, "rsqrt": rsqrt,
-    **{name: _library(name) for name in (
-        "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-        "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt",
-        "lgamma", "pow",
-    )},
+    **FUNCTIONS,
 }  # fmt: skip

@@ -8,21 +8,37 @@ that has a native form and raises `CannotLower` otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..core.dtype import DType
 from ..graph.lower import IndexKernel
 from ..graph.regroup import CannotLower
 from ..kernel.axes import merge_axes
+from ..kernel.bits import moved_as_bits
+from ..kernel.fixed import fixed_sizes
+from ..kernel.pairs import in_pairs
 from .code import Rendered
+from .contract import contractions
 from .llvm import loops
+from .parts import in_parts
 from .target import Target
+from .vecmath import library
 
 Template = Callable[[IndexKernel, Sequence[DType], Target], Rendered | None]
-TEMPLATES: tuple[Template, ...] = (loops,)
+TEMPLATES: tuple[Template, ...] = (contractions, loops)
 
 
 def render(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
     """The kernel as functions of a module of its own."""
+    kernel, dtypes = in_pairs(kernel, dtypes)
+    kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
+    merged = merge_axes(kernel)
+    found = in_parts(merged, dtypes, target, _plain) or _plain(merged, dtypes, target)
+    return replace(found, library=(*found.library, *library(found.text)))
+
+
+def _plain(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
+    """A kernel without scans, sorts and scatters."""
     merged = merge_axes(kernel)
     for template in TEMPLATES:
         found = template(merged, dtypes, target)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..config import current
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import Layout, plan_memory
 from .cache import WeakCache
@@ -26,7 +27,7 @@ class CompiledKernel:
         self.kernel, self.code = kernel, code
 
 
-KERNELS: WeakCache[tuple[str, object], CompiledKernel] = WeakCache("kernels")
+KERNELS: WeakCache[tuple[str, str, object], CompiledKernel] = WeakCache("kernels")
 
 
 @dataclass(eq=False)
@@ -67,7 +68,8 @@ def link(
 
 def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:
     """The code of every kernel; those that are new are compiled together."""
-    keys = [(backend.name, kernel.key) for kernel in kernels]
+    vectors = current().vectors  # of two kinds of vectors each has code of its own
+    keys = [(backend.name, vectors, kernel.key) for kernel in kernels]
     held = {key: found for key in keys if (found := KERNELS.get(key)) is not None}
     new = {key: k for key, k in zip(keys, kernels, strict=True) if key not in held}
     made = dict(zip(new, backend.compile(list(new.values())), strict=True))
