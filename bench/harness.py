@@ -135,6 +135,8 @@ class Worker:
             "FULGURITE_CACHE_DIR": f"{caches}/fulgurite", "XDG_CACHE_HOME": caches,
             "CACHEDB": f"{caches}/tinygrad.db", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/torch",
         }  # fmt: skip
+        # every system may keep its bytecode, as it does for users
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.process = subprocess.Popen(
             command, env=environment, cwd=ROOT, start_new_session=True, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
