@@ -92,12 +92,12 @@ def _merged(kernel: IndexKernel, a: int, b: int) -> IndexKernel:
 
     done: dict[Node, Node] = {}
     for node in toposort([kernel.body]):
-        arg = _argument(node, moved, kept)
+        arg = argument(node, moved, kept)
         done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
     return IndexKernel(tuple(sizes), done[kernel.body], kernel.divisions)
 
 
-def _argument(
+def argument(
     node: Node,
     moved: Callable[[Affine], Affine],
     kept: Callable[[tuple[int, ...]], tuple[int, ...]],

@@ -2,12 +2,13 @@
 
 In: affine indices and the loops that are open (an axis is an SSA index; one axis may be live as
 lanes). Out: values and memory accesses: one element, a row of consecutive lanes, or lanes at
-places of their own, whichever the index says.
+places of their own, whichever the index says. What is known of an index before a loop opens is
+taken into a pointer there (`settle`), so that inner loops add one index to one address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..core.dtype import DType, bool_, int64
 from ..core.node import Node, Source
@@ -27,12 +28,40 @@ class Access:
         self.lane_axis: int | None = None  # the axis whose lanes are live
         self.mask: str | None = None  # lanes that exist, in the last vector of a row
         self.pointers: dict[int, str] = {}
+        # by open loop: (param, index) -> an address so far, and what of the index is left
+        self.bases: list[dict[tuple[int, Affine], tuple[str, Affine]]] = [{}]
 
-    def pointer(self, count: int) -> None:
-        """Read the addresses of all params."""
-        for number in range(count):
+    def pointer(self, numbers: Iterable[int]) -> None:
+        """Read the addresses of params."""
+        for number in numbers:
             place = self.e.let(f"getelementptr ptr, ptr %params, i64 {number}")
             self.pointers[number] = self.e.let(f"load ptr, ptr {place}")
+
+    # --- addresses -------------------------------------------------------------------------------
+
+    def base(self, number: int, index: Affine) -> tuple[str, Affine]:
+        """The best address known for an access, and what of its index is still to be added."""
+        for level in reversed(self.bases):
+            found = level.get((number, index))
+            if found is not None:
+                return found
+        return self.pointers[number], index
+
+    def settle(self, node: Node) -> None:
+        """Take the axes that are open, except lanes, into the address of a load or store."""
+        number, index = node.arg[0], node.arg[1]
+        pointer, rest = self.base(number, index)
+        now = [(a, c) for a, c in rest[1] if self._is_settled(a)]
+        if not now and not rest[0]:
+            return
+        place = self.index((rest[0], tuple(now)), ())
+        left = (0, tuple([(a, c) for a, c in rest[1] if not self._is_settled(a)]))
+        size = self.dtypes[number].itemsize
+        address = self.e.let(f"getelementptr [{size} x i8], ptr {pointer}, i64 {place.text}")
+        self.bases[-1][number, index] = self.e.opaque(address, "ptr"), left
+
+    def _is_settled(self, atom: Atom) -> bool:
+        return isinstance(atom, int) and atom in self.open and atom != self.lane_axis
 
     # --- indices ---------------------------------------------------------------------------------
 
@@ -48,8 +77,8 @@ class Access:
             )
         if isinstance(atom, Source):
             found = sources[atom.index]
-            if found.dtype is int64:
-                return found
+            if found.dtype.bits == 64:
+                return Val(found.text, int64, found.vector)
             how = "sext" if found.dtype.kind == "i" else "zext"
             kind = e.type_of(int64, found.vector)
             return Val(e.let(f"{how} {e.typed(found)} to {kind}"), int64, found.vector)
@@ -101,27 +130,36 @@ class Access:
                 tangled = tangled or self.lane_axis in axes_of(atom[1])
         return (index[0], tuple(rest)), step, tangled
 
+    def beyond(self, place: Val) -> Val:
+        """A place in a row plus the index of the first lane."""
+        assert self.lane_axis is not None
+        first = self.open[self.lane_axis]
+        if place.text == "0":
+            return Val(first, int64)
+        return Val(self.e.let(f"add i64 {place.text}, {first}"), int64)
+
     # --- memory ----------------------------------------------------------------------------------
 
     def load(self, node: Node, sources: Sequence[Val]) -> Val:
         number, index, conditions = node.arg
         dtype = self.dtypes[number]
-        pointer = self.pointers[number]
-        rest, step, tangled = self.split(index)
+        pointer, left = self.base(number, index)
+        rest, step, tangled = self.split(left)
         dynamic = tangled or any(sources[a.index].vector for a in sources_of(rest))
         holds = self.conditions(conditions, sources) if conditions else None
         lanes = self.lane_axis is not None and (step != 0 or dynamic)
         if holds is not None and holds.vector:
             lanes = True
+        if not lanes and holds is not None:  # reads the param's first element where it fails
+            whole = self.index(index, sources)
+            return load_value(self.e, self.pointers[number], whole, dtype, holds, None, "one")
         if not lanes:
-            place = self.index(index, sources)
-            return load_value(self.e, pointer, place, dtype, holds, None, "one")
+            return load_value(self.e, pointer, self.index(left, sources), dtype, None, None, "one")
         if step == 1 and not dynamic:
-            assert self.lane_axis is not None
             place = self.index(rest, sources)
-            start = Val(self.e.let(f"add i64 {place.text}, {self.open[self.lane_axis]}"), int64)
+            start = self.beyond(place)
             return load_value(self.e, pointer, start, dtype, holds, self.mask, "row")
-        place = self.e.splat(self.index(index, sources))
+        place = self.e.splat(self.index(left, sources))
         return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
 
     def store(self, node: Node, value: Val) -> None:
@@ -129,13 +167,13 @@ class Access:
         if mode != "set" or len(node.src) > 1:
             raise CannotLower("a scatter has no native form yet")
         dtype = self.dtypes[number]
+        pointer, index = self.base(number, index)
         rest, step, tangled = self.split(index)
-        pointer = self.pointers[number]
         if self.lane_axis is None:
             store_value(self.e, pointer, self.index(index, ()), value, dtype, None, "one")
         elif step == 1 and not tangled:
             place = self.index(rest, ())
-            start = Val(self.e.let(f"add i64 {place.text}, {self.open[self.lane_axis]}"), int64)
+            start = self.beyond(place)
             store_value(self.e, pointer, start, self.e.splat(value), dtype, self.mask, "row")
         else:
             places = self.e.splat(self.index(index, ()))

@@ -53,6 +53,7 @@ class Emitter:
         self.declared: dict[str, str] = {}
         self._names = 0
         self._block = "entry"
+        self._pinned: list[dict[tuple[str, str], Val]] = [{}]  # splats, by open loop
 
     # --- names and types -------------------------------------------------------------------------
 
@@ -86,6 +87,10 @@ class Emitter:
         name = self.name()
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def opaque(self, value: str, kind: str = "i64") -> str:
+        """The same value; LLVM stops asking how it came about, which halves what loops cost it."""
+        return self.let(f"freeze {kind} {value}") if value.startswith("%") else value
 
     def declare(self, text: str, name: str) -> None:
         """A function from outside, declared once."""
@@ -130,12 +135,21 @@ class Emitter:
         inner = scalar_type(value.dtype)
         if not value.text.startswith("%"):
             return Val(f"splat ({inner} {value.text})", value.dtype, True)
+        for level in reversed(self._pinned):
+            known = level.get((value.text, inner))
+            if known is not None:
+                return Val(known.text, value.dtype, True)
         kind = f"<{self.lanes} x {inner}>"
         first = self.let(f"insertelement {kind} poison, {inner} {value.text}, i64 0")
         mask = f"<{self.lanes} x i32> zeroinitializer"
         return Val(
             self.let(f"shufflevector {kind} {first}, {kind} poison, {mask}"), value.dtype, True
         )
+
+    def pin(self, value: Val) -> None:
+        """Splat a number here, once, for every use inside the loops that are opened next."""
+        if not value.vector and value.text.startswith("%"):
+            self._pinned[-1][value.text, scalar_type(value.dtype)] = self.splat(value)
 
     def alike(self, *values: Val) -> list[Val]:
         """All scalars, or all vectors."""
@@ -166,7 +180,9 @@ class Emitter:
         more = self.let(f"icmp slt i64 {index}, {stop}")
         self.line(f"br i1 {more}, label %{inside}, label %{done}")
         self.label(inside)
+        self._pinned.append({})
         results = body(index, names)
+        self._pinned.pop()
         following = self.let(f"add nuw nsw i64 {index}, {step}")
         latch = self._block
         self.jump(head)
@@ -185,7 +201,9 @@ class Emitter:
         number = self._names = self._names + 1
         self.line(f"br i1 {condition}, label %then{number}, label %after{number}")
         self.label(f"then{number}")
+        self._pinned.append({})
         then()
+        self._pinned.pop()
         self.jump(f"after{number}")
         self.label(f"after{number}")
 

@@ -21,7 +21,7 @@ def test_a_contiguous_map_becomes_one_axis() -> None:
 
 
 def test_a_row_of_several_dimensions_becomes_one() -> None:
-    assert sorted(merge_axes(kernel((ones(5, 2, 3) * 2).sum(axis=(1, 2)))).axes) == [5, 6]
+    assert set(merge_axes(kernel((ones(5, 2, 3) * 2).sum(axis=(1, 2)))).axes) == {5, 6}
 
 
 def test_what_walks_memory_differently_stays_apart() -> None:

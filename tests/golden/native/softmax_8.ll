@@ -1,168 +1,123 @@
 define void @kernel(ptr noalias %params, ptr noalias %values, i64 %first, i64 %last) {
 entry:
+  %row0 = alloca [24 x float], align 64
   %t1 = getelementptr ptr, ptr %params, i64 0
   %t2 = load ptr, ptr %t1
   %t3 = getelementptr ptr, ptr %params, i64 1
   %t4 = load ptr, ptr %t3
-  %t5 = alloca [24 x float], align 64
-  br label %head6
-head6:
-  %i7 = phi i64 [ %first, %entry ], [ %t123, %after111 ]
-  %t8 = icmp slt i64 %i7, %last
-  br i1 %t8, label %body6, label %done6
-body6:
-  br label %head9
-head9:
-  %i10 = phi i64 [ 0, %body6 ], [ %t26, %done15 ]
-  %c11 = phi <8 x float> [ splat (float 0xFFF0000000000000), %body6 ], [ %t25, %done15 ]
-  %t12 = icmp slt i64 %i10, 24
-  br i1 %t12, label %body9, label %done9
-body9:
-  %t13 = add i64 %i10, 256
-  %t14 = call i64 @llvm.smin.i64(i64 %t13, i64 24)
-  br label %head15
-head15:
-  %i16 = phi i64 [ %i10, %body9 ], [ %t24, %body15 ]
-  %c17 = phi <8 x float> [ splat (float 0xFFF0000000000000), %body9 ], [ %t23, %body15 ]
-  %t18 = icmp slt i64 %i16, %t14
-  br i1 %t18, label %body15, label %done15
-body15:
-  %t19 = mul i64 %i7, 24
-  %t20 = add i64 %t19, %i16
-  %t21 = getelementptr float, ptr %t2, i64 %t20
-  %t22 = load <8 x float>, ptr %t21, align 4
-  %t23 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c17, <8 x float> %t22)
-  %t24 = add nuw nsw i64 %i16, 8
-  br label %head15
-done15:
-  %t25 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c11, <8 x float> %c17)
-  %t26 = add nuw nsw i64 %i10, 256
-  br label %head9
-done9:
-  %t27 = shufflevector <8 x float> %c11, <8 x float> poison, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 0, i32 0, i32 0>
-  %t28 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %c11, <8 x float> %t27)
-  %t29 = shufflevector <8 x float> %t28, <8 x float> poison, <8 x i32> <i32 2, i32 3, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t30 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %t28, <8 x float> %t29)
-  %t31 = shufflevector <8 x float> %t30, <8 x float> poison, <8 x i32> <i32 1, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t32 = call <8 x float> @llvm.maximum.v8f32(<8 x float> %t30, <8 x float> %t31)
-  %t33 = extractelement <8 x float> %t32, i64 0
-  br label %head34
-head34:
-  %i35 = phi i64 [ 0, %done9 ], [ %t86, %done40 ]
-  %c36 = phi <8 x double> [ splat (double 0x8000000000000000), %done9 ], [ %t85, %done40 ]
-  %t37 = icmp slt i64 %i35, 24
-  br i1 %t37, label %body34, label %done34
-body34:
-  %t38 = add i64 %i35, 256
-  %t39 = call i64 @llvm.smin.i64(i64 %t38, i64 24)
-  br label %head40
-head40:
-  %i41 = phi i64 [ %i35, %body34 ], [ %t83, %body40 ]
-  %c42 = phi <8 x float> [ splat (float 0x8000000000000000), %body34 ], [ %t82, %body40 ]
-  %t43 = icmp slt i64 %i41, %t39
-  br i1 %t43, label %body40, label %done40
-body40:
-  %t44 = mul i64 %i7, 24
-  %t45 = add i64 %t44, %i41
-  %t46 = getelementptr float, ptr %t2, i64 %t45
-  %t47 = load <8 x float>, ptr %t46, align 4
-  %t48 = insertelement <8 x float> poison, float %t33, i64 0
-  %t49 = shufflevector <8 x float> %t48, <8 x float> poison, <8 x i32> zeroinitializer
-  %t50 = fsub <8 x float> %t47, %t49
-  %t51 = getelementptr float, ptr %t5, i64 %i41
-  %t52 = fcmp olt <8 x float> %t50, splat (float 0xC05A000000000000)
-  %t53 = select <8 x i1> %t52, <8 x float> splat (float 0xC05A000000000000), <8 x float> %t50
-  %t54 = fcmp ogt <8 x float> %t53, splat (float 0x4056400000000000)
-  %t55 = select <8 x i1> %t54, <8 x float> splat (float 0x4056400000000000), <8 x float> %t53
-  %t56 = fmul <8 x float> %t55, splat (float 0x3FF7154760000000)
-  %t57 = call <8 x float> @llvm.rint.v8f32(<8 x float> %t56)
-  %t58 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t57, <8 x float> splat (float 0xBFE62E4000000000), <8 x float> %t55)
-  %t59 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t57, <8 x float> splat (float 0xBEB7F7D1C0000000), <8 x float> %t58)
-  %t60 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F2A01A020000000), <8 x float> %t59, <8 x float> splat (float 0x3F56C16C20000000))
-  %t61 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t60, <8 x float> %t59, <8 x float> splat (float 0x3F81111120000000))
-  %t62 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t61, <8 x float> %t59, <8 x float> splat (float 0x3FA5555560000000))
-  %t63 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t62, <8 x float> %t59, <8 x float> splat (float 0x3FC5555560000000))
-  %t64 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t63, <8 x float> %t59, <8 x float> splat (float 0x3FE0000000000000))
-  %t65 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t64, <8 x float> %t59, <8 x float> splat (float 0x3FF0000000000000))
-  %t66 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t65, <8 x float> %t59, <8 x float> splat (float 0x3FF0000000000000))
-  %t67 = fcmp uno <8 x float> %t57, %t57
-  %t68 = select <8 x i1> %t67, <8 x float> splat (float 0x0000000000000000), <8 x float> %t57
-  %t69 = fptosi <8 x float> %t68 to <8 x i32>
-  %t70 = ashr <8 x i32> %t69, splat (i32 1)
-  %t71 = sub <8 x i32> %t69, %t70
-  %t72 = add <8 x i32> %t70, splat (i32 127)
-  %t73 = shl <8 x i32> %t72, splat (i32 23)
-  %t74 = bitcast <8 x i32> %t73 to <8 x float>
-  %t75 = fmul <8 x float> %t66, %t74
-  %t76 = add <8 x i32> %t71, splat (i32 127)
-  %t77 = shl <8 x i32> %t76, splat (i32 23)
-  %t78 = bitcast <8 x i32> %t77 to <8 x float>
-  %t79 = fmul <8 x float> %t75, %t78
-  %t80 = fcmp uno <8 x float> %t50, %t50
-  %t81 = select <8 x i1> %t80, <8 x float> %t50, <8 x float> %t79
-  store <8 x float> %t81, ptr %t51, align 4
-  %t82 = fadd <8 x float> %c42, %t81
-  %t83 = add nuw nsw i64 %i41, 8
-  br label %head40
-done40:
-  %t84 = fpext <8 x float> %c42 to <8 x double>
-  %t85 = fadd <8 x double> %c36, %t84
-  %t86 = add nuw nsw i64 %i35, 256
-  br label %head34
-done34:
-  %t87 = shufflevector <8 x double> %c36, <8 x double> poison, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 0, i32 0, i32 0, i32 0>
-  %t88 = fadd <8 x double> %c36, %t87
-  %t89 = shufflevector <8 x double> %t88, <8 x double> poison, <8 x i32> <i32 2, i32 3, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t90 = fadd <8 x double> %t88, %t89
-  %t91 = shufflevector <8 x double> %t90, <8 x double> poison, <8 x i32> <i32 1, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0, i32 0>
-  %t92 = fadd <8 x double> %t90, %t91
-  %t93 = extractelement <8 x double> %t92, i64 0
-  %t94 = fptrunc double %t93 to float
-  %t95 = sub i64 24, 0
-  %t96 = urem i64 %t95, 8
-  %t97 = sub i64 24, %t96
-  br label %head98
-head98:
-  %i99 = phi i64 [ 0, %done34 ], [ %t109, %body98 ]
-  %t100 = icmp slt i64 %i99, %t97
-  br i1 %t100, label %body98, label %done98
-body98:
-  %t101 = getelementptr float, ptr %t5, i64 %i99
-  %t102 = load <8 x float>, ptr %t101, align 4
-  %t103 = insertelement <8 x float> poison, float %t94, i64 0
-  %t104 = shufflevector <8 x float> %t103, <8 x float> poison, <8 x i32> zeroinitializer
-  %t105 = fdiv <8 x float> %t102, %t104
-  %t106 = mul i64 %i7, 24
-  %t107 = add i64 %t106, %i99
-  %t108 = getelementptr float, ptr %t4, i64 %t107
-  store <8 x float> %t105, ptr %t108, align 4
-  %t109 = add nuw nsw i64 %i99, 8
-  br label %head98
-done98:
-  %t110 = icmp ne i64 %t96, 0
-  br i1 %t110, label %then111, label %after111
-then111:
-  %t112 = insertelement <8 x i64> poison, i64 %t96, i64 0
-  %t113 = shufflevector <8 x i64> %t112, <8 x i64> poison, <8 x i32> zeroinitializer
-  %t114 = icmp ult <8 x i64> <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>, %t113
-  %t115 = getelementptr float, ptr %t5, i64 %t97
-  %t116 = load <8 x float>, ptr %t115, align 4
-  %t117 = insertelement <8 x float> poison, float %t94, i64 0
-  %t118 = shufflevector <8 x float> %t117, <8 x float> poison, <8 x i32> zeroinitializer
-  %t119 = fdiv <8 x float> %t116, %t118
-  %t120 = mul i64 %i7, 24
-  %t121 = add i64 %t120, %t97
-  %t122 = getelementptr float, ptr %t4, i64 %t121
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %t119, ptr align 4 %t122, <8 x i1> %t114)
-  br label %after111
-after111:
-  %t123 = add nuw nsw i64 %i7, 1
-  br label %head6
-done6:
+  br label %head5
+head5:
+  %i6 = phi i64 [ %first, %entry ], [ %t91, %done36 ]
+  %t7 = icmp slt i64 %i6, %last
+  br i1 %t7, label %body5, label %done5
+body5:
+  %t8 = mul i64 %i6, 24
+  %t9 = getelementptr [4 x i8], ptr %t2, i64 %t8
+  %t10 = freeze ptr %t9
+  br label %head11
+head11:
+  %i12 = phi i64 [ 0, %body5 ], [ %t23, %body11 ]
+  %c13 = phi <8 x i32> [ splat (i32 -8388608), %body5 ], [ %t20, %body11 ]
+  %c14 = phi <8 x i32> [ splat (i32 -8388608), %body5 ], [ %t21, %body11 ]
+  %c15 = phi <8 x i32> [ splat (i32 -8388608), %body5 ], [ %t22, %body11 ]
+  %t16 = icmp slt i64 %i12, 24
+  br i1 %t16, label %body11, label %done11
+body11:
+  %t17 = getelementptr float, ptr %t10, i64 %i12
+  %t18 = load <8 x float>, ptr %t17, align 1
+  %t19 = bitcast <8 x float> %t18 to <8 x i32>
+  %t20 = call <8 x i32> @llvm.smax.v8i32(<8 x i32> %c13, <8 x i32> %t19)
+  %t21 = call <8 x i32> @llvm.umin.v8i32(<8 x i32> %c14, <8 x i32> %t19)
+  %t22 = call <8 x i32> @llvm.umax.v8i32(<8 x i32> %c15, <8 x i32> %t19)
+  %t23 = add nuw nsw i64 %i12, 8
+  br label %head11
+done11:
+  %t24 = call i32 @llvm.vector.reduce.smax.v8i32(<8 x i32> %c13)
+  %t25 = call i32 @llvm.vector.reduce.umin.v8i32(<8 x i32> %c14)
+  %t26 = call i32 @llvm.vector.reduce.umax.v8i32(<8 x i32> %c15)
+  %t27 = icmp sge i32 %t24, 0
+  %t28 = select i1 %t27, i32 %t24, i32 %t25
+  %t29 = icmp sgt i32 %t24, 2139095040
+  %t30 = icmp ugt i32 %t26, -8388608
+  %t31 = or i1 %t29, %t30
+  %t32 = bitcast i32 %t28 to float
+  %t33 = select i1 %t31, float 0x7FF8000000000000, float %t32
+  %t34 = insertelement <8 x float> poison, float %t33, i64 0
+  %t35 = shufflevector <8 x float> %t34, <8 x float> poison, <8 x i32> zeroinitializer
+  br label %head36
+head36:
+  %i37 = phi i64 [ 0, %done11 ], [ %t71, %body36 ]
+  %c38 = phi <8 x float> [ splat (float 0x8000000000000000), %done11 ], [ %t70, %body36 ]
+  %t39 = icmp slt i64 %i37, 24
+  br i1 %t39, label %body36, label %done36
+body36:
+  %t40 = getelementptr float, ptr %t10, i64 %i37
+  %t41 = load <8 x float>, ptr %t40, align 1
+  %t42 = fsub <8 x float> %t41, %t35
+  %t43 = fcmp ogt <8 x float> %t42, splat (float 0x4056400000000000)
+  %t44 = select <8 x i1> %t43, <8 x float> splat (float 0x4056400000000000), <8 x float> %t42
+  %t45 = fcmp olt <8 x float> %t44, splat (float 0xC05A000000000000)
+  %t46 = select <8 x i1> %t45, <8 x float> splat (float 0xC05A000000000000), <8 x float> %t44
+  %t47 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t46, <8 x float> splat (float 0x3FF7154760000000), <8 x float> splat (float 0x4168001FC0000000))
+  %t48 = fsub <8 x float> %t47, splat (float 0x4168001FC0000000)
+  %t49 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t48, <8 x float> splat (float 0xBFE62E0000000000), <8 x float> %t46)
+  %t50 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t48, <8 x float> splat (float 0xBF00BFBE80000000), <8 x float> %t49)
+  %t51 = fsub <8 x float> %t49, %t50
+  %t52 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t48, <8 x float> splat (float 0xBF00BFBE80000000), <8 x float> %t51)
+  %t53 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t50, <8 x float> splat (float 0x3F56D12540000000), <8 x float> splat (float 0x3F8120CBA0000000))
+  %t54 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t53, <8 x float> %t50, <8 x float> splat (float 0x3FA5555180000000))
+  %t55 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t54, <8 x float> %t50, <8 x float> splat (float 0x3FC5554DC0000000))
+  %t56 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t55, <8 x float> %t50, <8 x float> splat (float 0x3FE0000000000000))
+  %t57 = fmul <8 x float> %t50, %t50
+  %t58 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t56, <8 x float> %t57, <8 x float> %t50)
+  %t59 = fadd <8 x float> %t58, splat (float 0x3FF0000000000000)
+  %t60 = bitcast <8 x float> %t47 to <8 x i32>
+  %t61 = ashr <8 x i32> %t60, splat (i32 1)
+  %t62 = shl <8 x i32> %t61, splat (i32 23)
+  %t63 = bitcast <8 x i32> %t62 to <8 x float>
+  %t64 = fmul <8 x float> %t59, %t63
+  %t65 = sub <8 x i32> %t60, %t61
+  %t66 = shl <8 x i32> %t65, splat (i32 23)
+  %t67 = bitcast <8 x i32> %t66 to <8 x float>
+  %t68 = fmul <8 x float> %t64, %t67
+  %t69 = getelementptr float, ptr %row0, i64 %i37
+  store <8 x float> %t68, ptr %t69, align 4
+  %t70 = fadd <8 x float> %c38, %t68
+  %t71 = add nuw nsw i64 %i37, 8
+  br label %head36
+done36:
+  %t72 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %c38)
+  %t73 = insertelement <8 x float> poison, float %t72, i64 0
+  %t74 = shufflevector <8 x float> %t73, <8 x float> poison, <8 x i32> zeroinitializer
+  %t75 = mul i64 %i6, 24
+  %t76 = getelementptr [4 x i8], ptr %t4, i64 %t75
+  %t77 = freeze ptr %t76
+  %t78 = getelementptr float, ptr %row0, i64 0
+  %t79 = load <8 x float>, ptr %t78, align 4
+  %t80 = fdiv <8 x float> %t79, %t74
+  %t81 = getelementptr float, ptr %t77, i64 0
+  store <8 x float> %t80, ptr %t81, align 1
+  %t82 = add i64 0, 8
+  %t83 = getelementptr float, ptr %row0, i64 %t82
+  %t84 = load <8 x float>, ptr %t83, align 4
+  %t85 = fdiv <8 x float> %t84, %t74
+  %t86 = getelementptr float, ptr %t77, i64 %t82
+  store <8 x float> %t85, ptr %t86, align 1
+  %t87 = getelementptr float, ptr %row0, i64 16
+  %t88 = load <8 x float>, ptr %t87, align 4
+  %t89 = fdiv <8 x float> %t88, %t74
+  %t90 = getelementptr float, ptr %t77, i64 16
+  store <8 x float> %t89, ptr %t90, align 1
+  %t91 = add nuw nsw i64 %i6, 1
+  br label %head5
+done5:
   ret void
 }
-declare i64 @llvm.smin.i64(i64, i64)
-declare <8 x float> @llvm.maximum.v8f32(<8 x float>, <8 x float>)
-declare <8 x float> @llvm.rint.v8f32(<8 x float>)
+declare <8 x i32> @llvm.smax.v8i32(<8 x i32>, <8 x i32>)
+declare <8 x i32> @llvm.umin.v8i32(<8 x i32>, <8 x i32>)
+declare <8 x i32> @llvm.umax.v8i32(<8 x i32>, <8 x i32>)
+declare i32 @llvm.vector.reduce.smax.v8i32(<8 x i32>)
+declare i32 @llvm.vector.reduce.umin.v8i32(<8 x i32>)
+declare i32 @llvm.vector.reduce.umax.v8i32(<8 x i32>)
 declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
-declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, <8 x i1>)
+declare float @llvm.vector.reduce.fadd.v8f32(float, <8 x float>)
