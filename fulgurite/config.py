@@ -25,7 +25,7 @@ def _option(default: Any, doc: str, in_key: bool = True, choices: tuple[str, ...
 class Options:
     """What can be chosen; see docs/config.md."""
 
-    device: str = _option("reference", "where new tensors live", in_key=False)
+    device: str = _option("cpu", "where new tensors live", in_key=False)
     simplify: bool = _option(True, "apply the exact algebraic laws before scheduling")
     fuse: bool = _option(True, "compute many ops in one kernel; off: a kernel for each op")
     tier: str = _option(

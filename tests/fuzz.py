@@ -113,7 +113,7 @@ class Graph:
 def pipeline(graph: Graph, simplify: bool = True, fuse: bool = True) -> list[Array]:
     """The roots as the real pipeline computes them, in memory that was poisoned first."""
     normal = normalize(graph.roots)
-    options = Options(simplify=simplify, fuse=fuse, verify=True)
+    options = Options(simplify=simplify, fuse=fuse, verify=True, tier="native")
     lifted: dict[int, DType] = {}
     if graph.lifted:
         fixed = size_constants(normal.structure)
@@ -1088,7 +1088,8 @@ def _smaller(graph: Graph) -> Iterable[Graph]:
     for node in inner:
         fresh = new_buffer(node.shape, node.dtype)  # type: ignore[arg-type]
         roots = [substitute(root, {node: fresh}) for root in graph.roots]
-        arrays = {**graph.arrays, fresh: np.ascontiguousarray(values[node]).reshape(node.shape)}
+        array = np.ascontiguousarray(values[node]).reshape(fresh.arg[2])
+        arrays = {**graph.arrays, fresh: array}
         yield _only(replace(graph, arrays=arrays), roots)
 
 

@@ -1,7 +1,7 @@
 """Questions about a kernel's body in index notation: which indices, which axes.
 
 In: nodes of a body, sources first. Out: the affine indices in a node's argument, the axes that each
-node depends on, and those that folds, scans and sorts need whole.
+node depends on, those that folds, scans and sorts need whole, and which stores are scatters.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ def indices(node: Node) -> list[Affine]:
     if node.op is STORE:
         return [node.arg[1]]
     return [node.arg] if node.op is INDEX else []
+
+
+def is_scatter(node: Node) -> bool:
+    """Is it a store whose place is data or that combines, or one with several steps at a place?"""
+    if node.op is not STORE:
+        return False
+    _, index, mode, axes = node.arg
+    return mode != "set" or len(node.src) > 1 or not frozenset(axes) <= axes_of(index)
 
 
 def free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:

@@ -6,36 +6,29 @@ they vanish. A reshape that would need a division of an axis splits the axis and
 division is left only where no split helps. A reduction over dimension d of size n binds the axis
 named (d, n) unless that name is in use where it stands, so softmax and layernorm share loads and
 rows without a pass of their own. Axes and dynamic indices are numbered on first use: the kernel is
-normalised by construction. No recursion: each step is a generator that asks for what it needs.
+normalised by construction. No recursion: one loop keeps on a stack what waits; a step gives a
+node's value, or the index at which its source has it, or is a generator that asks for values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from ..core.dtype import int64, uint32, void
+from ..core.dtype import DType, bool_, int64, uint32, void
 from ..core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of, toposort
-from ..core.ops.effect import AFTER, CONTIGUOUS
+from ..core.op import Op
+from ..core.ops.effect import AFTER, ASSIGN, CONTIGUOUS
 from ..core.ops.elementwise import CAST, WHERE
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ..core.ops.indexing import GATHER, SCATTER, SORT
 from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
-from ..core.ops.movement import (
-    EXPAND,
-    FLIP,
-    PAD,
-    PERMUTE,
-    RESHAPE,
-    SHRINK,
-    UNWINDOW,
-    WINDOW,
-    pairs,
-)
+from ..core.ops.movement import EXPAND, FLIP, PAD, PERMUTE, RESHAPE, SHRINK, UNWINDOW, WINDOW, pairs
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN
+from ..core.ops.update import UPDATE
 from ..core.shape import upper
 from .affine import (
     ZERO,
@@ -55,13 +48,17 @@ from .affine import (
     sources_of,
     strides,
 )
+from .body import free_axes
 from .regroup import CannotLower, groups, inner_sizes
+from .updating import assigned, updated
 
 Index: TypeAlias = tuple[Affine, ...]
 Valid: TypeAlias = tuple[Condition, ...]
 Request: TypeAlias = tuple[Node, Index, Valid]
 Lowering: TypeAlias = Generator[Request, Node, Node]
-AxisName: TypeAlias = tuple[Any, ...]
+AxisName: TypeAlias = tuple[object, ...]
+
+_MOVED: Any = object()  # waits for its source's value, which is its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,16 @@ def _lowered(sink: Node, inputs: int) -> IndexKernel:
             splits[split.name] = split.factor
 
 
+class _Place:
+    """An index with its conditions, one object for equal ones, and the values known there."""
+
+    __slots__ = ("index", "valid", "values")
+
+    def __init__(self, index: Index, valid: Valid) -> None:
+        self.index, self.valid = index, valid
+        self.values: dict[Node, Node] = {}
+
+
 class _Lower:
     def __init__(self, sink: Node, inputs: int, splits: dict[AxisName, int]) -> None:
         self.outputs = {root: inputs + i for i, root in enumerate(sink.src)}
@@ -113,120 +120,125 @@ class _Lower:
         self.sizes: list[Size] = []  # of each axis
         self.named: dict[AxisName, Affine] = {}
         self.names: dict[int, AxisName] = {}
+        self.places: dict[tuple[Index, Valid], _Place] = {}
         self.dynamic: dict[Node, Source] = {}
         self.values: list[Node] = []  # the node of each dynamic index
-        self.limits: list[Bounds] = []  # and its sound bounds
-        self.free: dict[Node, frozenset[int]] = {}  # the axes a body node depends on
-        self.memo: dict[Request, Node] = {}
+        self.limits: list[Bounds] = []  # its sound bounds
+        self.reach: list[frozenset[int]] = []  # and the axes that it depends on
         self.stores: dict[Node, list[Node]] = {}
-        self.order = list(sink.src)
         self.divisions: set[Atom] = set()
         self.guards: dict[Node, None] = {}
 
     def kernel(self) -> IndexKernel:
         """Lower the latest output first: the others are often met on the way, at its axes."""
-        for root in reversed(self.order):
+        for root in reversed(self.outputs):
             if root not in self.stores:
-                index = tuple([self.axis((d, n, 0), n) for d, n in enumerate(root.shape)])
-                self.run(self.output(root, index))
-        stores = [store for root in self.order for store in self.stores[root]]
+                self.output(root)
+        stores = [store for root in self.outputs for store in self.stores[root]]
         used = set(toposort(stores)) if self.guards else set()
         checks = [guard for guard in self.guards if guard not in used]
         body = SINK(*stores, *checks)  # an index that moves nothing is still checked
         return IndexKernel(tuple(self.sizes), body, len(self.divisions))
 
+    def output(self, root: Node) -> None:
+        """Compute an output at axes of its own and store it there."""
+        index = tuple([self.axis((d, n, 0), n) for d, n in enumerate(root.shape)])
+        if root.op is SCATTER:
+            self.stores[root] = self.scatter(root, index)
+            return
+        if root.op is ASSIGN:
+            self.stores[root] = assigned(self, root)
+            return
+        value = self.value(root, index)
+        if root not in self.stores:
+            self.stores[root] = [self.store(root, value, index)]
+
     # --- driving ---------------------------------------------------------------------------------
 
-    def run(self, start: Lowering) -> Node:
-        """Run a step and all it asks for, without recursion."""
-        stack: list[tuple[Lowering, Request | None]] = [(start, None)]
-        answer: Node | None = None
-        while stack:
-            step, request = stack[-1]
-            try:
-                asked = step.send(answer)  # type: ignore[arg-type]
-            except StopIteration as done:
-                answer = done.value
-                assert answer is not None
-                if request is not None:
-                    self.memo[request] = answer
-                stack.pop()
-                continue
-            answer = self.memo.get(asked)
-            if answer is None:
-                stack.append((self.value(*asked), asked))
-        assert answer is not None
-        return answer
+    def place(self, index: Index, valid: Valid) -> _Place:
+        found = self.places.get((index, valid))
+        if found is None:
+            found = self.places[index, valid] = _Place(index, valid)
+        return found
 
-    def output(self, root: Node, index: Index) -> Lowering:
-        """Compute an output at an index that meets every element once, and store it there."""
-        if root.op is SCATTER:
-            return (yield from self.scatter(root, index))
-        value = yield from self.compute(root, index, ())
-        self.stores[root] = [self.store(root, value, index)]
-        return value
+    def value(self, node: Node, index: Index) -> Node:
+        """A node's value at an index; an output met at all its elements is stored on the way."""
+        answer: Any = None  # the value found last: what the top of the stack waits for
+        stack: list[tuple[Node, _Place, Lowering | None]] = [(node, self.place(index, ()), None)]
+        while stack:
+            node, place, waiting = stack.pop()
+            values = place.values
+            if waiting is None:
+                if node in values:
+                    answer = values[node]
+                    continue
+                if node.op.family == "elementwise":
+                    missing = [s for s in node.src if s not in values]
+                    if missing:
+                        stack.append((node, place, None))
+                        stack.extend([(s, place, None) for s in reversed(missing)])
+                        continue
+                    sources = tuple(map(values.__getitem__, node.src))
+                    answer = make(node.op, node.dtype, sources, node.arg)
+                else:
+                    answer = self.step(node, place)
+                    if isinstance(answer, tuple):  # it only moves: the source's value is its own
+                        stack.append((node, place, _MOVED))
+                        stack.append((node.src[0], self.place(answer, place.valid), None))
+                        continue
+                    if not isinstance(answer, Node):
+                        answer, waiting = None, answer
+            if waiting is not None and waiting is not _MOVED:
+                try:
+                    asked, at, valid = waiting.send(answer)
+                except StopIteration as done:
+                    answer = done.value
+                else:
+                    stack.append((node, place, waiting))
+                    stack.append((asked, self.place(at, valid), None))
+                    continue
+            values[node] = answer
+            fresh = node in self.outputs and node not in self.stores and not place.valid
+            if fresh and is_bijection(place.index, node.shape, self.sizes):
+                self.stores[node] = [self.store(node, answer, place.index)]
+        return values[node]
+
+    # --- nodes of the body -----------------------------------------------------------------------
+
+    def localised(
+        self, indices: Sequence[Affine], first: int = 0
+    ) -> tuple[Sequence[Affine], tuple[Node, ...]]:
+        """Indices whose dynamic atoms are named as sources `first` and up of one node."""
+        if not self.values:
+            return indices, ()
+        found = dict.fromkeys([s for i in indices for s in sources_of(i)])
+        local = {s: SOURCES[first + i] for i, s in enumerate(found)}
+        named = [rename(i, lambda a: local[a] if isinstance(a, Source) else a) for i in indices]
+        return named, tuple([self.values[s.index] for s in found])
+
+    def load(self, node: Node, place: Affine, valid: Valid) -> Node:
+        named, sources = self.localised([place, *[i for i, _ in valid]])
+        checks = tuple([(i, size) for i, (_, size) in zip(named[1:], valid, strict=True)])
+        return make(LOAD, node.dtype, sources, (node.arg[0], named[0], checks))
 
     def store(
         self, root: Node, value: Node, index: Index, mode: str = "set", over: Index | None = None
     ) -> Node:
         """A store at an index, once for every step of the axes of `over` (the index itself)."""
-        where = self.position(index, root.shape)
-        where, sources = self.localised(where, 1)
-        axes = frozenset().union(*map(axes_of, index if over is None else over))
+        (where,), sources = self.localised([self.position(index, root.shape)], 1)
+        axes = frozenset[int]().union(*map(axes_of, index if over is None else over))
         arg = (self.outputs[root], where, mode, tuple(sorted(axes)))
-        return self.emit(STORE, void, (value, *sources), arg, axes)
+        return make(STORE, void, (value, *sources), arg)
 
-    def value(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        """A node's value at an index; an output met at all its elements is stored on the way."""
-        fresh = node in self.outputs and node not in self.stores and node.op is not SCATTER
-        if fresh and not valid:
-            sizes = {a: n for a, n in enumerate(self.sizes) if isinstance(n, int)}
-            fixed = [n for n in node.shape if isinstance(n, int)]
-            if len(fixed) == node.ndim and self.covers(index, fixed, sizes):
-                return (yield from self.output(node, index))
-        return (yield from self.compute(node, index, valid))
+    def where(self, conditions: Sequence[Condition], value: Node) -> Node:
+        """A value where conditions hold, and 0 elsewhere."""
+        named, sources = self.localised([i for i, _ in conditions])
+        checks = tuple([(i, size) for i, (_, size) in zip(named, conditions, strict=True)])
+        holds = make(VALID, bool_, sources, checks)
+        return make(WHERE, value.dtype, (holds, value, self.zero(value.dtype)))
 
-    def covers(self, index: Index, shape: list[int], sizes: dict[int, int]) -> bool:
-        known = all(a in sizes for part in index for a in axes_of(part))
-        return known and is_bijection(index, shape, sizes)
-
-    # --- nodes of the body -----------------------------------------------------------------------
-
-    def emit(
-        self, op: Any, dtype: Any, src: tuple[Node, ...], arg: Any = None, own: Iterable[int] = ()
-    ) -> Node:
-        made = make(op, dtype, src, arg)
-        if made not in self.free:
-            axes = frozenset(own)
-            for source in src:
-                axes |= self.free[source]
-            self.free[made] = axes
-        return made
-
-    def localised(self, index: Affine, first: int) -> tuple[Affine, tuple[Node, ...]]:
-        """An index whose dynamic atoms are named as sources `first` and up of one node."""
-        found = sources_of(index)
-        if not found:
-            return index, ()
-        local = {s: SOURCES[first + i] for i, s in enumerate(found)}
-        named = rename(index, lambda a: local[a] if isinstance(a, Source) else a)
-        return named, tuple([self.values[s.index] for s in found])
-
-    def at(self, op: Any, dtype: Any, what: Any, indices: Sequence[Affine]) -> Node:
-        """A node whose argument holds indices; `what` puts the renamed ones in place."""
-        found = list(dict.fromkeys(s for i in indices for s in sources_of(i)))
-        local = {s: SOURCES[i] for i, s in enumerate(found)}
-        named = [rename(i, lambda a: local[a] if isinstance(a, Source) else a) for i in indices]
-        own = frozenset().union(*map(axes_of, indices)) if indices else frozenset()
-        src = tuple([self.values[s.index] for s in found])
-        return self.emit(op, dtype, src, what(named if found else list(indices)), own)
-
-    def valid(self, conditions: Sequence[Condition]) -> Node:
-        sizes = [size for _, size in conditions]
-        return self.at(
-            VALID, VALID.dtype((), None),  # type: ignore[misc]
-            lambda named: tuple(zip(named, sizes, strict=True)), [i for i, _ in conditions],
-        )  # fmt: skip
+    def zero(self, dtype: DType) -> Node:
+        return make(CONST, dtype, (), (0, ()))
 
     # --- axes and indices ------------------------------------------------------------------------
 
@@ -265,15 +277,13 @@ class _Lower:
         low, high = value.bounds or (-1, 0)
         if chosen.bounds is not None:  # of an IOTA, say, only the tensor level knows them
             low, high = max(low, chosen.bounds[0]), min(high, chosen.bounds[1])
-        if not isinstance(size, int):
-            raise CannotLower("an axis of variable size is indexed by data")
-        if low < 0 or high >= size:
+        if not isinstance(size, int) or low < 0 or high >= size:
             if valid:  # what a pad leaves out is no index: loads read 0 there, and 0 - 1 is none
-                zero = self.emit(CONST, value.dtype, (), (0, ()))
-                value = self.emit(WHERE, value.dtype, (self.valid(valid), value, zero))
-            value = self.emit(GUARD, value.dtype, (value,), size)
+                value = self.where(valid, value)
+            limits = () if isinstance(size, int) else (self.sized(size),)
+            value = make(GUARD, value.dtype, (value, *limits), upper(size))
             self.guards[value] = None
-            low, high = 0, max(0, size - 1)
+            low, high = 0, max(0, upper(size) - 1)
         return self.atom(value, (low, high))
 
     def atom(self, value: Node, limits: Bounds) -> Affine:
@@ -282,13 +292,14 @@ class _Lower:
             self.dynamic[value] = SOURCES[len(self.values)]
             self.values.append(value)
             self.limits.append(limits)
+            self.reach.append(free_axes(toposort([value]))[value])
         return axis(self.dynamic[value])
 
     def uses(self, index: Affine) -> frozenset[int]:
         """All axes an index depends on, those of its dynamic atoms too."""
         found = axes_of(index)
         for source in sources_of(index):
-            found |= self.free[self.values[source.index]]
+            found |= self.reach[source.index]
         return found
 
     def divided(self, index: Affine, by: int) -> tuple[Affine, Affine]:
@@ -334,72 +345,54 @@ class _Lower:
 
     # --- what each op does -----------------------------------------------------------------------
 
-    def compute(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        op = node.op
-        if op.family == "elementwise":
-            sources = []
-            for source in node.src:
-                sources.append((yield source, index, valid))
-            return self.emit(op, node.dtype, tuple(sources), node.arg)
-        step = _STEPS.get(op)
+    def step(self, node: Node, place: _Place) -> Node | Index | Lowering:
+        step = _STEPS.get(node.op)
         if step is None:
-            raise CannotLower(f"{op} has no index notation")
-        return (yield from step(self, node, index, valid))
+            raise CannotLower(f"{node.op} has no index notation")
+        return step(self, node, place.index, place.valid)
 
-    def param(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def param(self, node: Node, index: Index, valid: Valid) -> Node:
         return self.load(node, self.position(index, node.shape), valid)
-        yield  # a generator like the others
 
-    def load(self, node: Node, place: Affine, valid: Valid) -> Node:
-        sizes = [size for _, size in valid]
-        return self.at(
-            LOAD, node.dtype,
-            lambda named: (node.arg[0], named[0], tuple(zip(named[1:], sizes, strict=True))),
-            [place, *[i for i, _ in valid]],
-        )  # fmt: skip
-
-    def view(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def view(self, node: Node, index: Index, valid: Valid) -> Node:
         memory, offset = node.src[0], node.arg[0]
         if memory.op is not PARAM:
             raise CannotLower("a view of what is not memory")
         place = add(self.position(index, node.shape), number(offset))
         return self.load(memory, place, valid)
-        yield
 
-    def constant(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        return self.emit(CONST, node.dtype, (), (node.arg[0], ()))
-        yield
+    def constant(self, node: Node, index: Index, valid: Valid) -> Node:
+        return make(CONST, node.dtype, (), (node.arg[0], ()))
 
-    def variable(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        return self.emit(VAR, node.dtype, (), (*node.arg[:3], ()))
-        yield
+    def variable(self, node: Node, index: Index, valid: Valid) -> Node:
+        return make(VAR, node.dtype, (), (*node.arg[:3], ()))
 
-    def iota(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        value = self.at(INDEX, int64, lambda named: named[0], [index[node.arg[0]]])
-        return value if node.dtype is int64 else self.emit(CAST, node.dtype, (value,), node.dtype)
-        yield
+    def iota(self, node: Node, index: Index, valid: Valid) -> Node:
+        (place,), sources = self.localised([index[node.arg[0]]])
+        value = make(INDEX, int64, sources, place)
+        return value if node.dtype is int64 else make(CAST, node.dtype, (value,), node.dtype)
 
-    def reshape(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def reshape(self, node: Node, index: Index, valid: Valid) -> Node | Index:
         source = node.src[0]
         fixed = all(isinstance(n, int) for n in (*node.shape, *source.shape))
         if source.op is PARAM and fixed:  # memory needs only the flat place
             return self.load(source, self.position(index, node.shape), valid)
-        return (yield source, self.reshaped(index, node.shape, source.shape), valid)
+        return self.reshaped(index, node.shape, source.shape)
 
-    def expand(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def expand(self, node: Node, index: Index, valid: Valid) -> Index:
         source = node.src[0]
         kept = zip(index, source.shape, node.shape, strict=True)
-        return (yield source, tuple([ZERO if n == 1 and m != 1 else i for i, n, m in kept]), valid)
+        return tuple([ZERO if n == 1 and m != 1 else i for i, n, m in kept])
 
-    def permute(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def permute(self, node: Node, index: Index, valid: Valid) -> Index:
         out = [ZERO] * len(index)
         for part, d in zip(index, node.arg, strict=True):
             out[d] = part
-        return (yield node.src[0], tuple(out), valid)
+        return tuple(out)
 
-    def shrink(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        moved = [self.moved(i, start) for i, (start, _) in zip(index, pairs(node), strict=True)]
-        return (yield node.src[0], tuple(moved), valid)
+    def shrink(self, node: Node, index: Index, valid: Valid) -> Index:
+        starts = zip(index, pairs(node), strict=True)
+        return tuple([self.moved(i, start) for i, (start, _) in starts])
 
     def moved(self, index: Affine, by: Size, sign: int = 1) -> Affine:
         """An index plus a size, which may be known only at run time."""
@@ -414,40 +407,39 @@ class _Lower:
         return self.atom(value, value.bounds)
 
     def sized(self, size: Node) -> Node:
-        made = self.emit(size.op, size.dtype, tuple([self.sized(s) for s in size.src]), size.arg)
-        return made
+        return make(size.op, size.dtype, tuple([self.sized(s) for s in size.src]), size.arg)
 
-    def flip(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def flip(self, node: Node, index: Index, valid: Valid) -> Index:
         out = list(index)
         for d in node.arg:
             n = node.shape[d]
             out[d] = add(self.moved(number(-1), n), index[d], -1)
-        return (yield node.src[0], tuple(out), valid)
+        return tuple(out)
 
     def pad(self, node: Node, index: Index, valid: Valid) -> Lowering:
         out, checks = [], []
         source = node.src[0]
         for part, (before, _), n in zip(index, pairs(node), source.shape, strict=True):
             part = self.moved(part, before, -1)
-            if not isinstance(n, int):
-                raise CannotLower("padding of a variable size")
             low, high = bounds(part, self.bound)
-            if high < 0 or low >= n:
-                return self.emit(CONST, node.dtype, (), (0, ()))
-            checks.append((part, n))
+            if high < 0 or low >= upper(n):
+                return self.zero(node.dtype)
+            checks.append((part, upper(n)))
+            if not isinstance(n, int):  # 0 <= part < n, as sizes of conditions are fixed
+                below = add(add(part, number(upper(n))), self.size_value(n), -1)
+                checks.append((below, upper(n)))
             out.append(part)
         checks = implied(checks, self.bound)
         inner: Node = yield source, tuple(out), tuple(dict.fromkeys((*valid, *checks)))
         if not checks or inner.op is LOAD:  # an invalid load reads 0 already
             return inner
-        zero = self.emit(CONST, node.dtype, (), (0, ()))
-        return self.emit(WHERE, node.dtype, (self.valid(checks), inner, zero))
+        return self.where(checks, inner)
 
-    def window(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def window(self, node: Node, index: Index, valid: Valid) -> Index:
         place, _, stride, dilation = node.arg
         out = list(index[:-1])
         out[place] = add(add(ZERO, index[place], stride), index[-1], dilation)
-        return (yield node.src[0], tuple(out), valid)
+        return tuple(out)
 
     def unwindow(self, node: Node, index: Index, valid: Valid) -> Lowering:
         """Σ over the window's axis, where the place is met by a whole number of strides."""
@@ -468,16 +460,13 @@ class _Lower:
         at = (*index[:place], first, *index[place + 1 :], offset)
         inner: Node = yield source, at, tuple(dict.fromkeys((*valid, *checks)))
         if checks and inner.op is not LOAD:
-            zero = self.emit(CONST, node.dtype, (), (0, ()))
-            inner = self.emit(WHERE, node.dtype, (self.valid(checks), inner, zero))
+            inner = self.where(checks, inner)
         return self.folded("add", inner, axes_of(offset))
 
     def folded(self, name: str, value: Node, axes: frozenset[int]) -> Node:
         if not axes:  # over dimensions of size 1: the value itself
             return value
-        made = make(FOLD, value.dtype, (value,), (name, tuple(sorted(axes))))
-        self.free[made] = self.free[value] - axes
-        return made
+        return make(FOLD, value.dtype, (value,), (name, tuple(sorted(axes))))
 
     def reduce(self, node: Node, index: Index, valid: Valid) -> Lowering:
         name, axes = node.arg
@@ -498,8 +487,8 @@ class _Lower:
         row = self.dynamic_index(value, chosen, table.shape[place], valid)
         return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
 
-    def passed(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        return (yield node.src[0], index, valid)
+    def passed(self, node: Node, index: Index, valid: Valid) -> Index:
+        return index
 
     def scan(self, node: Node, index: Index, valid: Valid) -> Lowering:
         name, place, reverse = node.arg
@@ -507,20 +496,19 @@ class _Lower:
         sources = []
         for source in node.src:
             sources.append((yield source, index, valid))
-        return self.emit(RUN, node.dtype, tuple(sources), (name, along, reverse), along)
+        return make(RUN, node.dtype, tuple(sources), (name, along, reverse))
 
     def sort(self, node: Node, index: Index, valid: Valid) -> Lowering:
         place, descending = node.arg
         along = self.whole_axis(node, index, place, valid)
         value = yield node.src[0], index, valid
-        return self.emit(ORDER, node.dtype, (value,), (along, descending), along)
+        return make(ORDER, node.dtype, (value,), (along, descending))
 
     def whole_axis(self, node: Node, index: Index, place: int, valid: Valid) -> tuple[int, ...]:
         """The axes that run over a whole dimension in order, outermost first."""
         n = node.shape[place]
         part = index[place]
-        sizes = {a: s for a, s in enumerate(self.sizes) if isinstance(s, int)}
-        plain = isinstance(n, int) and self.covers((part,), [n], sizes)
+        plain = is_bijection((part,), (n,), self.sizes)
         symbolic = len(part[1]) == 1 and part[0] == 0 and part[1][0][1] == 1
         alone = not any(axes_of(part) & self.uses(i) for d, i in enumerate(index) if d != place)
         if valid or not alone or not (plain or (symbolic and not isinstance(n, int))):
@@ -537,30 +525,28 @@ class _Lower:
             parts.append((yield key, (*index[:batch], number(word)), valid))
         parts.append((yield counter, index[:batch], valid))
         place = self.position(index[batch:], shape)
-        parts.append(self.at(INDEX, int64, lambda named: named[0], [place]))
-        return self.emit(BITS, uint32, tuple(parts))
+        (place,), sources = self.localised([place])
+        return make(BITS, uint32, (*parts, make(INDEX, int64, sources, place)))
 
-    def scatter(self, root: Node, index: Index) -> Lowering:
+    def scatter(self, root: Node, index: Index) -> list[Node]:
         """The base stored everywhere, then the values combined at their places."""
         name, place = root.arg
         base, chosen, values = root.src
-        value = yield base, index, ()
-        first = self.store(root, value, index)
+        first = self.store(root, self.value(base, index), index)
         at = tuple([self.axis(("scatter", d, n), n) for d, n in enumerate(chosen.shape)])
-        where = yield chosen, at, ()
-        row = self.dynamic_index(where, chosen, root.shape[place])
-        update = yield values, at, ()
+        row = self.dynamic_index(self.value(chosen, at), chosen, root.shape[place])
+        update = self.value(values, at)
         second = self.store(root, update, (*at[:place], row, *at[place + 1 :]), name, at)
-        self.stores[root] = [first, second]
-        return value
+        return [first, second]
 
 
-Step: TypeAlias = Callable[[_Lower, Node, Index, Valid], Lowering]
-_STEPS: dict[Any, Step] = {
+Step: TypeAlias = Callable[[_Lower, Node, Index, Valid], Node | Index | Lowering]
+_STEPS: dict[Op, Step] = {
     PARAM: _Lower.param, VIEW: _Lower.view, CONST: _Lower.constant, VAR: _Lower.variable,
     IOTA: _Lower.iota,
     RESHAPE: _Lower.reshape, EXPAND: _Lower.expand, PERMUTE: _Lower.permute,
     SHRINK: _Lower.shrink, FLIP: _Lower.flip, PAD: _Lower.pad, WINDOW: _Lower.window,
     UNWINDOW: _Lower.unwindow, REDUCE: _Lower.reduce, GATHER: _Lower.gather, SCAN: _Lower.scan,
     SORT: _Lower.sort, CONTIGUOUS: _Lower.passed, AFTER: _Lower.passed, RANDOM: _Lower.random,
+    UPDATE: updated,
 }  # fmt: skip

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from ..core.dtype import DType, bool_, float64
+from ..core.dtype import DType, bfloat16, bool_, float64
 from ..core.node import Node
-from ..core.ops.elementwise import BITCAST, CAST, SHR, WHERE
+from ..core.ops.elementwise import BITCAST, CAST, POLYGAMMA, SHR, WHERE
+from ..core.ops.reduce import REDUCERS, identity_of
 from ..graph.regroup import CannotLower
+from .convert import (
+    from_memory,
+    memory_dtype,
+    odd_float32,
+    odd_float64,
+    round_small,
+    to_memory,
+)
 from .emitter import Emitter, Val, computing, scalar_type
 from .maths import EXPANSIONS, compare, intrinsic, select
+from .special import polygamma
 
 
 def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
     """The result of an elementwise op."""
     op = node.op
     if any(s.dtype.kind == "c" for s in node.src) or node.dtype.kind == "c":
-        raise CannotLower("complex numbers are computed by NumPy")
+        raise CannotLower(f"{op} of complex numbers has no form in pairs")
     values = e.alike(*sources)
     dtype = values[-1].dtype
     if op is CAST:
@@ -23,6 +33,8 @@ def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
         return _bitcast(e, values[0], node)
     if op is WHERE:
         return select(e, *values)
+    if op is POLYGAMMA:
+        return _rounded(e, polygamma(e, node.arg, values[0]), node)
     name = f"shr_{dtype.kind}" if op is SHR else op.name
     if op.name == "pow" and dtype.kind in "iu":
         name = "pow_int"
@@ -40,6 +52,22 @@ def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
     return _rounded(e, found, node)
 
 
+def combine(e: Emitter, name: str, a: Val, b: Val) -> Val:
+    """The op that a fold, scan or scatter of this name combines two values with."""
+    a, b = e.alike(a, b)
+    text = REDUCERS[name].llvm[a.dtype.kind]
+    if "call" in text:
+        return _call(e, text, [a, b])
+    kind = e.type_of(a.dtype, a.vector)
+    return Val(e.let(text.format(a.text, b.text, T=kind)), a.dtype, a.vector)
+
+
+def identity(e: Emitter, name: str, dtype: DType, vector: bool) -> Val:
+    """What combining changes nothing with, in a dtype that values compute in."""
+    number = identity_of(name, dtype)
+    return e.const(float(number) if dtype.kind == "f" else int(number), dtype, vector)
+
+
 def _call(e: Emitter, text: str, values: list[Val]) -> Val:
     """An intrinsic by its spelling: `call {T} @llvm.sqrt.{S}(...)`."""
     name = text.split("@")[1].split(".{S}")[0]
@@ -55,8 +83,6 @@ def _rounded(e: Emitter, value: Val, node: Node) -> Val:
     """A small float is on its own grid after every op, as the reference has it."""
     if not node.dtype.is_small_float:
         return value
-    from .convert import round_small
-
     return round_small(e, value, node.dtype)
 
 
@@ -68,16 +94,14 @@ def cast(e: Emitter, value: Val, source: DType, target: DType) -> Val:
             return value
         how = "fcmp une" if value.dtype.kind == "f" else "icmp ne"
         return compare(e, how, value, e.const(0, value.dtype, value.vector))
-    result = _number(e, value, goal)
-    if target.is_small_float and source is float64:
-        raise CannotLower("float64 to a small float rounds in a way of its own")
-    if not target.is_small_float or source is target:
-        return result
-    if source.kind in "iu" and source.bits > 16:
-        raise CannotLower("wide whole numbers to a small float round in a way of their own")
-    from .convert import round_small
-
-    return round_small(e, result, target)
+    if target.is_small_float and source is not target:
+        if source is float64:
+            value = odd_float32(e, value)
+        elif target is bfloat16 and source.kind in "iu" and source.bits >= 32:
+            wide = odd_float64(e, value) if source.bits == 64 else _number(e, value, float64)
+            value = odd_float32(e, wide)  # other small floats end where float32 is still exact
+        return round_small(e, _number(e, value, goal), target)
+    return _number(e, value, goal)
 
 
 def _number(e: Emitter, value: Val, goal: DType) -> Val:
@@ -103,9 +127,12 @@ def _number(e: Emitter, value: Val, goal: DType) -> Val:
 
 def _bitcast(e: Emitter, value: Val, node: Node) -> Val:
     source, target = node.src[0].dtype, node.dtype
-    if source.is_small_float or target.is_small_float:
-        raise CannotLower("the bits of a small float")
-    if scalar_type(source) == scalar_type(target):
-        return Val(value.text, target, value.vector)
-    kind = e.type_of(target, value.vector)
-    return Val(e.let(f"bitcast {e.typed(value)} to {kind}"), target, value.vector)
+    if source.is_small_float:
+        value = to_memory(e, value, source)
+    goal = memory_dtype(target)
+    if scalar_type(value.dtype) == scalar_type(goal):
+        value = Val(value.text, goal, value.vector)
+    else:
+        kind = e.type_of(goal, value.vector)
+        value = Val(e.let(f"bitcast {e.typed(value)} to {kind}"), goal, value.vector)
+    return from_memory(e, value, target) if target.is_small_float else value

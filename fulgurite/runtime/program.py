@@ -24,6 +24,7 @@ from ..native.driver import END, LAUNCH, SLOTS
 from .code import Native
 from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
+from .layout import check_extremes, sizes_of_extremes
 from .memory import KEEPERS, POOL, Block, BlockBuffer
 from .steps import IDLE, concrete, constants_of, distinct
 from .workers import Workers
@@ -77,6 +78,7 @@ class Program:
             if place >= schedule.inputs and (slot := schedule.slots[place]) is not None
             and place not in self.constants
         ]  # fmt: skip
+        self.extremes = sizes_of_extremes(item.kernel for item in schedule.items)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
 
@@ -106,11 +108,9 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        idle = self._idle
-        try:
-            frame = idle.pop() if not poison else self._frame(poison)
-        except IndexError:
-            frame = self._frame(poison)
+        if self.extremes:
+            check_extremes(self.extremes, values)
+        frame = self.take(poison)
         words = frame.words
         addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
         if 0 in addresses:
@@ -125,15 +125,8 @@ class Program:
                 made.bytes()[:] = 0xA5
         for i, name in enumerate(self.names):
             words[self.variables_at + i] = values[name]
-        workers = self.workers
-        threads = workers.ready() if self.shares else 1
-        for segment in self.segments:
-            if isinstance(segment, tuple):
-                self._host(segment, frame, inputs, results, values)
-            elif workers.call(segment, frame.address, workers.pool, threads):
-                raise out_of_range(words[1])
-        if len(idle) < IDLE:
-            idle.append(frame)
+        self.go(frame, inputs, results, values)
+        self.give(frame)
         if len(results) == len(self.schedule.outputs) and not self.symbolic:
             return list(results.values())  # in order: every output was made, once
         for place in self.outputs:
@@ -143,6 +136,31 @@ class Program:
                 known = inputs[place] if place < len(inputs) else self.constants[place]
                 results[place] = self.device.from_host(self.device.to_host(known))
         return distinct(self.device, [results[place] for place in self.schedule.outputs])
+
+    def take(self, poison: bool) -> Frame:
+        """A frame for one run at a time."""
+        try:
+            return self._idle.pop() if not poison else self._frame(poison)
+        except IndexError:
+            return self._frame(poison)
+
+    def give(self, frame: Frame) -> None:
+        """Keep a frame for the next run."""
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+
+    def go(
+        self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
+        values: dict[str, int],
+    ) -> None:  # fmt: skip
+        """One pass over a frame whose addresses are set; host steps need the buffers as well."""
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        for segment in self.segments:
+            if isinstance(segment, tuple):
+                self._host(segment, frame, inputs, results, values)
+            elif workers.call(segment, frame.address, workers.pool, threads):
+                raise out_of_range(frame.words[1])
 
     def _host(
         self, step: tuple[Item, Interpreted], frame: Frame, inputs: Sequence[Buffer],

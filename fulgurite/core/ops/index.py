@@ -4,9 +4,10 @@ Nodes here have no shape; a value depends on the kernel's axes that its loads an
 LOAD's argument is (param, flat index, conditions): where a condition fails it reads 0. STORE's is
 (param, flat index, mode, axes): once for every step of these axes, which the index may not show.
 FOLD folds over whole axes; RUN is the running fold along one, ORDER the stable order along one;
-GUARD keeps a dynamic index inside an axis and reports one that was not. Indices are the affine
-tuples of `graph/affine.py`; a `Source` in one is a source of the node. Their NumPy meaning is the
-kernel interpreter's business, since it depends on the axes.
+GUARD keeps a dynamic index inside an axis (whose size is its second source where that varies) and
+reports one that was not. Indices are the affine tuples of `graph/affine.py`; a `Source` in one is a
+source of the node. Their NumPy meaning is the kernel interpreter's business, since it depends on
+the axes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ INDEX = _op("index", "the value of an index", dtype=lambda src, arg: int64)
 VALID = _op("valid", "do all conditions hold?", dtype=lambda src, arg: bool_,
             interval=lambda node, bounds: (0, 1))  # fmt: skip
 LOAD = _op("load", "the element of a param at an index, 0 where a condition fails", dtype=None)
-GUARD = _op("guard", "a dynamic index, kept inside an axis and reported if it was not", arity=1,
+GUARD = _op("guard", "a dynamic index, kept inside an axis and reported if it was not",
             kinds="iu", interval=_guard_bounds)  # fmt: skip
 FOLD = _op("fold", "an op folded over whole axes", arity=1)
 RUN = _op("run", "the running fold of an op along an axis", interval=lambda node, bounds: None)

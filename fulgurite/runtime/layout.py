@@ -1,0 +1,36 @@
+"""What must hold of sizes that vary before kernels run: an extreme needs an element.
+
+In: the kernels of a schedule. Out: the sizes that must not be 0, each with the name of the fold
+that needs it. Native code folds over the upper bound of a size and would give the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..core.node import Node, toposort
+from ..core.ops.reduce import REDUCE
+from ..errors import ShapeError
+from ..graph.kernel import Kernel
+from .reference import size_value
+
+
+def sizes_of_extremes(kernels: Iterable[Kernel]) -> list[tuple[str, Node]]:
+    """(max or min, a size it is taken over) for sizes that may turn out to be 0."""
+    found: dict[tuple[str, Node], None] = {}
+    for kernel in kernels:
+        for node in toposort([kernel.body]):
+            if node.op is not REDUCE or node.arg[0] not in ("max", "min"):
+                continue
+            for axis in node.arg[1] if node.dtype.kind != "b" else ():
+                size = node.src[0].shape[axis]
+                if isinstance(size, Node) and (size.bounds or (0, 0))[0] <= 0:
+                    found[node.arg[0], size] = None
+    return list(found)
+
+
+def check_extremes(sizes: Iterable[tuple[str, Node]], values: Mapping[str, int]) -> None:
+    """Raise if one of the sizes is 0."""
+    for name, size in sizes:
+        if size_value(size, values) == 0:
+            raise ShapeError(f"the {name} of no elements does not exist", "bind a size above 0")
