@@ -1,0 +1,79 @@
+"""Tests of fulgurite/runtime/device.py: devices by name, and life without a compiler."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import fulgurite as fg
+from fulgurite.runtime.device import DeviceError, device_names, get_device
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_devices_are_known_by_name_and_made_once() -> None:
+    assert {"cpu", "reference"} <= set(device_names())
+    assert get_device("reference") is get_device("reference")
+    with pytest.raises(DeviceError, match="one of .*reference"):
+        get_device("abacus")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with NumPy and nothing else that we could use: no llvmlite."""
+    folder = tmp_path_factory.mktemp("bare")
+    for name in ("numpy", "ml_dtypes"):
+        spec = find_spec(name)
+        assert spec is not None and spec.origin is not None
+        package = Path(spec.origin).parent
+        (folder / name).symlink_to(package)
+        libraries = package.parent / f"{name}.libs"
+        if libraries.exists():
+            (folder / libraries.name).symlink_to(libraries)
+    (folder / "fulgurite").symlink_to(ROOT / "fulgurite")
+    return folder
+
+
+def run_bare(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    settings = {k: v for k, v in os.environ.items() if not k.startswith(("FULGURITE", "PYTHON"))}
+    return subprocess.run(
+        [sys.executable, "-S", "-c", text], capture_output=True, text=True, timeout=120,
+        env=settings | {"PYTHONPATH": str(folder), "FULGURITE_CACHE_DIR": str(folder / "cache")},
+    )  # fmt: skip
+
+
+def test_without_a_compiler_all_works_on_the_reference_device_with_one_warning(bare: Path) -> None:
+    done = run_bare(
+        bare,
+        """
+import fulgurite as fg
+try:
+    import llvmlite
+    raise SystemExit("this environment has llvmlite")
+except ImportError:
+    pass
+x = fg.Tensor([[1.0, 2.0], [3.0, 4.0]])
+print((x @ x + 1).tolist(), fg.softmax(fg.ones((300, 400)), axis=-1).sum().item())
+print(fg.schedule(x * 2 + 1).run()[0].tolist())
+g = fg.grad(lambda a: (a * a).sum())(x)
+print(g.tolist())
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("[[8.0, 11.0], [16.0, 23.0]] 300.0")
+    assert lines[1] == "[[3.0, 5.0], [7.0, 9.0]]" and lines[2] == "[[2.0, 4.0], [6.0, 8.0]]"
+    assert done.stderr.count("RuntimeWarning") == 1 and "pip install llvmlite" in done.stderr
+
+
+def test_without_a_compiler_the_doctor_says_so(bare: Path) -> None:
+    done = run_bare(bare, "import sys; from fulgurite.cli import main; sys.exit(main(['doctor']))")
+    assert "llvmlite" in done.stdout
+
+
+def test_a_device_that_is_asked_for_in_the_options_must_exist() -> None:
+    with pytest.raises(DeviceError, match="abacus"), fg.config(device="abacus"):
+        pass
