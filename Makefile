@@ -17,8 +17,8 @@ help:  ## show this list
 demo: $(VENV)/.installed  ## train a small network on handwritten digits
 	@$(BIN)/python examples/digits.py $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.installed-dev  ## run the tests, on the reference device and in native code
+	@$(BIN)/python -m tests.devices $(ARGS)
 
 check: $(VENV)/.installed-dev  ## lint, format check and types: what CI runs before the tests
 	@$(BIN)/ruff check .
