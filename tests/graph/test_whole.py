@@ -23,7 +23,7 @@ def test_size_decides() -> None:
 
 def test_a_tiny_graph_compiles_no_kernel_unless_told_to() -> None:
     device = get_device("cpu")
-    with fg.config(device="cpu"):
+    with fg.config(device="cpu", tier="auto"):
         before = device.native  # type: ignore[attr-defined]
         assert (fg.Tensor([1.0, 2.0]) * 2 + 1).tolist() == [3.0, 5.0]
         assert device.native == before  # type: ignore[attr-defined]
