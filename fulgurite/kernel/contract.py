@@ -1,0 +1,353 @@
+"""Contractions: which kernels are a Σ over a product, which axes play which part, how it is cut.
+
+In: an `IndexKernel`. Out: a `Contraction`: the fold, its two factors, and the axes as batch, rows
+(of the left factor only), columns (of the right factor only, along which results are stored) and
+folded ones; or None. Each part of the kernel (a factor, or what is computed from the sum) walks
+lines of axes of its own, merged where that part's memory allows it. A `Cut` says how large tiles
+are and how each factor reaches the microkernel. All of it is plain data made from sizes, steps and
+dtypes: nothing depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import lcm, prod
+
+from ..core.node import Node, toposort
+from ..core.ops.elementwise import MUL
+from ..core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
+from ..core.ops.leaf import SINK
+from ..graph.affine import Affine
+from ..graph.body import free_axes, indices
+from ..graph.lower import IndexKernel
+
+DEPTH = 256  # of a block of k: it decides the order of additions, so it is no machine's business
+SCRATCH = 496 << 10  # bytes of a thread's own memory that one tile may take
+SUMS = 144 << 10  # bytes of a tile's sums
+ROW = 2 << 10  # bytes of one row of them
+ENOUGH = 8  # tiles that keep threads busy
+SHORT = 8  # numbers next to each other that are not worth a vector
+ROOM = 64 << 20  # bytes of workspace that packed columns may take
+FEW = 8  # rows that are too few to pay for packing the columns
+NEAR = 1024  # bytes between rows of memory that microkernels may read as they are
+STREAM = 1024  # bytes of a row that are read at a time where nothing is packed
+LONG = 512  # columns that are enough for tiles of their own
+LITTLE = 8192  # sums of a tile whose depth is small: they must not leave the nearest cache
+WORTH = 1 << 18  # products that a tile should have at least
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A Σ over a product, and the part that every axis plays."""
+
+    order: tuple[Node, ...]  # of the whole body, sources first
+    free: dict[Node, frozenset[int]]
+    sizes: tuple[int, ...]
+    stores: tuple[Node, ...]
+    fold: Node
+    left: Node
+    right: Node
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    folded: tuple[int, ...]
+
+    def count(self, axes: Iterable[int]) -> int:
+        """How many steps some axes have together."""
+        return prod([self.sizes[a] for a in axes])
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Axes that one part of a kernel walks as one index, outermost first."""
+
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    inner: frozenset[int]  # the kernel's axes that the innermost one stands for
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A factor, or what is computed from the sum: its nodes and its lines."""
+
+    nodes: tuple[Node, ...]  # sources first
+    batch: Line
+    rows: Line
+    columns: Line
+    folded: Line
+    absorbed: frozenset[int]  # axes that went into their neighbour
+
+
+def find_contraction(kernel: IndexKernel) -> Contraction | None:
+    """The contraction that a kernel is, if it is one."""
+    sizes = [n for n in kernel.axes if isinstance(n, int)]
+    if len(sizes) != len(kernel.axes) or not all(sizes):
+        return None
+    order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+    folds = [n for n in order if n.op is FOLD]
+    stores = kernel.body.src
+    if len(folds) != 1 or any(n.op in (RUN, ORDER) or _varies(n) for n in order):
+        return None
+    if not all(s.op is STORE and s.arg[2] == "set" and len(s.src) == 1 for s in stores):
+        return None
+    fold = folds[0]
+    product = fold.src[0]
+    if fold.arg[0] != "add" or product.op is not MUL or fold.dtype.kind not in "iuf":
+        return None
+    free = free_axes(order)
+    folded = frozenset(fold.arg[1])
+    first, second = product.src
+    both = free[first] & free[second]
+    own = [free[first] - both - folded, free[second] - both - folded]
+    if not all(own) or not folded <= free[first] | free[second] or not folded & both:
+        return None
+    everything = own[0] | own[1] | (both - folded)
+    if not all(free[s] == everything for s in stores):
+        return None
+    sides = [(first, own[0]), (second, own[1])]
+    steps = _steps(stores)
+    sides.sort(key=lambda side: _runs_along(side[1], stores, sizes))
+    (left, rows), (right, columns) = sides
+    return Contraction(
+        order=tuple(order), free=free, sizes=tuple(sizes), stores=tuple(stores),
+        fold=fold, left=left, right=right,
+        batch=_ordered(both - folded, steps), rows=_ordered(rows, steps),
+        columns=_ordered(columns, steps),
+        folded=_ordered(folded, _steps([n for n in toposort([left]) if n.op is LOAD])),
+    )  # fmt: skip
+
+
+def _varies(node: Node) -> bool:
+    """Is it an index checked against a size that only a run knows?"""
+    return node.op is GUARD and len(node.src) > 1
+
+
+def _steps(nodes: Sequence[Node]) -> dict[int, int]:
+    """The largest step of each axis in the indices of loads or stores."""
+    found: dict[int, int] = {}
+    for node in nodes:
+        for atom, step in node.arg[1][1]:
+            if isinstance(atom, int):
+                found[atom] = max(found.get(atom, 0), abs(step))
+    return found
+
+
+def _ordered(axes: frozenset[int], steps: dict[int, int]) -> tuple[int, ...]:
+    """Outermost first: large steps before small ones."""
+    return tuple(sorted(axes, key=lambda a: (-steps.get(a, 0), a)))
+
+
+def _runs_along(
+    axes: frozenset[int], stores: Sequence[Node], sizes: Sequence[int]
+) -> tuple[int, int]:
+    """How many stores run along some axes with step 1, and how many steps the axes have."""
+    along = sum((a, 1) in s.arg[1][1] for s in stores for a in axes)
+    return along, prod([sizes[a] for a in axes])
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def part(c: Contraction, roots: Sequence[Node], stop: Node | None = None) -> Part:
+    """The part that computes some nodes, not going below `stop`."""
+    nodes = _reached(roots, stop)
+    found: list[dict[int, int]] = []
+    for node in nodes:
+        for index in indices(node):
+            _collect(index, found)
+    absorbed: set[int] = set()
+    batch, rows, columns, folded = [
+        _line(axes, c.sizes, found, absorbed) for axes in (c.batch, c.rows, c.columns, c.folded)
+    ]
+    return Part(tuple(nodes), batch, rows, columns, folded, frozenset(absorbed))
+
+
+def _reached(roots: Sequence[Node], stop: Node | None) -> list[Node]:
+    """The nodes under some roots, sources first, without what is below `stop`."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if node is not stop:
+                stack.extend((s, False) for s in reversed(node.src))
+    return order
+
+
+def _collect(index: Affine, found: list[dict[int, int]]) -> None:
+    found.append({atom: step for atom, step in index[1] if isinstance(atom, int)})
+    for atom, _ in index[1]:
+        if isinstance(atom, tuple):
+            _collect(atom[1], found)
+
+
+def _line(
+    axes: Sequence[int], sizes: Sequence[int], found: Sequence[dict[int, int]], absorbed: set[int]
+) -> Line:
+    """Neighbours become one where every index walks them as one."""
+    kept: list[int] = []
+    length: list[int] = []
+    members: list[set[int]] = []
+    for axis in axes:
+        size = sizes[axis]
+        if kept and all(s.get(kept[-1], 0) == s.get(axis, 0) * size for s in found):
+            absorbed.add(kept[-1])
+            kept[-1] = axis
+            length[-1] *= size
+            members[-1].add(axis)
+        else:
+            kept.append(axis)
+            length.append(size)
+            members.append({axis})
+    return Line(tuple(kept), tuple(length), frozenset(members[-1] if members else ()))
+
+
+def outer_columns_as_batch(c: Contraction) -> Contraction:
+    """The same with columns that results have next to each other; others become a batch.
+
+    Images of a convolution are then products of their own. The left factor must need no packing,
+    which would be done again for each of them.
+    """
+    line = part(c, c.stores, c.fold).columns
+    if len(line.axes) == 1 or line.sizes[-1] < LONG:
+        return c
+    outer = tuple(a for a in c.columns if a not in line.inner)
+    inner = tuple(a for a in c.columns if a in line.inner)
+    return replace(c, batch=(*c.batch, *outer), columns=inner)
+
+
+# --- how a factor is read ------------------------------------------------------------------------
+
+
+def runs(p: Part, own: Line) -> str:
+    """Along which line a factor's memory runs with step 1: `own`, `folded`, or `none`."""
+    score = {"own": 0, "folded": 0}
+    for node in p.nodes:
+        if node.op is not LOAD:
+            continue
+        for name, line in (("own", own), ("folded", p.folded)):
+            if line.axes and (line.axes[-1], 1) in node.arg[1][1]:
+                score[name] += line.sizes[-1]
+    if max(score.values()) < SHORT:  # a few numbers at a time are no better than one
+        return "none"
+    return "own" if score["own"] >= score["folded"] else "folded"
+
+
+def is_plain(p: Part, root: Node, own: Line, along: str) -> bool:
+    """Is a factor memory as it is: one load, one axis each way, step 1 along the right one?"""
+    if root.op is not LOAD or root.src or root.arg[2]:
+        return False
+    if len(own.axes) != 1 or len(p.folded.axes) != 1:
+        return False
+    terms = root.arg[1][1]
+    if not all(isinstance(atom, int) for atom, _ in terms):
+        return False
+    axis = own.axes[0] if along == "own" else p.folded.axes[0]
+    return (axis, 1) in terms
+
+
+# --- cutting -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What the cut must know of the microkernel."""
+
+    height: int  # rows of a register block
+    panel: int  # columns of a register block
+    lanes: int
+    bytes: int  # of one number
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Tiles, and the way each factor goes: `plain`, `own` (packed by a tile), or `shared`."""
+
+    left: str
+    right: str
+    rows: int  # of a tile
+    columns: int
+    depth: int  # of a block of k, as packed: with room for the lanes after the last k
+    stride: int  # between packed rows of the left factor
+
+    def scratch(self, lanes: int) -> tuple[int, int, int]:
+        """Numbers in a tile's own packed left factor, packed right factor and sums."""
+        left = (self.rows + lanes) * self.stride if self.left == "own" else 0
+        right = self.columns * self.depth if self.right == "own" else 0
+        return left, right, self.rows * self.columns + lanes
+
+
+def cut(
+    batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool]
+) -> Cut:
+    """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is."""
+    deep = min(DEPTH, _up(depth, block.lanes)) + block.lanes
+    near = columns * block.bytes <= NEAR and rows <= 14 * block.height
+    left = "plain" if plain[0] else "own"
+    one = rows <= _largest(block, deep, columns, left, "own")[0]
+    many = batch * -(-columns // block.panel) >= ENOUGH or rows * columns * depth < 2 * WORTH
+    packed = batch * _up(columns, block.panel) * _up(depth, block.lanes) * block.bytes
+    if plain[1] and (rows <= FEW or near):
+        right = "plain"
+    elif (one and many) or packed > ROOM:
+        right = "own"  # a tile has all rows, so nobody else needs its columns
+    else:
+        right = "shared"
+    step = lcm(block.panel, 2 * block.lanes) if rows <= FEW else block.panel
+    most = _largest(block, deep, columns, left, right)
+    if depth <= DEPTH // 4:
+        little = 2 * LITTLE if right == "own" else LITTLE
+        whole = right == "own" or rows * columns <= LITTLE
+        tall = most[0] if whole else min(most[0], 2 * block.height)
+        room = max(block.panel, little // min(rows, tall) // block.panel * block.panel)
+        most = tall, min(most[1], room)
+    tall = _even(rows, most[0], block.height)
+    wide = _even(columns, max(step, most[1] // step * step), step)
+    least = STREAM // block.bytes if rows <= FEW else 2 * block.panel
+    while wide > (block.panel if right == "own" else least) and (
+        _tiles(batch, rows, columns, tall, wide) < ENOUGH
+    ):
+        if tall * wide * depth < 2 * WORTH or wide <= step:
+            break
+        wide = _up(wide // 2, step)
+    while tall > 2 * block.height and _tiles(batch, rows, columns, tall, wide) < ENOUGH:
+        if tall * wide * depth < 2 * WORTH:
+            break
+        tall = _up(tall // 2, block.height)
+    if left == "own" and wide < columns:
+        left = "shared"  # several tiles would pack the same rows
+    return Cut(left, right, tall, wide, deep, deep)
+
+
+def _tiles(batch: int, rows: int, columns: int, tall: int, wide: int) -> int:
+    return batch * -(-rows // tall) * -(-columns // wide)
+
+
+def _largest(block: Block, deep: int, columns: int, left: str, right: str) -> tuple[int, int]:
+    """The largest tile: its sums stay in the second cache, its scratch fits."""
+    room = SCRATCH // block.bytes - 2 * block.lanes * deep
+    sums = SUMS // block.bytes
+    wide = min(ROW // block.bytes // block.panel * block.panel, _up(columns, block.panel))
+    if right == "own":
+        wide = min(wide, max(block.panel, room * 3 // 5 // deep // block.panel * block.panel))
+        sums = room = room - wide * deep
+    each = wide + (deep if left == "own" else 0)
+    tall = min(room // each, sums // wide) // block.height * block.height
+    return max(block.height, tall), wide
+
+
+def _even(size: int, most: int, step: int) -> int:
+    """The size of tiles that are nearly equal."""
+    if size <= most:
+        return _up(size, step)
+    return _up(-(-size // -(-size // most)), step)
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step

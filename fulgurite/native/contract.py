@@ -1,0 +1,380 @@
+"""The template of contractions: Σ of a product as a blocked matrix product in LLVM IR text.
+
+In: an `IndexKernel`. Out: a `Rendered`, or None where the kernel is none. A unit of the last phase
+computes one tile of results: for every block of k it has the packed or plain factors multiplied by
+the library's microkernels into a tile of sums, then everything above the sum is evaluated from that
+tile and stored. A factor that many tiles share is packed by a phase before it, into the workspace.
+All sizes and strides are run-time numbers: shapes with the same structure share one text. Tiles and
+the order of additions follow from the shape alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.dtype import DType, float32, float64, int32, int64
+from ..core.node import Node
+from ..graph.lower import IndexKernel
+from ..kernel.contract import (
+    DEPTH,
+    FEW,
+    NEAR,
+    Block,
+    Contraction,
+    Cut,
+    cut,
+    find_contraction,
+    outer_columns_as_batch,
+    part,
+)
+from .code import Phase, Rendered
+from .convert import round_small
+from .emitter import Val, scalar_type
+from .frame import Frame, Numbers
+from .microkernel import Module, Registers, block, sweep, transpose
+from .operate import cast
+from .packing import Packer, Side, Span, side
+from .packing import Target as Goal
+from .target import Target
+
+_MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
+
+
+def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
+    """A kernel that sums a product over axes of both factors."""
+    found = find_contraction(kernel)
+    if found is None:
+        return None
+    summed = accumulated(found.fold.dtype)
+    return _Template(found, dtypes, Registers(summed, target)).render()
+
+
+def accumulated(dtype: DType) -> DType:
+    """The dtype that sums are kept in; whole numbers wrap, so wider ones are as good."""
+    if dtype.kind == "f":
+        return float64 if dtype is float64 else float32
+    return int64 if dtype.bits == 64 else int32
+
+
+class _Template:
+    def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
+        if side(c, "left").plain:
+            c = outer_columns_as_batch(c)
+        self.c, self.dtypes, self.registers = c, dtypes, registers
+        self.target = registers.target
+        self.inner = scalar_type(registers.dtype)
+        self.size = registers.dtype.itemsize
+        self.left, self.right = side(c, "left"), side(c, "right")
+        self.above = part(c, c.stores, c.fold)
+        self.numbers = Numbers(c.order)
+        self.batch, self.rows = c.count(c.batch), c.count(c.rows)
+        self.columns, self.depth = c.count(c.columns), c.count(c.folded)
+        self.cut = self.choose()
+        self.modules: dict[str, Module] = {}
+
+    def choose(self) -> Cut:
+        r = self.registers
+        plain = [self.as_it_is(s) for s in (self.left, self.right)]
+        if self.left.across and self.rows * self.size > NEAR:
+            plain[0] = False  # steps of k are too far apart
+        if self.target.vectors not in _MASKS:
+            plain[1] = False
+        shape = Block(r.height, r.panel, self.target.lanes, self.size)
+        return cut(self.batch, self.rows, self.columns, self.depth, shape, (plain[0], plain[1]))
+
+    def as_it_is(self, s: Side) -> bool:
+        """Can microkernels read a factor where it is?"""
+        if not s.plain and not s.across:
+            return False
+        dtype = self.dtypes[s.root.arg[0]]
+        same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
+        return same and dtype.kind in "fiu" and scalar_type(dtype) == self.inner
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    @property
+    def tall(self) -> int:
+        return -(-self.rows // self.cut.rows)
+
+    @property
+    def wide(self) -> int:
+        return -(-self.columns // self.cut.columns)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.depth // DEPTH)
+
+    def way(self, name: str) -> str:
+        return self.cut.left if name == "left" else self.cut.right
+
+    # --- the whole kernel ------------------------------------------------------------------------
+
+    def render(self) -> Rendered:
+        frames: list[Frame] = []
+        phases: list[Phase] = []
+        workspace = 0
+        for s in (self.left, self.right):
+            if self.way(s.name) == "shared":
+                frame, units = self.packing(s)
+                frames.append(frame)
+                work = self.batch * self.depth * self.count_of(s.name) * 2
+                phases.append(Phase(frame.symbol, units, work))
+                workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
+        frame = self.main()
+        frames.append(frame)
+        work = 2 * self.batch * self.rows * self.columns * self.depth // self.target.lanes
+        phases.append(Phase(frame.symbol, self.batch * self.tall * self.wide, work))
+        declared: dict[str, str] = {}
+        for f in frames:
+            declared |= f.e.declared
+        text = "\n".join([*[f.text() for f in frames], *declared.values(), ""])
+        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
+        return Rendered(
+            text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
+            workspace, library,
+        )  # fmt: skip
+
+    def count_of(self, name: str) -> int:
+        return self.rows if name == "left" else self.columns
+
+    def frame(self, symbol: str) -> Frame:
+        masked = self.target.vectors == "avx512"
+        return Frame(symbol, self.numbers, self.dtypes, self.target.lanes, masked)
+
+    def geometry(self, f: Frame, name: str) -> tuple[str, str, str]:
+        """Places of a factor in all, in a tile, and how many tiles there are."""
+        total, tile = (
+            (self.rows, self.cut.rows) if name == "left" else (self.columns, self.cut.columns)
+        )
+        tiles = self.tall if name == "left" else self.wide
+        return (
+            f.number(("all", name), total),
+            f.number(("tile", name), tile),
+            f.number(("tiles", name), tiles),
+        )
+
+    def packer(self, f: Frame, s: Side) -> Packer:
+        if not s.straight:
+            module = transpose(self.registers)
+            self.modules[module.name] = module
+        return Packer(f, s, self.registers, self.c.free)
+
+    def goal(self, f: Frame, memory: str) -> Goal:
+        return Goal(memory, f.number("stride", self.cut.stride), f.number("deep", self.cut.depth))
+
+    def packing(self, s: Side) -> tuple[Frame, int]:
+        """A phase that packs a factor once for all tiles."""
+        f = self.frame(f"kernel_{s.name}")
+        all_ = f.number(("all", s.name), self.count_of(s.name))
+        blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
+        wide, tall = self.pieces(s)
+        f.read["row"] = f.number(("row", s.name), wide + self.target.lanes)
+        tile = f.number(("piece", s.name), wide)
+        tiles = f.number(("pieces", s.name), -(-self.count_of(s.name) // wide))
+        chunks = DEPTH // tall
+        packer = self.packer(f, s)
+        f.part = s.part
+        self.constants(f, s.part.nodes)
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            outer, chunk = f.divided(index, str(chunks)) if chunks > 1 else (index, "0")
+            outer, number = f.divided(outer, blocks)
+            batch, place = f.divided(outer, tiles)
+            f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
+            begin, down = f.mul(place, tile), f.mul(chunk, str(tall))
+            k = f.add(f.mul(number, str(DEPTH)), down)
+            deep = f.least(str(tall), f.sub(depth, k))
+            span = Span(begin, f.least(tile, f.sub(all_, begin)), k, deep)
+            memory = self.shared(f, s, batch, begin, place, number, down)
+            f.scope(lambda: packer.pack(span, self.goal(f, memory)))
+            return []
+
+        f.e.loop("%first", "%last", 1, [], unit)
+        return f, self.batch * -(-self.count_of(s.name) // wide) * self.blocks * chunks
+
+    def pieces(self, s: Side) -> tuple[int, int]:
+        """What one unit packs: how many of a factor's own places, and how much of k."""
+        if s.name == "left":
+            return self.cut.rows, DEPTH
+        if s.straight:  # along whole rows of memory, a few at a time
+            return -(-self.columns // self.registers.panel) * self.registers.panel, 32
+        return self.cut.columns, DEPTH
+
+    def shared(
+        self, f: Frame, s: Side, batch: str, begin: str, tile: str, number: str, down: str
+    ) -> str:
+        """Where in the workspace a block of a factor is: places from `begin`, k from `down`."""
+        block_ = f.add(f.mul(batch, f.number("blocks", self.blocks)), number)
+        place = f.mul(block_, f.number(("numbers", s.name), self.block_numbers(s.name)))
+        if s.name == "left":
+            each = (self.cut.rows + self.target.lanes) * self.cut.stride
+            place = f.add(place, f.mul(tile, f.number("tile numbers", each)))
+        else:
+            place = f.add(place, f.mul(begin, f.number("deep", self.cut.depth)))
+            place = f.add(place, f.mul(down, str(self.registers.panel)))
+            if self.cut.left == "shared":
+                before = self.batch * self.blocks * self.block_numbers("left")
+                place = f.add(place, f.number("before right", before))
+        base = f.pointer(len(self.dtypes))
+        return f.e.let(f"getelementptr {self.inner}, ptr {base}, i64 {place}")
+
+    def block_numbers(self, name: str) -> int:
+        """How many numbers one block of k of a whole shared factor has."""
+        if name == "left":
+            return self.tall * (self.cut.rows + self.target.lanes) * self.cut.stride
+        panel = self.registers.panel
+        return -(-self.columns // panel) * panel * self.cut.depth
+
+    def span(self, f: Frame, begin: str, tile: str, all_: str, number: str, depth: str) -> Span:
+        """A tile's places of a factor and one block of k."""
+        k = f.mul(number, str(DEPTH))
+        return Span(
+            begin, f.least(tile, f.sub(all_, begin)), k, f.least(str(DEPTH), f.sub(depth, k))
+        )
+
+    def constants(self, f: Frame, nodes: Sequence[Node]) -> None:
+        """What depends on no axis, worked out once."""
+        for node in nodes:
+            if not self.c.free[node]:
+                f.value(node)
+
+    def main(self) -> Frame:
+        """The last phase: sums of a tile, then what is computed from them."""
+        f = self.frame("kernel")
+        e = f.e
+        all_rows, tile_rows, tall = self.geometry(f, "left")
+        all_columns, tile_columns, wide = self.geometry(f, "right")
+        blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
+        f.read["row"] = f.number("row", self.cut.columns + self.target.lanes)
+        for name, count in zip(("left", "right", "sums"), self.cut.scratch(e.lanes), strict=True):
+            if count:
+                f.scratch(name, self.inner, f.number(("scratch", name), count))
+        sums = f.read["sums"]
+        f.part = self.above
+        self.constants(f, self.above.nodes)
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            outer, row = f.divided(index, tall)
+            batch, column = f.divided(outer, wide)
+            top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
+            rows = f.least(tile_rows, f.sub(all_rows, top))
+            columns = f.least(tile_columns, f.sub(all_columns, start))
+
+            def deep(number: str, _: list[str]) -> list[str]:
+                f.scopes.append({})
+                spans = [
+                    self.span(f, top, tile_rows, all_rows, number, depth),
+                    self.span(f, start, tile_columns, all_columns, number, depth),
+                ]
+                first = e.let(f"icmp eq i64 {number}, 0")
+                a = self.factor(f, self.left, batch, row, number, spans[0])
+                b = self.factor(f, self.right, batch, column, number, spans[1])
+                self.multiply(f, a, b, sums, rows, columns, tile_columns, spans[0].depth, first)
+                f.scopes.pop()
+                return []
+
+            e.loop("0", blocks, 1, [], deep)
+            f.part = self.above
+            f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
+            f.scope(lambda: self.results(f, sums, top, rows, start, columns, tile_columns))
+            return []
+
+        e.loop("%first", "%last", 1, [], unit)
+        return f
+
+    def factor(
+        self, f: Frame, s: Side, batch: str, tile: str, number: str, span: Span
+    ) -> tuple[str, str]:
+        """Where a block of a factor is, and the stride of its rows; packed now if need be."""
+        e, way = f.e, self.way(s.name)
+        stride = (
+            str(self.registers.panel) if s.name == "right" else f.number("stride", self.cut.stride)
+        )
+        if way == "shared":
+            return self.shared(f, s, batch, span.own, tile, number, "0"), stride
+        f.part = s.part
+        f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
+        if way == "own":
+            memory = f.read[s.name]
+            f.scope(lambda: self.packer(f, s).pack(span, self.goal(f, memory)))
+            return memory, stride
+        f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = span.own, span.k
+        number_, index, _ = s.root.arg
+        name = ("at", self.numbers.position[s.root])
+        place = f.index(index, (), name).text
+        pointer = f.pointer(number_)
+        rows = s.name == "left" and not s.across
+        other = s.own.axes[0] if rows else s.part.folded.axes[0]
+        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
+        stride = f.number((name, steps[0][0], "step"), steps[0][1])
+        return e.let(f"getelementptr {self.inner}, ptr {pointer}, i64 {place}"), stride
+
+    def multiply(
+        self, f: Frame, a: tuple[str, str], b: tuple[str, str], sums: str, rows: str,
+        columns: str, width: str, depth: str, first: str,
+    ) -> None:  # fmt: skip
+        """All rows of a tile times one panel after the other."""
+        e, plain = f.e, self.cut.right == "plain"
+        across = self.left.across and self.cut.left == "plain"
+        whole = plain and self.rows <= FEW and not across
+        module = sweep(self.registers) if whole else block(self.registers, plain, across)
+        self.modules[module.name] = module
+        e.declare(
+            f"void @{module.name}(ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i1)", module.name
+        )
+
+        def panel(column: str, _: list[str]) -> list[str]:
+            place = column if plain else f.mul(column, f.number("deep", self.cut.depth))
+            at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {place}")
+            to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
+            e.line(
+                f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, ptr {at}, i64 {b[1]}, ptr {to}, "
+                f"i64 {width}, i64 {depth}, i64 {rows}, i64 {f.sub(columns, column)}, i1 {first})"
+            )
+            return []
+
+        if whole:
+            panel("0", [])
+        else:
+            e.loop("0", columns, self.registers.panel, [], panel)
+
+    # --- what is computed from the sums ----------------------------------------------------------
+
+    def results(
+        self, f: Frame, sums: str, top: str, rows: str, start: str, columns: str, width: str
+    ) -> None:
+        """Evaluate everything above the sum and store it, row by row."""
+        e, above = f.e, self.above
+        at = f.coordinates(above.rows, top), f.coordinates(above.columns, start)
+        fixed = [
+            n for n in above.nodes
+            if n is not self.c.fold and not self.c.free[n] & above.columns.inner
+        ]  # fmt: skip
+        kind = f"<{e.lanes} x {self.inner}>"
+
+        def row(number: str) -> None:
+            base = f.mul(number, width)
+
+            def run(offset: str, first: str, last: str) -> None:
+                def vector(step: str) -> None:
+                    place = f.add(base, f.add(offset, step))
+                    where = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {place}")
+                    loaded = e.let(f"load {kind}, ptr {where}, align 4")
+                    f.scopes[-1][self.c.fold] = self.summed(f, loaded)
+                    values = [f.value(s.src[0]) for s in self.c.stores]
+                    for store, value in zip(self.c.stores, values, strict=True):
+                        f.store(store, value)
+
+                f.lanes(above.columns.axes[-1], first, last, fixed, vector)
+
+            f.runs(above.columns, at[1], columns, run)
+
+        f.walk(above.rows, at[0], rows, row)
+
+    def summed(self, f: Frame, loaded: str) -> Val:
+        """A sum in its own dtype."""
+        dtype = self.c.fold.dtype
+        value = Val(loaded, self.registers.dtype, True)
+        if dtype.is_small_float:
+            return round_small(f.e, value, dtype)
+        return cast(f.e, value, self.registers.dtype, dtype)

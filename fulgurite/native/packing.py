@@ -1,0 +1,232 @@
+"""Packing: a factor of a contraction, evaluated into the layout that microkernels read.
+
+In: a factor's part of the kernel and a block of it (some of its own places, some of k). Out: lines
+that fill a tile: the left factor as rows of k, `stride` apart; the right one as panels of
+[k][columns of a register block], `depth` rows each. The factor's whole expression is evaluated, so
+casts, pads, gathers and maps cost no pass of their own, and a convolution's image is never unfolded
+in memory. Lanes run along the memory; where that is not the way the tile is laid out, squares are
+turned by the library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.node import Node
+from ..kernel.contract import Contraction, Line, Part, is_plain, part, runs
+from .emitter import scalar_type
+from .frame import Frame
+from .microkernel import Registers, transpose
+from .operate import cast
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A factor: its part of the kernel, and how it lies in memory and in the tile."""
+
+    name: str  # left or right
+    root: Node
+    part: Part
+    own: Line  # rows of the left factor, columns of the right one
+    along: str  # which line lanes run along: own or folded
+
+    @property
+    def straight(self) -> bool:
+        """Do lanes run along the tile's rows?"""
+        return self.along == ("folded" if self.name == "left" else "own")
+
+    @property
+    def plain(self) -> bool:
+        """Is it memory that a microkernel can read as it is?"""
+        return is_plain(self.part, self.root, self.own, self.along) and self.straight
+
+    @property
+    def across(self) -> bool:
+        """Is it a left factor whose rows are next to each other in memory as it is?"""
+        if self.name == "right" or self.straight:
+            return False
+        return is_plain(self.part, self.root, self.own, self.along)
+
+
+def side(c: Contraction, name: str) -> Side:
+    """One of the two factors."""
+    root = c.left if name == "left" else c.right
+    found = part(c, [root])
+    own = found.rows if name == "left" else found.columns
+    along = runs(found, own)
+    if along == "none":
+        along = "folded" if name == "left" else "own"
+    return Side(name, root, found, own, along)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a packed tile goes: names of values."""
+
+    memory: str
+    stride: str  # between rows of the left factor
+    depth: str  # rows of a panel of the right factor
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A block of a factor: names of where it begins and how long it is, own and k."""
+
+    own: str
+    owned: str
+    k: str
+    depth: str
+
+
+class Packer:
+    """Writes a factor's packing into a frame."""
+
+    def __init__(self, f: Frame, s: Side, registers: Registers, free: dict[Node, frozenset[int]]):
+        self.f, self.s, self.registers, self.free = f, s, registers, free
+        self.inner = scalar_type(registers.dtype)
+        self.kind = f"<{f.e.lanes} x {self.inner}>"
+
+    def pack(self, span: Span, to: Target) -> None:
+        """Fill a tile; the batch is open."""
+        f = self.f
+        f.part = self.s.part
+        if not self.s.straight:
+            self.turned(span, to)
+        elif self.s.name == "left":
+            self.rows(span, to)
+        else:
+            self.panels(span, to)
+
+    # --- the three ways --------------------------------------------------------------------------
+
+    def rows(self, span: Span, to: Target) -> None:
+        """The left factor, lanes along k."""
+        f, own, folded = self.f, self.s.own, self.s.part.folded
+        starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
+
+        def row(offset: str) -> None:
+            base = f.mul(offset, to.stride)
+
+            def run(at: str, first: str, last: str) -> None:
+                def vector(step: str) -> None:
+                    self.put(to.memory, f.add(base, f.add(at, step)))
+
+                f.lanes(folded.axes[-1], first, last, self.fixed(folded), vector)
+
+            f.runs(folded, starts[1], span.depth, run)
+
+        f.walk(own, starts[0], span.owned, row)
+
+    def panels(self, span: Span, to: Target) -> None:
+        """The right factor, lanes along columns; pieces of a row are put together first."""
+        f, own, folded = self.f, self.s.own, self.s.part.folded
+        starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
+        whole = len(own.axes) == 1
+        wide = self.registers.panel
+
+        def row(k: str) -> None:
+            line = f.mul(k, str(wide))
+
+            def run(at: str, first: str, last: str) -> None:
+                def vector(step: str) -> None:
+                    if whole:
+                        self.put(to.memory, f.add(line, self.place(step, to)))
+                    else:
+                        self.put(self.pieces(), f.add(at, step))
+
+                f.lanes(own.axes[-1], first, last, self.fixed(own), vector)
+
+            f.runs(own, starts[0], span.owned, run)
+            if not whole:
+                f.e.loop("0", span.owned, f.e.lanes, [], lambda step, _: copy(step, line))
+
+        def copy(step: str, line: str) -> list[str]:
+            found = f.e.let(f"load {self.kind}, ptr {self.at(self.pieces(), step)}, align 4")
+            place = self.at(to.memory, f.add(line, self.place(step, to)))
+            f.e.line(f"store {self.kind} {found}, ptr {place}, align 4")
+            return []
+
+        f.walk(folded, starts[1], span.depth, row)
+
+    def turned(self, span: Span, to: Target) -> None:
+        """Lanes along the other way: squares go through scratch and are turned."""
+        f, own, folded = self.f, self.s.own, self.s.part.folded
+        left = self.s.name == "left"
+        lined, stepped = (own, folded) if left else (folded, own)
+        begin = (span.own, span.k) if left else (span.k, span.own)
+        count = (span.owned, span.depth) if left else (span.depth, span.owned)
+        starts = f.coordinates(lined, begin[0])
+        lanes, wide = f.e.lanes, self.registers.panel
+        turn = transpose(self.registers)
+        f.e.declare(f"void @{turn.name}(ptr, ptr, i64)", turn.name)
+        square = self.square()
+
+        def group(at: str, _: list[str]) -> list[str]:
+            many = f.least(f.sub(count[1], at), str(lanes))
+            inside = f.coordinates(stepped, f.add(begin[1], at))
+
+            def run(offset: str, first: str, last: str) -> None:
+                def vector(step: str) -> None:
+                    def line(number: str) -> None:
+                        self.put(square, f.mul(number, str(lanes)))
+
+                    f.walk(stepped, inside, many, line)
+                    along = f.add(offset, step)
+                    if left:
+                        place, stride = f.add(f.mul(along, to.stride), at), to.stride
+                    else:
+                        place = f.add(f.mul(along, str(wide)), self.place(at, to))
+                        stride = str(wide)
+                    goal = self.at(to.memory, place)
+                    f.e.line(f"call void @{turn.name}(ptr {square}, ptr {goal}, i64 {stride})")
+
+                f.lanes(lined.axes[-1], first, last, self.fixed(lined, stepped), vector)
+
+            f.runs(lined, starts, count[0], run)
+            return []
+
+        f.e.loop("0", count[1], lanes, [], group)
+
+    # --- pieces ----------------------------------------------------------------------------------
+
+    def fixed(self, *lines: Line) -> list[Node]:
+        """What does not change along the innermost axes of some lines (all axes of later ones)."""
+        moving = set(lines[0].inner)
+        for line in lines[1:]:
+            moving |= set(line.axes) | line.inner | self.s.part.absorbed
+        return [n for n in self.s.part.nodes if not self.free[n] & moving]
+
+    def place(self, column: str, to: Target) -> str:
+        """Where a column is in the panels."""
+        f = self.f
+        inside = f.e.let(f"urem i64 {column}, {self.registers.panel}")
+        return f.add(f.mul(f.sub(column, inside), to.depth), inside)
+
+    def at(self, memory: str, place: str) -> str:
+        return self.f.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
+
+    def put(self, memory: str, place: str) -> None:
+        """Evaluate the factor here and put its lanes into a tile."""
+        e = self.f.e
+        value = cast(e, self.f.value(self.s.root), self.s.root.dtype, self.registers.dtype)
+        value = e.splat(value)
+        e.line(f"store {self.kind} {value.text}, ptr {self.at(memory, place)}, align 4")
+
+    def pieces(self) -> str:
+        """Scratch for one row of the right factor that memory has in pieces."""
+        count = self.f.read["row"]
+        return self.f.scratch("pieces", self.inner, count)
+
+    def square(self) -> str:
+        """Scratch for one square; what is never filled is 0, so that no odd number slows sums."""
+        f, lanes = self.f, self.f.e.lanes
+        known = "square" in f.read
+        found = f.scratch("square", self.inner, str(lanes * lanes))
+        if not known:
+            for i in range(lanes):
+                place = f.e.name("z")
+                f.entry.append(
+                    f"  {place} = getelementptr {self.inner}, ptr {found}, i64 {i * lanes}"
+                )
+                f.entry.append(f"  store {self.kind} zeroinitializer, ptr {place}, align 64")
+        return found

@@ -1,0 +1,129 @@
+"""Tests of fulgurite/kernel/contract.py: which kernels are contractions, and how they are cut."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.graph.lower import IndexKernel, lower
+from fulgurite.kernel.axes import merge_axes
+from fulgurite.kernel.contract import (
+    DEPTH,
+    SCRATCH,
+    Block,
+    Contraction,
+    cut,
+    find_contraction,
+    is_plain,
+    part,
+    runs,
+)
+
+BLOCKS = (Block(9, 48, 16, 4), Block(6, 32, 16, 8), Block(6, 16, 8, 4), Block(4, 8, 4, 4))
+
+
+def kernels(*tensors: fg.Tensor) -> list[IndexKernel]:
+    items = fg.schedule(*tensors).items
+    return [merge_axes(lower(i.kernel.body, i.kernel.inputs)) for i in items]
+
+
+def contraction(tensor: fg.Tensor) -> Contraction:
+    (kernel,) = kernels(tensor)
+    found = find_contraction(kernel)
+    assert found is not None
+    return found
+
+
+def test_a_matrix_product_has_rows_columns_and_a_folded_axis() -> None:
+    found = contraction(fg.ones((5, 7)).realize() @ fg.ones((7, 9)).realize())
+    assert [found.count(a) for a in (found.batch, found.rows, found.columns, found.folded)] == [
+        1, 5, 9, 7,
+    ]  # fmt: skip
+
+
+def test_columns_are_the_axis_along_which_results_are_stored() -> None:
+    a, b = fg.ones((5, 7)).realize(), fg.ones((7, 9)).realize()
+    found = contraction((a @ b).T + 0.5)
+    assert found.count(found.columns) == 5
+    assert found.count(found.rows) == 9
+
+
+def test_axes_of_both_factors_that_are_not_summed_are_the_batch() -> None:
+    found = contraction(fg.ones((3, 5, 7)).realize() @ fg.ones((3, 7, 9)).realize())
+    assert found.count(found.batch) == 3
+
+
+def test_a_convolution_is_a_contraction_over_channels_and_window() -> None:
+    x, w = fg.ones((2, 4, 9, 9)).realize(), fg.ones((8, 4, 3, 3)).realize()
+    found = contraction(fg.conv2d(x, w, padding=1))
+    assert found.count(found.folded) == 4 * 3 * 3
+    assert found.count(found.rows) == 8
+    assert found.count(found.columns) == 2 * 9 * 9
+
+
+def test_groups_of_a_convolution_are_a_batch() -> None:
+    x, w = fg.ones((2, 4, 9, 9)).realize(), fg.ones((8, 2, 3, 3)).realize()
+    found = contraction(fg.conv2d(x, w, groups=2))
+    assert found.count(found.batch) == 2
+    assert found.count(found.rows) == 4
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: fg.softmax(x, axis=-1),
+        lambda x: (x * x).sum(-1),
+        lambda x: x @ fg.ones((7,)).realize(),
+        lambda x: x.exp(),
+        lambda x: (x @ fg.ones((7, 9)).realize()).max(0),
+    ],
+)
+def test_what_is_no_sum_of_a_product_of_two_sides_is_none(make) -> None:  # type: ignore[no-untyped-def]
+    last = kernels(make(fg.ones((5, 7)).realize()))[-1]
+    assert find_contraction(last) is None
+
+
+def test_weights_of_a_convolution_are_read_as_one_line() -> None:
+    x, w = fg.ones((2, 4, 9, 9)).realize(), fg.ones((8, 4, 3, 3)).realize()
+    found = contraction(fg.conv2d(x, w, padding=1))
+    weights, image = part(found, [found.left]), part(found, [found.right])
+    assert weights.folded.sizes == (36,)
+    assert image.folded.sizes == (4, 3, 3)
+    above = part(found, found.stores, found.fold)
+    assert above.columns.sizes == (2, 81)
+
+
+def test_a_plain_factor_runs_along_the_line_that_the_microkernel_reads() -> None:
+    a, b = fg.ones((50, 70)).realize(), fg.ones((70, 90)).realize()
+    found = contraction(a @ b)
+    left, right = part(found, [found.left]), part(found, [found.right])
+    assert runs(left, left.rows) == "folded"
+    assert runs(right, right.columns) == "own"
+    assert is_plain(left, found.left, left.rows, "folded")
+    turned = contraction(a @ fg.ones((90, 70)).realize().T)
+    right = part(turned, [turned.right])
+    assert runs(right, right.columns) == "folded"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 200), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 20000),
+    st.sampled_from(BLOCKS), st.tuples(st.booleans(), st.booleans()),
+)  # fmt: skip
+def test_tiles_are_whole_blocks_that_fit_the_scratch(
+    batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool]
+) -> None:
+    found = cut(batch, rows, columns, depth, block, plain)
+    assert found.rows % block.height == 0 and found.columns % block.panel == 0
+    assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
+    assert found.depth >= min(DEPTH, depth) + block.lanes
+    assert found.left != "plain" or plain[0]
+    assert found.right != "plain" or plain[1]
+    assert found == cut(batch, rows, columns, depth, block, plain)
+
+
+@pytest.mark.parametrize("shape", [(512, 512, 512), (1024, 64, 1024), (64, 1024, 1024)])
+def test_large_products_have_tiles_for_several_threads(shape: tuple[int, int, int]) -> None:
+    rows, columns, depth = shape
+    found = cut(1, rows, columns, depth, BLOCKS[0], (True, True))
+    assert -(-rows // found.rows) * -(-columns // found.columns) >= 8

@@ -1,0 +1,286 @@
+"""Tests of fulgurite/native/contract.py, packing.py, frame.py and microkernel.py.
+
+Results are compared with float64 (whole numbers exactly), with outputs and workspace poisoned,
+memory at odd addresses and units in a shuffled order.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.core.dtype import float32, float64, int32
+from fulgurite.native.microkernel import Registers, block, transpose
+from fulgurite.native.target import target
+
+pytest.importorskip("llvmlite")
+
+from tests.native.launch import Array, rendered_kernels, run
+
+SIZES = st.integers(1, 70)
+VECTORS = ("auto", "avx2", "sse2")
+Epilogue = Callable[[Any, Any, Any, Any], Any]
+EPILOGUES: dict[str, tuple[Callable[..., fg.Tensor], Callable[..., Array]]] = {
+    "none": (lambda y, b, r, c: y, lambda y, b, r, c: y),
+    "bias": (lambda y, b, r, c: y + b, lambda y, b, r, c: y + b),
+    "relu": (lambda y, b, r, c: fg.relu(y + b), lambda y, b, r, c: np.maximum(y + b, 0)),
+    "residual": (lambda y, b, r, c: (y + b) * 0.5 + r, lambda y, b, r, c: (y + b) * 0.5 + r),
+    "scaled rows": (lambda y, b, r, c: y * c + r, lambda y, b, r, c: y * c + r),
+    "transposed": (lambda y, b, r, c: (y + b).T + 1, lambda y, b, r, c: (y + b).T + 1),
+}
+
+
+def array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    kind = np.dtype(dtype)
+    if kind.kind in "iu":
+        info = np.iinfo(kind)
+        return rng.integers(info.min, info.max, shape, kind, endpoint=True)
+    return rng.standard_normal(shape).astype(kind)
+
+
+def tensor(values: Array) -> fg.Tensor:
+    return fg.Tensor(values, device="cpu")
+
+
+def close(found: Array, exact: Array, scale: float, dtype: Any) -> None:
+    """As near as rounding every product and sum at most allows, in the result's dtype."""
+    unit = 2.0**-7 if dtype is ml_dtypes.bfloat16 else float(np.finfo(dtype).eps)
+    error = np.abs(found.astype(np.float64) - exact).max(initial=0.0)
+    assert error <= 4 * unit * scale, f"off by {error:.2e} of {scale:.2e}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.sampled_from(sorted(EPILOGUES)),
+    st.sampled_from(VECTORS), st.integers(0, 99),
+)  # fmt: skip
+def test_products_of_any_shape_with_any_epilogue_agree_with_float64(
+    m: int, n: int, k: int, ta: bool, tb: bool, epilogue: str, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a = array(rng, (k, m) if ta else (m, k), np.float32)
+    b = array(rng, (n, k) if tb else (k, n), np.float32)
+    more = [array(rng, s, np.float32) for s in ((n,), (m, n), (m, 1))]
+    x, y = tensor(a), tensor(b)
+    ours, exact = EPILOGUES[epilogue]
+    lazy = ours((x.T if ta else x) @ (y.T if tb else y), *map(tensor, more))
+    wide = [v.astype(np.float64) for v in (a.T if ta else a, b.T if tb else b, *more)]
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    scale = (np.abs(wide[0]) @ np.abs(wide[1])).max() + 4
+    close(found, exact(wide[0] @ wide[1], *wide[2:]), scale, np.float32)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([np.float64, np.float16, ml_dtypes.bfloat16]), SIZES, SIZES, SIZES,
+    st.booleans(), st.integers(0, 99),
+)  # fmt: skip
+def test_other_floats_accumulate_widely(
+    dtype: Any, m: int, n: int, k: int, turned: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = array(rng, (m, k), dtype), array(rng, (n, k) if turned else (k, n), dtype)
+    y = tensor(b)
+    (found,), _ = run(tensor(a) @ (y.T if turned else y), seed=seed)
+    wide = a.astype(np.float64), (b.T if turned else b).astype(np.float64)
+    close(found, wide[0] @ wide[1], (np.abs(wide[0]) @ np.abs(wide[1])).max(), dtype)
+
+
+@settings(max_examples=16, deadline=None)
+@given(
+    st.sampled_from([np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64]),
+    SIZES, SIZES, SIZES, st.integers(0, 99),
+)  # fmt: skip
+def test_whole_numbers_are_exact_and_wrap(dtype: Any, m: int, n: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = array(rng, (m, k), dtype), array(rng, (k, n), dtype)
+    (found,), _ = run(tensor(a) @ tensor(b), seed=seed)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(found, a @ b)
+
+
+def test_bytes_can_be_summed_in_wider_numbers() -> None:
+    rng = np.random.default_rng(0)
+    a, b = array(rng, (33, 300), np.int8), array(rng, (300, 47), np.int8)
+    (found,), _ = run(tensor(a).astype(fg.int32) @ tensor(b).astype(fg.int32))
+    assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 20, 30), (3, 30, 40)), ((2, 3, 20, 30), (2, 3, 30, 40)), ((3, 1, 20, 30), (4, 30, 40)),
+     ((5, 20, 30), (30, 40)), ((20, 30), (5, 30, 40)), ((2, 300, 7), (2, 7, 300))],
+)  # fmt: skip
+def test_batches_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    a, b = array(rng, left, np.float32), array(rng, right, np.float32)
+    (found,), _ = run(tensor(a) @ tensor(b), seed=1)
+    close(found, a.astype(np.float64) @ b.astype(np.float64), 100.0, np.float32)
+
+
+def test_heads_of_attention_are_read_where_they_are() -> None:
+    rng = np.random.default_rng(2)
+    q, k = array(rng, (2, 40, 3, 16), np.float32), array(rng, (2, 40, 3, 16), np.float32)
+    lazy = tensor(q).permute(0, 2, 1, 3) @ tensor(k).permute(0, 2, 3, 1)
+    exact = np.einsum("bqhd,bkhd->bhqk", q.astype(np.float64), k.astype(np.float64))
+    (found,), texts = run(lazy, seed=2)
+    assert len(texts) == 1
+    close(found, exact, 60.0, np.float32)
+
+
+def convolved(x: Array, w: Array, stride: int, padding: int, groups: int) -> Array:
+    """The meaning of a convolution, in float64."""
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    windows = windows[:, :, ::stride, ::stride]
+    windows = windows.reshape(len(x), groups, -1, *windows.shape[2:])
+    kernel = w.astype(np.float64).reshape(groups, -1, *w.shape[1:])
+    out = np.einsum("ngchwij,gocij->ngohw", windows, kernel, optimize=True)
+    return np.asarray(out.reshape(len(x), len(w), *out.shape[3:]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 2, 3, 5]),
+    st.integers(5, 20), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1, 1, 2]),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_convolutions_read_their_image_in_place(
+    batch: int, channels: int, outputs: int, kernel: int, size: int, stride: int, padding: int,
+    groups: int, seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    x = array(rng, (batch, channels * groups, size, size + 3), np.float32)
+    w = array(rng, (outputs * groups, channels, kernel, kernel), np.float32)
+    lazy = fg.conv2d(tensor(x), tensor(w), stride=stride, padding=padding, groups=groups)
+    (found,), _ = run(lazy, seed=seed)
+    close(found, convolved(x, w, stride, padding, groups), 200.0, np.float32)
+
+
+def test_a_deep_convolution_crosses_blocks_of_k() -> None:
+    rng = np.random.default_rng(3)
+    x, w = array(rng, (1, 64, 14, 14), np.float32), array(rng, (70, 64, 3, 3), np.float32)
+    for stride in (1, 2):
+        lazy = fg.conv2d(tensor(x), tensor(w), stride=stride, padding=1)
+        (found,), _ = run(lazy, seed=3)
+        close(found, convolved(x, w, stride, 1, 1), 600.0, np.float32)
+
+
+def test_gradients_of_a_convolution_agree_with_the_reference() -> None:
+    rng = np.random.default_rng(4)
+    x, w = array(rng, (2, 5, 9, 10), np.float32), array(rng, (6, 5, 3, 3), np.float32)
+
+    def loss(device: str) -> list[Array]:
+        a, b = fg.Tensor(x, device=device), fg.Tensor(w, device=device)
+        found = fg.grad(lambda a, b: fg.conv2d(a, b, padding=1).square().sum(), (0, 1))(a, b)
+        return [np.asarray(g.numpy()) for g in found]
+
+    for ours, meant in zip(loss("cpu"), loss("reference"), strict=True):
+        np.testing.assert_allclose(ours, meant, rtol=2e-4, atol=1e-3)
+
+
+def test_a_gather_is_part_of_the_packing() -> None:
+    rng = np.random.default_rng(5)
+    table, w = array(rng, (50, 40), np.float32), array(rng, (40, 60), np.float32)
+    rows = rng.integers(0, 50, 30)
+    lazy = fg.take(tensor(table), tensor(rows), axis=0) @ tensor(w)
+    (found,), texts = run(lazy, seed=5)
+    assert len(texts) == 1
+    close(found, table[rows].astype(np.float64) @ w.astype(np.float64), 60.0, np.float32)
+
+
+def test_large_products_go_through_every_way_of_packing() -> None:
+    rng = np.random.default_rng(6)
+    ways = set()
+    for m, n, k in ((600, 300, 300), (3, 900, 520), (900, 40, 520), (30, 1500, 40), (500, 500, 8)):
+        for turned in (False, True):
+            a, b = (
+                array(rng, (k, m) if turned else (m, k), np.float32),
+                array(rng, (k, n), np.float32),
+            )
+            x = tensor(a).T if turned else tensor(a)
+            (found,), (text,) = run(x @ tensor(b), seed=6)
+            ways.add((tuple(p.symbol for p in text.phases), text.library))
+            exact = (a.T if turned else a).astype(np.float64) @ b.astype(np.float64)
+            close(found, exact, 10 * np.sqrt(k) + 20, np.float32)
+    assert len(ways) >= 6
+
+
+def test_several_outputs_are_stored_in_one_pass() -> None:
+    rng = np.random.default_rng(7)
+    a, b = array(rng, (50, 70), np.float32), array(rng, (70, 90), np.float32)
+    y = tensor(a) @ tensor(b)
+    (first, second), texts = run(y, fg.relu(y), seed=7)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    close(first, exact, 100.0, np.float32)
+    close(second, np.maximum(exact, 0), 100.0, np.float32)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("shape", [(70, 300, 300), (600, 600, 300), (3, 1000, 600)])
+def test_bits_do_not_depend_on_how_units_are_shared_out(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(8)
+    a, b = array(rng, (m, k), np.float32), array(rng, (k, n), np.float32)
+    lazy = fg.relu(tensor(a) @ tensor(b) + 1)
+    whole = run(lazy)[0][0].tobytes()
+    assert all(run(lazy, seed=seed)[0][0].tobytes() == whole for seed in range(4))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [((600, 600, 600), (700, 650, 1000)), ((100, 120, 140), (90, 112, 500)),
+     ((1, 4, 8, 20, 20), (2, 6, 9, 22, 21))],
+)  # fmt: skip
+def test_a_new_shape_with_a_known_epilogue_has_a_known_text(
+    one: tuple[int, ...], other: tuple[int, ...]
+) -> None:
+    def text(sizes: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
+        if len(sizes) == 3:
+            m, n, k = sizes
+            y = fg.ones((m, k), device="cpu").realize() @ fg.ones((k, n), device="cpu").realize()
+            lazy = fg.relu(y + fg.ones((n,), device="cpu").realize())
+        else:
+            b, c, o, h, w = sizes
+            image = fg.ones((2 + b, c, h, w), device="cpu").realize()
+            lazy = fg.conv2d(image, fg.ones((o, c, 3, 3), device="cpu").realize(), padding=1)
+        (found,) = rendered_kernels(lazy)
+        return found.text, found.library
+
+    assert text(one) == text(other)
+
+
+def test_errors_of_long_sums_stay_near_numpys() -> None:
+    rng = np.random.default_rng(9)
+    ours, theirs = 0.0, 0.0
+    for seed in range(100):
+        a, b = array(rng, (2, 20000), np.float32), array(rng, (20000, 17), np.float32)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        (found,), _ = run(tensor(a) @ tensor(b), seed=seed)
+        ours += float(((found - exact) ** 2).sum())
+        theirs += float((((a @ b) - exact) ** 2).sum())
+    assert ours <= 1.5**2 * theirs
+
+
+@pytest.mark.parametrize("dtype", [float32, float64, int32])
+def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
+    registers = Registers(dtype, target())
+    modules = [block(registers), block(registers, masked=True), transpose(registers)]
+    assert len({m.name for m in modules}) == 3
+    for module in modules:
+        assert f"define void @{module.name}(" in module.text
+        assert module == type(module)(module.name, module.text)
+
+
+def test_a_library_does_not_depend_on_the_shape() -> None:
+    def library(m: int, n: int, k: int) -> tuple[str, ...]:
+        y = fg.ones((m, k), device="cpu").realize() @ fg.ones((k, n), device="cpu").realize()
+        (found,) = rendered_kernels(y)
+        return found.library
+
+    assert library(600, 600, 600) == library(601, 777, 1234)
