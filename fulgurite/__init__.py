@@ -4,9 +4,10 @@
 the array API standard, `aliases.py` adds those of NumPy and torch.
 """
 
-from . import tree
+from . import random, tree
 from .aliases import install as _install
 from .config import config as _config
+from .control import cond, scan, while_loop
 from .core.dtype import (
     bfloat16,
     complex64,
@@ -273,10 +274,12 @@ from .functional.sorting import (
 )
 from .grad import grad, value_and_grad, vjp
 from .memory import empty_cache, memory_stats, synchronize
+from .random import dropout, rand, randint, randn
 from .runtime.realize import cache_stats, clear_caches
 from .schedule import schedule
 from .tensor import Tensor, from_numpy, no_grad, stop_gradient
 from .tensor import realize_all as realize
+from .transforms import checkpoint, custom_vjp, hessian, jacobian, jvp, vmap
 
 __version__ = "0.1.0"
 
@@ -287,32 +290,34 @@ __all__ = [  # noqa: RUF022
     "array", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "avg_pool1d",
     "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16", "bitcast", "bitwise_and",
     "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "bool", "broadcast_arrays", "broadcast_to", "cache_stats", "cbrt", "ceil", "chunk",
-    "clear_caches", "clip", "complex128", "complex64", "concat", "config", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "copysign", "cos", "cosh",
-    "count_nonzero", "cross_entropy", "cummax", "cummin", "cumulative_max", "cumulative_min",
-    "cumulative_prod", "cumulative_sum", "diag", "diagonal", "diff", "digamma", "divide", "dot",
-    "einsum", "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
-    "expand_dims", "explain", "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "float16",
-    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy",
-    "full", "full_like", "gather", "gelu", "grad", "greater", "greater_equal", "group_norm",
-    "hypot", "index_add", "index_copy", "index_fill", "instance_norm", "int16", "int32", "int64",
-    "int8", "isfinite", "isinf", "isnan", "kron", "kthvalue", "layer_norm", "leaky_relu", "less",
-    "less_equal", "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p", "log2",
-    "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "bool", "broadcast_arrays", "broadcast_to", "cache_stats", "cbrt", "ceil", "checkpoint",
+    "chunk", "clear_caches", "clip", "complex128", "complex64", "concat", "cond", "config",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "copysign", "cos", "cosh", "count_nonzero", "cross_entropy", "cummax", "cummin",
+    "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "custom_vjp", "diag",
+    "diagonal", "diff", "digamma", "divide", "dot", "dropout", "einsum", "elu", "empty",
+    "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "explain",
+    "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "float16", "float32", "float64",
+    "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy", "full", "full_like",
+    "gather", "gelu", "grad", "greater", "greater_equal", "group_norm", "hessian", "hypot",
+    "index_add", "index_copy", "index_fill", "instance_norm", "int16", "int32", "int64", "int8",
+    "isfinite", "isinf", "isnan", "jacobian", "jvp", "kron", "kthvalue", "layer_norm", "leaky_relu",
+    "less", "less_equal", "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p",
+    "log2", "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
     "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "max_pool1d", "max_pool2d",
     "max_pool3d", "maximum", "mean", "median", "memory_stats", "meshgrid", "min", "minimum",
     "moveaxis", "mse_loss", "multiply", "negative", "nextafter", "no_grad", "nonzero", "not_equal",
     "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod",
-    "put_along_axis", "quantile", "realize", "reciprocal", "relu", "remainder", "repeat", "reshape",
-    "rms_norm", "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted", "sigmoid", "sign",
-    "signbit", "silu", "sin", "sinh", "sliding_window_view", "softmax", "softplus", "sort", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes",
-    "synchronize", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace",
-    "transpose", "tree", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold",
-    "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "value_and_grad", "var", "vecdot", "vjp", "where", "zeros", "zeros_like",
+    "put_along_axis", "quantile", "rand", "randint", "randn", "random", "realize", "reciprocal",
+    "relu", "remainder", "repeat", "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt",
+    "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
+    "scope", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
+    "sliding_window_view", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "synchronize", "take",
+    "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace", "transpose", "tree",
+    "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold", "unique",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad",
+    "var", "vecdot", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
 
 config = _config  # last: until now the name is that of the module

@@ -14,17 +14,22 @@ from typing import Any
 
 from .config import current
 from .core.node import Node, toposort
+from .core.ops.body import bodies_of
+from .core.ops.control import LOOP, Loop
 from .core.ops.leaf import PARAM
 from .core.ops.reduce import REDUCE, SCAN
+from .core.shape import upper
 from .core.text import show
 from .errors import ArgumentError
+from .graph.donate import in_place
 from .graph.kernel import Item, Schedule
 from .graph.lower import lower
-from .graph.memory import plan_memory, slot_bytes
+from .graph.memory import bytes_moved, plan_memory
 from .graph.normalize import Normal, normalize, restore
 from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
+from .runtime.donation import assigned_tensors, candidates
 from .runtime.realize import FAMILIES, cache_key, is_realized
 from .tensor import Tensor
 
@@ -39,13 +44,16 @@ class KernelReport:
     lines: tuple[str, ...]  # the user's lines it computes
     reason: str  # why it is a kernel of its own
     text: str  # its body in index notation
+    inner: tuple[KernelReport, ...] = ()  # of a loop or a choice: the kernels of its bodies
 
     def __str__(self) -> str:
         where = ", ".join(self.lines[:3]) + (" ..." if len(self.lines) > 3 else "")
         size = f"{self.bytes:,} bytes, {self.flops:,} operations"
-        return (
-            f"{self.kind}: {size}\n    because: {self.reason}\n    from: {where or 'no line known'}"
-        )
+        lines = [f"{self.kind}: {size}", f"    because: {self.reason}",
+                 f"    from: {where or 'no line known'}"]  # fmt: skip
+        for number, kernel in enumerate(self.inner, start=1):
+            lines += [f"    {line}" for line in f"step {number}. {kernel}".split("\n")]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -83,27 +91,45 @@ def explain(*tensors: Tensor) -> Explanation:
     if not roots:
         return Explanation((), {}, "nothing to compute: every value is known", 0)
     normal = normalize(roots)
+    if normal.assigned:  # what is assigned on the way is a result as well
+        roots = list(dict.fromkeys([*roots, *assigned_tensors(normal)]))
+        normal = normalize(roots)
+    donated = candidates(roots, normal) if normal.assigned else ()
     options = current()
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
     stages = {"normalize": show(sink)}
     if options.simplify:
         sink = simplify(sink)
         stages["simplify"] = show(sink)
-    found = schedule(sink, len(normal.buffers), options.fuse)
+    found = (
+        in_place(sink, len(normal.buffers), options.fuse, donated)
+        if donated
+        else schedule(sink, len(normal.buffers), options.fuse)
+    )
     stages["schedule"] = str(found)
     kernels = tuple([_report(item, found) for item in found.items])
     device = tensors[0].device
     peak = plan_memory(found).peak_bytes
-    return Explanation(kernels, stages, _cache_state(normal, cache_key(device, options)), peak)
+    rest = cache_key(device, options, donated)
+    return Explanation(kernels, stages, _cache_state(normal, rest), peak)
 
 
 def _report(item: Item, found: Schedule) -> KernelReport:
-    places = dict.fromkeys((*item.reads, *item.writes))
-    values = [s for i in places if (s := found.slots[i]) is not None and s.bits is None]
-    moved = sum(slot_bytes(s) for s in values)
     return KernelReport(
-        item.kernel.kind, moved, _flops(item.kernel.body), item.lines, item.reason, _text(item)
-    )
+        item.kernel.kind, bytes_moved(found, item), _flops(item.kernel.body), item.lines,
+        item.reason, _text(item), _inner(item.kernel.body.src[0]),
+    )  # fmt: skip
+
+
+def _inner(node: Node) -> tuple[KernelReport, ...]:
+    """The kernels of the bodies that a node holds."""
+    reports: list[KernelReport] = []
+    for body in bodies_of(node):
+        options = current()
+        sink = simplify(body.sink) if options.simplify else body.sink
+        found = schedule(sink, 1 + max(body.params, default=-1), options.fuse)
+        reports += [_report(item, found) for item in found.items]
+    return tuple(reports)
 
 
 def _text(item: Item) -> str:
@@ -116,12 +142,20 @@ def _text(item: Item) -> str:
 def _flops(body: Node) -> int:
     """Scalar operations: one for each element of a map, one for each that a fold takes in."""
     total = 0
+    for bodies, times in {(bodies_of(n), _times(n)) for n in toposort([body]) if bodies_of(n)}:
+        total += times * sum([_flops(body.sink) for body in bodies])
     for node in toposort([body]):
         if node.op in (REDUCE, SCAN):
             total += elements(node.src[0].shape)
         elif node.op.family == "elementwise" and node.op is not PARAM:
             total += elements(node.shape)
     return total
+
+
+def _times(node: Node) -> int:
+    """How often a node runs its bodies, at most; once if nobody knows."""
+    steps = Loop.of(node).steps if node.op is LOOP else 1
+    return 1 if steps is None else steps if isinstance(steps, int) else upper(steps)
 
 
 # --- the cache -----------------------------------------------------------------------------------

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import index
 from typing import Any
 
 from .core import build
-from .core.gradient import gradient
+from .core.gradient import gradients
 from .core.node import Node, constant_like, toposort
-from .core.ops.effect import WATCH, unwatch, watch
+from .core.ops.effect import TAPE, WATCH, unwatch, watch
 from .errors import ArgumentError, GradientError, ShapeError
-from .graph.registry import REGISTRY
-from .tensor import TAPE, Tensor, TensorLike, node_of, wrap
+from .graph.registry import REGISTRY, Entry
+from .tensor import SCOPES, Tensor, TensorLike, node_of, wrap
 from .tree import flatten, unflatten
 
 _scopes = itertools.count(TAPE + 1)
-_leaves: weakref.WeakKeyDictionary[Node, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
+_leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by name
 
 
 def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -35,18 +36,19 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     >>> pull(fg.Tensor([1.0, 10.0]))[0].tolist()
     [2.0, 40.0]
     """
-    _check_callable(function)
-    scope = next(_scopes)
+    check_callable(function)
+    scope = new_scope()
     leaves, tree = flatten(args)
-    watched = [_watched(leaf, scope) for leaf in leaves]
+    watched = [watched_leaf(leaf, scope) for leaf in leaves]
     inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watched, strict=True)]
-    result = function(*unflatten(tree, inside))
-    outputs, out_tree = flatten(result)
-    for output in outputs:
-        if not isinstance(output, Tensor):
-            kind = type(output).__name__
-            raise GradientError(f"the function returned {kind}, not a tensor", "return tensors")
-    roots = [node_of(output) for output in outputs]
+    with closing(scope):
+        result = function(*unflatten(tree, inside))
+        outputs, out_tree = flatten(result)
+        for output in outputs:
+            if not isinstance(output, Tensor):
+                kind = type(output).__name__
+                raise GradientError(f"the function returned {kind}, not a tensor", "return tensors")
+        roots = [node_of(output) for output in outputs]
 
     def pull(cotangents: Any) -> tuple[Any, ...]:
         seeds, _ = flatten(cotangents)
@@ -65,7 +67,27 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     return unflatten(out_tree, closed), pull
 
 
-def _watched(leaf: object, scope: int) -> Node | None:
+@contextmanager
+def closing(scope: int) -> Iterator[None]:
+    """Tensors that are assigned inside are ordinary ones when the scope ends."""
+    touched: list[weakref.ref[Entry]] = []
+    SCOPES.stack.append(touched)
+    try:
+        yield
+    finally:
+        SCOPES.stack.pop()
+        for reference in touched:
+            entry = reference()
+            while entry is not None and scope in (node := entry.node).watched:
+                REGISTRY.rebind(entry, node, unwatch(node, scope))
+
+
+def new_scope() -> int:
+    """A number that tells the leaves of one transform from those of another."""
+    return next(_scopes)
+
+
+def watched_leaf(leaf: object, scope: int) -> Node | None:
     """A differentiable argument as a leaf of its own."""
     return (
         watch(node_of(leaf), scope) if isinstance(leaf, Tensor) and leaf.dtype.is_inexact else None
@@ -80,19 +102,15 @@ def _pull(
     roots: Sequence[Node], seeds: Sequence[Node], leaves: Sequence[Node]
 ) -> list[Node | None]:
     """The gradients of several results together, added up."""
-    totals: list[Node | None] = [None] * len(leaves)
     for root, seed in zip(roots, seeds, strict=True):
         if root.shape != seed.shape:
             raise ShapeError(
                 f"a gradient of shape {seed.shape} for a result of shape {root.shape}",
                 "they must be equal",
             )
-        if not root.dtype.is_inexact:
-            continue
-        for i, found in enumerate(gradient(root, leaves, build.cast(seed, root.dtype))):
-            before = totals[i]
-            totals[i] = found if before is None else before if found is None else before + found
-    return totals
+    pairs = [(r, s) for r, s in zip(roots, seeds, strict=True) if r.dtype.is_inexact]
+    casts = [build.cast(seed, root.dtype) for root, seed in pairs]
+    return gradients([root for root, _ in pairs], leaves, casts)
 
 
 def value_and_grad(
@@ -105,11 +123,11 @@ def value_and_grad(
     >>> value.item(), slope.tolist()
     (10.0, [2.0, 6.0])
     """
-    _check_callable(function)
+    check_callable(function)
     wanted, several = _wanted(argnums)
 
     def differentiated(*args: Any, **keywords: Any) -> Any:
-        places = _each_once([_place(i, len(args)) for i in wanted])
+        places, _ = places_of(wanted, len(args))
         aux: list[Any] = []
 
         def chosen(*some: Any) -> Any:
@@ -131,10 +149,17 @@ def value_and_grad(
     return differentiated
 
 
-def _check_callable(function: object) -> None:
+def check_callable(function: object) -> None:
+    """An error unless it can be called."""
     if not callable(function):
         kind = type(function).__name__
         raise ArgumentError(f"{kind} is not a function", "give a function of tensors")
+
+
+def places_of(argnums: int | Sequence[int], count: int) -> tuple[list[int], bool]:
+    """The places of the arguments that are meant, of so many, and whether there may be several."""
+    wanted, several = _wanted(argnums)
+    return _each_once([_place(i, count) for i in wanted]), several
 
 
 def _wanted(argnums: int | Sequence[int]) -> tuple[list[int], bool]:
@@ -206,9 +231,14 @@ def track(tensor: Tensor, on: bool) -> None:
         raise GradientError(f"a {node.dtype} tensor has no gradient", "use a float dtype")
     if TAPE in node.watched:
         return
+    REGISTRY.rebind(tensor.entry, node, tape_leaf(node, tensor))
+
+
+def tape_leaf(node: Node, tensor: Tensor) -> Node:
+    """A value as the leaf of the tape that belongs to a tensor."""
     leaf = watch(node, TAPE)
-    REGISTRY.rebind(tensor.entry, node, leaf)
-    _leaves[leaf] = weakref.ref(tensor)
+    _leaves[leaf.arg[1]] = tensor
+    return leaf
 
 
 def backward(tensor: Tensor, seed: TensorLike | None) -> None:
@@ -221,9 +251,9 @@ def backward(tensor: Tensor, seed: TensorLike | None) -> None:
     if seed is None:
         _check_scalar(tensor)
     start = constant_like(1, node) if seed is None else node_of(seed)
-    leaves = [n for n in toposort([node]) if n.op is WATCH and n in _leaves]
+    leaves = [n for n in toposort([node]) if n.op is WATCH and n.arg[1] in _leaves]
     for leaf, found in zip(leaves, _pull([node], [start], leaves), strict=True):
-        owner = _leaves[leaf]()
+        owner = _leaves.get(leaf.arg[1])
         if owner is None or found is None:
             continue
         share = wrap(build.detach(found))

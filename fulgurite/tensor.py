@@ -8,8 +8,10 @@ libraries (`x.view`, `dim=`) are names in `aliases.py`, never a second implement
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -22,7 +24,7 @@ from .core.dtype import DType, Number, dtype_of, promote, weak_dtype
 from .core.node import Node, Size
 from .core.op import Array, Op
 from .core.operators import Operators
-from .core.ops.effect import WATCH
+from .core.ops.effect import TAPE, WATCH
 from .core.shape import prod, show
 from .errors import ArgumentError, DataError, DTypeError, ShapeError
 from .graph.registry import REGISTRY, Entry
@@ -35,7 +37,6 @@ from .runtime.realize import realize, storage_of, value_node
 assert _interpreter
 
 TensorLike: TypeAlias = "Methods | Node | Number | Array | Sequence[Any]"  # a Tensor, ...
-TAPE = 0  # the gradient scope of `requires_grad` and `backward()`
 
 
 class _Recording(threading.local):
@@ -43,6 +44,22 @@ class _Recording(threading.local):
 
 
 _recording = _Recording()
+
+
+class _Scopes(threading.local):
+    """For each gradient scope that is open in this thread: the entries assigned in it."""
+
+    def __init__(self) -> None:
+        self.stack: list[list[weakref.ref[Entry]]] = []
+        self.bodies: list[int] = []  # of loops being built: entries before this one are outside
+
+
+SCOPES = _Scopes()
+
+
+def is_recording() -> bool:
+    """Are gradients recorded in this thread?"""
+    return _recording.on
 
 
 @contextmanager
@@ -176,10 +193,11 @@ class Tensor(Methods, Habits, Operators):
 
     def _array(self) -> Array:
         """The value as a host array that may share memory: never hand it out writable."""
-        realize([self.entry])
-        found = value_node(self.entry.node)
-        assert found is not None
-        return get_device(self.device).to_host(storage_of(found)).reshape(found.shape)
+        found: Node | None = None
+        while found is None:  # another thread may assign the tensor meanwhile
+            realize([self.entry])
+            found = value_node(self.entry.node)
+        return get_device(found.device or "").to_host(storage_of(found)).reshape(found.shape)
 
     def numpy(self) -> Array:
         """The value as a NumPy array of its own."""
@@ -293,6 +311,66 @@ class Tensor(Methods, Habits, Operators):
     def __iter__(self) -> Iterator[Tensor]:
         return iter([self[i] for i in range(len(self))])
 
+    # --- assignment ------------------------------------------------------------------------------
+
+    def assign(self, value: TensorLike) -> Tensor:
+        """Give this tensor another value, for all who hold it; the tensor itself is returned.
+
+        >>> x = fg.Tensor([1.0, 2.0])
+        >>> y = x + 1
+        >>> x.assign(y * 10).tolist(), y.tolist()
+        ([20.0, 30.0], [2.0, 3.0])
+        """
+        assignment.assign(self, value)
+        return self
+
+    def __setitem__(self, key: Any, value: TensorLike) -> None:
+        assignment.put(self, key, value)
+
+    def _change(self, apply: Callable[[Any, Any], Any], other: Any) -> Tensor:
+        """`x += y`: the new value of this very tensor."""
+        assignment.change(self, lambda x: apply(x, x if other is self else other))
+        return self
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return self._change(operator.add, other)
+
+    def __isub__(self, other: Any) -> Tensor:
+        return self._change(operator.sub, other)
+
+    def __imul__(self, other: Any) -> Tensor:
+        return self._change(operator.mul, other)
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return self._change(operator.truediv, other)
+
+    def __ifloordiv__(self, other: Any) -> Tensor:
+        return self._change(operator.floordiv, other)
+
+    def __imod__(self, other: Any) -> Tensor:
+        return self._change(operator.mod, other)
+
+    def __ipow__(self, other: Any) -> Tensor:
+        return self._change(operator.pow, other)
+
+    def __imatmul__(self, other: TensorLike) -> Tensor:
+        return self._change(operator.matmul, other)
+
+    def __iand__(self, other: Any) -> Tensor:
+        return self._change(operator.and_, other)
+
+    def __ior__(self, other: Any) -> Tensor:
+        return self._change(operator.or_, other)
+
+    def __ixor__(self, other: Any) -> Tensor:
+        return self._change(operator.xor, other)
+
+    def __ilshift__(self, other: Any) -> Tensor:
+        return self._change(operator.lshift, other)
+
+    def __irshift__(self, other: Any) -> Tensor:
+        return self._change(operator.rshift, other)
+
     # --- gradients -------------------------------------------------------------------------------
 
     @property
@@ -395,4 +473,4 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.
-from .functional import advanced, elementwise, linalg  # noqa: E402
+from .functional import advanced, assignment, elementwise, linalg  # noqa: E402

@@ -36,6 +36,7 @@ _left_out = pytest.StashKey[Counter[str]]()
 
 # nobody's cache is read or filled by tests, and what is tested is made, not found
 os.environ["FULGURITE_DISK_CACHE"] = "0"
+os.environ.setdefault("FULGURITE_DEVICE", "reference")  # tests/devices.py says it for each run
 _cache = tempfile.TemporaryDirectory(prefix="fulgurite-tests-")
 os.environ["FULGURITE_CACHE_DIR"] = _cache.name
 

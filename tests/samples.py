@@ -25,9 +25,10 @@ from fulgurite.core.dtype import (
     uint64,
     void,
 )
-from fulgurite.core.node import SOURCES, Node, Shape, constant, make
+from fulgurite.core.node import SOURCES, Node, Shape, Size, constant, make
 from fulgurite.core.op import Op
 from fulgurite.core.ops import (
+    control,
     effect,
     elementwise,
     index,
@@ -36,13 +37,18 @@ from fulgurite.core.ops import (
     movement,
     random,
     reduce,
+    transform,
+    update,
 )
+from fulgurite.core.ops.body import Body
 from fulgurite.core.ops.leaf import param, variable
 from fulgurite.core.shape import add, mul
 
 N = variable("n", 1, 64)  # kept alive: the size of all symbolic samples
 SHAPES: tuple[Shape, ...] = ((2, 3), (), (0, 3), (N, 3))
 SOME = (float32, bfloat16, int32, bool_, complex64)  # one dtype of each kind, and a small float
+RULE = transform.Rule("tests.samples.rule", lambda flows, *inputs: [flows[0], None])
+effect.register_host(RULE)
 HOST = effect.register_host(effect.HostFunction("tests.samples.double", lambda a: a + a))
 
 
@@ -307,6 +313,16 @@ def _scatter() -> list[Node]:
     ]
 
 
+def _update() -> list[Node]:
+    typed = [
+        update.update(param(0, (4, 3), d), param(1, (2, 2), d), (1, 0), (2, 1)) for d in DTYPES
+    ]
+    more = update.update(param(0, (N, 4), float32), param(1, (1, 4), float32), (0, 0), (1, 1))
+    start = variable("start", 0, 3)
+    at = update.update(param(0, (4, 3), float32), param(1, (1, 3), float32), (start, 0), (1, 1))
+    return [*typed, more, at, update.update(param(0, (), float32), param(1, (), float32), (), ())]
+
+
 def _sort() -> list[Node]:
     typed = [indexing.sort_order(param(0, (2, 3), d), 1, d.is_float) for d in _dtypes("biuf")]
     return typed + [indexing.sort_order(param(0, s, float32), 0) for s in SHAPES if s]
@@ -334,7 +350,15 @@ def _watch() -> list[Node]:
 
 def _assign() -> list[Node]:
     typed = [effect.ASSIGN(memory((2, 3), d), param(0, (2, 3), d)) for d in DTYPES]
-    return [*typed, effect.ASSIGN(leaf.view(memory((4, 3)), 3, (2,)), param(0, (2,), float32))]
+    whole, part = param(0, (4, 3), float32), param(1, (2, 3), float32)
+    corner = (constant(1, int64), constant(0, int64))
+    index = param(2, (2, 3), int32)
+    return [
+        *typed,
+        effect.ASSIGN(leaf.view(memory((4, 3)), 3, (2,)), param(0, (2,), float32)),
+        effect.ASSIGN(whole, part, *corner, arg=("box", 2, 1)),
+        effect.ASSIGN(whole, part, index, arg=("at", 0)),
+    ]
 
 
 def _after() -> list[Node]:
@@ -354,6 +378,50 @@ def _collective() -> list[Node]:
 
 def _custom() -> list[Node]:
     return [effect.custom(HOST, (x,), x.shape, x.dtype) for x in _inputs()]
+
+
+# --- control flow --------------------------------------------------------------------------------
+
+
+def body(*roots: Node) -> Body:
+    """A body of roots over params."""
+    return Body(leaf.SINK(*roots))
+
+
+def _loop() -> list[Node]:
+    carry, row, same = (param(i, (3,), float32, None) for i in range(3))
+    inside = body(carry * same + row, carry - row)
+    start, rest = param(0, (3,), float32), param(2, (3,), float32)
+    steps: tuple[Size, ...] = (2, 0, N)
+    loops = [
+        control.loop(inside, [start], [param(1, (n, 3), float32)], [rest], n, reverse)
+        for n in steps
+        for reverse in (False, True)
+    ]
+    count = param(1, (), int32, None)
+    more = body(count < 5, count + 1)
+    first = [param(0, (), bool_), param(1, (), int32)]
+    bounded = control.loop(more, first, [], [], 9, mode="while")
+    open_ = control.loop(more, first, [], [], None, mode="while")
+    only = body(param(0, (), int32, None) + 1)
+    masked = control.loop(only, [param(1, (), int32)], [param(0, (4,), bool_)], [], 4, mode="where")
+    nested = body(loops[0].item(0))
+    outer = control.loop(nested, [start], [], [param(1, (2, 3), float32), rest], 3)
+    return [
+        *[found.item(i) for found in loops for i in range(3)],
+        *[bounded.item(i) for i in range(4)], open_.item(0), open_.item(1), masked.item(0),
+        outer.item(0), outer.item(1),
+    ]  # fmt: skip
+
+
+def _cond() -> list[Node]:
+    a, b = (param(i, (2, 3), float32, None) for i in range(2))
+    sources = [param(i, (2, 3), float32) for i in (1, 2)]
+    chosen = param(0, (), bool_)
+    return [
+        *control.choice(chosen, body(a + b, a), body(a * b, b), sources),
+        *control.choice(chosen, body(constant(1, int32)), body(constant(2, int32)), ()),
+    ]
 
 
 _SAMPLES: dict[str, Callable[[], list[Node]]] = {
@@ -381,16 +449,21 @@ _SAMPLES: dict[str, Callable[[], list[Node]]] = {
     "scan": _scan,
     "gather": _gather,
     "scatter": _scatter,
+    "update": _update,
     "sort": _sort,
     "random": _random,
     "contiguous": lambda: [effect.CONTIGUOUS(x) for x in _inputs()],
     "detach": lambda: [effect.DETACH(x) for x in _inputs()],
     "watch": _watch,
     "unwatch": lambda: [effect.UNWATCH(x, arg=1) for x in _watch()],
+    "example": lambda: [transform.EXAMPLE(x, arg=1) for x in _inputs() if x.ndim],
+    "override": lambda: [transform.override(RULE, 0, x, [x, x]) for x in _inputs()],
     "remat": lambda: [effect.REMAT(x, param(1, (2, 3), float32)) for x in _inputs()],
     "assign": _assign,
     "after": _after,
     "copy": lambda: [effect.copy_to(x, "cpu:1") for x in _inputs()],
     "collective": _collective,
     "custom": _custom,
+    "loop": _loop,
+    "cond": _cond,
 }

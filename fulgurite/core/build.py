@@ -39,6 +39,7 @@ from .dtype import (
 from .node import Node, Shape, Size, constant, constant_bits
 from .op import Op
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
+from .ops import update as box
 from .ops.elementwise import (
     ADD,
     AND,
@@ -399,14 +400,18 @@ def shrink(x: Node, cuts: Sequence[tuple[object, object]]) -> Node:
         raise ShapeError(f"{len(cuts)} cuts for {x.ndim} dimensions", "give one pair for each")
     found = [(as_size(start), as_size(stop)) for start, stop in cuts]
     for (start, stop), n in zip(found, x.shape, strict=True):
-        outside = sizes.lower(sizes.sub(stop, start)) < 0 or sizes.lower(sizes.sub(n, stop)) < 0
-        if outside:
-            raise ShapeError(
-                f"the part {sizes.size_text(start)}:{sizes.size_text(stop)} is not inside a "
-                f"dimension of size {sizes.size_text(n)}",
-                "start <= stop <= size must hold for all values of the variables",
-            )
+        inside(start, stop, n)
     return note(movement.shrink(x, found))
+
+
+def inside(start: Size, stop: Size, size: Size) -> None:
+    """An error unless a cut is inside a dimension, whatever the variables are."""
+    if sizes.lower(sizes.sub(stop, start)) < 0 or sizes.lower(sizes.sub(size, stop)) < 0:
+        raise ShapeError(
+            f"the part {sizes.size_text(start)}:{sizes.size_text(stop)} is not inside a "
+            f"dimension of size {sizes.size_text(size)}",
+            "start <= stop <= size must hold for all values of the variables",
+        )
 
 
 def flip(x: Node, axes: Axes = None) -> Node:
@@ -539,6 +544,11 @@ def detach(x: Node) -> Node:
 def copy_to(x: Node, device: str) -> Node:
     """The value on a device."""
     return x if x.device == device else note(effect.copy_to(x, device))
+
+
+def update(x: Node, part: Node, starts: Sequence[Size], steps: Sequence[int]) -> Node:
+    """x with `part` in the box that begins at `starts` and goes on by `steps`, all inside x."""
+    return note(box.update(x, part, starts, steps))
 
 
 def assign(target: Node, value: Node) -> Node:

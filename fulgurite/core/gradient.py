@@ -1,14 +1,15 @@
 """Reverse-mode differentiation of a graph: one walk over the op table's gradient rules.
 
-In: a result, the nodes to differentiate by, and the gradient of the result. Out: one gradient
-node for each of them, None where the result does not depend on it. Linear in the graph: every
-node is visited once, in reverse order, with all that flowed into it already added up. Nodes are
-values: to tell equal values apart, the caller puts fresh leaves in their place first.
+In: results, the nodes to differentiate by, and the gradient of each result. Out: one gradient
+node for each of them, None where no result depends on it. Linear in the graph: every node is
+visited once, in reverse order, with all that flowed into it already added up; nodes that are the
+results of one computation are visited together, at the first of them. Nodes are values: to tell
+equal values apart, the caller puts fresh leaves in their place first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..errors import GradientError
 from .node import Node, constant_like, remember, toposort
@@ -17,26 +18,59 @@ from .origin import places
 
 def gradient(result: Node, wrt: Sequence[Node], seed: Node | None = None) -> list[Node | None]:
     """The gradient of `result` by each node of `wrt`; `seed` (1 if not given) is its own."""
-    order = toposort([result])
+    if not result.dtype.is_inexact:
+        raise GradientError(f"a {result.dtype} result has no gradient", "cast it to a float dtype")
+    return gradients([result], wrt, [constant_like(1, result) if seed is None else seed])
+
+
+def gradients(
+    results: Sequence[Node], wrt: Sequence[Node], seeds: Sequence[Node]
+) -> list[Node | None]:
+    """The gradients of several (inexact) results together, added up."""
+    order = toposort(results)
+    live = live_nodes(order, wrt)
+    families: dict[Hashable, list[Node]] = {}
+    for node in order:
+        if node.op.siblings is not None and node in live:
+            families.setdefault((node.op, node.op.siblings(node)), []).append(node)
+    found: dict[Node, Node] = {}
+    for result, seed in zip(results, seeds, strict=True):
+        found[result] = found[result] + seed if result in found else seed
+    for node in reversed(order):
+        if node not in live or not any([s in live for s in node.src]):
+            continue
+        shares: tuple[Node | None, ...]
+        if node.op.siblings is not None:
+            family = families[node.op, node.op.siblings(node)]
+            flows = tuple([found.get(sibling) for sibling in family])
+            if node is not family[0] or not any([flow is not None for flow in flows]):
+                continue
+            wanted = tuple([s in live and s.dtype.is_inexact for s in node.src])
+            shares = _rule(node)(flows, tuple(family), wanted)
+        elif node in found:
+            shares = _rule(node)(found[node], node, *node.src)
+        else:
+            continue
+        for source, share in zip(node.src, shares, strict=False):
+            if share is not None and source in live and source.dtype.is_inexact:
+                remember(share, node.origins)
+                before = found.get(source)
+                found[source] = share if before is None else before + share
+    return [found.get(node) if node in live else None for node in wrt]
+
+
+def live_nodes(order: Iterable[Node], wrt: Iterable[Node]) -> set[Node]:
+    """The nodes through which gradients flow to `wrt`; `order` has sources first."""
     live = set(wrt)
     for node in order:
         passes = node.dtype.is_inexact and node.op.name != "detach"  # behind it no rule is needed
         if passes and any([s in live for s in node.src]):
             live.add(node)
-    if not result.dtype.is_inexact:
-        raise GradientError(f"a {result.dtype} result has no gradient", "cast it to a float dtype")
-    gradients: dict[Node, Node] = {result: constant_like(1, result) if seed is None else seed}
-    for node in reversed(order):
-        flowing = gradients.get(node)
-        if flowing is None or node not in live or not any([s in live for s in node.src]):
-            continue
-        if node.op.grad is None:
-            where = places(node.origins)
-            raise GradientError(f"{node.op} has no gradient", "detach() its source", where)
-        shares = node.op.grad(flowing, node, *node.src)
-        for source, share in zip(node.src, shares, strict=False):
-            if share is not None and source in live and source.dtype.is_inexact:
-                remember(share, node.origins)
-                before = gradients.get(source)
-                gradients[source] = share if before is None else before + share
-    return [gradients.get(node) if node in live else None for node in wrt]
+    return live
+
+
+def _rule(node: Node) -> Callable[..., tuple[Node | None, ...]]:
+    if node.op.grad is None:
+        where = places(node.origins)
+        raise GradientError(f"{node.op} has no gradient", "detach() its source", where)
+    return node.op.grad

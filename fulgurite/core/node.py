@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Size: TypeAlias = "int | Node"  # a symbolic size is a whole-number node of no dimensions
 Shape: TypeAlias = tuple[Size, ...]
 Bounds: TypeAlias = tuple[int, int]
+T = TypeVar("T")
 Key: TypeAlias = "tuple[Op, DType, tuple[Node, ...], Hashable, Hashable]"
 
 
@@ -52,8 +53,9 @@ class Node(Operators):
     """One op applied to source nodes. Never mutated; made only by `make` and `annotate`."""
 
     __slots__ = (
-        "__weakref__", "_slice", "arg", "bounds", "device", "dtype", "id", "likely_bounds", "meta",
-        "op", "origins", "parents", "realized", "shape", "src", "tag", "tensors", "watched",
+        "__weakref__", "_bounds", "_device", "_likely_bounds", "_shape", "_slice", "_watched",
+        "arg", "dtype", "id", "meta", "op", "origins", "parents", "realized", "src", "tag",
+        "tensors",
     )  # fmt: skip
 
     op: Op
@@ -68,11 +70,11 @@ class Node(Operators):
     parents: _Entry | list[_Entry] | None
     tensors: list[Any] | None  # weak: the registry's entries whose root this node is
     realized: weakref.ref[Node] | None  # the buffer that holds its value already, if any
-    shape: Shape
-    device: str | None  # None: anywhere (made of constants only)
-    bounds: Bounds | None  # sound: no run can leave them; None for inexact dtypes
-    likely_bounds: Bounds | None  # optimistic: if no arithmetic wraps around
-    watched: frozenset[int]  # the gradient scopes whose leaves it depends on
+    _shape: Shape  # this and the next are worked out on first use: see the properties
+    _device: str | None
+    _bounds: Bounds | None
+    _likely_bounds: Bounds | None
+    _watched: frozenset[int]
 
     def __init__(
         self, op: Op, dtype: DType, src: tuple[Node, ...], arg: Hashable, tag: Hashable
@@ -83,21 +85,47 @@ class Node(Operators):
         self.meta = None
         self.parents = self.tensors = self.realized = None
 
-    def __getattr__(self, name: str) -> Any:
-        """A lazily computed property that is asked for the first time (its slot is empty)."""
-        compute = _LAZY.get(name)
-        if compute is None:
-            raise AttributeError(f"a node has no {name!r}")
-        get = _SLOTS[name].__get__
+    # Properties, not `__getattr__`: a class that has it pays for it at every attribute, 30 times.
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of its dimensions."""
         try:
-            for source in self.src:
-                get(source)
-        except AttributeError:  # a source lacks it too: rarely, so the common way stays short
-            _fill(self, get, name, compute)
-            return get(self)
-        value = compute(self)
-        setattr(self, name, value)
-        return value
+            return self._shape
+        except AttributeError:
+            return _worked_out(self, "_shape", _shape)
+
+    @property
+    def device(self) -> str | None:
+        """Where it is; None: anywhere (made of constants only)."""
+        try:
+            return self._device
+        except AttributeError:
+            return _worked_out(self, "_device", _device)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Sound: no run can leave them; None for inexact dtypes."""
+        try:
+            return self._bounds
+        except AttributeError:
+            return _worked_out(self, "_bounds", _bounds)
+
+    @property
+    def likely_bounds(self) -> Bounds | None:
+        """Optimistic: if no arithmetic wraps around."""
+        try:
+            return self._likely_bounds
+        except AttributeError:
+            return _worked_out(self, "_likely_bounds", _likely_bounds)
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """The gradient scopes whose leaves it depends on."""
+        try:
+            return self._watched
+        except AttributeError:
+            return _worked_out(self, "_watched", _watched)
 
     def __repr__(self) -> str:
         sources = ", ".join(f"%{s.id}" for s in self.src)
@@ -289,28 +317,18 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
     return order
 
 
-def _fill(
-    node: Node, get: Callable[[Node], Any], name: str, compute: Callable[[Node], Any]
-) -> None:
-    """Compute a lazy property of a node, and first that of the sources that lack it."""
-
-    def lacks(node: Node) -> bool:
-        try:
-            get(node)
-        except AttributeError:
-            return True
-        return False
-
+def _worked_out(node: Node, slot: str, compute: Callable[[Node], T]) -> T:
+    """Fill a slot of a node, and first that of the sources that lack it, without recursion."""
     stack = [node]
     while stack:
-        current = stack[-1]
-        missing = [s for s in current.src if lacks(s)]
+        missing = [s for s in stack[-1].src if not hasattr(s, slot)]
         if missing:
             stack.extend(missing)
-        else:
-            stack.pop()
-            if lacks(current):
-                setattr(current, name, compute(current))
+            continue
+        current = stack.pop()
+        found = compute(current)
+        setattr(current, slot, found)
+    return found
 
 
 def _shape(node: Node) -> Shape:
@@ -343,14 +361,8 @@ def _likely_bounds(node: Node) -> Bounds | None:
     return max(low, min(found[0], high)), min(high, max(found[1], low))
 
 
-_LAZY: dict[str, Callable[[Node], Any]] = {
-    "shape": _shape,
-    "device": _device,
-    "bounds": _bounds,
-    "likely_bounds": _likely_bounds,
-    "watched": lambda node: node.op.watched(node),
-}
-_SLOTS: dict[str, Any] = {name: Node.__dict__[name] for name in _LAZY}
+def _watched(node: Node) -> frozenset[int]:
+    return node.op.watched(node)
 
 
 # --- diagnostics ---------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ class Op:
     kinds: str = "biufc"  # the kinds of dtype its (first) source may have
     # (g, y, *src) -> gradient of each source, None where there is none
     grad: Callable[..., tuple[Node | None, ...]] | None = None
+    # (y, tangents of src, None where there is none) -> tangent of y; None: the transpose of grad
+    tangent: Callable[[Node, tuple[Node | None, ...]], Node | None] | None = None
+    # nodes that agree in this are the results of one computation: they share a kernel, and their
+    # gradient is one: (gradients, nodes, is each source wanted) -> gradient of each source
+    siblings: Callable[[Node], Hashable] | None = None
     # (y, src) -> y with a leading batch axis, which all of src have
     batch: Callable[[Node, tuple[Node, ...]], Node] | None = None
     interval: Callable[[Node, list[Bounds | None]], Bounds | None] = no_interval

@@ -6,9 +6,9 @@
     return %2
 
 A line holds the op, its argument in parentheses as Python would write it, the sources, the type
-and a `#tag`. In an argument `$1` is "the size that is source 1" and `@name` a host function. A
-constant is a number, or its bits in hexadecimal where no decimal stands for exactly them.
-`# ` begins a comment. The invariant: `parse(show(x)) is x`, at every level, broken nodes too.
+and a `#tag`. In an argument `$1` is "the size that is source 1", `@name` a host function and
+`&'...'` a body: its own text in quotes. A constant is a number, or its bits in hexadecimal where no
+decimal stands for exactly them. `# ` begins a comment. The invariant: `parse(show(x)) is x`, at every level, broken nodes too.
 What cannot come back: metadata (`!meta(Type)` parses as the plain node) and values in arguments
 that have no text (`<Type>` does not parse). Shapes are for the reader; parsing checks them.
 """
@@ -29,8 +29,9 @@ from ..errors import FulguriteError, ParseError
 from .dtype import DTYPES, DType, Number, complex64, decode, encode, float32, float64, void
 from .node import SOURCES, Node, Shape, Source, make, toposort
 from .operators import OPS
+from .ops.body import Body
 from .ops.effect import HOST_FUNCTIONS, HostFunction
-from .ops.leaf import BIND, CONST, VAR
+from .ops.leaf import BIND, CONST, SINK, VAR
 from .shape import prod, upper
 
 _DEEPEST = 64  # tuples within tuples
@@ -149,6 +150,8 @@ def _value(value: object, depth: int = 0) -> str:
         return f"${value.index}"
     if isinstance(value, HostFunction) and HOST_FUNCTIONS.get(value.name, value) is value:
         return f"@{value.name}" if _HOST_WORD.fullmatch(value.name) else f"@{value.name!r}"
+    if isinstance(value, Body):
+        return f"&{value.text!r}"
     return f"<{re.sub(r'[^A-Za-z0-9_]', '_', type(value).__name__)}>"
 
 
@@ -279,6 +282,7 @@ _TOKEN = re.compile(
     | (?P<node>%\w+)
     | (?P<source>\$[0-9]+)
     | (?P<host>@(?:{_HOST_WORD.pattern}|{_STRING}))
+    | (?P<body>&(?:{_STRING}))
     | (?P<tag>\#(?:{_TAG_WORD.pattern})?)
     | (?P<shape>\[[^\]]*\])
     | (?P<note>!meta\(\w*\))
@@ -467,6 +471,8 @@ class _Line:
                 return SOURCES[int(token.text[1:])]
             case "host":
                 return self.host(token)
+            case "body":
+                return self.body(token)
             case "word" if token.text in _WORDS:
                 return _WORDS[token.text]
             case "lost":
@@ -509,6 +515,16 @@ class _Line:
             hint = "register_host lets text refer to a function"
             self.fail(f"no host function {name!r} is registered", hint, token)
         return HOST_FUNCTIONS[name]
+
+    def body(self, token: _Token) -> Body:
+        """The body whose text is quoted."""
+        try:
+            sink = parse(self.string(token, token.text[1:]))
+        except ParseError as problem:
+            self.fail(f"in a body, {problem.what}", problem.hint, token)
+        if sink.op is not SINK:
+            self.fail("a body returns a sink", _HINT, token)
+        return Body(sink)
 
     def dtype(self) -> DType:
         """A dtype by its name."""

@@ -35,14 +35,23 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     ([1, 11], [9, 10, 11])
     """
     node = node_of(x)
+    return wrap(part_of(node, understood(node, key)))
+
+
+def understood(x: Node, key: Any) -> Index:
+    """An index as written, read against the node that it is for."""
     written = key if isinstance(key, tuple) else (key,)
-    parts = _filled([_part(part) for part in written], node)
-    found = _Found()
-    for part in parts:
-        found.meet(part, node.shape)
+    found = Index()
+    for part in _filled([_part(part) for part in written], x):
+        found.meet(part, x.shape)
+    return found
+
+
+def part_of(node: Node, found: Index) -> Node:
+    """The part of a node that an index means."""
     view = basic(node, found.plain)
     if not found.data:
-        return wrap(view)
+        return view
     build.same_device([node, *[d.index for d in found.data if isinstance(d.index, Tensor)]])
     axes = [d.axis for d in found.data]
     rest = [axis for axis in range(view.ndim) if axis not in axes]
@@ -52,7 +61,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     merged = sizes.prod([view.shape[axis] for axis in axes])
     shape = [view.shape[a] for a in before], [view.shape[a] for a in after]
     flat = build.reshape(moved, [*shape[0], merged, *shape[1]])
-    return wrap(slices_at(flat, _flat_index(found.data), first))
+    return slices_at(flat, _flat_index(found.data), first)
 
 
 # --- what stands in an index ---------------------------------------------------------------------
@@ -109,7 +118,7 @@ class _Data:
 
 
 @dataclass
-class _Found:
+class Index:
     """An index read from left to right: its basic parts, its arrays, and where those stand."""
 
     plain: list[Any] = field(default_factory=list)

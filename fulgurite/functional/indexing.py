@@ -22,6 +22,20 @@ from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 
 def basic(x: Node, parts: Sequence[Any]) -> Node:
     """Cut, flip, stride, then one reshape that drops ints and adds new axes."""
+    cuts, steps, keep = cuts_of(x, parts)
+    out = build.shrink(x, cuts)
+    back = [axis for axis, step in enumerate(steps) if step < 0]
+    out = build.flip(out, back) if back else out
+    for axis, step in enumerate(steps):
+        if abs(step) > 1 and out.shape[axis] != 0:
+            out = build.drop(build.window(out, axis, 1, abs(step)), (out.ndim,))
+    return build.reshape(out, tuple(1 if axis is None else out.shape[axis] for axis in keep))
+
+
+def cuts_of(
+    x: Node, parts: Sequence[Any]
+) -> tuple[list[tuple[Size, Size]], list[int], list[int | None]]:
+    """For each dimension of x its cut and the step through it; for each of the result, whose."""
     cuts: list[tuple[Size, Size]] = []
     steps: list[int] = []
     keep: list[int | None] = []  # of each dimension of the result, where it comes from
@@ -38,13 +52,7 @@ def basic(x: Node, parts: Sequence[Any]) -> Node:
             stop = sizes.add(start, 1)
         cuts.append((start, stop))
         steps.append(step)
-    out = build.shrink(x, cuts)
-    back = [axis for axis, step in enumerate(steps) if step < 0]
-    out = build.flip(out, back) if back else out
-    for axis, step in enumerate(steps):
-        if abs(step) > 1 and out.shape[axis] != 0:
-            out = build.drop(build.window(out, axis, 1, abs(step)), (out.ndim,))
-    return build.reshape(out, tuple(1 if axis is None else out.shape[axis] for axis in keep))
+    return cuts, steps, keep
 
 
 def _range(part: slice, size: Size) -> tuple[Size, Size, int]:

@@ -10,11 +10,11 @@ of a node's argument, printed and parsed like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from ..core.node import Source
+from ..core.node import Shape, Size, Source
 
 Affine: TypeAlias = "tuple[int, tuple[tuple[Atom, int], ...]]"
 Atom: TypeAlias = "int | Source | tuple[str, Affine, int]"
@@ -53,10 +53,14 @@ def add(a: Affine, b: Affine, factor: int = 1) -> Affine:
     terms = dict(a[1])
     for atom, coefficient in b[1]:
         terms[atom] = terms.get(atom, 0) + coefficient * factor
+    return a[0] + b[0] * factor, _ordered(terms)
+
+
+def _ordered(terms: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
     left = [(atom, c) for atom, c in terms.items() if c]
     if len(left) > 1:
         left.sort(key=_rank)
-    return a[0] + b[0] * factor, tuple(left)
+    return tuple(left)
 
 
 def scale(a: Affine, factor: int) -> Affine:
@@ -157,10 +161,13 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def flat(index: Sequence[Affine], shape: tuple[int, ...]) -> Affine:
     """The position in row-major memory."""
-    out = ZERO
-    for part, step in zip(index, strides(shape), strict=True):
-        out = add(out, part, step)
-    return out
+    constant = 0
+    terms: dict[Atom, int] = {}
+    for (start, part), step in zip(index, strides(shape), strict=True):
+        constant += start * step
+        for atom, coefficient in part:
+            terms[atom] = terms.get(atom, 0) + coefficient * step
+    return constant, _ordered(terms)
 
 
 @lru_cache(maxsize=4096)
@@ -185,21 +192,24 @@ def regroup(
     return tuple(groups)
 
 
-def is_bijection(index: Sequence[Affine], shape: Sequence[int], sizes: dict[int, int]) -> bool:
+def is_bijection(
+    index: Sequence[Affine], shape: Shape, sizes: Sequence[Size] | Mapping[int, Size]
+) -> bool:
     """Does the index meet every element of a shape exactly once as its axes run?
 
     Each dimension must be a mixed-radix number of axes of its own: coefficients 1, n0, n0*n1, ...
     """
-    seen: set[int] = set()
+    seen: set[Atom] = set()
     for part, size in zip(index, shape, strict=True):
-        if part[0]:
+        if part[0] or not isinstance(size, int):
             return False
         step = 1
         for atom, coefficient in sorted(part[1], key=lambda term: abs(term[1])):
-            if not isinstance(atom, int) or coefficient != step or atom in seen:
+            length = sizes[atom] if isinstance(atom, int) else None
+            if not isinstance(length, int) or coefficient != step or atom in seen:
                 return False
             seen.add(atom)
-            step *= sizes[atom]
+            step *= length
         if step != size:
             return False
     return True

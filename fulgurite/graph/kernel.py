@@ -2,28 +2,32 @@
 
 In: groups of nodes that become one kernel. Out: `Kernel`s, small graphs over their own PARAMs.
 A kernel is keyed at tensor level before anything is lowered: params are numbered on first use,
-inexact constants are scalars that arrive like data, and the key is the plain tuple of entries, so
-twelve equal layers, or the same update with another learning rate, are one kernel.
+inexact constants are scalars that arrive like data, and nodes are interned, so twelve equal layers,
+or the same update with another learning rate, are one body and one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TypeAlias
 
 from ..core.dtype import DType
-from ..core.node import Node, Shape, make, remember, shape_of
+from ..core.node import Node, Shape, make, remember
+from ..core.ops.effect import CONTIGUOUS, REMAT
 from ..core.ops.leaf import CONST, SINK, param
 from ..core.ops.movement import RESHAPE, expand
 from ..core.origin import Origin
+
+Memory: TypeAlias = "Node | tuple[int, DType]"  # a stored value, or the bits of a scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One unit of native code: outputs as a graph over its numbered params."""
 
-    kind: str  # map, reduce, contract, scan, sort, scatter or host
+    kind: str  # map, reduce, contract, scan, sort, scatter, assign or host
     body: Node  # SINK of the outputs; interned, so its identity is the kernel's structure
     inputs: int
 
@@ -72,82 +76,75 @@ class Schedule:
     slots: tuple[Slot | None, ...]  # None: an input that nothing reads
     items: tuple[Item, ...]
     outputs: tuple[int, ...]
+    aliases: tuple[tuple[int, int], ...] = ()  # (slot, the input whose memory it takes over)
 
     def __str__(self) -> str:
         lines = [f"{self.inputs} inputs, outputs in slots {list(self.outputs)}"]
+        lines += [f"[{slot}] over [{place}]" for slot, place in self.aliases]
         for item in self.items:
             where = f"  # {item.lines[0]}" if item.lines else ""
             lines.append(f"{list(item.writes)} = {item.kernel.name}{list(item.reads)}{where}")
         return "\n".join(lines)
 
 
+Cut: TypeAlias = tuple[Kernel, tuple[Memory, ...], tuple[Origin, ...]]
+
+
 class Extractor:
     """Cuts kernels out of a graph; equal cuts give the same `Kernel` object."""
 
-    def __init__(self, slots: list[Slot | None]) -> None:
-        self.slots = slots
-        self.kernels: dict[Hashable, Kernel] = {}
-        self.scalars: dict[tuple[int, DType], int] = {}
+    def __init__(self) -> None:
+        self.kernels: dict[tuple[str, Node], Kernel] = {}
+        self.param, self.scalar = cache(_param), cache(_scalar)
 
-    def cut(
-        self, kind: str, outputs: Sequence[Node], place: dict[Node, int]
-    ) -> tuple[Kernel, tuple[int, ...], tuple[Origin, ...]]:
-        """The kernel that computes `outputs` from what has a place, and the slots it reads."""
-        entries, reads, nodes = self._entries(outputs, place)
-        key = (kind, entries)
-        found = self.kernels.get(key)
-        if found is None:
-            found = self.kernels[key] = Kernel(kind, _restored(entries, nodes), len(reads))
-        origins = dict.fromkeys([n.origins[0] for n in nodes if n.origins])
-        return found, reads, tuple(origins)
-
-    def _entries(
-        self, outputs: Sequence[Node], place: dict[Node, int]
-    ) -> tuple[tuple[Hashable, ...], tuple[int, ...], list[Node]]:
-        number: dict[Node, int] = {}
-        reads: dict[int, int] = {}  # slot -> param number
-        entries: list[Hashable] = []
-        nodes: list[Node] = []
-        inside = set(outputs)
+    def cut(self, kind: str, outputs: Sequence[Node], readable: Set[Node]) -> Cut:
+        """The kernel that computes `outputs` from what is readable, and what it reads of that."""
+        made: dict[Node, Node] = {}
+        reads: dict[Memory, int] = {}  # -> param number
         path: list[Node] = []
         stack = [iter(outputs)]
         while stack:  # depth first, sources first, as toposort
             for node in stack[-1]:
-                if node in number:
+                if node in made:
                     continue
                 op = node.op
-                memory = _memory(node) if op is RESHAPE else node
-                slot = place.get(memory)
-                entry: Hashable
-                if slot is not None and memory not in inside and node not in inside:
-                    entry = ("param", node.dtype, reads.setdefault(slot, len(reads)), node.shape)
+                memory = _memory(node) if op is RESHAPE and node not in outputs else node
+                if memory in readable:
+                    number = reads.setdefault(memory, len(reads))
+                    made[node] = self.param(number, node.dtype, node.shape)
                 elif op is CONST and node.dtype.is_inexact and not node.src:
-                    slot = self._scalar(node)
-                    entry = ("scalar", node.dtype, reads.setdefault(slot, len(reads)), node.arg[1])
+                    number = reads.setdefault((node.arg[0], node.dtype), len(reads))
+                    made[node] = self.scalar(number, node.dtype, node.shape)
                 else:
                     path.append(node)
-                    stack.append(iter(node.src))
+                    stack.append(iter(node.src[:1] if op is REMAT else node.src))
                     break
-                number[node] = len(entries)
-                nodes.append(node)
-                entries.append(entry)
             else:
                 stack.pop()
                 if path:
                     node = path.pop()
-                    number[node] = len(entries)
-                    nodes.append(node)
-                    entries.append((node.op, node.dtype, node.arg, *[number[s] for s in node.src]))
-        entries.extend([number[output] for output in outputs])
-        return tuple(entries), tuple(reads), nodes
+                    if node.op is REMAT:  # when it runs is decided: within a kernel it is its value
+                        value = made[node.src[0]]
+                        made[node] = CONTIGUOUS(value) if node in outputs else value
+                        continue
+                    sources = tuple(map(made.__getitem__, node.src))
+                    made[node] = make(node.op, node.dtype, sources, node.arg)
+        body = SINK(*[made[output] for output in outputs])
+        found = self.kernels.get((kind, body))
+        if found is None:
+            found = self.kernels[kind, body] = Kernel(kind, body, len(reads))
+            for original, copy in made.items():
+                remember(copy, original.origins)
+        origins = dict.fromkeys([n.origins[0] for n in made if n.origins])
+        return found, tuple(reads), tuple(origins)
 
-    def _scalar(self, node: Node) -> int:
-        key = (node.arg[0], node.dtype)
-        slot = self.scalars.get(key)
-        if slot is None:
-            slot = self.scalars[key] = len(self.slots)
-            self.slots.append(Slot(node.dtype, (), None, node.arg[0]))
-        return slot
+
+def _param(number: int, dtype: DType, shape: Shape) -> Node:
+    return param(number, shape, dtype, None)
+
+
+def _scalar(number: int, dtype: DType, shape: Shape) -> Node:
+    return expand(param(number, (1,) * len(shape), dtype, None), shape)
 
 
 def _memory(node: Node) -> Node:
@@ -155,25 +152,3 @@ def _memory(node: Node) -> Node:
     while node.op is RESHAPE and all(isinstance(n, int) for n in node.src[0].shape):
         node = node.src[0]
     return node
-
-
-def _restored(entries: Sequence[Any], originals: Sequence[Node]) -> Node:
-    """The SINK that entries describe, with the user's lines of what it was cut from."""
-    nodes: list[Node] = []
-    roots: list[Node] = []
-    for entry in entries:
-        if isinstance(entry, int):
-            roots.append(nodes[entry])
-        elif entry[0] == "param":
-            _, dtype, number, shape = entry
-            nodes.append(param(number, shape, dtype, None))
-        elif entry[0] == "scalar":
-            _, dtype, number, dims = entry
-            shape = shape_of(dims, ())
-            nodes.append(expand(param(number, (1,) * len(shape), dtype, None), shape))
-        else:
-            op, dtype, arg, *places = entry
-            nodes.append(make(op, dtype, tuple([nodes[p] for p in places]), arg))
-    for node, original in zip(nodes, originals, strict=True):
-        remember(node, original.origins)
-    return SINK(*roots)

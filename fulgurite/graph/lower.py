@@ -181,7 +181,10 @@ class _Lower:
                     sources = tuple(map(values.__getitem__, node.src))
                     answer = make(node.op, node.dtype, sources, node.arg)
                 else:
-                    answer = self.step(node, place)
+                    step = _STEPS.get(node.op)
+                    if step is None:
+                        raise CannotLower(f"{node.op} has no index notation")
+                    answer = step(self, node, place.index, place.valid)
                     if isinstance(answer, tuple):  # it only moves: the source's value is its own
                         stack.append((node, place, _MOVED))
                         stack.append((node.src[0], self.place(answer, place.valid), None))
@@ -298,7 +301,7 @@ class _Lower:
     def uses(self, index: Affine) -> frozenset[int]:
         """All axes an index depends on, those of its dynamic atoms too."""
         found = axes_of(index)
-        for source in sources_of(index):
+        for source in sources_of(index) if self.values else ():
             found |= self.reach[source.index]
         return found
 
@@ -324,7 +327,7 @@ class _Lower:
 
     def position(self, index: Index, shape: Shape) -> Affine:
         """The place in memory, which is laid out at the upper bound of every size."""
-        return flat(index, tuple([upper(n) for n in shape]))
+        return flat(index, inner_sizes(shape))
 
     def reshaped(self, index: Index, new: Shape, old: Shape) -> Index:
         """The index of the old shape that a new shape's index stands for."""
@@ -344,12 +347,6 @@ class _Lower:
         return tuple(out)
 
     # --- what each op does -----------------------------------------------------------------------
-
-    def step(self, node: Node, place: _Place) -> Node | Index | Lowering:
-        step = _STEPS.get(node.op)
-        if step is None:
-            raise CannotLower(f"{node.op} has no index notation")
-        return step(self, node, place.index, place.valid)
 
     def param(self, node: Node, index: Index, valid: Valid) -> Node:
         return self.load(node, self.position(index, node.shape), valid)
@@ -524,9 +521,19 @@ class _Lower:
         for word in (0, 1):
             parts.append((yield key, (*index[:batch], number(word)), valid))
         parts.append((yield counter, index[:batch], valid))
-        place = self.position(index[batch:], shape)
-        (place,), sources = self.localised([place])
-        return make(BITS, uint32, (*parts, make(INDEX, int64, sources, place)))
+        return make(BITS, uint32, (*parts, self.counted(index[batch:], shape)))
+
+    def counted(self, index: Index, shape: Shape) -> Node:
+        """The number of an element in row-major order, of sizes that may be known at run time."""
+        first = next((d for d, n in enumerate(shape) if d and not isinstance(n, int)), len(shape))
+        (place,), sources = self.localised([self.position(index[:first], shape[:first])])
+        value = make(INDEX, int64, sources, place)
+        for part, n in zip(index[first:], shape[first:], strict=True):
+            (place,), sources = self.localised([part])
+            size = make(CONST, int64, (), (n, ())) if isinstance(n, int) else self.sized(n)
+            size = size if size.dtype is int64 else make(CAST, int64, (size,), int64)
+            value = value * size + make(INDEX, int64, sources, place)
+        return value
 
     def scatter(self, root: Node, index: Index) -> list[Node]:
         """The base stored everywhere, then the values combined at their places."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ..core.node import toposort
 from ..core.ops.index import FOLD, LOAD, STORE
-from ..core.shape import upper
+from ..core.shape import prod, upper
+from .affine import axes_of
 from .kernel import Item, Kernel, Schedule, Slot
 from .lower import lower
 from .regroup import CannotLower
@@ -47,7 +48,7 @@ def slot_bytes(slot: Slot) -> int:
 
 def plan_memory(schedule: Schedule) -> Layout:
     """Lifetimes, then offsets."""
-    outputs = set(schedule.outputs)
+    outputs = {*schedule.outputs, *dict(schedule.aliases)}  # what has its memory elsewhere
     born: dict[int, int] = {}
     dies: dict[int, int] = {}
     for number, item in enumerate(schedule.items):
@@ -65,9 +66,35 @@ def plan_memory(schedule: Schedule) -> Layout:
     found = {slot: offsets[_root(owner, slot)] for slot in kept}
     live = _most_alive(lives, len(schedule.items))
     inputs = [s for s in schedule.slots[: schedule.inputs] if s is not None]
+    made = outputs - set(dict(schedule.aliases))
     return Layout(
-        found, top, live, sum(map(slot_bytes, inputs)), sum(sizes[s] for s in outputs if s in sizes)
+        found, top, live, sum(map(slot_bytes, inputs)), sum(sizes[s] for s in made if s in sizes)
     )
+
+
+def bytes_moved(schedule: Schedule, item: Item) -> int:
+    """Bytes that a kernel reads and writes, each value once; of an assignment only its part."""
+    places = dict.fromkeys((*item.reads, *item.writes))
+    if item.kernel.kind != "assign":
+        values = [s for i in places if (s := schedule.slots[i]) is not None and s.bits is None]
+        return sum(map(slot_bytes, values))
+    total = 0
+    loads: set[tuple[int, object]] = set()
+    indexed = lower(item.kernel.body, item.kernel.inputs)
+    for root in item.kernel.body.src:
+        part = root.src[1]
+        total += slot_bytes(Slot(part.dtype, part.shape, None))
+    for node in toposort([indexed.body]):
+        if node.op is LOAD and (node.arg[0], node.arg[1]) not in loads:
+            loads.add((node.arg[0], node.arg[1]))
+            slot = schedule.slots[item.reads[node.arg[0]]]
+            assert slot is not None
+            count = prod([indexed.axes[a] for a in axes_of(node.arg[1])])
+            most = slot_bytes(slot)
+            if slot.bits is None:
+                total += min(most, (count if isinstance(count, int) else upper(count))
+                             * slot.dtype.itemsize)  # fmt: skip
+    return total
 
 
 def _aligned(schedule: Schedule, slot: int) -> int:

@@ -18,12 +18,15 @@ from typing import Any, TypeAlias
 from ..core.dtype import DType, decode
 from ..core.node import Dims, Node, make, remember, shape_of
 from ..core.op import Op
-from ..core.ops.effect import DETACH, HOST_FUNCTIONS, UNWATCH, WATCH, HostFunction
+from ..core.ops.body import Body, plain_arg
+from ..core.ops.effect import ASSIGN, DETACH, HOST_FUNCTIONS, UNWATCH, WATCH, HostFunction
 from ..core.ops.leaf import BIND, BUFFER, CONST, SINK, param
 from ..core.ops.movement import expand, reshape
+from ..core.ops.transform import OVERRIDE
 from ..errors import ArgumentError, VariableError
 
-_PASSED = frozenset({BIND, DETACH, UNWATCH, WATCH})  # their value is their first source's
+_PASSED = frozenset({ASSIGN, BIND, DETACH, OVERRIDE, UNWATCH, WATCH})  # their value is a source's
+_PARTLY = frozenset({ASSIGN, OVERRIDE})  # and of these no other source is read
 Structure: TypeAlias = tuple[Hashable, ...]
 _FORMAT = "fulgurite key 1"
 
@@ -37,6 +40,7 @@ class Normal:
     buffers: tuple[Node, ...]  # param number i is buffers[i]
     values: dict[str, int]  # bound variables
     nodes: tuple[Node, ...]  # the node of each entry, for their origins
+    assigned: tuple[Node, ...] = ()  # the ASSIGNs on the way, whose values it holds
 
     @property
     def key(self) -> tuple[Structure, tuple[int, ...]]:
@@ -51,7 +55,7 @@ class Normal:
 
 def normalize(roots: Sequence[Node]) -> Normal:
     """The key of a graph, had without realizing or rewriting it: no node is made."""
-    roots = [_known(root) for root in roots]
+    order, now = _order(roots)
     number: dict[Node, int] = {}
     entries: list[Hashable] = []
     constants: list[int] = []
@@ -59,6 +63,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
     memory: dict[int, int] = {}
     values: dict[str, int] = {}
     nodes: list[Node] = []
+    assigned: list[Node] = []
 
     def use(source: Node) -> Hashable:
         """A source as its number; a constant is written out where it is used."""
@@ -69,7 +74,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
         constants.append(bits)
         return source.dtype, dims
 
-    for node in _order(roots):
+    for node in order:
         op = node.op
         if op is CONST and not node.src:
             continue  # written where it is used
@@ -82,7 +87,10 @@ def normalize(roots: Sequence[Node]) -> Normal:
         elif op in _PASSED:
             if op is BIND:
                 _bind(values, node)
-            found = use(_known(node.src[0]))
+            elif op is ASSIGN:
+                assigned.append(node)
+            source = _passed(node)
+            found = use(now.get(source, source))
             if isinstance(found, int):
                 number[node] = found
                 continue
@@ -91,40 +99,51 @@ def normalize(roots: Sequence[Node]) -> Normal:
             constants.append(node.arg[0])
             entries.append((op, node.dtype, node.arg[1], *map(use, node.src)))
         else:
-            sources = [use(s if s.realized is None else _known(s)) for s in node.src]
-            entries.append((op, node.dtype, node.arg, *sources))
+            sources = [use(now.get(s, s)) for s in node.src] if now else [*map(use, node.src)]
+            entries.append((op, node.dtype, plain_arg(node), *sources))
         number[node] = len(nodes)
         nodes.append(node)
-    entries.extend([use(root) for root in roots])
-    return Normal(tuple(entries), tuple(constants), tuple(buffers), values, tuple(nodes))
+    entries.extend([use(now.get(root, root)) for root in roots])
+    return Normal(
+        tuple(entries), tuple(constants), tuple(buffers), values, tuple(nodes), tuple(assigned)
+    )
 
 
-def _known(node: Node) -> Node:
+def _passed(node: Node) -> Node:
+    """The source whose value a node passes on."""
+    return node.src[1] if node.op is ASSIGN else node.src[0]
+
+
+def known(node: Node) -> Node:
     """The buffer that holds a node's value already, else the node."""
     found = node.realized() if node.realized is not None else None
     return node if found is None else found
 
 
-def _order(roots: Sequence[Node]) -> list[Node]:
-    """Sources first, as `toposort`, but not below a node whose value is known."""
+def _order(roots: Sequence[Node]) -> tuple[list[Node], dict[Node, Node]]:
+    """Sources first, as `toposort`, but not below a node whose value is known; and what is.
+
+    Another thread may make a value known at any time: what is found first holds for all of it.
+    """
     order: list[Node] = []
+    now: dict[Node, Node] = {}
     seen: set[Node] = set()
     path: list[Node] = []
     stack = [iter(roots)]
     while stack:
         for node in stack[-1]:
-            if node.realized is not None:
-                node = _known(node)
+            if node.realized is not None and node not in seen:
+                node = now.setdefault(node, known(node))
             if node not in seen:
                 seen.add(node)
                 path.append(node)
-                stack.append(iter(node.src))
+                stack.append(iter(node.src if node.op not in _PARTLY else (_passed(node),)))
                 break
         else:
             stack.pop()
             if path:
                 order.append(path.pop())
-    return order
+    return order, now
 
 
 def restore(
@@ -217,7 +236,7 @@ def _bind(values: dict[str, int], node: Node) -> None:
 def digest(structure: Structure, constants: tuple[int, ...]) -> str:
     """128 bits of the key's text; a host function must be registered to have one."""
     text = f"{_FORMAT}\n{structure!r}\n{constants!r}"
-    for host in _hosts(structure):
+    for host in hosts_in(structure):
         if HOST_FUNCTIONS.get(host.name) is not host:
             raise ArgumentError(
                 f"host function {host.name!r} has no stable name", "register it by name"
@@ -225,6 +244,9 @@ def digest(structure: Structure, constants: tuple[int, ...]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _hosts(structure: Structure) -> list[HostFunction]:
+def hosts_in(structure: Structure) -> list[HostFunction]:
+    """The host functions that a graph calls, also inside bodies."""
     args = [entry[2] for entry in structure if isinstance(entry, tuple) and len(entry) > 2]
-    return [a[0] for a in args if isinstance(a, tuple) and a and isinstance(a[0], HostFunction)]
+    parts = [part for a in args if isinstance(a, tuple) for part in a]
+    inside = [host for part in parts if isinstance(part, Body) for host in part.hosts()]
+    return inside + [part for part in parts if isinstance(part, HostFunction)]

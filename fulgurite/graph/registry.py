@@ -7,7 +7,10 @@ nothing. Write-back is compare-and-swap: an entry that changed meanwhile is subs
 never overwritten. Tensors hold their entries, the registry holds them weakly; memory belongs to
 its BUFFER node and goes with it.
 A tensor that a gradient scope watches keeps its expression (the gradient needs it); its node then
-remembers the buffer instead, and `normalize` reads that.
+remembers the buffer instead, and `normalize` reads that. A leaf needs only its name, not what it
+was computed from: it is rebuilt over its buffer.
+Memory that is written over is taken from its BUFFER first, so that no other thread can begin to
+read it, and given to the next version after; who needs it meanwhile waits.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from ..core.node import Node, parents_of
+from ..core.ops.effect import ASSIGN, TAPE, WATCH
 from ..core.ops.leaf import BUFFER, SINK
 from ..core.substitute import substitute
 from ..errors import FulguriteError
@@ -53,6 +57,14 @@ class IdentityError(FulguriteError, RuntimeError):
     """Memory was given twice to one buffer: a fault of ours, never repaired silently."""
 
 
+class LostError(FulguriteError, RuntimeError):
+    """A value that was being written over when its computation was interrupted."""
+
+
+class MovedError(FulguriteError, RuntimeError):
+    """Memory that became that of a later version: look at the graph again."""
+
+
 class Registry:
     """All live tensors and buffers of the process."""
 
@@ -61,12 +73,20 @@ class Registry:
         self._entries: dict[int, _Slot] = {}
         self._storage: weakref.WeakKeyDictionary[Node, Storage] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
+        self._returned = threading.Condition(self._lock)
+        self._taken: dict[int, int] = {}  # id of a buffer whose memory is out -> thread
+        self._gone: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
+        self._later: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
+        self.rewriting = threading.RLock()  # one thread at a time writes over memory or writes back
         self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
         self.visited = 0  # nodes that `becomes` has looked at
 
     def after_fork(self) -> None:
         """In a child process no other thread lives: a lock it held is open again."""
         self._lock = threading.RLock()
+        self._returned = threading.Condition(self._lock)
+        self.rewriting = threading.RLock()
+        self._taken.clear()
 
     # --- entries -----------------------------------------------------------------------------
 
@@ -127,6 +147,51 @@ class Registry:
         """The memory of a BUFFER node, if it has any."""
         return self._storage.get(buffer)
 
+    def memory(self, buffer: Node) -> Storage | None:
+        """The memory of a BUFFER node; if a thread has taken it, wait what becomes of it."""
+        found = self._storage.get(buffer)
+        if found is not None:
+            return found
+        with self._returned:
+            while (owner := self._taken.get(id(buffer))) is not None:
+                assert owner != threading.get_ident(), f"{buffer!r} is being written over"
+                self._returned.wait()
+            found = self._storage.get(buffer)
+        if found is None and buffer in self._gone:
+            if self._gone[buffer]:
+                raise LostError(
+                    "this value was being written over when that was interrupted", "compute it anew"
+                )
+            raise MovedError(f"{buffer!r} has a later version")
+        return found
+
+    def take(self, buffer: Node) -> Storage | None:
+        """Take a buffer's memory, to write over it or to give it back."""
+        with self._lock:
+            found = self._storage.pop(buffer, None)
+            if found is not None:
+                self._taken[id(buffer)] = threading.get_ident()
+            return found
+
+    def give_back(self, buffer: Node, storage: Storage) -> None:
+        """The memory that was taken is this buffer's again."""
+        with self._returned:
+            self._storage[buffer] = storage
+            del self._taken[id(buffer)]
+            self._returned.notify_all()
+
+    def moved(self, buffer: Node, lost: bool = False) -> None:
+        """The memory that was taken is another's now, or holds nothing of worth any more."""
+        with self._returned:
+            self._gone[buffer] = lost
+            del self._taken[id(buffer)]
+            self._returned.notify_all()
+
+    def becomes_later(self, root: Node, buffer: Node) -> None:
+        """What is built on a root, now or by then, reads this buffer, as long as the root lives."""
+        self._later[root] = buffer
+        root.realized = weakref.ref(buffer)
+
     def buffer_count(self) -> int:
         """How many buffers have memory."""
         return len(self._storage)
@@ -150,6 +215,10 @@ class Registry:
                     f"{old!r} on {old.device} cannot become a buffer on {new.device}",
                     "copy it to the other device instead",
                 )
+        with self.rewriting:
+            return self._rewrite(replace, walk)
+
+    def _rewrite(self, replace: Mapping[Node, Node], walk: bool) -> int:
         written: dict[Entry, Node] = {}
         while True:
             found = [e for e in self._affected(replace) if written.get(e) is not e.node]
@@ -159,10 +228,16 @@ class Registry:
             becomes = _rewritten(before.values(), replace, walk)
             for entry, old in before.items():
                 new = becomes[old]
-                if old.watched:
+                if new.op is ASSIGN and new.src[1].op is BUFFER:
+                    new = new.src[1]  # there is nothing left to put anywhere
+                if _is_leaf(old) and new.op is BUFFER:
+                    old.realized = weakref.ref(new)  # for what was built on the leaf before
+                    new = WATCH(new, arg=old.arg)
+                elif old.watched and not (_is_leaf(new) and new.src[0].op is BUFFER):
                     self._note_value(entry, old, new)
                     written[entry] = old
-                elif self.rebind(entry, old, new):
+                    continue
+                if self.rebind(entry, old, new):
                     written[entry] = new
         self.rewritten += len(written)
         return len(written)
@@ -190,6 +265,11 @@ class Registry:
         return sorted(found, key=lambda entry: entry.id)
 
 
+def _is_leaf(node: Node) -> bool:
+    """Is it a leaf of the tape, which `backward` finds by its name wherever it is?"""
+    return node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
+
+
 def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) -> dict[Node, Node]:
     """What each root becomes: one SINK, one substitution, one memo."""
     if all([node in replace for node in nodes]) and walk:
@@ -212,6 +292,11 @@ def _hang(node: Node, slot: _Slot) -> None:
 
 def _entries_at(node: Node) -> list[Entry]:
     return [e for slot in list(node.tensors or ()) if (e := slot()) is not None and e.node is node]
+
+
+def has_tensor(node: Node) -> bool:
+    """Is a node the root of a live tensor?"""
+    return bool(_entries_at(node))
 
 
 REGISTRY = Registry()

@@ -52,4 +52,7 @@ _PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_0
 
 def inner_sizes(shape: Shape) -> tuple[int, ...]:
     """Sizes for strides: the leading one does not matter and may be variable."""
-    return tuple([upper(n) for n in shape])
+    for n in shape:
+        if not isinstance(n, int):
+            return tuple([upper(n) for n in shape])
+    return shape  # type: ignore[return-value]

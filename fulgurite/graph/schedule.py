@@ -11,29 +11,31 @@ never stored; `lower` turns them into index arithmetic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Hashable, Iterable
+from functools import cache, lru_cache
 
 from ..core.node import Node, Shape, constant, toposort
-from ..core.ops.effect import AFTER, CONTIGUOUS
+from ..core.op import Op
+from ..core.ops.effect import AFTER, ASSIGN, CONTIGUOUS
+from ..core.ops.effect import REMAT as WAIT
 from ..core.ops.elementwise import CAST, MUL
 from ..core.ops.indexing import GATHER, SCATTER, SORT
 from ..core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
 from ..core.ops.movement import EXPAND, FLIP, PAD, PERMUTE, RESHAPE, UNWINDOW
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN, identity_of
+from ..core.ops.update import UPDATE
 from ..core.shape import upper
 from ..core.substitute import substitute
-from .kernel import Extractor, Item, Kernel, Schedule, Slot
+from .kernel import Cut, Extractor, Item, Kernel, Memory, Schedule, Slot
+from .sooner import sooner
 
 __all__ = ["Item", "Kernel", "Schedule", "Slot", "schedule"]
 
 REMAT = 48  # compute again up to this much per element rather than write and read it once more
 DEAR = 16  # what costs more than this and is used twice is stored
+_JOINED = ("map", "reduce", "contract")  # kernels that elementwise ops may join
 MOST = 200  # the largest cost of a virtual value, and the most nodes of a kernel
-
-_LEAVES = frozenset({PARAM, CONST, VAR, IOTA})
-_OWN_KIND = {SCAN: "scan", SORT: "sort", SCATTER: "scatter"}
 
 
 @lru_cache(maxsize=4096)
@@ -45,22 +47,36 @@ def elements(shape: Shape) -> int:
     return count
 
 
-def is_move(node: Node) -> bool:
-    """Does it only move elements?"""
-    return (node.op.family == "movement" and node.op is not UNWINDOW) or node.op is VIEW
+@cache
+def role(op: Op) -> str:
+    """What the pass does with an op: leaf, move, map, reduce, virtual or a kind of its own."""
+    if op in (PARAM, CONST, VAR, IOTA):
+        return "leaf"
+    if (op.family == "movement" and op is not UNWINDOW) or op is VIEW:
+        return "move"
+    if op.family == "elementwise" or op is CONTIGUOUS or op is AFTER:
+        return "map"
+    if op is REDUCE or op is UNWINDOW:
+        return "reduce"
+    if op is GATHER or op is RANDOM or op is UPDATE or op is WAIT:
+        return "virtual"
+    if op.family == "control":
+        return op.name
+    return {SCAN: "scan", SORT: "sort", SCATTER: "scatter", ASSIGN: "assign"}.get(op, "host")
 
 
 def is_map(node: Node) -> bool:
     """Does it compute each element from elements at the same place?"""
-    return node.op.family == "elementwise" or node.op is CONTIGUOUS or node.op is AFTER
+    return role(node.op) == "map"
 
 
 def sizes_in(order: Iterable[Node]) -> set[Node]:
     """Numbers made of variables alone: they may be sizes, which no kernel can read from memory."""
     found: set[Node] = set()
     for node in order:
-        made = node.op.family == "elementwise" and node.shape == () and node.dtype.kind in "iu"
-        if node.op is VAR or (made and all([s in found or s.op is CONST for s in node.src])):
+        op = node.op
+        made = op.family == "elementwise" and node.dtype.kind in "iu" and node.shape == ()
+        if op is VAR or (made and all([s in found or s.op is CONST for s in node.src])):
             found.add(node)
     return found
 
@@ -69,27 +85,36 @@ class Group:
     """A kernel in the making."""
 
     __slots__ = (
-        "axes",
-        "count",
-        "deps",
-        "full",
-        "into",
-        "kind",
-        "number",
-        "outputs",
-        "reason",
-        "size",
-    )
+        "axes", "count", "deps", "full", "into", "kind", "number", "outputs", "reason", "sizes",
+    )  # fmt: skip
 
     def __init__(
         self, kind: str, full: Shape, axes: tuple[int, ...], deps: int, reason: str
     ) -> None:
-        self.kind, self.full, self.axes, self.deps, self.reason = kind, full, axes, deps, reason
+        self.full, self.deps, self.reason = full, deps, reason
         self.number: int | None = None
         self.outputs: dict[Node, None] = {}
         self.into: Group | None = None  # merged into another
-        self.size = elements(full)
-        self.count = 0  # nodes computed in it
+        self.count = 1  # nodes computed in it
+        self.become(kind, axes)
+
+    def become(self, kind: str, axes: tuple[int, ...]) -> None:
+        """Be of a kind; `sizes` are those of the values it can hold: all elements, or the rows."""
+        self.kind, self.axes = kind, axes
+        whole = elements(self.full)
+        folded = elements(tuple([self.full[a] for a in axes])) if kind == "reduce" else 1
+        self.sizes = (whole, whole // folded)
+
+    def has_rows(self, full: Shape, axes: tuple[int, ...]) -> bool:
+        """Does it run over these elements, and reduce over nothing but these axes?"""
+        return self.kind in ("map", "reduce") and self.full == full and self.axes in ((), axes)
+
+
+def final(group: Group) -> Group:
+    """What became of a kernel: itself, or what it was merged into."""
+    while group.into is not None:
+        group = group.into
+    return group
 
 
 class _Greedy:
@@ -105,6 +130,7 @@ class _Greedy:
         self.stored: dict[Node, Group] = {}
         self.groups: list[Group] = []
         self.operands: set[Node] = set()  # of contractions: read many times, so kept in memory
+        self.families: dict[Hashable, Group] = {}  # of nodes that are results of one computation
         self.sideways: dict[tuple[Node, Shape, tuple[int, ...]], Group] = {}
         self.varying: dict[Node, frozenset[int]] = {}
         self.last = 0
@@ -119,12 +145,23 @@ class _Greedy:
         for group in self.groups:
             if group.into is None and group.number is None and group.outputs:
                 self.give_number(group)
-        self.drop_unread()
 
-    def kernels(self) -> list[Group]:
-        """The kernels that store something, in the order they run."""
-        found = [g for g in self.groups if g.into is None and g.outputs]
-        return sorted(found, key=lambda g: g.number or 0)
+    def cut(self) -> list[tuple[Group, list[Node], Cut]]:
+        """Every kernel that stores something, in the order they run, with what it stores."""
+        position = {node: i for i, node in enumerate(self.order)}
+        kernels = [g for g in self.groups if g.into is None and g.outputs]
+        kernels.sort(key=lambda g: g.number or 0)
+        readable = {n for n in self.order if n.op is PARAM}.union(self.stored)
+        wanted: set[Memory] = set(self.outputs.values())
+        extractor, found = Extractor(), []
+        for group in reversed(kernels):  # so that what nobody reads is known: it is not stored
+            readable.difference_update(group.outputs)
+            outputs = sorted([n for n in group.outputs if n in wanted], key=position.__getitem__)
+            if outputs:
+                cut = extractor.cut(group.kind, outputs, readable)
+                wanted.update(cut[1])
+                found.append((group, outputs, cut))
+        return found[::-1]
 
     def _claim(self, roots: Iterable[Node]) -> dict[Node, Node]:
         """What to store for each root: a reshape of a computed value is that value's memory."""
@@ -136,7 +173,7 @@ class _Greedy:
             while base.op is RESHAPE:
                 base = base.src[0]
             taken = base in claimed or (base in asked and base is not root)
-            plain = base.op not in _LEAVES and not is_move(base) and not taken
+            plain = role(base.op) not in ("leaf", "move") and not taken
             targets[root] = base if plain else root
             claimed.add(targets[root])
         return targets
@@ -144,24 +181,24 @@ class _Greedy:
     # --- placing nodes ---------------------------------------------------------------------------
 
     def place(self, node: Node) -> None:
-        if node.op in _LEAVES or node in self.sizes:
+        kind = role(node.op)
+        if kind == "leaf" or node in self.sizes:
             self.outside[node], self.cost[node] = 0, 0
-        elif is_move(node):
+        elif kind == "move":
             self.move(node)
-        elif not self.fuse:
-            deps = max([self.read(s) for s in node.src], default=0)
-            self.home[node] = self.open(_kind_alone(node), node, deps, "fusion is off")
-            self.store(node)
-        elif is_map(node):
+        elif kind in ("loop", "cond"):
+            self.control(node)
+        elif kind == "map" and self.fuse:
             self.elementwise(node)
-        elif node.op in (REDUCE, UNWINDOW):
+        elif kind == "reduce" and self.fuse:
             self.reduce(node)
-        elif node.op in (GATHER, RANDOM):
+        elif kind == "virtual" and self.fuse:
             self.virtual(node)
         else:
-            kind = _OWN_KIND.get(node.op, "host")
             deps = max([self.read(s) for s in node.src], default=0)
-            self.home[node] = self.open(kind, node, deps, f"{node.op} is a kernel of its own")
+            kind = "map" if kind == "virtual" else kind
+            reason = f"{node.op} is a kernel of its own" if self.fuse else "fusion is off"
+            self.home[node] = self.open(kind, node, deps, reason)
             self.store(node)
 
     def open(
@@ -169,15 +206,12 @@ class _Greedy:
     ) -> Group:
         full = node.src[0].shape if axes and kind == "reduce" else node.shape
         group = Group(kind, full, axes, deps, reason)
-        group.count = 1
         self.groups.append(group)
         return group
 
     def group(self, node: Node) -> Group | None:
         found = self.home.get(node)
-        while found is not None and found.into is not None:
-            found = found.into
-        return found
+        return found if found is None or found.into is None else final(found)
 
     def give_number(self, group: Group) -> int:
         if group.number is None:
@@ -191,7 +225,7 @@ class _Greedy:
         """Write a node to memory in the kernel that computes it; that kernel's number."""
         if node in self.stored:
             return self.outside[node]
-        if node.op in _LEAVES:
+        if role(node.op) == "leaf":
             return 0
         group = self.group(node)
         if group is None:
@@ -211,38 +245,49 @@ class _Greedy:
         known = self.outside.get(source)
         if known is not None:
             return known
-        large: set[Node] = set()
-        cheap = (
-            is_map(source)
-            and source not in self.forced
-            and self.cheap(source, elements(source.shape), large, {})
-            and len(large) < 2
-        )
-        if not cheap:
+        virtual = is_map(source) and source not in self.forced
+        large = self.cheap(source) if virtual else None
+        if large is None or len(large) >= 2:
             return self.store(source)
-        self.outside[source] = max(self.read(s) for s in source.src)
-        self.cost[source] = source.op.cost + sum(self.cost_of(s) for s in source.src)
-        return self.outside[source]
+        return self.recompute(source)
+
+    def recompute(self, node: Node) -> int:
+        """Leave a node to be computed by whoever reads it; the number that this needs."""
+        number, cost = 0, node.op.cost
+        for source in node.src:
+            number = max(number, self.read(source))
+        for source in node.src[:1] if node.op is WAIT else node.src:  # it only waits for the other
+            cost += self.cost_of(source)
+        self.outside[node], self.cost[node] = number, cost
+        return number
 
     def cost_of(self, node: Node) -> int:
         return self.cost.get(self.base.get(node, node), 0)
 
-    def cheap(self, node: Node, size: int, large: set[Node], seen: dict[Node, int]) -> bool:
-        """Can it be computed again from rows and from large values in memory (into `large`)?"""
-        seen[node] = node.op.cost
-        for source in node.src:
-            source = self.base.get(source, source)
-            if source in seen:
-                continue
-            small = elements(source.shape) * 4 <= size
-            if source in self.stored or source.op in _LEAVES or small:
-                if not small and source.op is not CONST and source.op is not VAR:
-                    large.add(source)
-            elif not (is_map(source) and sum(seen.values()) <= REMAT) or not self.cheap(
-                source, size, large, seen
-            ):
-                return False
-        return sum(seen.values()) <= REMAT
+    def cheap(self, node: Node) -> set[Node] | None:
+        """The large values in memory that it is cheaply computed from again; None if it is not."""
+        size, cost = elements(node.shape), 0
+        large: set[Node] = set()
+        seen, stack = {node}, [node]
+        while stack:
+            node = stack.pop()
+            cost += node.op.cost
+            if cost > REMAT:
+                return None
+            for source in node.src[:1] if node.op is WAIT else node.src:
+                source = self.base.get(source, source)
+                if source in seen:
+                    continue
+                seen.add(source)
+                small = elements(source.shape) * 4 <= size
+                if small or source in self.stored or role(source.op) == "leaf":
+                    if not small and source.op is not CONST and source.op is not VAR:
+                        large.add(source)
+                elif is_map(source) or source.op is WAIT:
+                    stack.append(source)
+                else:
+                    return None
+        return large
 
     def below(self, nodes: Iterable[Node]) -> dict[Node, None]:
         """The stored values and params that nodes are computed from, in a fixed order."""
@@ -270,10 +315,10 @@ class _Greedy:
         for node in self.order:
             if node not in self.stored or not is_map(node) or node in kept:
                 continue
-            large: set[Node] = set()
-            mine = readers.get(node, [])
-            if not self.cheap(node, elements(node.shape), large, {}):
+            large = self.cheap(node)
+            if large is None:
                 continue
+            mine = readers.get(node, [])
             if len(large) >= 2 and not all(large <= reads[g] for g in mine):
                 continue
             del self.stored.pop(node).outputs[node]
@@ -283,19 +328,11 @@ class _Greedy:
                     readers.setdefault(other, []).append(group)
                 reads[group] |= large
 
-    def drop_unread(self) -> None:
-        """Last: do not store what was made readable and then not read."""
-        wanted = set(self.outputs.values())
-        for group in reversed(self.kernels()):
-            for node in [n for n in group.outputs if n not in wanted]:
-                del self.stored[node], group.outputs[node]
-            wanted.update(self.below(group.outputs))
-
     def settle(self, node: Node) -> None:
         """Below a value that is computed again, store the small reductions it needs."""
         for source in node.src:
             base = self.base.get(source, source)
-            if base in self.stored or base.op in _LEAVES:
+            if base in self.stored or role(base.op) == "leaf":
                 continue
             same_size = elements(base.shape) == elements(node.shape)
             if is_map(base) and (self.group(base) is None or same_size):
@@ -307,8 +344,8 @@ class _Greedy:
 
     def virtual(self, node: Node) -> None:
         """Computed by whoever reads it, unless that is dear and happens twice."""
-        self.outside[node] = max([self.read(s) for s in node.src], default=0)
-        cost = self.cost[node] = node.op.cost + sum(self.cost_of(s) for s in node.src)
+        self.recompute(node)
+        cost = self.cost[node]
         dear = cost > DEAR and self.uses[node] > 1
         if node in self.forced or dear or cost > MOST:
             reason = "dear and read more than once" if dear else "as much as one kernel may hold"
@@ -320,7 +357,8 @@ class _Greedy:
         source = node.src[0]
         base = self.base[node] = self.base.get(source, source)
         group = self.group(source)
-        if group is not None and group.kind != "scatter" and self.fits(group, node):
+        fits = group is not None and elements(node.shape) in group.sizes
+        if group is not None and fits and group.kind not in ("scatter", "assign", "loop", "cond"):
             stays = (
                 node.op is RESHAPE
                 or (node.op is EXPAND and group.kind == "reduce")
@@ -332,25 +370,20 @@ class _Greedy:
         if base in self.cost:
             self.cost[node] = self.cost[base]
 
-    def fits(self, group: Group, node: Node) -> bool:
-        size = elements(node.shape)
-        if size == group.size:
-            return True
-        rows = elements(tuple([group.full[a] for a in group.axes]))
-        return group.kind == "reduce" and size * rows == group.size
-
-    def join(self, node: Node, accept: Callable[[Group], bool]) -> Group | None:
-        """Place a node in the kernel of one of its sources, merging those that agree."""
+    def join(self, node: Node, near: list[Group]) -> Group | None:
+        """Place a node in the kernel of one of its sources, merging those of `near` that agree."""
         target: Group | None = None
-        for source in node.src:
-            group = self.group(source)
-            if group is None or not accept(group) or group.count >= MOST:
-                continue
-            target = group if target is None or target is group else self.merge(target, group)
+        for group in near:
+            group = group if group.into is None else final(group)
+            if group is not target and group.count < MOST:
+                target = group if target is None else self.merge(target, group)
         if target is None:
             return None
-        others = [s for s in node.src if self.group(s) is not target]
-        deps = max([self.read(s) for s in others], default=0)
+        deps = 0
+        for source in node.src:
+            if self.home.get(source) is not target and self.group(source) is not target:
+                number = self.read(source)
+                deps = number if number > deps else deps
         if target.number is not None and deps > target.number - 1:
             return None
         target.deps = max(target.deps, deps)
@@ -369,7 +402,7 @@ class _Greedy:
         if not (agree and mixable) or (a.number is not None and b.deps > a.number - 1):
             return b
         if a.kind == "map":
-            a.kind, a.axes = b.kind, b.axes
+            a.become(b.kind, b.axes)
         a.deps, a.count, b.into = max(a.deps, b.deps), a.count + b.count, a
         a.outputs.update(b.outputs)
         for node in b.outputs:
@@ -377,8 +410,15 @@ class _Greedy:
         return a
 
     def elementwise(self, node: Node) -> None:
-        kinds = ("map", "reduce", "contract")
-        if self.join(node, lambda g: g.kind in kinds and self.fits(g, node)) is None:
+        size = elements(node.shape)
+        near = []
+        for source in node.src:
+            group = self.home.get(source)
+            if group is not None:
+                group = group if group.into is None else final(group)
+                if size in group.sizes and group.kind in _JOINED:
+                    near.append(group)
+        if not near or self.join(node, near) is None:
             self.virtual(node)
 
     def reduce(self, node: Node) -> None:
@@ -395,14 +435,10 @@ class _Greedy:
             reason = "a contraction has a kernel of its own"
             self.home[node] = self.open("contract", node, deps, reason, axes)
             return
-
-        def same_rows(group: Group) -> bool:
-            rows = group.axes in ((), axes)
-            return group.kind in ("map", "reduce") and group.full == source.shape and rows
-
-        joined = self.join(node, same_rows) if node.op is REDUCE else None
+        near = [g for g in [self.group(source)] if g is not None and g.has_rows(source.shape, axes)]
+        joined = self.join(node, near) if node.op is REDUCE else None
         if joined is not None:
-            joined.kind, joined.axes = "reduce", axes
+            joined.become("reduce", axes)
         else:
             self.open_reduce(node, source, axes)
 
@@ -413,9 +449,7 @@ class _Greedy:
         large = [x for x in self.below([node]) if 4 * elements(x.shape) > whole]
         for x in large:
             other = self.sideways.get((x, source.shape, axes))
-            while other is not None and other.into is not None:
-                other = other.into
-            if other is not None and other.number is None and other.count < MOST:
+            if other is not None and (other := final(other)).number is None and other.count < MOST:
                 self.home[node], other.deps = other, max(other.deps, deps)
                 other.count += 1
                 break
@@ -426,6 +460,23 @@ class _Greedy:
         assert home is not None
         for x in large:
             self.sideways[x, source.shape, axes] = home
+
+    def control(self, node: Node) -> None:
+        """A loop or a choice, over values in memory; all of its results are one kernel."""
+        assert node.op.siblings is not None
+        family = (node.op, node.op.siblings(node))
+        if family not in self.families:
+            for source in node.src:
+                base = self.base.get(source, source)
+                self.read(base)
+                if base not in self.sizes and role(base.op) != "leaf":
+                    self.store(base)
+                    self.operands.add(base)
+            deps = max([self.read(s) for s in node.src], default=0)
+            reason = f"{node.op} is a kernel of its own"
+            self.families[family] = self.open(node.op.name, node, deps, reason)
+        self.home[node] = self.families[family]
+        self.store(node)
 
     # --- contractions ----------------------------------------------------------------------------
 
@@ -440,27 +491,24 @@ class _Greedy:
 
     def varies(self, node: Node) -> frozenset[int]:
         """The dimensions along which a value may differ."""
-        found = self.varying.get(node)
-        if found is None:
-            found = frozenset(d for d, n in enumerate(node.shape) if n != 1)
-            if node.op is EXPAND:
-                inner = node.src[0]
-                found = frozenset(d for d in self.varies(inner) if inner.shape[d] != 1)
-            elif node.op is CONST or node.op is VAR:
-                found = frozenset()
-            elif node.op is CAST:
-                found = self.varies(node.src[0])
-            elif is_map(node):
-                found = frozenset().union(*[self.varies(s) for s in node.src])
-            self.varying[node] = found
-        return found
-
-
-def _kind_alone(node: Node) -> str:
-    if node.op in (REDUCE, UNWINDOW):
-        return "reduce"
-    known = is_map(node) or node.op in (GATHER, RANDOM)
-    return "map" if known else _OWN_KIND.get(node.op, "host")
+        varying, stack = self.varying, [node]
+        while stack:
+            top = stack.pop()
+            if top in varying:
+                continue
+            through = top.src if is_map(top) else ()
+            if top.op is EXPAND or top.op is CAST:
+                through = top.src[:1]
+            missing = [s for s in through if s not in varying]
+            if missing:
+                stack += [top, *missing]
+            elif through:
+                varying[top] = frozenset[int]().union(*[varying[s] for s in through])
+            elif top.op is CONST or top.op is VAR:
+                varying[top] = frozenset()
+            else:
+                varying[top] = frozenset([d for d, n in enumerate(top.shape) if n != 1])
+        return varying[node]
 
 
 def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
@@ -471,36 +519,33 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
         sink = without_empty(sink)
         order = toposort([sink])
     sizes = sizes_in(order)
-    copies = [CONTIGUOUS(r) if r.op in _LEAVES or r in sizes else r for r in sink.src]
+    copies = [CONTIGUOUS(r) if role(r.op) == "leaf" or r in sizes else r for r in sink.src]
     if any([copy is not root for copy, root in zip(copies, sink.src, strict=True)]):
         sink = SINK(*copies)  # a result that is only a leaf is a copy of its own
         order = toposort([sink])
     order.pop()  # the sink
-    slots: list[Slot | None] = [None] * inputs
-    place: dict[Node, int] = {}
     greedy = _Greedy(sink, fuse, order, sizes)
-    for node in greedy.order:
+    slot = cache(Slot)  # few are distinct
+    slots: list[Slot | None] = [None] * inputs
+    place: dict[Memory, int] = {}
+    for node in order:
         if node.op is PARAM:
             place[node] = node.arg[0]
-            slots[node.arg[0]] = _slot(node)
-    position = {node: i for i, node in enumerate(greedy.order)}
-    extractor, items = Extractor(slots), []
-    for group in greedy.kernels():
-        outputs = sorted(group.outputs, key=position.__getitem__)
-        kernel, reads, origins = extractor.cut(group.kind, outputs, place)
-        writes = []
+            slots[node.arg[0]] = slot(node.dtype, node.shape, node.device)
+    items = []
+    for group, outputs, (kernel, memory, origins) in greedy.cut():
+        for scalar in memory:
+            if isinstance(scalar, tuple) and scalar not in place:
+                place[scalar] = len(slots)
+                slots.append(Slot(scalar[1], (), None, scalar[0]))
+        reads, first = tuple([place[m] for m in memory]), len(slots)
         for node in outputs:
-            writes.append(len(slots))
-            slots.append(_slot(node))
-        for node, slot in zip(outputs, writes, strict=True):
-            place[node] = slot
-        items.append(Item(kernel, reads, tuple(writes), origins, group.reason))
+            place[node] = len(slots)
+            slots.append(slot(node.dtype, node.shape, node.device))
+        items.append(Item(kernel, reads, tuple(range(first, len(slots))), origins, group.reason))
     outputs_ = tuple([place[greedy.outputs[root]] for root in sink.src])
+    items = sooner(items, slots, set(outputs_)) if fuse else items
     return Schedule(inputs, tuple(slots), tuple(items), outputs_)
-
-
-def _slot(node: Node) -> Slot:
-    return Slot(node.dtype, node.shape, node.device)
 
 
 def without_empty(sink: Node) -> Node:

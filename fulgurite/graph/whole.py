@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.node import Node, toposort
+from ..core.ops.body import bodies_of
+from ..core.ops.control import LOOP, Loop
 from ..core.ops.leaf import PARAM, SINK
 from ..core.ops.reduce import REDUCE, SCAN
+from ..core.shape import upper
 from .kernel import Item, Kernel, Schedule, Slot
 from .schedule import elements
 
 TINY = 1 << 16  # elements computed by all nodes together: some hundred microseconds of NumPy
+_CALL = 64  # elements that take as long as a call of NumPy
 
 
 def is_tiny(sink: Node) -> bool:
@@ -28,11 +32,21 @@ def are_tiny(nodes: Iterable[Node]) -> bool:
     work = 0
     for node in nodes:
         if node.src:
-            counted = node.src[0] if node.op in (REDUCE, SCAN) else node
-            work += elements(counted.shape) * max(1, node.op.cost // 8)
+            work += _work(node)
             if work > TINY:
                 return False
     return True
+
+
+def _work(node: Node) -> int:
+    bodies = bodies_of(node)
+    if bodies:  # in a loop the calls themselves count
+        inside = [n for body in bodies for n in body.order if n.src]
+        steps = Loop.of(node).steps if node.op is LOOP else 1
+        times = TINY if steps is None else steps if isinstance(steps, int) else upper(steps)
+        return 1 + times * sum([max(_CALL, _work(n)) for n in inside])
+    counted = node.src[0] if node.op in (REDUCE, SCAN) else node
+    return elements(counted.shape) * max(1, node.op.cost // 8)
 
 
 def whole(sink: Node, inputs: int) -> Schedule:

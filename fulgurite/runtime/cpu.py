@@ -19,7 +19,7 @@ from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import Layout
 from ..graph.regroup import CannotLower
 from .device import Executable, Linked, MemoryLimitError
-from .interpreter import HostBuffer, ReferenceDevice
+from .interpreter import HostBuffer, ReferenceDevice, SharedBuffer
 from .memory import POOL, BlockBuffer
 from .tiny import Tiny, is_whole
 
@@ -58,7 +58,7 @@ class CpuDevice(ReferenceDevice):
     def from_host(self, array: Array, share: bool = False) -> HostBuffer:
         """The array itself, or a copy of it in row-major order."""
         if share:
-            return HostBuffer(array)
+            return SharedBuffer(array)
         raw = POOL.take(POOL.size_of(array.nbytes))
         made = BlockBuffer(raw, array.nbytes, array.shape, array.dtype)
         np.copyto(made.array, array)
@@ -71,6 +71,9 @@ class CpuDevice(ReferenceDevice):
         found: list[Executable] = [None] * len(kernels)
         rendered = {}
         for number, kernel in enumerate(kernels):
+            if kernel.kind in ("loop", "cond"):
+                found[number] = self.interpret(kernel)
+                continue
             try:
                 if kernel.kind == "host":
                     raise CannotLower("a host function")

@@ -18,6 +18,7 @@ from ..core.op import Array
 from ..core.ops.leaf import PARAM, SINK, VAR
 from ..core.shape import upper
 from ..core.substitute import substitute
+from ..forks import late
 from ..graph.kernel import Kernel, Schedule
 from ..graph.lower import lower
 from ..graph.memory import Layout
@@ -55,6 +56,12 @@ class HostBuffer:
         return self.array.nbytes
 
 
+class SharedBuffer(HostBuffer):
+    """Memory that somebody else has as well: it is read, never written over."""
+
+    __slots__ = ()
+
+
 class ReferenceDevice:
     """NumPy does everything: slow, exact and always there."""
 
@@ -84,7 +91,7 @@ class ReferenceDevice:
 
     def from_host(self, array: Array, share: bool = False) -> HostBuffer:
         """The array itself, or a copy of it in row-major order."""
-        return HostBuffer(array if share else np.array(array, order="C", copy=True))
+        return SharedBuffer(array) if share else HostBuffer(np.array(array, order="C", copy=True))
 
     def to_host(self, buffer: Buffer) -> Array:
         """The buffer's own array."""
@@ -101,6 +108,9 @@ class ReferenceDevice:
 
     def interpret(self, kernel: Kernel) -> Interpreted:
         """A list of steps in order; sizes that variables decide are settled at each call."""
+        if kernel.kind in ("loop", "cond"):
+            control: Interpreted = late("runtime.loops").control(kernel, self)
+            return control
         indexed = self._indexed(kernel)
         if indexed is not None:
             return indexed

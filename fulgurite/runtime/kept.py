@@ -33,10 +33,11 @@ class Kept:
         self.store, self.stored = store, late("runtime.stored")  # which needs the CPU backend
 
     def key(
-        self, normal: Normal, lifted: dict[int, DType], device: str, options: Options
+        self, normal: Normal, lifted: dict[int, DType], device: str, options: Options,
+        donated: tuple[tuple[int, int], ...] = (),
     ) -> str | None:  # fmt: skip
         """What the plan is kept under, if it can be."""
-        key: str | None = self.stored.plan_key(normal, lifted, device, options)
+        key: str | None = self.stored.plan_key(normal, lifted, device, options, donated)
         return key
 
     @contextmanager

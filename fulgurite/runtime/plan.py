@@ -66,10 +66,15 @@ def link(
     return Plan(schedule, backend.name, tuple(kernels), layout, linked)
 
 
+def _key(kernel: Kernel) -> object:
+    """What equal code has in common: of a loop also the options, by which its body is compiled."""
+    return (kernel.key, current().key) if kernel.kind in ("loop", "cond") else kernel.key
+
+
 def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:
     """The code of every kernel; those that are new are compiled together."""
     vectors = current().vectors  # of two kinds of vectors each has code of its own
-    keys = [(backend.name, vectors, kernel.key) for kernel in kernels]
+    keys = [(backend.name, vectors, _key(kernel)) for kernel in kernels]
     held = {key: found for key in keys if (found := KERNELS.get(key)) is not None}
     new = {key: k for key, k in zip(keys, kernels, strict=True) if key not in held}
     made = dict(zip(new, backend.compile(list(new.values())), strict=True))

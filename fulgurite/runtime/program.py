@@ -26,7 +26,7 @@ from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
 from .layout import check_extremes, sizes_of_extremes
 from .memory import KEEPERS, POOL, Block, BlockBuffer
-from .steps import IDLE, concrete, constants_of, distinct
+from .steps import IDLE, concrete, constants_of, distinct, restore_copies, saved_copies, spoil
 from .workers import Workers
 
 Words = Any  # array('q'), which is not generic at run time
@@ -35,11 +35,12 @@ Words = Any  # array('q'), which is not generic at run time
 class Frame:
     """One run's words, and the memory of its intermediates."""
 
-    __slots__ = ("address", "arena", "words", "workspace")
+    __slots__ = ("address", "arena", "begun", "words", "workspace")
 
     def __init__(self, words: Words, arena: Block, workspace: Block) -> None:
         self.words, self.arena, self.workspace = words, arena, workspace
         self.address = words.buffer_info()[0]
+        self.begun = False  # does this run write over an input by now?
 
 
 class Program:
@@ -76,8 +77,9 @@ class Program:
              slot.dtype.numpy)
             for place in self.outputs
             if place >= schedule.inputs and (slot := schedule.slots[place]) is not None
-            and place not in self.constants
+            and place not in self.constants and place not in dict(schedule.aliases)
         ]  # fmt: skip
+        self.restored = schedule.aliases and any(isinstance(s, tuple) for s in self.segments)
         self.extremes = sizes_of_extremes(item.kernel for item in schedule.items)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
@@ -87,13 +89,18 @@ class Program:
     ) -> list[int | tuple[Item, Interpreted]]:
         """Host steps, and the addresses of the records of what lies between them."""
         steps: list[Words | tuple[Item, Interpreted]] = []
+        taken = dict(self.schedule.aliases)
+        self.over = -1  # the first segment that writes over an input
         for item, made in zip(self.schedule.items, code, strict=True):
+            native = isinstance(made, Native)
+            if native and (not steps or isinstance(steps[-1], tuple)):
+                steps.append(array("q", self.header))
+                self.records.append(steps[-1])
+            if self.over < 0 and any(slot in taken for slot in item.writes):
+                self.over = len(steps) - native
             if not isinstance(made, Native):
                 steps.append((item, made))
                 continue
-            if not steps or isinstance(steps[-1], tuple):
-                steps.append(array("q", self.header))
-                self.records.append(steps[-1])
             slots = [*item.reads, *item.writes, self.room]
             places = [self.names.index(name) for name in made.variables]
             for symbol, units, shared in made.phases:
@@ -113,6 +120,7 @@ class Program:
         frame = self.take(poison)
         words = frame.words
         addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+        given = inputs
         if 0 in addresses:
             inputs = [contiguous(b) for b in inputs]
             addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
@@ -123,12 +131,42 @@ class Program:
             words[SLOTS + place] = made.address
             if poison:
                 made.bytes()[:] = 0xA5
+        for place, source in self.schedule.aliases:
+            results[place] = given[source]
+            words[SLOTS + place] = addresses[source]
         for i, name in enumerate(self.names):
             words[self.variables_at + i] = values[name]
+        if self.schedule.aliases:
+            return self._over(frame, inputs, results, values)
         self.go(frame, inputs, results, values)
         self.give(frame)
         if len(results) == len(self.schedule.outputs) and not self.symbolic:
             return list(results.values())  # in order: every output was made, once
+        return self._results(inputs, results, values)
+
+    def _over(
+        self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
+        values: dict[str, int],
+    ) -> list[Buffer]:  # fmt: skip
+        """A pass that writes over inputs: what checks an index has run before it begins to."""
+        saved = saved_copies(self.schedule, inputs) if self.restored else {}
+        frame.begun = False
+        try:
+            self.go(frame, inputs, results, values)
+            self.give(frame)
+            return self._results(inputs, results, values)
+        except BoundsError:
+            raise
+        except BaseException as problem:
+            if self.restored:
+                restore_copies(inputs, saved)
+            elif frame.begun:
+                spoil(problem)
+            raise
+
+    def _results(
+        self, inputs: Sequence[Buffer], results: dict[int, Buffer], values: dict[str, int]
+    ) -> list[Buffer]:
         for place in self.outputs:
             if place in self.symbolic:
                 results[place] = self._cut(place, results[place], values)
@@ -156,7 +194,9 @@ class Program:
         """One pass over a frame whose addresses are set; host steps need the buffers as well."""
         workers = self.workers
         threads = workers.ready() if self.shares else 1
-        for segment in self.segments:
+        for number, segment in enumerate(self.segments):
+            if number == self.over:
+                frame.begun = True
             if isinstance(segment, tuple):
                 self._host(segment, frame, inputs, results, values)
             elif workers.call(segment, frame.address, workers.pool, threads):
@@ -177,7 +217,7 @@ class Program:
             assert slot is not None
             shape = at_most(slot.shape)
             if place in results:
-                whole = self.device.to_host(results[place])
+                whole = self.device.to_host(results[place]).reshape(shape)
             else:
                 offset = self.layout.offsets[place]
                 count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize

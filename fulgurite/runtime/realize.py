@@ -17,25 +17,30 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..config import Options, current
 from ..core.dtype import DType, array_of_bits
-from ..core.node import Node
+from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.verify import verify
-from ..errors import BoundsError
+from ..errors import ArgumentError, BoundsError
+from ..graph.donate import Pair, in_place
 from ..graph.kernel import Schedule
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.registry import REGISTRY, Entry
+from ..graph.registry import REGISTRY, Entry, MovedError
 from ..graph.schedule import schedule
 from ..graph.simplify import simplify
 from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
 from .collector import held_back
 from .device import Buffer, get_device
+from .donation import assigned_tensors, candidates, run_in_place
 from .kept import kept_plans
 from .plan import KERNELS, Plan, compile_plan
 from .reference import evaluate
 from .steps import concrete
+from .views import view_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Context:
     options: Options
     device: str
     inputs: int
+    donated: tuple[Pair, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ def scheduled(sink: Node, context: Context) -> Schedule:
     native = context.device != "reference"
     if native and context.options.tier == "auto" and is_tiny(sink):
         return whole(sink, context.inputs)
+    if context.donated:
+        return in_place(sink, context.inputs, context.options.fuse, context.donated)
     return schedule(sink, context.inputs, context.options.fuse)
 
 
@@ -108,10 +116,10 @@ FAMILIES: Cache[tuple[Hashable, ...], Family] = Cache("schedules", lambda: curre
 _stats = Stats()
 
 
-def lookup(normal: Normal, device: str) -> Compiled:
+def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compiled:
     """The compiled form of a graph: found, or made now by one thread for all that ask."""
     options = current()
-    family = FAMILIES.get_or_make((normal.structure, *cache_key(device, options)), Family)
+    family = FAMILIES.get_or_make((normal.structure, *cache_key(device, options, donated)), Family)
     found = family.find(normal.constants)
     if found is None:
         with family.lock:  # one thread compiles; if it fails, the next one tries
@@ -119,16 +127,19 @@ def lookup(normal: Normal, device: str) -> Compiled:
             if found is None:
                 _stats.misses += 1
                 with held_back():
-                    found = _found_or_made(normal, device, options, _lift(family, normal))
+                    lifted = _lift(family, normal)
+                    found = _found_or_made(normal, device, options, lifted, donated)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
     _stats.hits += 1
     return found
 
 
-def cache_key(device: str, options: Options) -> tuple[Hashable, ...]:
+def cache_key(
+    device: str, options: Options, donated: tuple[Pair, ...] = ()
+) -> tuple[Hashable, ...]:
     """What a plan depends on besides the graph; the reference device has one tier only."""
-    return device, options.key, options.tier if device != "reference" else ""
+    return device, options.key, options.tier if device != "reference" else "", donated
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -147,29 +158,41 @@ def _lift(family: Family, normal: Normal) -> dict[int, DType]:
 
 
 def _found_or_made(
-    normal: Normal, device: str, options: Options, lifted: dict[int, DType]
-) -> Compiled:
+    normal: Normal, device: str, options: Options, lifted: dict[int, DType],
+    donated: tuple[Pair, ...],
+) -> Compiled:  # fmt: skip
     """A graph's plan from the disk, or made now and kept there for the next process."""
     kept = kept_plans(device, options, normal)
-    key = kept.key(normal, lifted, device, options) if kept is not None else None
+    key = kept.key(normal, lifted, device, options, donated) if kept is not None else None
     if kept is None or key is None:
-        return compile_graph(normal, device, options, lifted)
+        return compile_graph(normal, device, options, lifted, donated)
     start = time.perf_counter()
     with kept.look(key, normal) as plan:
         if plan is not None:
             seconds = {"load": time.perf_counter() - start}
             return Compiled(normal.constants, lifted, plan, seconds)
-        found = compile_graph(normal, device, options, lifted)
+        found = compile_graph(normal, device, options, lifted, donated)
         kept.keep(key, found.plan, normal)
         return found
 
 
 def compile_graph(
-    normal: Normal, device: str, options: Options, lifted: dict[int, DType]
-) -> Compiled:
+    normal: Normal, device: str, options: Options, lifted: dict[int, DType],
+    donated: tuple[Pair, ...] = (),
+) -> Compiled:  # fmt: skip
     """Run the stages on the graph that a key describes."""
-    value: Any = restore(normal.structure, normal.constants, lifted, normal.nodes)
-    context = Context(options, device, len(normal.buffers) + len(lifted))
+    value = restore(normal.structure, normal.constants, lifted, normal.nodes)
+    inputs = len(normal.buffers) + len(lifted)
+    plan, seconds = run_stages(value, inputs, device, options, donated)
+    return Compiled(normal.constants, lifted, plan, seconds)
+
+
+def run_stages(
+    sink: Node, inputs: int, device: str, options: Options, donated: tuple[Pair, ...] = ()
+) -> tuple[Plan, dict[str, float]]:
+    """The plan of a SINK over so many params, and how long each stage took."""
+    value: Any = sink
+    context = Context(options, device, inputs, donated)
     if options.verify:
         verify(value, "tensor", "restore")
     seconds: dict[str, float] = {}
@@ -184,7 +207,7 @@ def compile_graph(
         if "stages" in options.log:
             print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)
     assert isinstance(value, Plan)
-    return Compiled(normal.constants, lifted, value, seconds)
+    return value, seconds
 
 
 def realize(entries: Sequence[Entry]) -> None:
@@ -193,46 +216,85 @@ def realize(entries: Sequence[Entry]) -> None:
     Equal expressions share their buffer, except those made of constants alone: two `zeros(3)`
     are two tensors, each with memory of its own.
     """
+    met: set[str] = set()
     while True:  # another thread may rewrite an entry while we compute what it was
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
         if not pending:
             return
         for device in dict.fromkeys(node.device for node in pending.values()):
-            _realize({e: node for e, node in pending.items() if node.device == device})
+            try:
+                _realize({e: node for e, node in pending.items() if node.device == device})
+            except MovedError as moved:  # another thread wrote over what we were about to read
+                if moved.what in met:  # but then its root knows the new buffer: look again, once
+                    raise
+                met.add(moved.what)
 
 
 def _realize(pending: dict[Entry, Node]) -> None:
     shared = list(dict.fromkeys(node for node in pending.values() if node.device is not None))
     own = [(entry, node) for entry, node in pending.items() if node.device is None]
-    buffers = run([*shared, *[node for _, node in own]])
-    if shared:
-        REGISTRY.becomes(dict(zip(shared, buffers, strict=False)), walk=True)
-    for (entry, node), buffer in zip(own, buffers[len(shared) :], strict=True):
-        REGISTRY.rebind(entry, node, buffer)
+    if not own and len(shared) == 1 and (view := view_of(shared[0])) is not None:
+        REGISTRY.becomes({shared[0]: view}, walk=True)
+        return
+    normal = normalize([*shared, *[node for _, node in own]])
+    if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
+        before = len(shared)
+        late = [node for node in assigned_tensors(normal) if node.device == shared[0].device]
+        shared = list(dict.fromkeys([*shared, *late]))
+        if len(shared) > before:
+            normal = normalize([*shared, *[node for _, node in own]])
+
+    def commit(buffers: Sequence[Node]) -> None:
+        if shared:
+            REGISTRY.becomes(dict(zip(shared, buffers, strict=False)), walk=True)
+        for (entry, node), buffer in zip(own, buffers[len(shared) :], strict=True):
+            REGISTRY.rebind(entry, node, buffer)
+
+    run([*shared, *[node for _, node in own]], normal, commit)
 
 
-def run(roots: Sequence[Node]) -> list[Node]:
-    """New BUFFER nodes that hold the values of the roots; no tensor is touched."""
-    normal = normalize(roots)
+Commit = Callable[[Sequence[Node]], None]
+
+
+def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
+    """Compute the roots and hand their new BUFFER nodes on."""
     device = next((root.device for root in roots if root.device), current().device)
-    compiled = lookup(normal, device)
+    donated = candidates(roots, normal) if normal.assigned else ()
+    compiled = lookup(normal, device, donated)
     inputs = inputs_of(normal, compiled)
-    try:
-        outputs = compiled.plan.run(inputs, normal.values, current().poison)
-    except BoundsError:
-        _name_the_line(roots, normal, inputs)
-        raise
-    pairs = zip(roots, outputs, strict=True)
-    return [adopt(root, output, device, normal.values) for root, output in pairs]
+
+    def execute(inputs: Sequence[Buffer]) -> list[Buffer]:
+        try:
+            return compiled.plan.run(inputs, normal.values, current().poison)
+        except BoundsError:
+            _name_the_line(roots, normal, inputs)
+            raise
+
+    def adopted(outputs: Sequence[Buffer]) -> list[Node]:
+        pairs = zip(roots, outputs, strict=True)
+        return [adopt(root, output, device, normal.values) for root, output in pairs]
+
+    if compiled.plan.schedule.aliases:
+        plan = compiled.plan.schedule
+        if run_in_place(roots, normal, donated, plan, inputs, execute, adopted, commit):
+            return
+        compiled = lookup(normal, device)
+        inputs = inputs_of(normal, compiled)
+    commit(adopted(execute(inputs)))
 
 
 def _name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
     """Raise an index error again from the user's own graph, whose nodes know their lines."""
-    arrays = {
-        buffer: get_device(device).to_host(storage).reshape(buffer.shape)
-        for buffer, storage in zip(normal.buffers, inputs, strict=False)
-        if (device := buffer.device) is not None
-    }
+    read = dict(zip(normal.buffers, inputs, strict=False))
+    arrays = {}
+    for node in toposort(roots):
+        if node.op is BUFFER:
+            storage: Any = read.get(node) or REGISTRY.storage(node)
+            shape = concrete(node.shape, normal.values)
+            if storage is None:  # nothing reads its value
+                arrays[node] = np.zeros(shape, node.dtype.numpy)
+            else:
+                arrays[node] = get_device(node.device or "").to_host(storage).reshape(shape)
     evaluate(roots, arrays, normal.values)
 
 
@@ -247,8 +309,12 @@ def inputs_of(normal: Normal, compiled: Compiled) -> list[Buffer]:
 
 def storage_of(buffer: Node) -> Buffer:
     """The memory of a BUFFER node."""
-    storage = REGISTRY.storage(buffer)
-    assert storage is not None, f"{buffer!r} has no memory"
+    storage = REGISTRY.memory(buffer)
+    if storage is None:
+        raise ArgumentError(
+            "a value inside the body of a loop or a choice is not known while that is built",
+            "use fg.where or fg.cond in place of Python's if, and return what you want to see",
+        )
     return storage  # type: ignore[return-value]
 
 
@@ -268,8 +334,8 @@ def value_node(node: Node) -> Node | None:
     """The BUFFER that holds a node's value, if there is one."""
     if node.realized is not None and (found := node.realized()) is not None:
         return found
-    while node.op.name in ("watch", "unwatch", "detach"):
-        node = node.src[0]
+    while node.op.name in ("watch", "unwatch", "detach", "override", "assign"):
+        node = node.src[node.op.name == "assign"]
         if node.realized is not None and (found := node.realized()) is not None:
             return found
     return node if node.op is BUFFER else None

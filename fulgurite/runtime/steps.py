@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Shape
+from ..core.op import Array
 from ..graph.kernel import Schedule
 from ..graph.memory import Layout
 from .device import Buffer, Device, Executable
@@ -43,16 +45,27 @@ class Steps:
         for place, offset in self.layout.offsets.items():
             shape, dtype = place_of(schedule, place, values)
             slots[place] = device.part(arena, offset, shape, dtype)
+        for place, source in schedule.aliases:
+            shape, _ = place_of(schedule, place, values)
+            memory: Any = inputs[source]
+            slots[place] = type(memory)(memory.array.reshape(shape))
         for place in dict.fromkeys(schedule.outputs):
             if slots[place] is None:
                 shape, dtype = place_of(schedule, place, values)
                 slots[place] = device.allocate(shape, dtype, poison)
-        for item, execute in zip(schedule.items, self.code, strict=True):
-            reads = [slots[i] for i in item.reads]
-            writes = [slots[i] for i in item.writes]
-            execute(reads, writes, values)
+        saved = saved_copies(schedule, inputs)
+        try:
+            for item, execute in zip(schedule.items, self.code, strict=True):
+                reads = [slots[i] for i in item.reads]
+                writes = [slots[i] for i in item.writes]
+                execute(reads, writes, values)
+        except BaseException:
+            restore_copies(inputs, saved)
+            raise
         self._check_in(arena)
-        return distinct(device, [slots[i] for i in schedule.outputs])
+        over = dict(schedule.aliases)
+        return distinct(device, [inputs[over[i]] if i in over else slots[i]
+                                 for i in schedule.outputs])  # fmt: skip
 
     def _check_out(self, poison: bool) -> Buffer:
         with self._lock:
@@ -64,6 +77,33 @@ class Steps:
         with self._lock:
             if len(self._arenas) < IDLE:
                 self._arenas.append(arena)
+
+
+# --- writing over inputs -------------------------------------------------------------------------
+
+
+def saved_copies(schedule: Schedule, inputs: Sequence[Buffer]) -> dict[int, Array]:
+    """What the inputs hold that Python code will write over: it may fail on the way."""
+    return {i: inputs[i].array.copy() for _, i in schedule.aliases}  # type: ignore[attr-defined]
+
+
+def restore_copies(inputs: Sequence[Buffer], saved: dict[int, Array]) -> None:
+    """Put back what inputs held before a run that failed."""
+    for i, array in saved.items():
+        inputs[i].array[...] = array  # type: ignore[attr-defined]
+
+
+def spoil(problem: BaseException) -> None:
+    """Say of an exception that memory was being written over when it came."""
+    setattr(problem, _SPOILED, True)
+
+
+def is_spoiled(problem: BaseException) -> bool:
+    """Was memory being written over when an exception came?"""
+    return hasattr(problem, _SPOILED)
+
+
+_SPOILED = "_fulgurite_written_over"
 
 
 def constants_of(device: Device, schedule: Schedule) -> dict[int, Buffer]:

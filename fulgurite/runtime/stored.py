@@ -31,10 +31,13 @@ from .cpu import CpuDevice
 from .device import get_device
 from .plan import CompiledKernel, Plan, link
 
-_FORMAT = 1
+_FORMAT = 2
 
 
-def plan_key(normal: Normal, lifted: dict[int, DType], device: str, options: Options) -> str | None:
+def plan_key(
+    normal: Normal, lifted: dict[int, DType], device: str, options: Options,
+    donated: tuple[tuple[int, int], ...] = (),
+) -> str | None:  # fmt: skip
     """What a plan is kept under; None if a host function in it has no name of its own."""
     constants = tuple([-1 if i in lifted else c for i, c in enumerate(normal.constants)])
     try:
@@ -43,7 +46,7 @@ def plan_key(normal: Normal, lifted: dict[int, DType], device: str, options: Opt
         return None
     target = code().target
     rest = (_FORMAT, _build(), identity(), target.vectors, sorted(target.features), device,
-            options.key, options.tier, sorted(lifted))  # fmt: skip
+            options.key, options.tier, sorted(lifted), donated)  # fmt: skip
     return hashlib.blake2b(f"{graph}\n{rest!r}".encode(), digest_size=16).hexdigest()
 
 
@@ -108,7 +111,7 @@ def dump(plan: Plan, normal: Normal) -> bytes | None:
         "slots": [None if s is None else [s.dtype.name, _shape(s.shape), s.device, s.bits]
                   for s in schedule.slots],
         "kernels": kernels, "items": items, "offsets": list(layout.offsets.items()),
-        "sizes": sizes,
+        "sizes": sizes, "aliases": schedule.aliases,
     }  # fmt: skip
     return json.dumps(whole, separators=(",", ":")).encode()
 
@@ -145,7 +148,8 @@ def load_plan(data: bytes, normal: Normal) -> Plan | None:
         for number, reads, writes, lines, reason in whole["items"]
     )
     slots = tuple(None if s is None else _slot(*s) for s in whole["slots"])
-    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]))
+    aliases = tuple((slot, place) for slot, place in whole["aliases"])
+    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases)
     layout = Layout(dict(map(tuple, whole["offsets"])), *whole["sizes"])
     return link(schedule, [kernels[row[0]] for row in whole["items"]], layout, device)
 

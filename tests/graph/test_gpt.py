@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from bench.models import GPT, our_step
-from bench.schedule import work_ratio
+from bench.models import GPT
+from bench.schedule import our_step, work_ratio
 from fulgurite.graph.kernel import Schedule
 from fulgurite.graph.lower import lower
 from fulgurite.graph.memory import plan_memory

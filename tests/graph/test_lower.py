@@ -212,7 +212,10 @@ def agrees_in_one_kernel(*roots: Node) -> IndexKernel:
     buffers = [n for n in toposort(roots) if n.op is BUFFER]
     numbers = np.random.default_rng(1)
     arrays = {b: numbers.integers(0, 5, b.arg[2]).astype(b.dtype.numpy) for b in buffers}
-    outputs = [np.full(root.shape, 165).astype(root.dtype.numpy) for root in roots]
+    outputs = [
+        np.full([n for n in root.shape if isinstance(n, int)], 165).astype(root.dtype.numpy)
+        for root in roots
+    ]
     kernel = lowered(*roots)
     Runner(kernel).run([a.reshape(-1) for a in (*arrays.values(), *outputs)], {})
     for found, right in zip(outputs, evaluate(roots, arrays), strict=True):

@@ -15,7 +15,7 @@ from fulgurite.core import build, node
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.indexing import gather
 from fulgurite.errors import BoundsError, ShapeError
-from fulgurite.graph.normalize import normalize
+from fulgurite.graph.normalize import Normal, normalize
 from fulgurite.graph.registry import REGISTRY
 from fulgurite.runtime import realize as module
 from fulgurite.runtime.device import Buffer, MemoryLimitError, get_device
@@ -413,12 +413,14 @@ def test_a_tensor_that_another_thread_rewrites_meanwhile_is_realized_all_the_sam
     real = module.run
     once: list[bool] = []
 
-    def run(roots: Sequence[node.Node]) -> list[node.Node]:
-        found = real(roots)
-        if not once:  # what another thread may do between computing and writing back
-            once.append(True)
-            inner.realize()
-        return found
+    def run(roots: Sequence[node.Node], normal: Normal, commit: module.Commit) -> None:
+        def late(buffers: Sequence[node.Node]) -> None:
+            if not once:  # what another thread may do between computing and writing back
+                once.append(True)
+                inner.realize()
+            commit(buffers)
+
+        real(roots, normal, late)
 
     monkeypatch.setattr(module, "run", run)
     fg.realize(outer)

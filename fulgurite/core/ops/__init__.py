@@ -5,11 +5,24 @@ Importing this package declares every op; `OPS` finds them by name.
 
 from ..op import Op
 from ..operators import OPS
-from . import effect, elementwise, index, indexing, leaf, movement, random, reduce
+from . import (
+    control,
+    effect,
+    elementwise,
+    index,
+    indexing,
+    leaf,
+    movement,
+    random,
+    reduce,
+    transform,
+    update,
+)
 
 __all__ = [
     "OPS",
     "Op",
+    "control",
     "effect",
     "elementwise",
     "index",
@@ -18,4 +31,6 @@ __all__ = [
     "movement",
     "random",
     "reduce",
+    "transform",
+    "update",
 ]

@@ -1,10 +1,10 @@
 """Ops about where, when and by whom: the value passes through, or comes from the host.
 
-ASSIGN makes the next version of a buffer; AFTER orders; COPY crosses devices; CONTIGUOUS asks for
-memory; DETACH stops gradients; WATCH is where those of one scope arrive, UNWATCH ends that
-scope; REMAT is a value that the backward pass computes again (its own op, because an interned
-recomputation would be the forward node itself); CUSTOM calls a host function; COLLECTIVE combines
-one value per rank, its sources.
+ASSIGN is the next version of some memory, all of it or a part; AFTER orders; COPY crosses devices;
+CONTIGUOUS asks for memory; DETACH stops gradients; WATCH is where those of one scope arrive,
+UNWATCH ends that scope; REMAT is a value that the backward pass computes again (its own op, because
+an interned recomputation would be the forward node itself); CUSTOM calls a host function;
+COLLECTIVE combines one value per rank, its sources.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from ..op import NOBODY, Array, Op
 from ..origin import places
 from ..shape import mul
 from .elementwise import ADD, MAX, WHERE, maximum, minimum
-from .leaf import BUFFER, VIEW
-from .movement import shrink
+from .indexing import SCATTER
+from .leaf import BUFFER, PARAM, VIEW
+from .movement import RESHAPE, shrink
+from .update import UPDATE
 
 
 def _same(node: Node, a: Array, *_: Array) -> Array:
@@ -63,6 +65,7 @@ UNWATCH = Op(
     arity=1, numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
     watched=lambda node: node.src[0].watched - {node.arg},
 )  # fmt: skip
+TAPE = 0  # the gradient scope of `requires_grad` and `backward()`
 _watches = itertools.count(1)
 
 
@@ -86,19 +89,51 @@ REMAT = Op(
 
 
 def _assign_check(node: Node) -> str | None:
-    target, value = node.src
-    if target.op not in (BUFFER, VIEW):
+    target, value, *rest = node.src
+    memory = target
+    while memory.op is RESHAPE:
+        memory = memory.src[0]
+    if memory.op not in (BUFFER, VIEW, PARAM, ASSIGN):
         return f"only memory can be assigned, not {target.op}"
-    fits = target.shape == value.shape and target.dtype is value.dtype
+    if node.arg is not None:
+        if node.arg[0] not in ("box", "at"):
+            return f"there is no way {node.arg} to assign"
+        same = _functional(node)
+        return same.op.check(same)
+    fits = target.shape == value.shape and target.dtype is value.dtype and not rest
     return (
         None if fits else f"{value.shape} {value.dtype} assigned to {target.shape} {target.dtype}"
     )
 
 
+def _functional(node: Node) -> Node:
+    """A partial assignment as the copy that it stands for."""
+    target, value, *rest = node.src
+    if node.arg[0] == "box":
+        return UPDATE(target, value, *rest, arg=node.arg[1:])
+    return SCATTER(target, rest[0], value, arg=("set", node.arg[1]))
+
+
+def _assign_numpy(node: Node, target: Array, value: Array, *rest: Array) -> Array:
+    if node.arg is None:
+        return value
+    same = _functional(node)
+    sources = (target, value, *rest) if node.arg[0] == "box" else (target, rest[0], value)
+    assert same.op.numpy is not None
+    return same.op.numpy(same, *sources)
+
+
+def _assign_grad(g: Node, y: Node, target: Node, value: Node, *rest: Node) -> tuple[Any, ...]:
+    assert y.arg is None, "parts are assigned after gradients are taken"
+    return None, g
+
+
+# The argument is None: all of it; ("box", *steps): sources 2 and up are the starts of a box, as
+# UPDATE has them; ("at", axis): source 2 is an index, as SCATTER has it. Only the planner makes
+# partial ones, of memory that nobody else reads: they touch their part and nothing else.
 ASSIGN = Op(
-    name="assign", family="effect", doc="the next version of a buffer, with this value", arity=2,
-    numpy=lambda node, target, value: value, grad=lambda g, y, target, value: (None, g),
-    batch=_rebuild, check=_assign_check,
+    name="assign", family="effect", doc="the next version of some memory: this value is put there",
+    arity=None, numpy=_assign_numpy, grad=_assign_grad, batch=_rebuild, check=_assign_check,
 )  # fmt: skip
 AFTER = Op(
     name="after", family="effect", doc="the first source, once the others are done", arity=None,

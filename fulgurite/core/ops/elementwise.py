@@ -47,6 +47,16 @@ def _batch(y: Node, src: tuple[Node, ...]) -> Node:
     return y.op(*src, arg=y.arg)
 
 
+def _diagonal(y: Node, tangents: tuple[Node | None, ...]) -> Node | None:
+    """Each element depends on its own place alone: forward and backward are the same factors."""
+    total: Node | None = None
+    for number, moving in enumerate(tangents):
+        if moving is not None and y.op.grad is not None:
+            share = y.op.grad(moving, y, *y.src)[number]
+            total = total if share is None else share if total is None else total + share
+    return total
+
+
 def _check(node: Node) -> str | None:
     first = node.src[0]
     for source in node.src[1:]:
@@ -82,8 +92,8 @@ def elementwise(
     return Op(
         name=name, family="elementwise", doc=doc, arity=arity, numpy=_in_float32(numpy),
         dtype=_bool_dtype if result == "bool" else _same_dtype, kinds=kinds, grad=grad,
-        batch=_batch, interval=bounds, check=traits.pop("check", _check), levels=BOTH,
-        llvm=text, triton=triton, **traits,
+        tangent=_diagonal, batch=_batch, interval=bounds, levels=BOTH,
+        check=traits.pop("check", _check), llvm=text, triton=triton, **traits,
     )  # fmt: skip
 
 
@@ -339,7 +349,7 @@ ATAN2 = elementwise(
 )  # fmt: skip
 POLYGAMMA = Op(
     name="polygamma", family="elementwise", arity=1, kinds="f", levels=BOTH, batch=_batch,
-    doc="derivative number arg + 1 of lgamma",
+    tangent=_diagonal, doc="derivative number arg + 1 of lgamma",
     numpy=lambda node, a: special.polygamma(node.arg, a.astype(np.float64)).astype(a.dtype),
     grad=lambda g, y, a: (g * polygamma(y.arg + 1, a),), domain=(0.3, 5.0), cost=200,
     llvm={"f": "call {T} @fulgurite.polygamma.{S}({T} {0}, i32 {arg})"},
@@ -458,6 +468,7 @@ CAST: Op = Op(
     doc="the same number in another dtype; floats to whole numbers saturate, NaN gives 0",
     numpy=lambda node, a: special.cast(a, node.src[0].dtype, node.dtype),
     grad=lambda g, y, a: (CAST(g, arg=a.dtype) if a.dtype.is_inexact else None,),
+    tangent=lambda y, tangents: None if tangents[0] is None else CAST(tangents[0], arg=y.arg),
     check=lambda n: f"nothing is {n.dtype}" if n.dtype.kind == "v" else None,
     batch=_batch, interval=_cast_interval, llvm={kind: "cast" for kind in "biuf"},
     triton="{0}.to({arg})",

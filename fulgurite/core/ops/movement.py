@@ -168,6 +168,7 @@ def _window_check(node: Node) -> str | None:
 
 def _unwindow_check(node: Node) -> str | None:
     axis, length, stride, dilation = shape_of(node.arg, node.src)
+    assert isinstance(axis, int) and isinstance(stride, int) and isinstance(dilation, int)
     shape = node.src[0].shape
     if not 0 <= axis < len(shape) - 1 or min(stride, dilation) < 1:
         return f"bad windows {node.arg}"

@@ -17,11 +17,16 @@ from fulgurite.core.node import Node
 from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops import movement
+from fulgurite.core.ops.body import Body
+from fulgurite.core.ops.control import choice, loop
 from fulgurite.core.ops.effect import HostFunction, copy_to, custom, watch
+from fulgurite.core.ops.elementwise import TANH
 from fulgurite.core.ops.indexing import gather, scatter, sort_order
-from fulgurite.core.ops.leaf import view
+from fulgurite.core.ops.leaf import SINK, param, view
 from fulgurite.core.ops.random import random_bits
 from fulgurite.core.ops.reduce import affine_scan, reduce_node, scan_node
+from fulgurite.core.ops.update import update
+from fulgurite.core.ops.transform import Rule, override
 
 Random = np.random.Generator
 Draw = Callable[[Random], tuple[Array, ...]]
@@ -80,6 +85,7 @@ def _backward(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     return g * b, g * a
 
 
+_DOUBLE = Rule("test.double", lambda flows, x: [None if g is None else g * 2.0 for g in flows])
 _PRODUCT = HostFunction("test.product", lambda a, b: np.asarray(a * b), _backward)
 
 
@@ -140,6 +146,11 @@ def _indexing() -> list[Case]:
                 Case(f"scatter-{name}-{axis}", draw,
                      lambda x, i, v, n=name, a=axis: scatter(n, x, i, v, a))
             )  # fmt: skip
+    for name, starts, steps in [("update", (1, 0), (1, 1)), ("update-steps", (0, 1), (2, 3))]:
+        cases.append(
+            Case(name, floats((4, 5), (2, 2)),
+                 lambda x, v, s=starts, by=steps: update(x, v, s, by))
+        )  # fmt: skip
     zeros = _indexed(0, True, _with_zeros)
     return [*cases, Case("scatter-mul-zeros", zeros, lambda x, i, v: scatter("mul", x, i, v, 0))]
 
@@ -158,6 +169,8 @@ def _effects() -> list[Case]:
         Case("watch", floats((2, 3)), lambda x: watch(x, 1)),
         Case("unwatch", floats((2, 3)), lambda x: OPS["unwatch"](x, arg=1)),
         Case("remat", floats((2,), (3,)), OPS["remat"]),
+        Case("override", floats((2, 3), (2, 3)),
+             lambda value, x: override(_DOUBLE, 0, value, [x])),
         Case("assign", floats((2, 3), (2, 3)), OPS["assign"]),
         Case("after", floats((2,), (3,), (4,)), OPS["after"]),
         Case("copy", floats((2, 3)), lambda x: copy_to(x, "elsewhere")),
@@ -168,7 +181,31 @@ def _effects() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*_movement(), *_folds(), *_indexing(), *_effects()]
+def _control() -> list[Case]:
+    carry, row, same = (param(i, (3,), float64, None) for i in range(3))
+    step = Body(SINK(TANH(carry * same + row), carry * row))
+    a, b = (param(i, (2, 3), float64, None) for i in range(2))
+    then, other = Body(SINK(a * b)), Body(SINK(a + b * b))
+
+    def choose(random: Random) -> tuple[Array, ...]:
+        return (np.array(random.random() < 0.5), *floats((2, 3), (2, 3))(random))
+
+    def pick(chosen: Node, *src: Node) -> Node:
+        return choice(chosen, then, other, src)[0]
+
+    return [
+        *[
+            Case(f"loop-{name}-{reverse}", floats((3,), (4, 3), (3,)),
+                 lambda c, x, s, item=item, back=reverse:
+                 loop(step, [c], [x], [s], 4, back).item(item))
+            for item, name in enumerate(("carry", "given", "trail"))
+            for reverse in (False, True)
+        ],
+        Case("cond", choose, pick),
+    ]  # fmt: skip
+
+
+CASES = [*_movement(), *_folds(), *_indexing(), *_effects(), *_control()]
 
 
 def _elementwise(op: Op) -> Case:

@@ -23,6 +23,7 @@ NO_BATCH = {
     "param": "a leaf: what is batched is its value",
     "bind": "a leaf: its variable is the same for every example",
     "sink": "no value: its sources are batched one by one",
+    "example": "gone before an outer batch is made",
 }
 
 

@@ -1,0 +1,286 @@
+"""Writing in place: outputs that take over the memory of inputs which nobody else needs.
+
+In: a SINK over PARAMs and the pairs (param, root) of memory that may be written over. Out: a
+`Schedule` with aliases. Updates of a part become ASSIGNs, which store the part and nothing else; a
+map may store over what it reads. It is legal only where every load of the memory in that kernel has
+the store's index, everybody else who reads the old value runs before, and so does everything that
+can fail: a run that fails has written over nothing. A pair for which that cannot be arranged is
+dropped, and its output is memory of its own. A load that is stored straight back is no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from ..core.dtype import int32, int64
+from ..core.node import SOURCES, Node, Source, toposort
+from ..core.ops.effect import ASSIGN, CONTIGUOUS
+from ..core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
+from ..core.ops.indexing import SCATTER, gather
+from ..core.ops.leaf import PARAM, SINK, iota
+from ..core.ops.movement import RESHAPE, reshape
+from ..core.ops.update import UPDATE, box, starts_of
+from ..core.shape import prod
+from ..core.substitute import substitute
+from .affine import Affine, rename
+from .kernel import Item, Kernel, Schedule
+from .lower import IndexKernel, lower
+from .memory import replaceable
+from .regroup import CannotLower
+from .schedule import schedule
+
+Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
+_TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs memory of its own
+_SAFE = frozenset({"elementwise", "movement", "leaf"})
+
+
+def in_place(sink: Node, inputs: int, fuse: bool, donated: Sequence[Pair]) -> Schedule:
+    """The schedule that writes over as much of the donated memory as it may."""
+    left = list(donated)
+    while left:
+        found = _arranged(sink, inputs, fuse, left)
+        if isinstance(found, Schedule):
+            return found
+        left.remove(found)
+    return schedule(sink, inputs, fuse)
+
+
+def _arranged(sink: Node, inputs: int, fuse: bool, pairs: Sequence[Pair]) -> Schedule | Pair:
+    """The schedule with its aliases, or a pair that cannot have one."""
+    made = {pair: _assignment(sink.src[pair[1]], pair[0]) for pair in pairs}
+    parts = {sink.src[root]: node for (_, root), node in made.items() if node is not None}
+    found = schedule(substitute(sink, parts, walk=True), inputs, fuse)
+    writer = {slot: item for item in found.items for slot in item.writes}
+    aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
+    owner: dict[int, Pair] = {}
+    for pair in pairs:
+        slot = found.outputs[pair[1]]
+        if slot not in writer or slot in aliases:
+            if made[pair] is not None:
+                return pair
+            continue
+        if made[pair] is None:
+            if _over(found, writer[slot], pair[0], slot):
+                aliases[slot], owner[slot] = pair[0], pair
+            continue
+        while slot != pair[0]:
+            item = writer.get(slot)
+            if item is None or not _keeps_to_itself(item):
+                return pair
+            aliases[slot], owner[slot] = item.reads[_target(item)], pair
+            slot = aliases[slot]
+    return _ordered(found, aliases, owner, made)
+
+
+# --- updates of a part ---------------------------------------------------------------------------
+
+
+def _assignment(root: Node, number: int) -> Node | None:
+    """A chain of updates of a param as assignments to its memory; None: it is something else."""
+    links: list[Node] = []
+    node = root
+    while node.op in (RESHAPE, UPDATE, SCATTER):
+        if node.op is SCATTER and node.arg[0] != "set":
+            return None
+        links.append(node)
+        node = node.src[0]
+    updates = [link for link in links if link.op is not RESHAPE]
+    if node.op is not PARAM or node.arg[0] != number or not updates:
+        return None
+    made = node
+    for link in reversed(links):
+        if link.op is RESHAPE:
+            made = reshape(made, link.shape)
+        elif link.op is UPDATE:
+            made = _boxed(made, link, node, first=link is updates[-1])
+        else:
+            part = _ready(link.src[2], node)
+            made = ASSIGN(made, part, _checked(link), arg=("at", link.arg[1]))
+    return made
+
+
+def _boxed(target: Node, link: Node, memory: Node, first: bool) -> Node:
+    """The assignment of a box; what it reads of the old value is read before, or right there."""
+    part, corner, arg = link.src[1], link.src[2:], ("box", *link.arg)
+    if part is box(link.src[0], starts_of(link), link.arg, part.shape):
+        return target  # it holds that already
+    order = toposort([part])
+    if first and memory in order and len(order) <= _TRIAL:
+        plain = ASSIGN(target, part, *corner, arg=arg)
+        params = 1 + max(n.arg[0] for n in toposort([plain]) if n.op is PARAM)
+        try:
+            if _same_place(lower(SINK(plain), params), memory.arg[0]):
+                return plain
+        except CannotLower:
+            pass
+    return ASSIGN(target, _ready(part, memory), *corner, arg=arg)
+
+
+def _ready(part: Node, memory: Node) -> Node:
+    """A part that can be stored over memory: worked out before if it reads it, or could fail."""
+    order = toposort([part])
+    safe = all(n.op.family in _SAFE or n.op is CONTIGUOUS for n in order)
+    return part if safe and memory not in order else CONTIGUOUS(part)
+
+
+def _checked(link: Node) -> Node:
+    """The index of a scatter, checked by a kernel before the one that stores."""
+    base, index, _ = link.src
+    size = base.shape[link.arg[1]]
+    known = index.bounds
+    if not isinstance(size, int) or known is None or known[0] < 0 or known[1] >= size:
+        count = iota((size,), 0, int32 if isinstance(size, int) and size < 1 << 31 else int64)
+        flat = reshape(index, (prod(index.shape),))
+        index = reshape(gather(count, flat, 0), index.shape)  # the same numbers, all of them inside
+    return CONTIGUOUS(index)
+
+
+# --- what kernels do -----------------------------------------------------------------------------
+
+
+def _lowered(kernel: Kernel) -> IndexKernel | None:
+    if kernel.kind == "host":
+        return None
+    try:
+        return lower(kernel.body, kernel.inputs)
+    except CannotLower:
+        return None
+
+
+def _can_fail(kernel: Kernel) -> bool:
+    """May it raise when it runs? Host steps may, and what checks an index."""
+    found = _lowered(kernel)
+    return found is None or any(n.op is GUARD for n in toposort([found.body]))
+
+
+def _same_place(kernel: IndexKernel, param: int) -> bool:
+    """Is a param loaded, if at all, only where the one store of the kernel puts its value?"""
+    nodes = toposort([kernel.body])
+    stores = [n for n in nodes if n.op is STORE]
+    if len(stores) != 1 or any(n.op is GUARD for n in nodes):
+        return False
+    loads = [n for n in nodes if n.op is LOAD and n.arg[0] == param]
+    if loads and any(n.op in (FOLD, RUN, ORDER) for n in nodes):
+        return False
+    place = _place(stores[0])
+    return all(not n.arg[2] and (n.arg[1], n.src) == place for n in loads)
+
+
+def _place(store: Node) -> tuple[Affine, tuple[Node, ...]]:
+    """Where a store puts its value, said as a load says it."""
+    here = rename(store.arg[1], lambda a: SOURCES[a.index - 1] if isinstance(a, Source) else a)
+    return here, store.src[1:]
+
+
+def _target(item: Item) -> int:
+    """The number of the param that an assigning kernel assigns to."""
+    memory = item.kernel.body.src[0].src[0]
+    while memory.op is RESHAPE:
+        memory = memory.src[0]
+    number: int = memory.arg[0]
+    return number
+
+
+def _keeps_to_itself(item: Item) -> bool:
+    """May an assigning kernel write over its target while it runs?"""
+    roots = item.kernel.body.src
+    if item.kernel.kind != "assign" or len(roots) != 1 or roots[0].op is not ASSIGN:
+        return False
+    found = _lowered(item.kernel)
+    if found is None or not _same_place(found, _target(item)):
+        return False
+    loaded = any(n.op is LOAD and n.arg[0] == _target(item) for n in toposort([found.body]))
+    return not loaded or roots[0].arg[0] == "box"  # at places that are data two steps may meet
+
+
+def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
+    """May a kernel store an output over an input?"""
+    a, b = found.slots[read], found.slots[write]
+    if a is None or b is None or item.kernel.kind != "map" or read not in item.reads:
+        return False
+    if a.dtype is not b.dtype or prod(a.shape) != prod(b.shape) or _can_fail(item.kernel):
+        return False
+    params = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
+    return params in replaceable(item.kernel)
+
+
+def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
+    """Does it only load values and store them where they are?"""
+    found = _lowered(item.kernel)
+    if found is None or not all(slot in aliases for slot in item.writes):
+        return False
+    slots = (*item.reads, *item.writes)
+    stores = found.body.src
+    return all(
+        s.op is STORE and s.src[0].op is LOAD and slots[s.src[0].arg[0]] == aliases[slots[s.arg[0]]]
+        and not s.src[0].arg[2] and (s.src[0].arg[1], s.src[0].src) == _place(s)
+        for s in stores
+    )  # fmt: skip
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def _ordered(
+    found: Schedule, aliases: dict[int, int], owner: dict[int, Pair], made: dict[Pair, Node | None]
+) -> Schedule | Pair:
+    """The items in an order in which nothing is written over too early, or a pair in the way."""
+    aliases = dict(aliases)
+    while True:
+        order, stuck = _sorted(found.items, aliases)
+        if not stuck:
+            break
+        slots = [s for item in stuck for s in item.writes if s in aliases]
+        free = [s for s in slots if made[owner[s]] is None]
+        if not free:
+            return owner[slots[0]]
+        del aliases[free[0]]
+    kept = [item for item in order if not _stores_back(item, aliases)]
+    memory = [(slot, _root(aliases, slot)) for slot in aliases]
+    return replace(found, items=tuple(kept), aliases=tuple(sorted(memory)))
+
+
+def _root(aliases: dict[int, int], slot: int) -> int:
+    while slot in aliases:
+        slot = aliases[slot]
+    return slot
+
+
+def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item], list[Item]]:
+    """Items in order, as near to the old one as can be, and those that cannot be placed."""
+    over = {n: item for n, item in enumerate(items) if any(s in aliases for s in item.writes)}
+    before: list[set[int]] = [set() for _ in items]
+    writer = {slot: n for n, item in enumerate(items) for slot in item.writes}
+    risky = [n for n, item in enumerate(items) if n not in over and _can_fail(item.kernel)]
+    for n, item in enumerate(items):
+        before[n].update(writer[slot] for slot in item.reads if slot in writer)
+    for n, item in over.items():
+        lost = {aliases[slot] for slot in item.writes if slot in aliases}
+        readers = [m for m, other in enumerate(items) if m != n and lost & {*other.reads}]
+        before[n].update(readers, risky)
+    waiting = [len(found) for found in before]
+    ready = [n for n, count in enumerate(waiting) if not count]
+    heapify(ready)
+    order: list[int] = []
+    after: list[list[int]] = [[] for _ in items]
+    for n, found in enumerate(before):
+        for m in found:
+            after[m].append(n)
+    while ready:
+        n = heappop(ready)
+        order.append(n)
+        for m in after[n]:
+            waiting[m] -= 1
+            if not waiting[m]:
+                heappush(ready, m)
+    done = set(order)
+    stuck = [item for n, item in over.items() if n not in done]
+    return [items[n] for n in order], stuck
+
+
+def params_written(aliases: Iterable[Pair]) -> list[int]:
+    """The inputs whose memory a schedule writes over."""
+    return sorted({place for _, place in aliases})

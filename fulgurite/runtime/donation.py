@@ -1,0 +1,217 @@
+"""Whose memory may be written over: what nobody but the next version of a tensor can reach.
+
+In: the roots of a graph and its key. Out: the pairs (param, root) that a plan may use, and for a
+plan that does, the run: memory is taken from its buffer first, so that no thread can begin to read
+it, then references are counted. A node or memory that somebody else holds (a tensor, a pending
+graph, another thread's frame, an exported array) has more of them than this graph explains, and
+the plan that copies runs instead. Memory that the user shares, or that is mapped, is never ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.node import Node, parents_of
+from ..core.ops.effect import ASSIGN, DETACH, UNWATCH, WATCH
+from ..graph.donate import Pair, params_written
+from ..graph.kernel import Schedule
+from ..graph.normalize import Normal, hosts_in, known
+from ..graph.registry import REGISTRY, Storage, has_tensor
+from .device import Buffer
+from .interpreter import HostBuffer
+from .memory import Block, BlockBuffer
+from .steps import is_spoiled
+
+
+def assigned_tensors(normal: Normal) -> list[Node]:
+    """The roots of live tensors that a graph assigns on its way: they are to be known as well."""
+    found: dict[Node, None] = {}
+    for node in normal.assigned:
+        for root in (node, *[p for p in parents_of(node) if p.op is WATCH]):
+            if has_tensor(root):
+                found[root] = None
+    return list(found)
+
+
+def candidates(roots: Sequence[Node], normal: Normal) -> tuple[Pair, ...]:
+    """The params that roots may write over, as far as can be said before anything is compiled."""
+    pairs = _pairs(roots, normal)
+    if not pairs or not _counts_are_exact() or hosts_in(normal.structure):
+        return ()  # a host function could look at the very tensor that is written
+    held = [REGISTRY.storage(normal.buffers[param]) for param, _ in pairs]
+    ours = _ours(held, 1)  # the registry's
+    del held
+    return tuple([p for p, own, free in zip(pairs, ours, _sole(roots, normal, pairs), strict=True)
+                  if own and free])  # fmt: skip
+
+
+def _pairs(roots: Sequence[Node], normal: Normal) -> list[Pair]:
+    place = {buffer: number for number, buffer in enumerate(normal.buffers)}
+    pairs: dict[int, int] = {}
+    for number, root in enumerate(roots):
+        node = root
+        while node.op in (WATCH, UNWATCH, DETACH):
+            node = node.src[0]
+        if node.op is not ASSIGN:
+            continue
+        target = node.src[0]
+        param = place.get(target)
+        if param is not None and target.shape == root.shape and target.dtype is root.dtype:
+            pairs.setdefault(param, number)
+    return list(pairs.items())
+
+
+def _counts_are_exact() -> bool:
+    enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return sys.implementation.name == "cpython" and enabled()
+
+
+# --- who else holds it ---------------------------------------------------------------------------
+
+
+def _sole(
+    roots: Sequence[Node], normal: Normal, pairs: Sequence[Pair], taken: Iterable[Node] = ()
+) -> list[bool]:
+    """For each pair: does nothing outside this graph hold the memory, or what is made of it?"""
+    nodes, expected, masks = _explained(roots, normal, [p for p, _ in pairs], taken)
+    counts = _counts(nodes)
+    met = set(map(id, nodes))
+    lost = sum(1 << i for i, (p, _) in enumerate(pairs) if id(normal.buffers[p]) not in met)
+    for count, explained, mask in zip(counts, expected, masks, strict=True):
+        if count != explained:
+            lost |= mask
+    return [not lost >> number & 1 for number in range(len(pairs))]
+
+
+def _explained(
+    roots: Sequence[Node], normal: Normal, params: Sequence[int], taken: Iterable[Node]
+) -> tuple[list[Node], list[int], list[int]]:
+    """The nodes between roots and memory, how many references to each are ours, and what it reads.
+
+    Roots are left out: who holds one reads the new buffer through it.
+    """
+    order = _order(roots)
+    held = Counter([id(s) for node in order for s in node.src])
+    for container in (normal.nodes, normal.buffers, normal.assigned, taken):
+        held.update(map(id, container))
+    asked = set(roots)
+    mask = {normal.buffers[param]: 1 << number for number, param in enumerate(params)}
+    for node in order:
+        found = mask.get(node, 0)
+        for source in node.src:
+            now = known(source)
+            if now not in asked:
+                found |= mask.get(now, 0)
+        mask[node] = found
+    checked = [n for n in order if mask[n] and n not in asked]
+    return checked, [held[id(n)] + _ALONE for n in checked], [mask[n] for n in checked]
+
+
+def _order(roots: Sequence[Node]) -> list[Node]:
+    """Every node below the roots, sources first; what is known already counts as its buffer."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    path: list[Node] = []
+    stack = [iter(roots)]
+    while stack:
+        for node in stack[-1]:
+            node = known(node)
+            if node not in seen:
+                seen.add(node)
+                path.append(node)
+                stack.append(iter(node.src))
+                break
+        else:
+            stack.pop()
+            if path:
+                order.append(path.pop())
+    return order
+
+
+def _ours(storages: list[Any], more: int) -> list[bool]:
+    """Which of them are memory that we made and that nobody else holds: `more` know of it here."""
+    counts = _counts(storages)
+    known_to_us = [count == _ALONE + more for count in counts]
+    return [
+        alone and type(storage) in (HostBuffer, BlockBuffer) and _is_shown_nowhere(storage)
+        for alone, storage in zip(known_to_us, storages, strict=True)
+    ]
+
+
+def _is_shown_nowhere(storage: HostBuffer) -> bool:
+    """Is there no array outside over this memory?"""
+    chain = _arrays_of(storage)
+    if any(not isinstance(a, np.ndarray | Block) for a in chain):
+        return False
+    if any(isinstance(a, np.ndarray) and not a.flags.writeable for a in chain):
+        return False
+    return all([count == _ALONE + 1 for count in _counts(chain)])
+
+
+def _arrays_of(storage: HostBuffer) -> list[Any]:
+    """The array of some memory, what that is a view of, and so on; each holds the next."""
+    chain: list[Any] = []
+    held: Any = storage._array
+    while held is not None:
+        chain.append(held)
+        held = held.base if isinstance(held, np.ndarray) else None
+    return chain
+
+
+def _counts(held: list[Any]) -> list[int]:
+    """How many references there are to each: one step for the interpreter, so a true snapshot."""
+    return list(map(sys.getrefcount, held))
+
+
+_ALONE = _counts([object()])[0]  # of what a list alone holds
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def run_in_place(
+    roots: Sequence[Node], normal: Normal, pairs: Sequence[Pair], schedule: Schedule,
+    inputs: list[Buffer], execute: Callable[[list[Buffer]], list[Buffer]],
+    adopt: Callable[[list[Buffer]], list[Node]], commit: Callable[[list[Node]], None],
+) -> bool:  # fmt: skip
+    """Run a plan that writes over its inputs, if by now it still may; was it run?"""
+    written = params_written(schedule.aliases)
+    used = [pair for pair in pairs if pair[0] in written]
+    with REGISTRY.rewriting:
+        taken: dict[Node, Storage] = {}
+        state = "old"  # what the memory holds
+        try:
+            for param in written:
+                storage = REGISTRY.take(normal.buffers[param])
+                if storage is None:
+                    return False
+                taken[normal.buffers[param]] = storage
+            del storage
+            held = list(taken.values())
+            ours = _ours(held, 2)  # our table's and the plan's input
+            del held
+            if not all(ours) or not all(_sole(roots, normal, used, taken)):
+                return False
+            try:
+                outputs = execute(inputs)
+            except BaseException as problem:
+                state = "lost" if is_spoiled(problem) else "old"
+                raise
+            state = "lost"
+            buffers = adopt(outputs)
+            for root, buffer in zip(roots, buffers, strict=True):
+                REGISTRY.becomes_later(root, buffer)
+            state = "new"
+        finally:
+            for node, storage in taken.items():
+                if state == "old":
+                    REGISTRY.give_back(node, storage)
+                else:
+                    REGISTRY.moved(node, lost=state == "lost")
+        commit(buffers)
+        return True

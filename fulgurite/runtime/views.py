@@ -1,0 +1,67 @@
+"""Slices that are a piece of a buffer's memory: realized without a copy.
+
+In: a node. Out: a BUFFER node whose memory is part of another's, or None. Consecutive elements of
+memory that is ours, or that nobody can write to, are shared: a value never changes, since memory is
+written over only if no array shows any of it. Small pieces are copied, which costs no more and does
+not keep a large buffer alive.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..core.node import Node
+from ..core.ops.leaf import BUFFER, new_buffer
+from ..core.ops.movement import RESHAPE, SHRINK, pairs
+from ..graph.registry import REGISTRY
+from .interpreter import HostBuffer, SharedBuffer
+
+SMALL = 1 << 16  # bytes that are rather copied
+
+
+def view_of(node: Node) -> Node | None:
+    """A buffer over the memory that a node's value is already in."""
+    found = piece(node)
+    if found is None or math.prod(node.shape) * node.dtype.itemsize < SMALL:
+        return None
+    memory, offset = found
+    storage = REGISTRY.storage(memory)
+    if not isinstance(storage, HostBuffer) or not storage.address:
+        return None
+    array = storage.array
+    if isinstance(storage, SharedBuffer) and array.flags.writeable:
+        return None  # the user may write to it: a value that is known stays as it is
+    flat = array.reshape(-1)[offset : offset + math.prod(node.shape)]
+    flat.flags.writeable = False
+    made = new_buffer(node.shape, node.dtype, memory.device or "")  # type: ignore[arg-type]
+    REGISTRY.attach(made, SharedBuffer(flat.reshape(node.shape)))
+    return made
+
+
+def piece(node: Node) -> tuple[Node, int] | None:
+    """The buffer that holds a value as consecutive elements, and where they begin."""
+    steps: list[Node] = []
+    while node.op in (RESHAPE, SHRINK):
+        if not all(isinstance(n, int) for n in node.shape):
+            return None
+        steps.append(node)
+        node = node.src[0]
+    if node.op is not BUFFER or not steps:
+        return None
+    offset = 0
+    for step in reversed(steps):
+        if step.op is RESHAPE:
+            continue
+        whole = step.src[0].shape
+        spread = False  # has an outer dimension more than one element?
+        for (start, stop), n in zip(pairs(step), whole, strict=True):
+            assert isinstance(start, int) and isinstance(stop, int)
+            if spread and (start, stop) != (0, n):
+                return None
+            spread = spread or stop - start != 1
+        stride = 1
+        for (start, _), n in zip(reversed(pairs(step)), reversed(whole), strict=True):
+            assert isinstance(start, int) and isinstance(n, int)
+            offset += start * stride
+            stride *= n
+    return node, offset
