@@ -14,15 +14,14 @@ from typing import Any
 
 from .config import current
 from .core.node import Node, toposort
-from .core.ops.body import bodies_of
-from .core.ops.control import LOOP, Loop
+from .core.ops.control import Loop
 from .core.ops.leaf import PARAM
 from .core.ops.reduce import REDUCE, SCAN
 from .core.shape import upper
 from .core.text import show
 from .errors import ArgumentError
 from .graph.donate import in_place
-from .graph.kernel import Item, Schedule
+from .graph.kernel import Item, Kernel, Schedule
 from .graph.lower import lower
 from .graph.memory import bytes_moved, plan_memory
 from .graph.normalize import Normal, normalize, restore
@@ -30,6 +29,7 @@ from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
 from .runtime.donation import assigned_tensors, candidates
+from .runtime.loops import asked_bodies
 from .runtime.realize import FAMILIES, cache_key, is_realized
 from .tensor import Tensor
 
@@ -115,19 +115,21 @@ def explain(*tensors: Tensor) -> Explanation:
 
 
 def _report(item: Item, found: Schedule) -> KernelReport:
+    inner = _inner(item.kernel)
+    flops = _flops(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
     return KernelReport(
-        item.kernel.kind, bytes_moved(found, item), _flops(item.kernel.body), item.lines,
-        item.reason, _text(item), _inner(item.kernel.body.src[0]),
+        item.kernel.kind, bytes_moved(found, item), flops, item.lines, item.reason, _text(item),
+        inner,
     )  # fmt: skip
 
 
-def _inner(node: Node) -> tuple[KernelReport, ...]:
-    """The kernels of the bodies that a node holds."""
+def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:
+    """The kernels of the bodies that a loop or a choice runs."""
     reports: list[KernelReport] = []
-    for body in bodies_of(node):
+    for body, read in asked_bodies(kernel) if kernel.kind in ("loop", "cond") else ():
         options = current()
         sink = simplify(body.sink) if options.simplify else body.sink
-        found = schedule(sink, 1 + max(body.params, default=-1), options.fuse)
+        found = schedule(sink, len(read), options.fuse)
         reports += [_report(item, found) for item in found.items]
     return tuple(reports)
 
@@ -142,8 +144,6 @@ def _text(item: Item) -> str:
 def _flops(body: Node) -> int:
     """Scalar operations: one for each element of a map, one for each that a fold takes in."""
     total = 0
-    for bodies, times in {(bodies_of(n), _times(n)) for n in toposort([body]) if bodies_of(n)}:
-        total += times * sum([_flops(body.sink) for body in bodies])
     for node in toposort([body]):
         if node.op in (REDUCE, SCAN):
             total += elements(node.src[0].shape)
@@ -152,9 +152,9 @@ def _flops(body: Node) -> int:
     return total
 
 
-def _times(node: Node) -> int:
-    """How often a node runs its bodies, at most; once if nobody knows."""
-    steps = Loop.of(node).steps if node.op is LOOP else 1
+def _times(kernel: Kernel) -> int:
+    """How often a kernel runs its bodies, at most; once if nobody knows."""
+    steps = Loop.of(kernel.body.src[0]).steps if kernel.kind == "loop" else 1
     return 1 if steps is None else steps if isinstance(steps, int) else upper(steps)
 
 

@@ -40,6 +40,11 @@ from .functional.sorting import argsort, searchsorted
 from .generator import FOLD, GENERATOR, SPLIT, Source, derived, key_node, seed_key, words_of
 from .tensor import Tensor, TensorLike, node_of, wrap
 
+__all__ = [
+    "bernoulli", "beta", "bits", "categorical", "choice", "dropout", "exponential", "fold_in",
+    "gamma", "get_state", "key", "normal", "permutation", "rand", "randint", "randn", "seed",
+    "set_state", "shuffle", "split", "truncated_normal", "uniform",
+]  # fmt: skip
 ShapeLike = Any  # a size, or several: as everywhere
 
 # --- state and keys ------------------------------------------------------------------------------

@@ -8,9 +8,10 @@
 A line holds the op, its argument in parentheses as Python would write it, the sources, the type
 and a `#tag`. In an argument `$1` is "the size that is source 1", `@name` a host function and
 `&'...'` a body: its own text in quotes. A constant is a number, or its bits in hexadecimal where no
-decimal stands for exactly them. `# ` begins a comment. The invariant: `parse(show(x)) is x`, at every level, broken nodes too.
-What cannot come back: metadata (`!meta(Type)` parses as the plain node) and values in arguments
-that have no text (`<Type>` does not parse). Shapes are for the reader; parsing checks them.
+decimal stands for exactly them. `# ` begins a comment.
+The invariant: `parse(show(x)) is x`, at every level, broken nodes too. What cannot come back:
+metadata (`!meta(Type)` parses as the plain node) and values in arguments that have no text
+(`<Type>` does not parse). Shapes are for the reader; parsing checks them.
 """
 
 from __future__ import annotations

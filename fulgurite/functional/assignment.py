@@ -120,7 +120,7 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
     if a is not b:
         if _RANK.index(a.kind) > _RANK.index(b.kind):
             raise DTypeError(
-                f"{a} values cannot be put into a {b} tensor", f"cast them: value.astype({b})"
+                f"{a} values do not fit a tensor of {b}", f"cast them: value.astype({b})"
             )
         node = build.cast(node, b)
     extra = node.ndim - len(shape)

@@ -52,6 +52,7 @@ def _arranged(sink: Node, inputs: int, fuse: bool, pairs: Sequence[Pair]) -> Sch
     """The schedule with its aliases, or a pair that cannot have one."""
     made = {pair: _assignment(sink.src[pair[1]], pair[0]) for pair in pairs}
     parts = {sink.src[root]: node for (_, root), node in made.items() if node is not None}
+    made = {pair: node if _is_assigned(node) else None for pair, node in made.items()}
     found = schedule(substitute(sink, parts, walk=True), inputs, fuse)
     writer = {slot: item for item in found.items for slot in item.writes}
     aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
@@ -73,6 +74,13 @@ def _arranged(sink: Node, inputs: int, fuse: bool, pairs: Sequence[Pair]) -> Sch
             aliases[slot], owner[slot] = item.reads[_target(item)], pair
             slot = aliases[slot]
     return _ordered(found, aliases, owner, made)
+
+
+def _is_assigned(node: Node | None) -> bool:
+    """Is it an assignment after all? What holds its parts already is the memory itself."""
+    while node is not None and node.op is RESHAPE:
+        node = node.src[0]
+    return node is not None and node.op is ASSIGN
 
 
 # --- updates of a part ---------------------------------------------------------------------------

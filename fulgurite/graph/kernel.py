@@ -149,6 +149,8 @@ def _scalar(number: int, dtype: DType, shape: Shape) -> Node:
 
 def _memory(node: Node) -> Node:
     """What a reshape reads: row-major memory has every shape of as many elements."""
-    while node.op is RESHAPE and all(isinstance(n, int) for n in node.src[0].shape):
+    while node.op is REMAT or (
+        node.op is RESHAPE and all(isinstance(n, int) for n in node.src[0].shape)
+    ):
         node = node.src[0]
     return node

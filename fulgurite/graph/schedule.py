@@ -195,6 +195,12 @@ class _Greedy:
         elif kind == "virtual" and self.fuse:
             self.virtual(node)
         else:
+            if kind == "host":  # Python gets values, not expressions to work out
+                given = [self.base.get(s, s) for s in node.src]
+                self.operands.update(given)
+                for source in given:
+                    if source not in self.sizes:
+                        self.store(source)
             deps = max([self.read(s) for s in node.src], default=0)
             kind = "map" if kind == "virtual" else kind
             reason = f"{node.op} is a kernel of its own" if self.fuse else "fusion is off"

@@ -41,6 +41,39 @@ def control(kernel: Kernel, device: Device) -> Interpreted:
     return _Looping(kernel, device) if kernel.body.src[0].op is LOOP else _Choosing(kernel, device)
 
 
+def asked_bodies(kernel: Kernel) -> list[tuple[Body, list[int]]]:
+    """The bodies of a kernel without what nobody asked for, and which inputs each still reads."""
+    nodes = kernel.body.src
+    items = [node.arg[0] for node in nodes]
+    if nodes[0].op is not LOOP:
+        return [_only([body.roots[i] for i in items]) for body in nodes[0].arg[1:]]
+    loop = Loop.of(nodes[0])
+    carried, given = asked_items(loop, items)
+    return [_only([loop.body.roots[i] for i in (*carried, *given)])]
+
+
+def asked_items(loop: Loop, items: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The carries that some items need, in this step or an earlier one, and what they give."""
+    roots = loop.body.roots
+    given = [i for i in items if loop.carries <= i < len(roots)]
+    needed = {loop.trailed(i) if i >= len(roots) else i for i in items if i not in given}
+    if loop.mode == "while":
+        needed.add(0)
+    while True:
+        order = toposort([roots[i] for i in (*needed, *given)])
+        more = {n.arg[0] for n in order if n.op is PARAM and n.arg[0] < loop.carries}
+        if more <= needed:
+            return sorted(needed), given
+        needed |= more
+
+
+def _only(roots: Sequence[Node]) -> tuple[Body, list[int]]:
+    """A body of some roots alone, and which inputs it still reads."""
+    known = {n.arg[0]: n for n in toposort(roots) if n.op is PARAM}
+    read = sorted(known)
+    return close(roots, [known[number] for number in read], lambda n: False)[0], read
+
+
 def plan_of(body: Body, inputs: int, device: str) -> Plan:
     """The plan of a body, found or made now."""
     options = replace(current(), tier="native")  # many steps pay for compiling
@@ -137,12 +170,10 @@ class _Choosing:
     def __init__(self, kernel: Kernel, device: Device) -> None:
         nodes = kernel.body.src
         self.sources = _Sources(nodes[0].src)
-        items = [node.arg[0] for node in nodes]
-        self.branches = []
-        for body in nodes[0].arg[1:]:
-            wanted, read = _only([body.roots[i] for i in items], len(nodes[0].src) - 1)
-            passes = _Passes(plan_of(wanted, len(read), device.name), len(items))
-            self.branches.append((read, passes))
+        self.branches = [
+            (read, _Passes(plan_of(body, len(read), device.name), len(nodes)))
+            for body, read in asked_bodies(kernel)
+        ]
 
     def __call__(
         self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
@@ -150,13 +181,6 @@ class _Choosing:
         chosen, *rest = self.sources.arrays(inputs, values)
         read, passes = self.branches[0 if bool(chosen) else 1]
         passes.run([HostBuffer(rest[i]) for i in read], [HostBuffer(a) for a in _arrays(outputs)])
-
-
-def _only(roots: Sequence[Node], count: int) -> tuple[Body, list[int]]:
-    """A body of some roots alone, and which inputs it still reads."""
-    known = {n.arg[0]: n for n in toposort(roots) if n.op is PARAM}
-    read = [number for number in range(count) if number in known]
-    return close(roots, [known[number] for number in read], lambda n: False)[0], read
 
 
 # --- loops ---------------------------------------------------------------------------------------
@@ -172,11 +196,9 @@ class _Looping:
         self.sources = _Sources(loop.inputs)
         self.items = {node.arg[0]: place for place, node in enumerate(nodes)}
         count = len(loop.body.roots)
-        self.carried = needed_carries(loop, set(self.items))
-        self.given = [i for i in self.items if loop.carries <= i < count]
-        roots = [loop.body.roots[i] for i in (*self.carried, *self.given)]
-        body, read = _only(roots, len(loop.inputs))
-        self.passes = _Passes(plan_of(body, len(read), device.name), len(roots))
+        self.carried, self.given = asked_items(loop, list(self.items))
+        ((body, read),) = asked_bodies(kernel)
+        self.passes = _Passes(plan_of(body, len(read), device.name), len(body.roots))
         self.read = read
         # of the body's inputs: (its place, the source or the carry that comes there)
         self.rows = [(at, n) for at, n in enumerate(read) if loop.carries <= n < self.fixed]
@@ -206,23 +228,6 @@ class _Looping:
             run.straight()
         else:
             run.stepwise()
-
-
-def needed_carries(loop: Loop, items: set[int]) -> list[int]:
-    """The carries that some items need, in this step or an earlier one."""
-    count = len(loop.body.roots)
-    needed = {i for i in items if i < loop.carries}
-    needed |= {loop.trailed(i) for i in items if i >= count}
-    if loop.mode == "while":
-        needed.add(0)
-    while True:
-        roots = [*[loop.body.roots[i] for i in needed], *[loop.body.roots[i] for i in items
-                 if loop.carries <= i < count]]  # fmt: skip
-        read = {n.arg[0] for n in toposort(roots) if n.op is PARAM}
-        more = {number for number in read if number < loop.carries}
-        if more <= needed:
-            return sorted(needed)
-        needed |= more
 
 
 class _Run:
@@ -315,6 +320,7 @@ class _Run:
         """Every step a few addresses and one call."""
         code, passes = self.code, self.code.passes
         program, slots = passes.program, passes.slots
+        assert program is not None
         frame = program.take(current().poison)
         words = frame.words
         self.begin()

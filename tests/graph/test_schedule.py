@@ -13,6 +13,7 @@ import pytest
 from fulgurite.core import build
 from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, constant_like, toposort
+from fulgurite.core.ops.effect import REMAT
 from fulgurite.core.ops.elementwise import ADD, DIV, EXP, MUL, SIN, SUB
 from fulgurite.core.ops.indexing import SCATTER, SORT
 from fulgurite.core.ops.leaf import SINK, param
@@ -248,15 +249,24 @@ def test_everything_that_is_written_is_read_or_asked_for() -> None:
 DEAR = {REDUCE, SCAN, SORT, SCATTER, UNWINDOW}
 
 
+def computed(root: Node) -> set[Node]:
+    """The nodes that a value is made of: what it only waits for is not computed."""
+    found: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.src[:1] if node.op is REMAT else node.src)
+    return found
+
+
 def nothing_dear_is_done_twice(*roots: Node) -> None:
     """Every reduction, scan, sort and scatter is in one kernel only, and all are index notation."""
     normal = normalize(roots)
     sink = restore(normal.structure, normal.constants)
     plan = schedule(sink, len(normal.buffers))
-    whole = toposort([module.without_empty(sink)])
-    waits = {n: REMAT(n.src[0], constant(0, n.dtype)) for n in whole if n.op is REMAT}
-    value = substitute(whole[-1], waits, walk=True)  # what a value waits for is not computed
-    wanted = [n for n in toposort([value]) if n.op in DEAR]
+    wanted = [n for n in computed(module.without_empty(sink)) if n.op in DEAR]
     bodies = [toposort([item.kernel.body]) for item in plan.items]
     assert len([n for body in bodies for n in body if n.op in DEAR]) == len(wanted), str(plan)
     for item in plan.items:
@@ -397,3 +407,34 @@ def test_a_schedule_is_of_a_sink() -> None:
     with pytest.raises(AssertionError, match="a schedule is of a SINK"):
         schedule(param(0, (2,), float32), 1)
     assert schedule(SINK(), 0).items == ()
+
+
+# --- what waits ----------------------------------------------------------------------------------
+
+
+def test_what_waits_runs_later_reads_nothing_more_and_is_the_same_kernel() -> None:
+    x, w = param(0, (64, 8), float32), param(1, (8, 8), float32)
+
+    def block(x: Node) -> Node:
+        wide = build.expand(build.reshape(x, (64, 8, 1)), (64, 8, 8))
+        product = wide * build.expand(build.reshape(w, (1, 8, 8)), (64, 8, 8))
+        return SIN(build.fold("add", product, 1))
+
+    first = block(x)
+    waited = build.fold("add", first)
+    again = block(REMAT(x, waited))
+    plan = schedule(SINK(EXP(build.fold("add", again)), waited), 2)
+    contractions = [item for item in plan.items if item.kernel.kind == "contract"]
+    assert len(contractions) == 2, "a value that waits is computed again"
+    assert contractions[0].kernel is contractions[1].kernel
+    assert contractions[0].reads == contractions[1].reads == (0, 1)
+    order = [item.writes[0] for item in plan.items]
+    assert order.index(plan.outputs[1]) < order.index(contractions[1].writes[0])
+
+
+def test_a_result_that_only_waits_is_a_copy() -> None:
+    x, y = param(0, (4,), float32), param(1, (2,), float32)
+    plan = schedule(SINK(REMAT(x, y), REMAT(SIN(x), EXP(y))), 2)
+    assert [item.kernel.kind for item in plan.items] == ["map"] * len(plan.items)
+    for item in plan.items:
+        lower(item.kernel.body, item.kernel.inputs)

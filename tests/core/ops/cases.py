@@ -25,8 +25,8 @@ from fulgurite.core.ops.indexing import gather, scatter, sort_order
 from fulgurite.core.ops.leaf import SINK, param, view
 from fulgurite.core.ops.random import random_bits
 from fulgurite.core.ops.reduce import affine_scan, reduce_node, scan_node
-from fulgurite.core.ops.update import update
 from fulgurite.core.ops.transform import Rule, override
+from fulgurite.core.ops.update import update
 
 Random = np.random.Generator
 Draw = Callable[[Random], tuple[Array, ...]]
