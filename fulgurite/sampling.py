@@ -22,7 +22,7 @@ from .errors import ArgumentError
 from .generator import Source
 from .tensor import TensorLike, node_of
 
-_ROUNDS = 10  # of accepting or rejecting a gamma variate: each fails once in 20 at most
+_ROUNDS = 8  # of accepting or rejecting a gamma variate: each fails once in 20 at most
 _PRECISION = {
     "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4,
     "float8_e5m2": 3,

@@ -337,6 +337,8 @@ def _other_error(
     if op.name == "gather":
         index = np.broadcast_to(errors[1], value.shape)
         return np.where(np.isinf(index), np.inf, on(errors[0], values[1]))
+    if op.name == "update":
+        return on(*errors[:2], *values[2:])
     if op.name not in ("reduce", "scan", "scatter", "unwindow"):
         return on(*errors)
     data = [i for i in range(len(values)) if not (op.name == "scatter" and i == 1)]
@@ -924,6 +926,20 @@ def embedding(g: Generator) -> Node:
     index = places(g, (g.random.randint(1, 5),), rows)
     count = _ints(index)[0]
     return build.gather(x, build.expand(build.reshape(index, (count, 1)), (count, width)), 0)
+
+
+@step(5)
+def updated(g: Generator) -> Node:
+    x = g.pick(ndim=1)
+    if 0 in x.shape:
+        raise Rejected
+    starts, steps, counts = [], [], []
+    for n in _ints(x):
+        steps.append(g.random.choice((1, 1, 1, 2, 3)))
+        starts.append(g.random.randrange(n))
+        counts.append(g.random.randint(1, 1 + (n - 1 - starts[-1]) // steps[-1]))
+    part = g.mate(constant(0, x.dtype, tuple(counts)))
+    return build.update(x, part, starts, steps)
 
 
 @step(5)

@@ -398,6 +398,24 @@ def test_a_gradient_inside_a_body() -> None:
     close(again, [0.8**3] * 2, rtol=1e-5)
 
 
+def test_a_body_with_checkpoints_and_gradient_rules_of_its_own() -> None:
+    w, x = fg.Tensor(numbers(3, 3)), fg.Tensor(numbers(4, 3, seed=1))
+
+    @fg.custom_vjp
+    def square(v: Any) -> Any:
+        return v * v
+
+    square.defvjp(lambda v: (v * v, v), lambda v, g: (g * v * 2,))
+
+    def loss(around: Callable[[Any], Any], squared: Any) -> Callable[[fg.Tensor], Any]:
+        cell = around(lambda h, r: fg.tanh(fg.sin(h @ w) + squared(r)))
+        return lambda x: fg.scan(lambda h, r: (cell(h, r), h * r), x[0], x)[1].sum()
+
+    expected = fg.grad(loss(lambda f: f, fg.square))(x)
+    close(fg.grad(loss(fg.checkpoint, square))(x), expected)
+    close(fg.grad(fg.checkpoint(loss(lambda f: f, square)))(x), expected)
+
+
 def loops_under(node: Node) -> list[Node]:
     return [n for n in toposort([node]) if n.op is LOOP]
 

@@ -275,17 +275,19 @@ class Cut:
     columns: int
     depth: int  # of a block of k, as packed: with room for the lanes after the last k
     stride: int  # between packed rows of the left factor
+    direct: bool = False  # are sums kept where results go?
 
     def scratch(self, lanes: int) -> tuple[int, int, int]:
         """Numbers in a tile's own packed left factor, packed right factor and sums."""
         left = (self.rows + lanes) * self.stride if self.left == "own" else 0
         right = self.columns * self.depth if self.right == "own" else 0
-        return left, right, self.rows * self.columns + lanes
+        return left, right, 0 if self.direct else self.rows * self.columns + lanes
 
 
 def cut(
-    batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool]
-) -> Cut:
+    batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool],
+    direct: bool = False,
+) -> Cut:  # fmt: skip
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is."""
     deep = min(DEPTH, _up(depth, block.lanes)) + block.lanes
     near = columns * block.bytes <= NEAR and rows <= 14 * block.height
@@ -322,7 +324,7 @@ def cut(
         tall = _up(tall // 2, block.height)
     if left == "own" and wide < columns:
         left = "shared"  # several tiles would pack the same rows
-    return Cut(left, right, tall, wide, deep, deep)
+    return Cut(left, right, tall, wide, deep, deep, direct)
 
 
 def _tiles(batch: int, rows: int, columns: int, tall: int, wide: int) -> int:

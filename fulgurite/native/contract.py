@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from ..core.dtype import DType, float32, float64, int32, int64
 from ..core.node import Node
+from ..core.ops.index import LOAD
 from ..graph.lower import IndexKernel
 from ..kernel.contract import (
     DEPTH,
@@ -69,6 +70,7 @@ class _Template:
         self.numbers = Numbers(c.order)
         self.batch, self.rows = c.count(c.batch), c.count(c.rows)
         self.columns, self.depth = c.count(c.columns), c.count(c.folded)
+        self.direct = self.is_direct()
         self.cut = self.choose()
         self.modules: dict[str, Module] = {}
 
@@ -80,7 +82,27 @@ class _Template:
         if self.target.vectors not in _MASKS:
             plain[1] = False
         shape = Block(r.height, r.panel, self.target.lanes, self.size)
-        return cut(self.batch, self.rows, self.columns, self.depth, shape, (plain[0], plain[1]))
+        return cut(
+            self.batch, self.rows, self.columns, self.depth, shape, (plain[0], plain[1]),
+            self.direct,
+        )  # fmt: skip
+
+    def is_direct(self) -> bool:
+        """Can sums be kept where results go: is it memory of their own kind, read by nobody?"""
+        store, above = self.c.stores[0], self.above
+        number, index = store.arg[:2]
+        if len(self.c.stores) > 1 or self.target.vectors not in _MASKS:
+            return False
+        if len(above.rows.axes) != 1 or len(above.columns.axes) != 1 or self.rows <= FEW:
+            return False
+        if self.dtypes[number] is not self.registers.dtype or self.c.fold.dtype.is_small_float:
+            return False
+        if not all(isinstance(atom, int) for atom, _ in index[1]):
+            return False
+        steps = dict(index[1])
+        # results may take the place of an operand that is read where they are written
+        read = [n for n in above.nodes if n.op is LOAD and n.arg[1] == index]
+        return not read and steps.get(above.columns.axes[0]) == 1 and above.rows.axes[0] in steps
 
     def as_it_is(self, s: Side) -> bool:
         """Can microkernels read a factor where it is?"""
@@ -249,7 +271,6 @@ class _Template:
         for name, count in zip(("left", "right", "sums"), self.cut.scratch(e.lanes), strict=True):
             if count:
                 f.scratch(name, self.inner, f.number(("scratch", name), count))
-        sums = f.read["sums"]
         f.part = self.above
         self.constants(f, self.above.nodes)
 
@@ -259,6 +280,11 @@ class _Template:
             top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
             rows = f.least(tile_rows, f.sub(all_rows, top))
             columns = f.least(tile_columns, f.sub(all_columns, start))
+            sums, width = f.read.get("sums", ""), tile_columns
+            if self.direct:
+                f.part = self.above
+                f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
+                sums, width = self.place(f, top, start)
 
             def deep(number: str, _: list[str]) -> list[str]:
                 f.scopes.append({})
@@ -269,18 +295,30 @@ class _Template:
                 first = e.let(f"icmp eq i64 {number}, 0")
                 a = self.factor(f, self.left, batch, row, number, spans[0])
                 b = self.factor(f, self.right, batch, column, number, spans[1])
-                self.multiply(f, a, b, sums, rows, columns, tile_columns, spans[0].depth, first)
+                self.multiply(f, a, b, sums, rows, columns, width, spans[0].depth, first)
                 f.scopes.pop()
                 return []
 
             e.loop("0", blocks, 1, [], deep)
             f.part = self.above
             f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
-            f.scope(lambda: self.results(f, sums, top, rows, start, columns, tile_columns))
+            if not self.direct or self.c.stores[0].src[0] is not self.c.fold:
+                f.scope(lambda: self.results(f, sums, top, rows, start, columns, width))
             return []
 
         e.loop("%first", "%last", 1, [], unit)
         return f
+
+    def place(self, f: Frame, top: str, start: str) -> tuple[str, str]:
+        """Where a tile's results are, and how far apart their rows are."""
+        store, row = self.c.stores[0], self.above.rows.axes[0]
+        number, index = store.arg[:2]
+        name = ("at", self.numbers.position[store])
+        f.open[row], f.open[self.above.columns.axes[0]] = top, start
+        place = f.index(index, (), name).text
+        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == row]
+        stride = f.number((name, steps[0][0], "step"), steps[0][1])
+        return f.e.let(f"getelementptr {self.inner}, ptr {f.pointer(number)}, i64 {place}"), stride
 
     def factor(
         self, f: Frame, s: Side, batch: str, tile: str, number: str, span: Span
@@ -317,7 +355,9 @@ class _Template:
         e, plain = f.e, self.cut.right == "plain"
         across = self.left.across and self.cut.left == "plain"
         whole = plain and self.rows <= FEW and not across
-        module = sweep(self.registers) if whole else block(self.registers, plain, across)
+        module = block(self.registers, plain, across, self.direct)
+        if whole:
+            module = sweep(self.registers)
         self.modules[module.name] = module
         e.declare(
             f"void @{module.name}(ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i1)", module.name
@@ -350,7 +390,6 @@ class _Template:
             n for n in above.nodes
             if n is not self.c.fold and not self.c.free[n] & above.columns.inner
         ]  # fmt: skip
-        kind = f"<{e.lanes} x {self.inner}>"
 
         def row(number: str) -> None:
             base = f.mul(number, width)
@@ -359,8 +398,7 @@ class _Template:
                 def vector(step: str) -> None:
                     place = f.add(base, f.add(offset, step))
                     where = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {place}")
-                    loaded = e.let(f"load {kind}, ptr {where}, align 4")
-                    f.scopes[-1][self.c.fold] = self.summed(f, loaded)
+                    f.scopes[-1][self.c.fold] = self.summed(f, self.read(f, where))
                     values = [f.value(s.src[0]) for s in self.c.stores]
                     for store, value in zip(self.c.stores, values, strict=True):
                         f.store(store, value)
@@ -370,6 +408,18 @@ class _Template:
             f.runs(above.columns, at[1], columns, run)
 
         f.walk(above.rows, at[0], rows, row)
+
+    def read(self, f: Frame, where: str) -> str:
+        """Sums from their tile: it has room for whole vectors, memory of results has not."""
+        e = f.e
+        kind = f"<{e.lanes} x {self.inner}>"
+        if not self.direct or f.mask is None:
+            return e.let(f"load {kind}, ptr {where}, align 1")
+        short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
+        name = f"llvm.masked.load.v{e.lanes}{short}.p0"
+        e.declare(f"{kind} @{name}(ptr, <{e.lanes} x i1>, {kind})", name)
+        operands = f"ptr align 1 {where}, <{e.lanes} x i1> {f.mask}, {kind} zeroinitializer"
+        return e.let(f"call {kind} @{name}({operands})")
 
     def summed(self, f: Frame, loaded: str) -> Val:
         """A sum in its own dtype."""

@@ -80,21 +80,38 @@ def _named(stem: str, body: str) -> Module:
     return Module(name, body.replace("@SELF", f"@{name}").replace("@PART", f"@{name}_part"))
 
 
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What a register block reads and writes."""
+
+    masked: bool  # B ends with the columns
+    across: bool  # A is transposed
+    direct: bool  # C ends with the columns
+
+    @property
+    def ends(self) -> bool:
+        """Does anything end with the columns?"""
+        return self.masked or self.direct
+
+
 @lru_cache(maxsize=32)
-def block(registers: Registers, masked: bool = False, across: bool = False) -> Module:
+def block(
+    registers: Registers, masked: bool = False, across: bool = False, direct: bool = False
+) -> Module:
     """`void f(ptr A, i64 stride, ptr B, i64 stride, ptr C, i64 stride, i64 depth, i64 rows,
     i64 columns, i1 first)`: rows times at most one panel of columns. `across`: rows of A are next
     to each other, and its stride is that between steps of k."""
     heights = _heights(registers.height)
+    how = _How(masked, across, direct)
     parts = [
-        _tile(registers, rows, vectors, masked, across)
+        _tile(registers, rows, vectors, how)
         for vectors in range(1, registers.vectors + 1)
         for rows in heights
     ]
     text = "\n".join(
-        [_driver(registers, heights, masked, across), *parts, *_declared(registers, masked)]
+        [_driver(registers, heights, how), *parts, *_declared(registers, how)]
     )
-    stem = ("masked" if masked else "block") + ("_across" if across else "")
+    stem = "_".join(["block", *[n for n in ("masked", "across", "direct") if getattr(how, n)]])
     return _named(f"{stem}_{registers.dtype}", text)
 
 
@@ -103,15 +120,18 @@ def _heights(most: int) -> list[int]:
     return sorted({*range(1, min(8, most) + 1), *range(8, most + 1, 2)} - {0} | {most})
 
 
-def _declared(registers: Registers, masked: bool) -> list[str]:
+def _declared(registers: Registers, how: _How) -> list[str]:
     kind = _vector(registers)
     suffix = _suffix(registers)
     lines = []
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
-    if masked:
-        mask = f"<{registers.width} x i1>"
+    mask = f"<{registers.width} x i1>"
+    if how.ends:
         lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
+    if how.direct:
+        lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
+    if how.masked:
         lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     return lines
 
@@ -128,8 +148,9 @@ def _suffix(registers: Registers) -> str:
 _ARGS = "ptr noalias %A, i64 %as, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %cs, i64 %depth, "
 
 
-def _tile(registers: Registers, rows: int, vectors: int, masked: bool, across: bool) -> str:
+def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free."""
+    masked, across = how.masked, how.across
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
     lines: list[str] = ["  br label %k", "k:"]
     count = 0
@@ -187,15 +208,23 @@ def _tile(registers: Registers, rows: int, vectors: int, masked: bool, across: b
             for v in range(vectors):
                 place = let(f"getelementptr {inner}, ptr {row}, i64 {v * width}")
                 total = f"%r{i}_{v}"
+                where = f"ptr align 1 {place}, <{width} x i1> %mask{v}"
                 if label == "sum":
-                    before = let(f"load {kind}, ptr {place}, align 1")
-                    how = "fadd" if registers.dtype.kind == "f" else "add"
-                    total = let(f"{how} {kind} {before}, {total}")
-                lines.append(f"  store {kind} {total}, ptr {place}, align 1")
+                    read = f"load {kind}, ptr {place}, align 1"
+                    if how.direct:
+                        read = f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0({where}, "
+                        read += f"{kind} zeroinitializer)"
+                    add = "fadd" if registers.dtype.kind == "f" else "add"
+                    total = let(f"{add} {kind} {let(read)}, {total}")
+                if how.direct:
+                    name = f"llvm.masked.store.{_suffix(registers)}.p0"
+                    lines.append(f"  call void @{name}({kind} {total}, {where})")
+                else:
+                    lines.append(f"  store {kind} {total}, ptr {place}, align 1")
             if i + 1 < rows:
                 row = let(f"getelementptr {inner}, ptr {row}, i64 %cs")
         lines.append("  ret void")
-    masks = _masks(width, vectors) if masked else ""
+    masks = _masks(width, vectors) if how.ends else ""
     body = "\n".join(lines)
     head = f"define internal void @PART{rows}_{vectors}({_ARGS}{masks}i1 %first)"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
@@ -214,11 +243,11 @@ def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
     return f"{letter}add {kind} {product}, {c}"
 
 
-def _driver(registers: Registers, heights: list[int], masked: bool, across: bool) -> str:
+def _driver(registers: Registers, heights: list[int], how: _How) -> str:
     """Whole blocks, then the tallest that still fits, until no row is left."""
     inner, width = scalar_type(registers.dtype), registers.width
     lines = ["entry:"]
-    if masked:
+    if how.ends:
         lanes = ", ".join(f"i32 {i}" for i in range(width))
         for v in range(registers.vectors):
             lines += [
@@ -257,7 +286,7 @@ def _driver(registers: Registers, heights: list[int], masked: bool, across: bool
             rows = max(h for h in heights if h <= most)
             cases.append(f"i64 {most}, label %{label}{rows}")
         lines += [f"{label}:", f"  switch i64 %tall, label %out [ {' '.join(cases)} ]"]
-        given = _masks(width, vectors) if masked else ""
+        given = _masks(width, vectors) if how.ends else ""
         for rows in heights:
             name = f"{label}{rows}"
             operands = (
@@ -270,7 +299,7 @@ def _driver(registers: Registers, heights: list[int], masked: bool, across: bool
     lines += [
         "next:",
         f"  %taken = phi i64 {arms}",
-        f"  %aoff = mul i64 %taken, {'1' if across else '%as'}",
+        f"  %aoff = mul i64 %taken, {'1' if how.across else '%as'}",
         f"  %anext = getelementptr {inner}, ptr %a, i64 %aoff",
         "  %coff = mul i64 %taken, %cs",
         f"  %cnext = getelementptr {inner}, ptr %c, i64 %coff",
@@ -348,7 +377,7 @@ def sweep(registers: Registers) -> Module:
     head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first)"
     text = f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
     return _named(
-        f"sweep_{registers.dtype}", "\n".join([text, *parts, *_declared(registers, True)])
+        f"sweep_{registers.dtype}", "\n".join([text, *parts, *_declared(registers, _How(True, False, False))])
     )
 
 

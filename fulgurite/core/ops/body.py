@@ -156,10 +156,14 @@ def close(
                 taken[node] = None
             else:
                 stack.extend(reversed(node.src))
-    leaves = {n: numbered(i, n) for i, n in enumerate((*inputs, *taken))}
-    watches = {n: n.src[n.op is ASSIGN] for n in order if n.op in _INSIDE and n not in leaves}
-    # params become other params all at once; watched leaves are no params, and follow their chain
-    return Body(substitute(SINK(*roots), watches | leaves, walk=not watches)), list(taken)
+    leaves, sink = [*inputs, *taken], SINK(*roots)
+    passed = {n: n.src[n.op is ASSIGN] for n in order if n.op in _INSIDE and n not in set(leaves)}
+    if passed:  # first, with leaves that no chain of replacements can take for another
+        fresh = [param(-1 - i, n.shape, n.dtype, None) for i, n in enumerate(leaves)]
+        sink = substitute(sink, passed | dict(zip(leaves, fresh, strict=True)))
+        leaves = fresh
+    params = {n: numbered(i, n) for i, n in enumerate(leaves)}
+    return Body(substitute(sink, params, walk=True)), list(taken)
 
 
 def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:

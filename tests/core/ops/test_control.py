@@ -187,3 +187,9 @@ def test_the_digest_of_a_loop_is_the_same_for_equal_bodies_and_knows_its_host_fu
     body = Body(SINK(custom(host, (param(0, (), int32, None),), (), int32)))
     with pytest.raises(ArgumentError, match="no stable name"):
         assert normalize([loop(body, [x], [], [], 3).item(0)]).digest
+
+
+def test_watched_params_take_each_others_numbers_too() -> None:
+    a, b = inner(0, 2), inner(1, 2)
+    body, _ = close([watch(a, 3) - watch(b, 3)], [b, a], lambda n: False)
+    assert body == Body(SINK(inner(1, 2) - inner(0, 2)))

@@ -1,0 +1,114 @@
+"""Tests of fulgurite/runtime/donation.py: every way to hold memory is counted."""
+
+import copy
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.graph.normalize import normalize
+from fulgurite.graph.registry import REGISTRY, MovedError
+from fulgurite.runtime.donation import candidates
+from fulgurite.runtime.realize import storage_of, value_node
+from tests.threads import together
+
+
+def updated() -> fg.Tensor:
+    x = (fg.Tensor(np.ones((8, 4), np.float32)) * 2).realize()
+    x[3] = 5
+    return x
+
+
+def pairs(x: fg.Tensor) -> tuple[tuple[int, int], ...]:
+    roots = [x.node]
+    return candidates(roots, normalize(roots))
+
+
+def test_memory_that_only_the_update_reaches_is_a_candidate() -> None:
+    assert pairs(updated()) == ((0, 0),)
+
+
+def buffer_of(x: fg.Tensor) -> Any:
+    return x.node.src[0]
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        buffer_of,
+        lambda x: x.node.src[1],
+        lambda x: storage_of(buffer_of(x)),
+        lambda x: storage_of(buffer_of(x)).array,
+        lambda x: storage_of(buffer_of(x)).array[2:],
+        lambda x: memoryview(storage_of(buffer_of(x)).array),
+        lambda x: normalize([x.node]),
+    ],
+    ids=["buffer", "value", "storage", "array", "view", "memoryview", "key"],
+)
+def test_one_reference_more_and_it_is_not(hold: Any) -> None:
+    x = updated()
+    held = hold(x)
+    assert pairs(x) == ()
+    del held
+    assert pairs(x) == ((0, 0),)
+
+
+def test_what_is_built_on_the_new_version_does_not_count() -> None:
+    x = updated()
+    later, same = x + 1, copy.copy(x)
+    assert pairs(x) == ((0, 0),)
+    x.realize()
+    assert same.tolist() == x.tolist() and later.tolist() == (x + 1).tolist()
+
+
+def test_a_graph_with_a_host_function_is_not_written_in_place() -> None:
+    from fulgurite.core.ops.effect import HostFunction, custom
+    from fulgurite.tensor import wrap
+
+    x = updated()
+    x += wrap(custom(HostFunction("h", lambda a: a), (fg.ones((8, 4)).node,), (8, 4), x.dtype))
+    assert pairs(x) == ()
+
+
+def test_a_root_that_a_thread_still_holds_reads_the_new_buffer() -> None:
+    with fg.config(device="reference"):
+        x = updated()
+        root = x.node  # as another thread has it that is about to build on it
+        old = value_node(root.src[0])
+        x.realize()
+        from fulgurite.tensor import wrap
+
+        assert wrap(root).tolist() == x.tolist()
+        assert old is not None
+        with pytest.raises(MovedError):
+            REGISTRY.memory(old)
+        x[0] = 1
+        assert pairs(x) == (), "the old root keeps its buffer"
+        want = x.tolist()
+        assert wrap(root).tolist()[0] == [2, 2, 2, 2] and x.tolist() == want
+
+
+def test_who_needs_memory_that_is_taken_waits() -> None:
+    x = (fg.Tensor(np.ones(4, np.float32)) * 3).realize()
+    node = value_node(x.node)
+    assert node is not None
+    storage = REGISTRY.take(node)
+    assert storage is not None
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(x.tolist()))
+    reader.start()
+    reader.join(0.05)
+    assert not found
+    REGISTRY.give_back(node, storage)
+    reader.join(5)
+    assert found == [[3, 3, 3, 3]]
+
+
+def test_threads_that_realize_one_update_write_it_once() -> None:
+    for _ in range(20):
+        x = updated()
+        x += 1
+        found = together(4, lambda _, x=x: x.numpy())  # type: ignore[misc]
+        assert all((f[3] == 6).all() and (f[0] == 3).all() for f in found)

@@ -1,0 +1,71 @@
+"""Tests of fulgurite/runtime/views.py: contiguous slices share memory, others do not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.runtime.realize import storage_of, value_node
+from fulgurite.runtime.views import piece
+
+
+def memory(x: fg.Tensor) -> Any:
+    node = value_node(x.node)
+    assert node is not None
+    return storage_of(node).array  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_contiguous_slice_of_a_large_buffer_is_no_copy(device: str) -> None:
+    with fg.config(device=device):
+        array = np.arange(1 << 18, dtype=np.float32).reshape(64, 64, 64)
+        x = fg.Tensor(array)
+        part = x[3:40].realize()
+        assert np.shares_memory(memory(x), memory(part))
+        np.testing.assert_array_equal(part.numpy(), array[3:40])
+        np.testing.assert_array_equal((part * 2).numpy(), array[3:40] * 2)
+        x[3:40] = 0
+        x += 1
+        np.testing.assert_array_equal(part.numpy(), array[3:40])
+        del x
+        np.testing.assert_array_equal(part.numpy(), array[3:40])
+        part[0] = 5
+        assert part.numpy()[0, 0, 0] == 5
+
+
+@pytest.mark.parametrize("key", [np.s_[::2], np.s_[:, 1:], np.s_[::-1], np.s_[2:4, :2]])
+def test_what_is_not_contiguous_is_a_copy(key: Any) -> None:
+    x = fg.Tensor(np.ones((512, 512), np.float32))
+    assert not np.shares_memory(memory(x), memory(x[key].realize()))
+
+
+def test_small_pieces_are_copies() -> None:
+    x = fg.Tensor(np.ones((512, 512), np.float32))
+    assert not np.shares_memory(memory(x), memory(x[5].realize()))
+
+
+@pytest.mark.parametrize(
+    ("key", "offset"),
+    [(np.s_[2:5], 40), (np.s_[2], 40), (np.s_[1, 3:5], 32), (np.s_[1, 2, 1:3], 29), (np.s_[1:2, 3], 32)],
+)
+def test_where_a_piece_begins(key: Any, offset: int) -> None:
+    x = fg.Tensor(np.zeros((6, 5, 4), np.float32))
+    found = piece(x[key].node)
+    assert found is not None and found == (x.node, offset)
+    assert piece(x.node) is None and piece((x + 1).node) is None
+
+
+def test_memory_that_the_user_can_write_to_is_copied_and_mapped_files_are_not(
+    tmp_path: Path,
+) -> None:
+    array = np.arange(1 << 16, dtype=np.float32)
+    part = fg.from_numpy(array)[100:50_000].realize()
+    array[200] = -1
+    assert part.numpy()[100] == 200, "a value that is known stays"
+    np.arange(1 << 16, dtype=np.float32).tofile(tmp_path / "weights")
+    mapped = np.memmap(tmp_path / "weights", np.float32, "r")
+    shared = fg.from_numpy(mapped)[100:50_000].realize()
+    assert np.shares_memory(mapped, memory(shared))
+    assert shared.numpy()[100] == 200
