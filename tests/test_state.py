@@ -1,8 +1,9 @@
 """Assignment as a whole: programs mirrored on NumPy, memory written in place, threads, failures."""
 
+import copy
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_programs_notice_memory_that_is_written_over_too_early(
 
 
 def test_a_program_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(mirror.STEPS, "fail", (lambda s, i, j: 1 // 0, 2, 2))  # type: ignore[arg-type]
+    monkeypatch.setitem(mirror.STEPS, "fail", (lambda s, i, j: 1 // 0, 2, 2))
     steps: mirror.Program = [("new", 1, 2), ("check", 0), ("fail", 1, 2), ("realize", 0, 0)]
     assert mirror.smaller(steps) == [("new", 1, 2), ("fail", 1, 2)]
 
@@ -152,7 +153,10 @@ def test_slices_are_values_and_not_windows(device: str) -> None:
 def test_every_holder_of_a_tensor_sees_the_new_value() -> None:
     x = fg.Tensor([1.0, 2.0])
     held = {"weight": x}
-    look = lambda: x.tolist()  # noqa: E731 - a closure is what is tested
+
+    def look() -> object:
+        return x.tolist()
+
     other = x
     x += 1
     x[0] = 9
@@ -178,7 +182,7 @@ def test_a_set_that_nobody_realizes_is_there_when_somebody_looks(device: str) ->
 
 
 def test_the_graph_of_a_tensor_that_is_assigned_again_and_again_does_not_grow(device: str) -> None:
-    x, array = made((32, 8))
+    x, _ = made((32, 8))
     for row in range(32):
         x[row] = float(row)
         x.sum().item()  # only the reader is asked for
@@ -273,7 +277,9 @@ def _mask(x: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [_add, _row, _slice, _chain, _read_own, _shift, _places, _mask], ids=lambda c: c.__name__
+    "change",
+    [_add, _row, _slice, _chain, _read_own, _shift, _places, _mask],
+    ids=lambda c: c.__name__,
 )
 def test_memory_that_nobody_else_reads_is_written_in_place(device: str, change: Any) -> None:
     assert in_place(*made(), change)
@@ -329,13 +335,12 @@ def test_exported_arrays_keep_their_values(device: str) -> None:
 
 @pytest.mark.parametrize("how", ["copy", "pending", "alias of the value", "slice", "schedule"])
 def test_whoever_holds_an_older_version_keeps_it(device: str, how: str) -> None:
-    import copy
-
     x, array = made((300, 100))
-    held: Any = {
+    ways: dict[str, Callable[[], Any]] = {
         "copy": lambda: copy.copy(x), "pending": lambda: x - 1 + 1, "slice": lambda: x[:].realize(),
         "alias of the value": lambda: wrap(x.node), "schedule": lambda: fg.schedule(x * 1),
-    }[how]()  # fmt: skip
+    }  # fmt: skip
+    held = ways[how]()
     x[7] = 0
     x += 1
     x.realize()

@@ -10,7 +10,7 @@ the order of additions follow from the shape alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..core.dtype import DType, float32, float64, int32, int64
 from ..core.node import Node
@@ -363,20 +363,44 @@ class _Template:
             f"void @{module.name}(ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i1)", module.name
         )
 
-        def panel(column: str, _: list[str]) -> list[str]:
+        def panel(column: str, count: str) -> None:
             place = column if plain else f.mul(column, f.number("deep", self.cut.depth))
             at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {place}")
             to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
             e.line(
                 f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, ptr {at}, i64 {b[1]}, ptr {to}, "
-                f"i64 {width}, i64 {depth}, i64 {rows}, i64 {f.sub(columns, column)}, i1 {first})"
+                f"i64 {width}, i64 {depth}, i64 {rows}, i64 {count}, i1 {first})"
             )
-            return []
 
         if whole:
-            panel("0", [])
+            panel("0", columns)
+        elif plain:
+            self.evenly(f, columns, panel)
         else:
-            e.loop("0", columns, self.registers.panel, [], panel)
+            size = self.registers.panel
+
+            def turn(column: str, _: list[str]) -> list[str]:
+                panel(column, f.sub(columns, column))
+                return []
+
+            e.loop("0", columns, size, [], turn)
+
+    def evenly(self, f: Frame, columns: str, panel: Callable[[str, str], None]) -> None:
+        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
+        r = self.registers
+        vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
+        panels, _ = f.divided(f.add(vectors, str(r.vectors - 1)), str(r.vectors))
+        each, more = f.divided(vectors, panels)
+
+        def turn(number: str, _: list[str]) -> list[str]:
+            start = f.add(f.mul(number, each), f.least(number, more))
+            large = f.e.let(f"icmp slt i64 {number}, {more}")
+            count = f.add(each, f.e.let(f"zext i1 {large} to i64"))
+            column = f.mul(start, str(r.width))
+            panel(column, f.least(f.mul(count, str(r.width)), f.sub(columns, column)))
+            return []
+
+        f.e.loop("0", panels, 1, [], turn)
 
     # --- what is computed from the sums ----------------------------------------------------------
 

@@ -131,8 +131,6 @@ def _declared(registers: Registers, how: _How) -> list[str]:
         lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
     if how.direct:
         lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
-    if how.masked:
-        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     return lines
 
 
@@ -177,12 +175,6 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
             columns.append(let(f"call {kind} @{name}({operands})"))
         else:
             columns.append(let(f"load {kind}, ptr {place}, align 1"))
-    if masked:  # rows of memory as it is are far apart: no prefetcher sees them coming
-        ahead = let("mul i64 %bs, 8")
-        for v in range(vectors):
-            place = let(f"getelementptr {inner}, ptr %b, i64 {ahead}")
-            place = let(f"getelementptr {inner}, ptr {place}, i64 {v * width}")
-            lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
     row = "%a"
     for i in range(rows):
         number = let(f"load {inner}, ptr {row}, align 1")

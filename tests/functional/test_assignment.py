@@ -1,4 +1,4 @@
-"""Tests of fulgurite/functional/assignment.py: what may be assigned, errors, gradients, variables."""
+"""Tests of fulgurite/functional/assignment.py: what may be assigned, errors, gradients."""
 
 import gc
 from collections.abc import Iterator
@@ -223,7 +223,7 @@ def test_a_leaf_is_assigned_without_recording_and_stays_a_leaf() -> None:
         with fg.no_grad():
             w -= w.grad * 0.25
         w.grad = None
-        losses.append(loss.item())
+        losses.append(float(loss))
         w.realize()
         gc.collect()
         nodes.append(live_count())

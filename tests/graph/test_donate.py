@@ -87,7 +87,7 @@ def test_two_that_each_read_the_other_have_one_copy() -> None:
     left = update(a, shrink(b, [(0, 1), (0, 4)]), (0, 0), (1, 1))
     right = update(b, shrink(a, [(0, 1), (0, 4)]), (0, 0), (1, 1))
     found = in_place(SINK(left, right), 2, True, ((0, 0), (1, 1)))
-    assert len(found.aliases) == 2 and kinds(found).count("assign") == 2
+    assert len(found.aliases) == 1 and sorted(kinds(found)) == ["assign", "map"]
 
 
 def test_what_can_fail_runs_before_anything_is_written_over() -> None:

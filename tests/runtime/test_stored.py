@@ -70,6 +70,37 @@ def test_a_second_process_runs_no_stage_loads_no_compiler_and_gets_the_same_bits
     assert not cold["warnings"] and not warm["warnings"]
 
 
+UPDATE = """
+import json, sys, numpy as np, fulgurite as fg
+from fulgurite.runtime.realize import FAMILIES, storage_of, value_node
+x = (fg.Tensor(np.arange(40_000, dtype=np.float32).reshape(400, 100)) * 2).realize()
+y = (x * 1).realize()
+def place(t):
+    return storage_of(value_node(t.node)).address
+before = place(x), place(y)
+x[7] = fg.Tensor(np.ones(100, np.float32)) * 3
+held = y * 1
+y += 1
+x.realize(), y.realize()
+families = [FAMILIES.peek(key) for key in FAMILIES.keys()]
+stages = [sorted(m.seconds) for f in families for m in f.members]
+print(json.dumps({
+    "in place": place(x) == before[0], "copied": place(y) != before[1], "stages": stages,
+    "x": float(x.sum().item()), "y": float(held.sum().item()),
+    "llvmlite": "llvmlite" in sys.modules,
+}))
+"""
+
+
+def test_a_plan_that_writes_in_place_is_kept_with_what_it_writes_over(tmp_path: Path) -> None:
+    cold, warm = work(tmp_path, UPDATE), work(tmp_path, UPDATE)
+    for found in (cold, warm):
+        assert found["in place"] and found["copied"]
+        assert (found["x"], found["y"]) == (cold["x"], cold["y"])
+    assert "schedule" in cold["stages"][0] and not warm["llvmlite"]  # type: ignore[index]
+    assert all(stages == ["load"] for stages in warm["stages"])  # type: ignore[attr-defined]
+
+
 def test_other_options_other_vectors_and_other_constants_are_other_plans(tmp_path: Path) -> None:
     first = work(tmp_path)
     for environment in ({"FULGURITE_FUSE": "0"}, {"FULGURITE_VECTORS": "sse2"}):

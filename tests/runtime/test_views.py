@@ -48,7 +48,13 @@ def test_small_pieces_are_copies() -> None:
 
 @pytest.mark.parametrize(
     ("key", "offset"),
-    [(np.s_[2:5], 40), (np.s_[2], 40), (np.s_[1, 3:5], 32), (np.s_[1, 2, 1:3], 29), (np.s_[1:2, 3], 32)],
+    [
+        (np.s_[2:5], 40),
+        (np.s_[2], 40),
+        (np.s_[1, 3:5], 32),
+        (np.s_[1, 2, 1:3], 29),
+        (np.s_[1:2, 3], 32),
+    ],
 )
 def test_where_a_piece_begins(key: Any, offset: int) -> None:
     x = fg.Tensor(np.zeros((6, 5, 4), np.float32))
