@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from typing import IO
 
 RUNS = {
     "reference": {"FULGURITE_DEVICE": "reference"},
@@ -20,9 +21,9 @@ RUNS = {
 
 def main(arguments: list[str]) -> int:
     """Run all, the first one's output as it comes, the others' at the end."""
-    started = {}
+    started: dict[str, tuple[subprocess.Popen[bytes], IO[str] | None]] = {}
     for device, settings in RUNS.items():
-        output = None if not started else tempfile.TemporaryFile("w+")  # noqa: SIM115 (outlives the loop)
+        output: IO[str] | None = None if not started else tempfile.TemporaryFile("w+")  # noqa: SIM115
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *arguments], env=os.environ | settings,
             stdout=output, stderr=subprocess.STDOUT if output else None,

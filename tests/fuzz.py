@@ -50,6 +50,7 @@ from fulgurite.core.ops.elementwise import (
     ADD,
     BITCAST,
     CAST,
+    COS,
     DIV,
     EQ,
     EXP,
@@ -63,6 +64,7 @@ from fulgurite.core.ops.elementwise import (
     NE,
     POW,
     RSQRT,
+    SIN,
     SUB,
     WHERE,
 )
@@ -308,6 +310,8 @@ def _elementwise_error(
             unknown = unknown | (np.floor_divide(*corner) != np.floor_divide(*values))
     if node.dtype.kind == "c":  # corners do not enclose a disc: take twice as much
         error = 2 * error
+    elif node.op in (SIN, COS) and moving:  # corners may be a period apart; the slope is at most 1
+        error = np.maximum(error, np.minimum(errors[0], 2.0))
     if moving and (node.op in (DIV, FLOORDIV, MOD) or node.dtype is bool_):
         unknown = unknown | ((errors[-1] > 0) & (np.abs(values[-1]) <= errors[-1]))
     return np.where(unknown, np.inf, error)

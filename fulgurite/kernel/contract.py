@@ -23,8 +23,11 @@ from ..graph.body import free_axes, indices
 from ..graph.lower import IndexKernel
 
 DEPTH = 256  # of a block of k: it decides the order of additions, so it is no machine's business
-SCRATCH = 496 << 10  # bytes of a thread's own memory that one tile may take
+SCRATCH = 248 << 10  # bytes of a thread's stack that one tile may take
 SUMS = 144 << 10  # bytes of a tile's sums
+TALL_SUMS = 264 << 10  # where the tile packs its own columns, for as many rows as there are
+HUGE_SUMS = 800 << 10  # of a product so large that factors come from far away
+HUGE = 1 << 21  # results of such a product
 ROW = 2 << 10  # bytes of one row of them
 ENOUGH = 8  # tiles that keep threads busy
 SHORT = 8  # numbers next to each other that are not worth a vector
@@ -291,8 +294,9 @@ def cut(
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is."""
     deep = min(DEPTH, _up(depth, block.lanes)) + block.lanes
     near = columns * block.bytes <= NEAR and rows <= 14 * block.height
-    left = "plain" if plain[0] else "own"
-    one = rows <= _largest(block, deep, columns, left, "own")[0]
+    huge = direct and rows * columns >= HUGE and depth > DEPTH
+    left = "shared" if huge else "plain" if plain[0] else "own"
+    one = not huge and rows <= _largest(block, deep, columns, left, "own", direct)[0]
     many = batch * -(-columns // block.panel) >= ENOUGH or rows * columns * depth < 2 * WORTH
     packed = batch * _up(columns, block.panel) * _up(depth, block.lanes) * block.bytes
     if plain[1] and (rows <= FEW or near):
@@ -302,7 +306,7 @@ def cut(
     else:
         right = "shared"
     step = lcm(block.panel, 2 * block.lanes) if rows <= FEW else block.panel
-    most = _largest(block, deep, columns, left, right)
+    most = _largest(block, deep, columns, left, right, direct)
     if depth <= DEPTH // 4:
         little = 2 * LITTLE if right == "own" else LITTLE
         whole = right == "own" or rows * columns <= LITTLE
@@ -331,16 +335,20 @@ def _tiles(batch: int, rows: int, columns: int, tall: int, wide: int) -> int:
     return batch * -(-rows // tall) * -(-columns // wide)
 
 
-def _largest(block: Block, deep: int, columns: int, left: str, right: str) -> tuple[int, int]:
+def _largest(
+    block: Block, deep: int, columns: int, left: str, right: str, direct: bool
+) -> tuple[int, int]:
     """The largest tile: its sums stay in the second cache, its scratch fits."""
     room = SCRATCH // block.bytes - 2 * block.lanes * deep
-    sums = SUMS // block.bytes
+    sums = (HUGE_SUMS if left == "shared" else SUMS) // block.bytes
     wide = min(ROW // block.bytes // block.panel * block.panel, _up(columns, block.panel))
     if right == "own":
-        wide = min(wide, max(block.panel, room * 3 // 5 // deep // block.panel * block.panel))
-        sums = room = room - wide * deep
-    each = wide + (deep if left == "own" else 0)
-    tall = min(room // each, sums // wide) // block.height * block.height
+        most = room if direct and left != "own" else room * 3 // 5
+        wide = min(wide, max(block.panel, most // deep // block.panel * block.panel))
+        room -= wide * deep
+        sums = TALL_SUMS // block.bytes if direct else room
+    each = (0 if direct else wide) + (deep if left == "own" else 0)
+    tall = min(room // max(each, 1), sums // wide) // block.height * block.height
     return max(block.height, tall), wide
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..core.dtype import DType, float32, float64, int32, int64
+from ..core.dtype import DType, float32, float64, int8, int32, int64, uint8
 from ..core.node import Node
+from ..core.ops.elementwise import CAST
 from ..core.ops.index import LOAD
 from ..graph.lower import IndexKernel
 from ..kernel.contract import (
@@ -34,7 +35,7 @@ from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import Module, Registers, block, sweep, transpose
 from .operate import cast
-from .packing import Packer, Side, Span, side
+from .packing import BytePacker, Packer, Side, Span, side
 from .packing import Target as Goal
 from .target import Target
 
@@ -47,7 +48,17 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     if found is None:
         return None
     summed = accumulated(found.fold.dtype)
-    return _Template(found, dtypes, Registers(summed, target)).render()
+    return _Template(found, dtypes, Registers(summed, target, byte_sums(found, target))).render()
+
+
+def byte_sums(c: Contraction, target: Target) -> str:
+    """The signs of the factors (u or s) where an instruction sums products of bytes, or nothing."""
+    if {"avx512": "avx512_vnni", "avx2": "avx_vnni"}.get(target.vectors) not in target.features:
+        return ""
+    if accumulated(c.fold.dtype) is not int32 or not all(r.op is CAST for r in (c.left, c.right)):
+        return ""
+    signs = "".join([{int8: "s", uint8: "u"}.get(r.src[0].dtype, "?") for r in (c.left, c.right)])
+    return signs if signs in ("us", "su", "ss") else ""
 
 
 def accumulated(dtype: DType) -> DType:
@@ -65,11 +76,13 @@ class _Template:
         self.target = registers.target
         self.inner = scalar_type(registers.dtype)
         self.size = registers.dtype.itemsize
-        self.left, self.right = side(c, "left"), side(c, "right")
+        dot = bool(registers.dot)
+        self.left, self.right = side(c, "left", dot), side(c, "right", dot)
         self.above = part(c, c.stores, c.fold)
         self.numbers = Numbers(c.order)
         self.batch, self.rows = c.count(c.batch), c.count(c.rows)
-        self.columns, self.depth = c.count(c.columns), c.count(c.folded)
+        self.columns, self.steps = c.count(c.columns), c.count(c.folded)
+        self.depth = -(-self.steps // 4) if dot else self.steps
         self.direct = self.is_direct()
         self.cut = self.choose()
         self.modules: dict[str, Module] = {}
@@ -106,7 +119,7 @@ class _Template:
 
     def as_it_is(self, s: Side) -> bool:
         """Can microkernels read a factor where it is?"""
-        if not s.plain and not s.across:
+        if self.registers.dot or (not s.plain and not s.across):
             return False
         dtype = self.dtypes[s.root.arg[0]]
         same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
@@ -176,6 +189,9 @@ class _Template:
         )
 
     def packer(self, f: Frame, s: Side) -> Packer:
+        if self.registers.dot:
+            f.read["steps"] = f.number("steps of k", self.steps)
+            return BytePacker(f, s, self.registers, self.c.free)
         if not s.straight:
             module = transpose(self.registers)
             self.modules[module.name] = module

@@ -34,7 +34,8 @@ def driver_text(arch: str) -> str:
     names = {"declared": declared, "pause": pause, "spin": _SPIN, "launch": LAUNCH, "copy": COPY,
              "header": HEADER, "open": OPEN, "active": ACTIVE, "next": NEXT, "job": JOB,
              "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
-             "condition": CONDITION, "workers": WORKERS, "arguments": WORKERS + 8 * MOST}  # fmt: skip
+             "condition": CONDITION, "workers": WORKERS,
+             "arguments": WORKERS + 8 * MOST}  # fmt: skip
     text = _TEXT
     for name, value in names.items():
         text = text.replace(f"${name}$", str(value))

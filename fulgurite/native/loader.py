@@ -208,7 +208,7 @@ def _seal(base: int, size: int) -> None:
     if library.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(size), 5):  # read and execute
         raise LoadError("the system forbids executable memory", "use device='reference'")
     if _here() == _ARM:
-        clear = getattr(_library("gcc_s"), "__clear_cache")  # noqa: B009 (private to a class)
+        clear = getattr(_library("gcc_s"), "__clear_cache")
         clear(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
 
 

@@ -42,6 +42,7 @@ class Registers:
 
     dtype: DType  # accumulated in
     target: Target
+    dot: str = ""  # numbers are four bytes each: the signs of A's and B's, `us`, `su` or `ss`
 
     @property
     def width(self) -> int:
@@ -112,7 +113,7 @@ def block(
         [_driver(registers, heights, how), *parts, *_declared(registers, how)]
     )
     stem = "_".join(["block", *[n for n in ("masked", "across", "direct") if getattr(how, n)]])
-    return _named(f"{stem}_{registers.dtype}", text)
+    return _named(f"{stem}_{registers.dtype}{registers.dot}", text)
 
 
 def _heights(most: int) -> list[int]:
@@ -124,6 +125,8 @@ def _declared(registers: Registers, how: _How) -> list[str]:
     kind = _vector(registers)
     suffix = _suffix(registers)
     lines = []
+    if registers.dot:
+        lines.append(f"declare {kind} @{_dot(registers)}({kind}, {kind}, {kind})")
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
     mask = f"<{registers.width} x i1>"
@@ -163,8 +166,11 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
     lines.append("  %i = phi i64 [ 0, %entry ], [ %inext, %k ]")
     lines.append("  %a = phi ptr [ %A, %entry ], [ %anext, %k ]")
     lines.append("  %b = phi ptr [ %B, %entry ], [ %bnext, %k ]")
-    lines += [f"  %c{i}_{v} = phi {kind} [ zeroinitializer, %entry ], [ %r{i}_{v}, %k ]"
-              for i, v in cells]  # fmt: skip
+    begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
+    lines += [
+        f"  %c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %r{i}_{v}, %k ]"
+        for i, v in cells
+    ]
     columns = []
     for v in range(vectors):
         place = let(f"getelementptr {inner}, ptr %b, i64 {v * width}")
@@ -216,18 +222,53 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
             if i + 1 < rows:
                 row = let(f"getelementptr {inner}, ptr {row}, i64 %cs")
         lines.append("  ret void")
-    masks = _masks(width, vectors) if how.ends else ""
+    masks = _given(registers, vectors, how)
     body = "\n".join(lines)
     head = f"define internal void @PART{rows}_{vectors}({_ARGS}{masks}i1 %first)"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
 
-def _masks(width: int, vectors: int) -> str:
-    return "".join(f"<{width} x i1> %mask{v}, " for v in range(vectors))
+def _given(registers: Registers, vectors: int, how: _How) -> str:
+    """What a register block gets for each vector of columns."""
+    width, kind = registers.width, _vector(registers)
+    masks = [f"<{width} x i1> %mask{v}, " for v in range(vectors)] if how.ends else []
+    less = [f"{kind} %less{v}, " for v in range(vectors)] if registers.dot == "ss" else []
+    return "".join([*masks, *less])
+
+
+def _dot(registers: Registers) -> str:
+    """The instruction that adds four products of bytes to each lane."""
+    return f"llvm.x86.avx512.vpdpbusd.{registers.width * 32}"
+
+
+def _surplus(registers: Registers) -> list[str]:
+    """A's signed bytes are stored 128 too large: what that adds to the sums of each column."""
+    kind, width = _vector(registers), registers.width
+    vectors = range(registers.vectors)
+    lines = ["  br label %surplus", "surplus:"]
+    lines.append("  %si = phi i64 [ 0, %entry ], [ %sn, %surplus ]")
+    lines += [f"  %s{v} = phi {kind} [ zeroinitializer, %entry ], [ %sum{v}, %surplus ]"
+              for v in vectors]  # fmt: skip
+    lines.append("  %soff = mul i64 %si, %bs")
+    lines.append("  %sb = getelementptr i32, ptr %B, i64 %soff")
+    high = "<" + ", ".join(["i32 -2139062144"] * width) + ">"  # four bytes of 128
+    for v in vectors:
+        lines += [
+            f"  %sp{v} = getelementptr i32, ptr %sb, i64 {v * width}",
+            f"  %sv{v} = load {kind}, ptr %sp{v}, align 1",
+            f"  %sum{v} = call {kind} @{_dot(registers)}({kind} %s{v}, {kind} {high}, "
+            f"{kind} %sv{v})",
+        ]
+    lines += ["  %sn = add i64 %si, 1", "  %smore = icmp slt i64 %sn, %depth",
+              "  br i1 %smore, label %surplus, label %start", "start:"]  # fmt: skip
+    return lines + [f"  %less{v} = sub {kind} zeroinitializer, %sum{v}" for v in vectors]
 
 
 def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
     kind = _vector(registers)
+    if registers.dot:
+        first, second = (b, a) if registers.dot == "su" else (a, b)
+        return f"call {kind} @{_dot(registers)}({kind} {c}, {kind} {first}, {kind} {second})"
     if registers.fused:
         return f"call {kind} @llvm.fma.{_suffix(registers)}({kind} {a}, {kind} {b}, {kind} {c})"
     letter = "f" if registers.dtype.kind == "f" else ""
@@ -238,7 +279,9 @@ def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
 def _driver(registers: Registers, heights: list[int], how: _How) -> str:
     """Whole blocks, then the tallest that still fits, until no row is left."""
     inner, width = scalar_type(registers.dtype), registers.width
-    lines = ["entry:"]
+    lines, before = ["entry:"], "entry"
+    if registers.dot == "ss":
+        lines, before = [*lines, *_surplus(registers)], "start"
     if how.ends:
         lanes = ", ".join(f"i32 {i}" for i in range(width))
         for v in range(registers.vectors):
@@ -260,9 +303,9 @@ def _driver(registers: Registers, heights: list[int], how: _How) -> str:
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.vectors}",
         "  br label %head",
         "head:",
-        "  %a = phi ptr [ %A, %entry ], [ %anext, %next ]",
-        "  %c = phi ptr [ %C, %entry ], [ %cnext, %next ]",
-        "  %left = phi i64 [ %rows, %entry ], [ %after, %next ]",
+        f"  %a = phi ptr [ %A, %{before} ], [ %anext, %next ]",
+        f"  %c = phi ptr [ %C, %{before} ], [ %cnext, %next ]",
+        f"  %left = phi i64 [ %rows, %{before} ], [ %after, %next ]",
         "  %done = icmp sle i64 %left, 0",
         "  br i1 %done, label %out, label %pick",
         "pick:",
@@ -278,7 +321,7 @@ def _driver(registers: Registers, heights: list[int], how: _How) -> str:
             rows = max(h for h in heights if h <= most)
             cases.append(f"i64 {most}, label %{label}{rows}")
         lines += [f"{label}:", f"  switch i64 %tall, label %out [ {' '.join(cases)} ]"]
-        given = _masks(width, vectors) if how.ends else ""
+        given = _given(registers, vectors, how)
         for rows in heights:
             name = f"{label}{rows}"
             operands = (

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.dtype import int32
 from ..core.node import Node
 from ..kernel.contract import Contraction, Line, Part, is_plain, part, runs
-from .emitter import scalar_type
+from .emitter import Val, scalar_type
 from .frame import Frame
 from .microkernel import Registers, transpose
 from .operate import cast
@@ -48,13 +49,15 @@ class Side:
         return is_plain(self.part, self.root, self.own, self.along)
 
 
-def side(c: Contraction, name: str) -> Side:
-    """One of the two factors."""
+def side(c: Contraction, name: str, dot: bool = False) -> Side:
+    """One of the two factors; for sums of bytes (`dot`) it is the bytes, and lies straight."""
     root = c.left if name == "left" else c.right
+    if dot:
+        root = root.src[0]
     found = part(c, [root])
     own = found.rows if name == "left" else found.columns
     along = runs(found, own)
-    if along == "none":
+    if along == "none" or dot:
         along = "folded" if name == "left" else "own"
     return Side(name, root, found, own, along)
 
@@ -230,3 +233,70 @@ class Packer:
                 )
                 f.entry.append(f"  store {self.kind} zeroinitializer, ptr {place}, align 64")
         return found
+
+
+class BytePacker(Packer):
+    """Packs bytes for sums of four products: four steps of k make one number of the tile.
+
+    Rows of the left factor are bytes as they come, signed ones 128 too large where the right factor
+    is signed too. Panels of the right factor take one step of k at a time; what is after the last
+    step is 0.
+    """
+
+    def pack(self, span: Span, to: Target) -> None:
+        """Fill a tile; the batch is open. Spans and targets count in fours."""
+        f, total = self.f, self.f.read["steps"]
+        k = f.mul(span.k, "4")
+        depth = f.least(f.mul(span.depth, "4"), f.sub(total, k))
+        super().pack(Span(span.own, span.owned, k, depth), to)
+
+    def rows(self, span: Span, to: Target) -> None:
+        """The left factor, lanes along k."""
+        self.inner, self.kind = "i8", f"<{self.f.e.lanes} x i8>"
+        super().rows(span, Target(to.memory, self.f.mul(to.stride, "4"), to.depth))
+
+    def panels(self, span: Span, to: Target) -> None:
+        """The right factor, lanes along columns."""
+        f, own, folded = self.f, self.s.own, self.s.part.folded
+        starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
+
+        def row(k: str) -> None:
+            four, byte = f.divided(k, "4")
+            line = f.mul(four, str(self.registers.panel))
+            bits = f.e.let(f"trunc i64 {f.mul(byte, '8')} to i32")
+            new = f.e.let(f"icmp eq i64 {byte}, 0")
+
+            def run(at: str, first: str, last: str) -> None:
+                def vector(step: str) -> None:
+                    self.join(self.at(to.memory, f.add(line, self.place(f.add(at, step), to))),
+                              bits, new)  # fmt: skip
+
+                f.lanes(own.axes[-1], first, last, self.fixed(own), vector)
+
+            f.runs(own, starts[0], span.owned, run)
+
+        f.walk(folded, starts[1], span.depth, row)
+
+    def join(self, place: str, bits: str, new: str) -> None:
+        """Put a byte of each lane beside those that are there."""
+        e = self.f.e
+        value = e.splat(self.f.value(self.s.root)).text
+        wide = e.let(f"zext <{e.lanes} x i8> {value} to {self.kind}")
+        amount = e.splat(Val(bits, int32)).text
+        moved = e.let(f"shl {self.kind} {wide}, {amount}")
+        known = e.let(f"load {self.kind}, ptr {place}, align 4")
+        none = e.let(f"select i1 {new}, {self.kind} zeroinitializer, {self.kind} {known}")
+        if self.f.mask is not None:  # other columns are there already, or never read
+            mask = f"<{e.lanes} x i1> {self.f.mask}"
+            moved = e.let(f"select {mask}, {self.kind} {moved}, {self.kind} zeroinitializer")
+            none = e.let(f"select {mask}, {self.kind} {none}, {self.kind} {known}")
+        e.line(f"store {self.kind} {e.let(f'or {self.kind} {none}, {moved}')}, ptr {place}, align 4")
+
+    def put(self, memory: str, place: str) -> None:
+        """Bytes of the left factor."""
+        e = self.f.e
+        value = e.splat(self.f.value(self.s.root)).text
+        if self.registers.dot == "ss":
+            high = "<" + ", ".join(["i8 -128"] * e.lanes) + ">"
+            value = e.let(f"xor {self.kind} {value}, {high}")
+        e.line(f"store {self.kind} {value}, ptr {self.at(memory, place)}, align 1")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def test_devices_are_known_by_name_and_made_once() -> None:
     assert {"cpu", "reference"} <= set(device_names())
     assert get_device("reference") is get_device("reference")
-    with pytest.raises(DeviceError, match="one of .*reference"):
+    with pytest.raises(DeviceError, match=r"one of .*reference"):
         get_device("abacus")
 
 
