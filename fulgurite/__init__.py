@@ -28,6 +28,7 @@ from .core.dtype import (
 )
 from .core.dtype import bool_ as bool
 from .core.origin import scope
+from .custom import custom, register_host
 from .explain import explain
 from .functional.arrangement import (
     diag,
@@ -294,7 +295,7 @@ __all__ = [  # noqa: RUF022
     "chunk", "clear_caches", "clip", "complex128", "complex64", "concat", "cond", "config",
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "copysign", "cos", "cosh", "count_nonzero", "cross_entropy", "cummax", "cummin",
-    "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "custom_vjp", "diag",
+    "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_vjp", "diag",
     "diagonal", "diff", "digamma", "divide", "dot", "dropout", "einsum", "elu", "empty",
     "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "explain",
     "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "float16", "float32", "float64",
@@ -309,7 +310,7 @@ __all__ = [  # noqa: RUF022
     "moveaxis", "mse_loss", "multiply", "negative", "nextafter", "no_grad", "nonzero", "not_equal",
     "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims", "positive", "pow", "prod",
     "put_along_axis", "quantile", "rand", "randint", "randn", "random", "realize", "reciprocal",
-    "relu", "remainder", "repeat", "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt",
+    "register_host", "relu", "remainder", "repeat", "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt",
     "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
     "scope", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
     "sliding_window_view", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze",

@@ -23,7 +23,7 @@ from .core.dtype import bool_
 from .core.node import Node, Size, constant, toposort
 from .core.ops.body import Body, close, invariant
 from .core.ops.control import choice, loop
-from .core.ops.effect import CUSTOM, WATCH, watch
+from .core.ops.effect import HOSTS, WATCH, watch
 from .core.ops.leaf import BUFFER, new_buffer
 from .errors import ArgumentError, DataError, DTypeError, ShapeError
 from .generator import sharing_draws
@@ -285,7 +285,7 @@ class _Trace:
     def closed(self, roots: Sequence[Node]) -> Body:
         """The body of a loop: what stays the same in every step is taken from outside."""
         order = toposort(roots)
-        own = {n for n in order if n.op is CUSTOM and not self._is_outside(n)}
+        own = {n for n in order if n.op in HOSTS and not self._is_outside(n)}
         body, self.taken = close(roots, self.inputs, invariant(order, own))
         return self._checked(body)
 

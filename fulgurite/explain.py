@@ -118,9 +118,18 @@ def _report(item: Item, found: Schedule) -> KernelReport:
     inner = _inner(item.kernel)
     flops = _flops(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
     return KernelReport(
-        item.kernel.kind, bytes_moved(found, item), flops, item.lines, item.reason, _text(item),
-        inner,
+        item.kernel.kind, bytes_moved(found, item), flops, item.lines,
+        item.reason + _by_library(item), _text(item), inner,
     )  # fmt: skip
+
+
+def _by_library(item: Item) -> str:
+    """Whether NumPy's BLAS runs a kernel, which `deterministic=False` allows."""
+    if current().deterministic or item.kernel.kind == "host" or current().device != "cpu":
+        return ""
+    from .runtime.library import product  # needed under this option only
+
+    return "; run by the BLAS that NumPy carries" if product(item.kernel) is not None else ""
 
 
 def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:

@@ -89,7 +89,7 @@ def test_programs_in_native_code_do_what_they_do_to_arrays(faults: None) -> None
 
 
 def test_tiny_programs_on_the_cpu_do_what_they_do_to_arrays(faults: None) -> None:
-    with fg.config(device="cpu"):
+    with fg.config(device="cpu", tier="auto"):
         for seed in range(60_000, 60_300):
             mirror.check(seed)
 

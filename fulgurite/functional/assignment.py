@@ -144,7 +144,8 @@ def _with_part(x: Node, key: Any, value: TensorLike) -> Node:
     if mask is not None and _is_one(value):
         return _masked(x, mask, value)
     found = understood(x, key)
-    if isinstance(value, Tensor) and value.entry.node is part_of(x, found):
+    moved = isinstance(value, Tensor) and value.entry.node.op.family in ("movement", "indexing")
+    if moved and value.entry.node is part_of(x, found):  # type: ignore[union-attr]
         return x  # it holds that already
     if not found.data:
         return _boxed(x, found.plain, value)

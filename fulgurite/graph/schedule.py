@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 
 from ..core.node import Node, Shape, constant, toposort
 from ..core.op import Op
-from ..core.ops.effect import AFTER, ASSIGN, CONTIGUOUS
+from ..core.ops.effect import AFTER, ASSIGN, CALL, CONTIGUOUS
 from ..core.ops.effect import REMAT as WAIT
 from ..core.ops.elementwise import CAST, MUL
 from ..core.ops.indexing import GATHER, SCATTER, SORT
@@ -27,6 +27,7 @@ from ..core.ops.reduce import REDUCE, SCAN, identity_of
 from ..core.ops.update import UPDATE
 from ..core.shape import upper
 from ..core.substitute import substitute
+from .calls import in_memory
 from .kernel import Cut, Extractor, Item, Kernel, Memory, Schedule, Slot
 from .sooner import sooner
 
@@ -35,6 +36,7 @@ __all__ = ["Item", "Kernel", "Schedule", "Slot", "schedule"]
 REMAT = 48  # compute again up to this much per element rather than write and read it once more
 DEAR = 16  # what costs more than this and is used twice is stored
 _JOINED = ("map", "reduce", "contract")  # kernels that elementwise ops may join
+_OWN = ("scatter", "assign", "loop", "cond", "user")  # kernels that nothing joins
 MOST = 200  # the largest cost of a virtual value, and the most nodes of a kernel
 
 
@@ -60,7 +62,7 @@ def role(op: Op) -> str:
         return "reduce"
     if op is GATHER or op is RANDOM or op is UPDATE or op is WAIT:
         return "virtual"
-    if op.family == "control":
+    if op.family == "control" or op is CALL:
         return op.name
     return {SCAN: "scan", SORT: "sort", SCATTER: "scatter", ASSIGN: "assign"}.get(op, "host")
 
@@ -186,7 +188,7 @@ class _Greedy:
             self.outside[node], self.cost[node] = 0, 0
         elif kind == "move":
             self.move(node)
-        elif kind in ("loop", "cond"):
+        elif kind in ("loop", "cond", "call"):
             self.control(node)
         elif kind == "map" and self.fuse:
             self.elementwise(node)
@@ -364,12 +366,12 @@ class _Greedy:
         base = self.base[node] = self.base.get(source, source)
         group = self.group(source)
         fits = group is not None and elements(node.shape) in group.sizes
-        if group is not None and fits and group.kind not in ("scatter", "assign", "loop", "cond"):
+        if group is not None and fits and group.kind not in _OWN:
             stays = (
                 node.op is RESHAPE
                 or (node.op is EXPAND and group.kind == "reduce")
                 or (node.op is PERMUTE and (group.kind == "contract" or node in self.forced))
-                or (node.op is FLIP and node in self.forced)
+                or (node.op is FLIP and node in self.forced and group.kind in _JOINED)
             )
             if stays:
                 self.home[node] = group
@@ -468,7 +470,7 @@ class _Greedy:
             self.sideways[x, source.shape, axes] = home
 
     def control(self, node: Node) -> None:
-        """A loop or a choice, over values in memory; all of its results are one kernel."""
+        """A loop, a choice or a call, over values in memory; all its results are one kernel."""
         assert node.op.siblings is not None
         family = (node.op, node.op.siblings(node))
         if family not in self.families:
@@ -480,7 +482,8 @@ class _Greedy:
                     self.operands.add(base)
             deps = max([self.read(s) for s in node.src], default=0)
             reason = f"{node.op} is a kernel of its own"
-            self.families[family] = self.open(node.op.name, node, deps, reason)
+            kind = node.arg[1].kind if node.op is CALL else node.op.name
+            self.families[family] = self.open(kind, node, deps, reason)
         self.home[node] = self.families[family]
         self.store(node)
 
@@ -523,6 +526,9 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
     order = toposort([sink])
     if any([0 in n.shape for n in order]):
         sink = without_empty(sink)
+        order = toposort([sink])
+    if any([n.op is CALL for n in order]):
+        sink = in_memory(sink)
         order = toposort([sink])
     sizes = sizes_in(order)
     copies = [CONTIGUOUS(r) if role(r.op) == "leaf" or r in sizes else r for r in sink.src]

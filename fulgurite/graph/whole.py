@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from ..core.node import Node, toposort
 from ..core.ops.body import bodies_of
 from ..core.ops.control import LOOP, Loop
+from ..core.ops.effect import CALL
 from ..core.ops.leaf import PARAM, SINK
 from ..core.ops.reduce import REDUCE, SCAN
 from ..core.shape import upper
@@ -39,6 +40,8 @@ def are_tiny(nodes: Iterable[Node]) -> bool:
 
 
 def _work(node: Node) -> int:
+    if node.op is CALL:  # a step of its own, however small
+        return TINY + 1
     bodies = bodies_of(node)
     if bodies:  # in a loop the calls themselves count
         inside = [n for body in bodies for n in body.order if n.src]

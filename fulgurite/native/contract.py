@@ -11,6 +11,7 @@ the order of additions follow from the shape alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..core.dtype import DType, float32, float64, int8, int32, int64, uint8
 from ..core.node import Node
@@ -106,7 +107,9 @@ class _Template:
         number, index = store.arg[:2]
         if len(self.c.stores) > 1 or self.target.vectors not in _MASKS:
             return False
-        if len(above.rows.axes) != 1 or len(above.columns.axes) != 1 or self.rows <= FEW:
+        if len(above.rows.axes) != 1 or len(above.columns.axes) != 1:
+            return False
+        if self.rows <= FEW and self.as_it_is(self.right):
             return False
         if self.dtypes[number] is not self.registers.dtype or self.c.fold.dtype.is_small_float:
             return False
@@ -138,6 +141,13 @@ class _Template:
     @property
     def blocks(self) -> int:
         return -(-self.depth // DEPTH)
+
+    @property
+    def flat(self) -> bool:
+        """Is the right factor packed as rows? Few rows of the left one do not pay for panels."""
+        straight = self.right.straight and not self.registers.dot
+        few = self.rows <= FEW and self.target.vectors in _MASKS
+        return self.cut.right == "own" and straight and few
 
     def way(self, name: str) -> str:
         return self.cut.left if name == "left" else self.cut.right
@@ -350,7 +360,11 @@ class _Template:
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
         if way == "own":
             memory = f.read[s.name]
-            f.scope(lambda: self.packer(f, s).pack(span, self.goal(f, memory)))
+            goal = self.goal(f, memory)
+            if self.flat and s.name == "right":
+                stride = f.number(("tile", "right"), self.cut.columns)
+                goal = replace(goal, width=stride)
+            f.scope(lambda: self.packer(f, s).pack(span, goal))
             return memory, stride
         f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = span.own, span.k
         number_, index, _ = s.root.arg
@@ -368,9 +382,9 @@ class _Template:
         columns: str, width: str, depth: str, first: str,
     ) -> None:  # fmt: skip
         """All rows of a tile times one panel after the other."""
-        e, plain = f.e, self.cut.right == "plain"
+        e, plain = f.e, self.cut.right == "plain" or self.flat
         across = self.left.across and self.cut.left == "plain"
-        whole = plain and self.rows <= FEW and not across
+        whole = self.cut.right == "plain" and self.rows <= FEW and not across
         module = block(self.registers, plain, across, self.direct)
         if whole:
             module = sweep(self.registers)

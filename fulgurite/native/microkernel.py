@@ -411,9 +411,9 @@ def sweep(registers: Registers) -> Module:
     ]
     head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first)"
     text = f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
-    return _named(
-        f"sweep_{registers.dtype}", "\n".join([text, *parts, *_declared(registers, _How(True, False, False))])
-    )
+    declared = _declared(registers, _How(masked=True, across=False, direct=False))
+    declared.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    return _named(f"sweep_{registers.dtype}", "\n".join([text, *parts, *declared]))
 
 
 def _swept(registers: Registers, rows: int, steps: int) -> str:
@@ -428,6 +428,7 @@ def _swept(registers: Registers, rows: int, steps: int) -> str:
         lines.append(f"  %t{count} = {text}")
         return f"%t{count}"
 
+    ahead = let(f"mul i64 %bs, {steps}")
     places = []
     for u in range(steps):
         offset = let(f"mul i64 %bs, {u}")
@@ -467,6 +468,9 @@ def _swept(registers: Registers, rows: int, steps: int) -> str:
             place = let(f"getelementptr {inner}, ptr {place}, i64 {v * width}")
             operands = f"ptr align 1 {place}, <{width} x i1> {masks[v]}, {kind} zeroinitializer"
             columns.append(let(f"call {kind} @{name}({operands})"))
+            if steps > 1:  # the same columns of the rows after these: too far for prefetchers
+                next_ = let(f"getelementptr {inner}, ptr {place}, i64 {ahead}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr {next_}, i32 0, i32 3, i32 1)")
         for i in range(rows):
             number = let(f"getelementptr {inner}, ptr {starts[i]}, i64 {u}")
             number = let(f"load {inner}, ptr {number}, align 1")

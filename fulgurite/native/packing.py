@@ -69,6 +69,7 @@ class Target:
     memory: str
     stride: str  # between rows of the left factor
     depth: str  # rows of a panel of the right factor
+    width: str = ""  # of rows of the right factor where it is not put into panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,17 @@ class Packer:
         """The right factor, lanes along columns; pieces of a row are put together first."""
         f, own, folded = self.f, self.s.own, self.s.part.folded
         starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
-        whole = len(own.axes) == 1
+        whole = len(own.axes) == 1 or bool(to.width)
         wide = self.registers.panel
 
         def row(k: str) -> None:
-            line = f.mul(k, str(wide))
+            line = f.mul(k, to.width or str(wide))
 
             def run(at: str, first: str, last: str) -> None:
                 def vector(step: str) -> None:
-                    if whole:
+                    if to.width:
+                        self.put(to.memory, f.add(line, f.add(at, step)))
+                    elif whole:
                         self.put(to.memory, f.add(line, self.place(step, to)))
                     else:
                         self.put(self.pieces(), f.add(at, step))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..core.dtype import DType, bool_, float32, int64
-from ..core.node import Size, Source
+from ..core.node import SOURCES, Size, Source
 from ..graph.affine import Affine
 from .access import Access
 from .code import Phase, Rendered
@@ -184,11 +184,14 @@ def _for(mask: str | None, how: str) -> str | None:
 
 def apart(work: Scatter) -> frozenset[int]:
     """Axes whose different steps never meet at a place: each has digits of the place for itself."""
-    if len([atom for atom, _ in work.index[1] if isinstance(atom, Source)]) > 1:
+    fixed = {SOURCES[i] for i, (_, place) in enumerate(work.read) if not place[1]}  # one number
+    if len([a for a, _ in work.index[1] if isinstance(a, Source) and a not in fixed]) > 1:
         return frozenset()
     found: set[int] = set()
     reach = 0
     for atom, coefficient in sorted(work.index[1], key=lambda term: abs(term[1])):
+        if atom in fixed:
+            continue  # the same for every step
         if isinstance(atom, tuple) or coefficient <= reach:
             return frozenset()
         if isinstance(atom, Source):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..config import current
 from ..core.dtype import DType, uint8
 from ..core.op import Array
 from ..forks import late
@@ -74,6 +75,10 @@ class CpuDevice(ReferenceDevice):
             if kernel.kind in ("loop", "cond"):
                 found[number] = self.interpret(kernel)
                 continue
+            product = self.library(kernel)
+            if product is not None:
+                found[number] = product
+                continue
             try:
                 if kernel.kind == "host":
                     raise CannotLower("a host function")
@@ -87,6 +92,13 @@ class CpuDevice(ReferenceDevice):
                 found[number] = native
             self.native += len(rendered)
         return found
+
+    def library(self, kernel: Kernel) -> Executable | None:
+        """A library's way to run a kernel, where bits may depend on its threads."""
+        if current().deterministic or kernel.kind == "host":
+            return None
+        product: Executable | None = late("runtime.library").product(kernel)
+        return product
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
         """Records for the driver; host steps split them."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..core.dtype import DType, uint8
 from ..core.node import Node, Shape, toposort
 from ..core.op import Array
+from ..core.ops.host import CALL, call_siblings, call_values
 from ..core.ops.leaf import PARAM, SINK, VAR
 from ..core.shape import upper
 from ..core.substitute import substitute
@@ -131,7 +133,7 @@ class ReferenceDevice:
 
     def _indexed(self, kernel: Kernel) -> Interpreted | None:
         """The kernel in index notation, if it has one."""
-        if kernel.kind == "host":
+        if kernel.kind in ("host", "user"):
             return None
         try:
             runner = Runner(lower(kernel.body, kernel.inputs))
@@ -183,12 +185,18 @@ def _steps(body: Node) -> Listing:
 
 def _run(steps: Listing, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
     values: list[Array] = []
+    calls: dict[Any, list[Array]] = {}  # each is made once, for all of its results
     with np.errstate(all="ignore"):
         for node, sources in steps[0]:
             if node.op is PARAM:
                 buffer = inputs[node.arg[0]]
                 assert isinstance(buffer, HostBuffer)
                 values.append(buffer.array.reshape(node.shape))
+            elif node.op is CALL:
+                key = call_siblings(node)
+                if key not in calls:
+                    calls[key] = call_values(node, [values[i] for i in sources])
+                values.append(calls[key][node.arg[0]])
             else:
                 assert node.op.numpy is not None, f"{node!r} cannot be run"
                 values.append(node.op.numpy(node, *[values[i] for i in sources]))

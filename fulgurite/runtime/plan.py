@@ -74,6 +74,8 @@ def _key(kernel: Kernel) -> object:
 def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:
     """The code of every kernel; those that are new are compiled together."""
     vectors = current().vectors  # of two kinds of vectors each has code of its own
+    if not current().deterministic and not current().exact:
+        vectors += " or a library"
     keys = [(backend.name, vectors, _key(kernel)) for kernel in kernels]
     held = {key: found for key in keys if (found := KERNELS.get(key)) is not None}
     new = {key: k for key, k in zip(keys, kernels, strict=True) if key not in held}

@@ -139,7 +139,9 @@ def load_plan(data: bytes, normal: Normal) -> Plan | None:
     kernels = []
     for kind, inputs, name, text, launch in whole["kernels"]:
         kernel = StoredKernel(kind, inputs, name, text)
-        made: Any = device.interpret(kernel) if launch is None else _native(launch)
+        made: Any = _native(launch) if launch is not None else device.library(kernel)
+        if made is None:
+            made = device.interpret(kernel)
         if isinstance(made, Native) and not code().fetch(made.digest):
             return None
         kernels.append(CompiledKernel(kernel, made))

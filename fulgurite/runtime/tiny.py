@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.node import Node, toposort
 from ..core.op import Array
-from ..core.ops.effect import CUSTOM
+from ..core.ops.effect import CALL, CUSTOM
 from ..core.ops.leaf import CONST, PARAM, SINK, VAR
 from ..graph.kernel import Schedule
 from .device import Buffer
@@ -27,7 +27,9 @@ def is_whole(schedule: Schedule) -> bool:
     nodes = toposort([schedule.items[0].kernel.body])
     written = set(schedule.items[0].writes)
     plain = all(i < schedule.inputs for i in schedule.items[0].reads)  # no constants in slots
-    return plain and not any(n.op is VAR for n in nodes) and written >= set(schedule.outputs)
+    return (
+        plain and not any(n.op in (VAR, CALL) for n in nodes) and written >= set(schedule.outputs)
+    )
 
 
 class Tiny:

@@ -74,7 +74,8 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
             t = fg.Tensor(x)
             rows = t.reshape(512, 512)
             made = [
-                fg.cumulative_sum(t), fg.cumulative_sum(rows, axis=0), fg.cumulative_sum(rows, axis=1),
+                fg.cumulative_sum(t), fg.cumulative_sum(rows, axis=0),
+                fg.cumulative_sum(rows, axis=1),
                 fg.argsort(t),
                 fg.sort(rows, axis=1), fg.scatter_add(fg.zeros((500,)), 0, fg.Tensor(index), t),
             ]  # fmt: skip

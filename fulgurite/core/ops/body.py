@@ -14,7 +14,7 @@ from typing import Any
 from ..node import Node, make, remember, toposort
 from ..op import Array
 from ..substitute import substitute
-from .effect import ASSIGN, CUSTOM, DETACH, UNWATCH, WATCH, HostFunction
+from .effect import ASSIGN, CALL, CUSTOM, DETACH, HOSTS, UNWATCH, WATCH, HostFunction
 from .leaf import CONST, IOTA, PARAM, SINK, param
 from .movement import UNWINDOW
 from .transform import OVERRIDE
@@ -77,6 +77,8 @@ class Body:
         for node in self.order:
             if node.op is CUSTOM:
                 yield node.arg[0]
+            elif node.op is CALL:
+                yield node.arg[1]
             for body in bodies_of(node):
                 yield from body.hosts()
 
@@ -176,7 +178,7 @@ def invariant(order: Sequence[Node], own: Set[Node]) -> Callable[[Node], bool]:
     inside: set[Node] = set(own)
     for node in order:
         made = node.src and all([s in fixed for s in node.src])
-        if node.op in (CONST, IOTA) or (made and node.op not in (CUSTOM, WATCH)):
+        if node.op in (CONST, IOTA) or (made and node.op not in HOSTS and node.op is not WATCH):
             fixed.add(node)
         if any([s in inside for s in node.src]):
             inside.add(node)

@@ -25,7 +25,7 @@ from ..origin import places
 from ..shape import same
 from ..substitute import substitute
 from .body import Body, close, invariant, numbered
-from .effect import CUSTOM
+from .effect import HOSTS
 from .elementwise import CAST, WHERE
 from .leaf import SINK, param
 from .movement import expand, permute, reshape
@@ -244,7 +244,7 @@ def _loop_grad(
     init += [constant_like(0, leaf) for leaf in sums.values()]
     inputs = [*[seeds[i] for i in active], *sums.values(), *[leaf for leaf, _ in scanned]]
     outer = {leaves[i]: found.src[i] for i in rest}
-    hoisted = invariant(order, {n for n in order if n.op is CUSTOM})
+    hoisted = invariant(order, {n for n in order if n.op in HOSTS})
     body, taken = close(out, inputs, lambda n: n in outer or hoisted(n))
     back = loop(
         body, init, [source for _, source in scanned],

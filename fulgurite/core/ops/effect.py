@@ -1,10 +1,10 @@
-"""Ops about where, when and by whom: the value passes through, or comes from the host.
+"""Ops about where and when: the value passes through.
 
 ASSIGN is the next version of some memory, all of it or a part; AFTER orders; COPY crosses devices;
 CONTIGUOUS asks for memory; DETACH stops gradients; WATCH is where those of one scope arrive,
 UNWATCH ends that scope; REMAT is a value that the backward pass computes again (its own op, because
-an interned recomputation would be the forward node itself); CUSTOM calls a host function;
-COLLECTIVE combines one value per rank, its sources.
+an interned recomputation would be the forward node itself); COLLECTIVE combines one value per rank,
+its sources. Calls of host functions are in `host.py`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArgumentError, GradientError
-from ..dtype import DType
-from ..node import Node, Shape, Size, constant_like, dims_of, make, shape_of
+from ..node import Node, Shape, Size, constant_like
 from ..op import NOBODY, Array, Op
-from ..origin import places
 from ..shape import mul
 from .elementwise import ADD, MAX, WHERE, maximum, minimum
+from .host import CALL as CALL
+from .host import CUSTOM as CUSTOM
+from .host import HOST_FUNCTIONS as HOST_FUNCTIONS
+from .host import HOSTS as HOSTS
+from .host import HostFunction as HostFunction
+from .host import custom as custom
+from .host import register_host as register_host
 from .indexing import SCATTER
 from .leaf import BUFFER, PARAM, VIEW
 from .movement import RESHAPE, shrink
@@ -223,89 +227,4 @@ COLLECTIVE = Op(
     name="collective", family="effect", doc="one value per rank combined: what every rank gets",
     arity=None, numpy=_collective_numpy, shape=_collective_shape, check=_collective_check,
     grad=_collective_grad, batch=_collective_batch,
-)  # fmt: skip
-
-
-# --- host functions ------------------------------------------------------------------------------
-
-
-class HostFunction:
-    """A Python function on arrays, known by identity; a name lets text refer to it."""
-
-    __slots__ = ("backward", "function", "name")
-
-    def __init__(
-        self,
-        name: str,
-        function: Callable[..., Array],
-        backward: Callable[..., tuple[Node | None, ...]] | None = None,
-    ) -> None:
-        self.name, self.function, self.backward = name, function, backward
-
-    def __repr__(self) -> str:
-        return f"@{self.name}"
-
-
-HOST_FUNCTIONS: dict[str, HostFunction] = {}
-
-
-def register_host(host: HostFunction) -> HostFunction:
-    """Let text and disk refer to a host function by its name."""
-    if HOST_FUNCTIONS.setdefault(host.name, host) is not host:
-        raise ArgumentError(f"a host function {host.name!r} exists already", "choose another name")
-    return host
-
-
-def custom(host: HostFunction, src: tuple[Node, ...], shape: Shape, dtype: DType) -> Node:
-    """A host function applied to arrays, giving one array of this shape and dtype."""
-    dims, extra = dims_of(shape, len(src))
-    return make(CUSTOM, dtype, (*src, *extra), (host, len(src), dims))
-
-
-def _custom_numpy(node: Node, *arrays: Array) -> Array:
-    host, count, _ = node.arg
-    out = np.asarray(host.function(*arrays[:count]))
-    if out.shape != node.shape or out.dtype != node.dtype.numpy:
-        raise ArgumentError(
-            f"host function {host.name!r} returned {out.shape} {out.dtype}, "
-            f"not the declared {node.shape} {node.dtype}",
-            "return an array of the declared shape and dtype",
-            places(node.origins),
-        )
-    return out
-
-
-def _custom_grad(g: Node, y: Node, *src: Node) -> tuple[Node | None, ...]:
-    host, count, _ = y.arg
-    if host.backward is None:
-        where = places(y.origins)
-        hint = "give it a backward function, or detach() its sources"
-        raise GradientError(f"host function {host.name!r} has no gradient", hint, where)
-    grads: tuple[Node | None, ...] = host.backward(g, y, *src[:count])
-    return grads
-
-
-def _custom_batch(y: Node, src: tuple[Node, ...]) -> Node:
-    """A host function knows no batches: it is called for each example."""
-    host, count, dims = y.arg
-
-    def each(*arrays: Array) -> Array:
-        rows = [host.function(*row) for row in zip(*arrays, strict=True)]
-        return np.stack(rows) if rows else np.empty(shape, y.dtype.numpy)
-
-    shape = (src[0].shape[0], *shape_of(dims, y.src))
-    return custom(HostFunction(f"{host.name}.each", each), src[:count], shape, y.dtype)
-
-
-def _custom_check(node: Node) -> str | None:
-    host, count, _ = node.arg
-    if not isinstance(host, HostFunction) or not 0 <= count <= len(node.src):
-        return f"{host!r} of {count} arrays is no host function of {len(node.src)} sources"
-    return None
-
-
-CUSTOM = Op(
-    name="custom", family="effect", doc="a host function applied to arrays", arity=None, dtype=None,
-    numpy=_custom_numpy, shape=lambda node: shape_of(node.arg[2], node.src), grad=_custom_grad,
-    batch=_custom_batch, cost=1000, check=_custom_check,
 )  # fmt: skip

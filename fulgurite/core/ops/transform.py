@@ -100,14 +100,14 @@ class Rule(HostFunction):
     cost: derivatives that do not use it may look through.
     """
 
-    __slots__ = ("__weakref__", "each", "plain", "results")
+    __slots__ = ("each", "plain", "results")
 
     def __init__(self, name: str, backward: Pull, results: int = 1, plain: bool = False) -> None:
-        super().__init__(name, _not_called, backward)  # type: ignore[arg-type]
+        super().__init__(name, _not_called, backward)
         self.results, self.plain = results, plain
         self.each: weakref.ref[Rule] | None = None  # which holds this one: no cycle
 
-    def batched(self) -> Rule:
+    def batched_rule(self) -> Rule:
         """The rule for a batch of calls; the same while it lives, so that results stay one call."""
         found = None if self.each is None else self.each()
         if found is None:
@@ -174,6 +174,6 @@ OVERRIDE: Op = Op(
     name="override", family="transform", doc="the first source, with a gradient rule of its own",
     arity=None, numpy=lambda node, a, *_: a, grad=_override_grad,
     siblings=lambda node: (node.arg[0], node.src[1:]), interval=_first_bounds, cost=0,
-    batch=lambda y, src: OVERRIDE(*src, arg=(y.arg[0].batched(), y.arg[1])),
+    batch=lambda y, src: OVERRIDE(*src, arg=(y.arg[0].batched_rule(), y.arg[1])),
     watched=_inputs_watched, check=_override_check,
 )  # fmt: skip
