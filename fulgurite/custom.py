@@ -140,8 +140,13 @@ def _identity(fn: Function) -> Hashable:
     return id(fn)
 
 
+def pull_of(name: str, grad: Function | None) -> _Pull | None:
+    """A gradient that the user wrote in tensors, as graphs need it."""
+    return None if grad is None else _Pull(name, grad)
+
+
 def _made(name: str, fn: Function, grad: Function | None) -> HostFunction:
-    return HostFunction(name, fn, None if grad is None else _Pull(name, grad))
+    return HostFunction(name, fn, pull_of(name, grad))
 
 
 def _host(fn: Function | str, grad: Function | None) -> HostFunction:

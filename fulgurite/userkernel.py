@@ -20,9 +20,13 @@ from typing import Any
 
 from .core import build
 from .core import shape as sizes
-from .core.dtype import int64
-from .core.node import Node, Size
+from .core.dtype import dtype_of, int64
+from .core.node import Node, Size, toposort
+from .core.ops.elementwise import ADD, SUB
+from .core.ops.leaf import CONST, IOTA, VAR
 from .errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from .functional import reduction
+from .functional.elementwise import where
 from .tensor import Tensor, TensorLike, lifted, node_of, wrap
 
 Shape = tuple[Any, ...]
@@ -116,85 +120,290 @@ class Operand:
         if not _open.axes:
             raise ArgumentError("an operand is read outside of its kernel", "read it inside")
         places = [self._place(part, d) for d, part in enumerate(key)]
-        axes = _open.axes[-1]
-        known = [axes.get(p) if isinstance(p, Node) else None for p in places]
-        numbers = [a[0] for a in known if a is not None]
-        plain = all(a is not None or isinstance(p, int) for a, p in zip(known, places, strict=True))
-        inside = all(self._fits(p, d) for d, p in enumerate(places))
-        if plain and inside and len(set(numbers)) == len(numbers):
-            return self._view(places, known)
+        lines = [_line(place) for place in places]
+        used = [line.axis for line in lines if line is not None and line.axis]
+        inside = all([self._fits(place, d) for d, place in enumerate(places)])
+        if None not in lines and len(set(used)) == len(used) and (inside or _is_zero(other)):
+            return self._view([line for line in lines if line is not None])
         return self._gathered(places, other)
 
-    def _place(self, part: Any, d: int) -> Node | int:
-        """An index as a node or a number."""
+    def _place(self, part: Any, d: int) -> Node:
+        """An index as a node of whole numbers."""
         if isinstance(part, Tensor):
             node = node_of(part)
-            if not node.dtype.is_integer or node.dtype.kind == "b":
+            if node.dtype.kind not in "iu":
                 raise DTypeError(
                     f"index {d} of {self._name} is {node.dtype}", "an index is a whole number"
                 )
             return node
         try:
-            return as_int(part)
+            return build.const(as_int(part), int64)
         except TypeError:
             raise ArgumentError(
                 f"index {d} of {self._name} is {type(part).__name__}",
                 "use the kernel's indices, whole numbers and expressions of them",
             ) from None
 
-    def _fits(self, place: Node | int, d: int) -> bool:
+    def _fits(self, place: Node, d: int) -> bool:
         """Is an index inside, whatever it depends on?"""
-        low, high = _bounds(place)
+        low, high = place.bounds or (-1, 0)
         return low >= 0 and high < sizes.lower(self.shape[d])
 
-    def _view(self, places: list[Node | int], known: list[tuple[int, Size] | None]) -> Node:
-        """Elements at plain indices: cut, turned, and stretched by whoever needs it."""
-        cuts = [(p, p + 1) if isinstance(p, int) else (0, a[1]) for p, a in
-                zip(places, known, strict=True) if isinstance(p, int) or a is not None]  # fmt: skip
-        part = build.shrink(self._node, cuts)
-        kept = [d for d, a in enumerate(known) if a is not None]
+    def _view(self, lines: list[_Line]) -> Node:
+        """Elements along axes: cut out, with zeros around them, turned, stretched by who needs."""
+        pads, cuts = [], []
+        for line, size in zip(lines, self.shape, strict=True):
+            before, end = max(0, -line.start), sizes.add(line.start, line.size)
+            low, high = sizes.lower(size), sizes.upper(end)
+            pads.append((before, max(0, high - low)))
+            cuts.append((line.start + before, sizes.add(end, before)))
+        part = build.pad(self._node, pads) if any([p != (0, 0) for p in pads]) else self._node
+        part = build.shrink(part, cuts)
+        kept = [d for d, line in enumerate(lines) if line.axis]
         part = build.reshape(part, [part.shape[d] for d in kept])
-        order = sorted(range(len(kept)), key=lambda at: -known[kept[at]][0])  # type: ignore[index]
-        part = build.permute(part, order)
-        if not kept:
-            return part
-        spread: dict[int, Size] = {a[0]: a[1] for a in known if a is not None}
-        return build.reshape(part, [spread.get(d, 1) for d in range(max(spread), 0, -1)])
+        part = build.permute(part, sorted(range(len(kept)), key=lambda at: -lines[kept[at]].axis))
+        spread = {line.axis: line.size for line in lines if line.axis}
+        return build.reshape(part, [spread.get(d, 1) for d in range(max(spread, default=0), 0, -1)])
 
-    def _gathered(self, places: list[Node | int], other: Any) -> Node:
+    def _gathered(self, places: list[Node], other: Any) -> Node:
         """Elements at any indices."""
-        flat: Any = build.const(0, int64)
-        valid: Any = None
+        valid: Tensor | None = None
+        found: list[Tensor] = []
         for d, place in enumerate(places):
-            size = self.shape[d]
-            at: Any = build.cast(place if isinstance(place, Node) else build.const(place, int64),
-                                 int64)  # fmt: skip
+            at = wrap(place)
             if not self._fits(place, d):
-                self._outside(place, d, other)
                 if other is not None:
-                    ok = wrap(at >= 0) & (wrap(at) < _number(size))
-                    valid = ok if valid is None else valid & ok
-                    at = node_of(_where(ok, wrap(at), 0))
-                elif not all(isinstance(n, int) for n in self.shape):
-                    raise ShapeError(
-                        f"{self._name} of variable sizes is read at places known at run time",
-                        "use fixed sizes, or .get(...)",
-                    )
-            flat = node_of(wrap(flat) * _number(size) + _checked(at, place, size, self._fits(place, d)))
-        count = sizes.prod(self.shape)
-        line = build.reshape(self._node, (count,))
-        index = build.reshape(flat, (sizes.prod(flat.shape),))
-        found = build.reshape(build.gather(line, index, 0), flat.shape)
-        return found if valid is None else node_of(_where(valid, wrap(found), other))
+                    here = (at >= 0) & (at < wrap(_number(self.shape[d])))
+                    valid = here if valid is None else valid & here
+                    at = where(here, at, 0)
+                elif not _reads_memory(place):
+                    raise self._outside(place, d)
+            found.append(at)
+        values = wrap(self._node)[tuple(found)]
+        return node_of(values if valid is None else where(valid, values, other))
 
-    def _outside(self, place: Node | int, d: int, other: Any) -> None:
-        """An error if an index is outside by what is known now."""
-        low, high = _bounds(place)
-        size = self.shape[d]
-        loaded = isinstance(place, Node) and _reads_memory(place)
-        if other is None and not loaded:
-            raise BoundsError(
-                f"index {d} of {self._name} runs from {low} to {high} in a dimension of size "
-                f"{sizes.size_text(size)}",
-                f"keep it inside, or read {self._name}.get(..., other=0)",
+    def _outside(self, place: Node, d: int) -> BoundsError:
+        low, high = place.bounds or (0, 0)
+        return BoundsError(
+            f"index {d} of {self._name} runs from {low} to {high} in a dimension of size "
+            f"{sizes.size_text(self.shape[d])}",
+            f"keep it inside, or read {self._name}.get(..., other=0)",
+        )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Places one after the other: along an axis (a dimension from the back), or 0 and one place."""
+
+    axis: int
+    start: int
+    size: Size
+
+
+def _line(place: Node) -> _Line | None:
+    """An index as a line, if it is a number or an axis plus a number."""
+    if place.op is CONST and place.shape == ():
+        return _Line(0, int(place.value), 1)  # type: ignore[arg-type]
+    start = 0
+    while place not in _open.axes[-1]:
+        if place.op is ADD and place.src[0].op is CONST:
+            place, number = place.src[1], place.src[0]
+        elif place.op in (ADD, SUB) and place.src[1].op is CONST:
+            number = place.src[1]
+            place, start = place.src[0], start - 2 * int(number.value) * (place.op is SUB)  # type: ignore[arg-type]
+        else:
+            return None
+        start += int(number.value)  # type: ignore[arg-type]
+    return _Line(_open.axes[-1][place][0], start, _open.axes[-1][place][1])
+
+
+def _is_zero(other: Any) -> bool:
+    return isinstance(other, bool | int | float) and other == 0
+
+
+def _number(size: Size) -> Node:
+    return size if isinstance(size, Node) else build.const(size, int64)
+
+
+def _reads_memory(node: Node) -> bool:
+    """Does a value depend on data, which nobody knows yet?"""
+    return any([n.op not in (CONST, IOTA, VAR) and not n.src for n in toposort([node])])
+
+
+# --- folds ---------------------------------------------------------------------------------------
+
+
+def sum_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
+    """Inside a kernel: the sum of an expression over an index from 0 to size - 1.
+
+    >>> @fg.kernel(out=lambda a: a.shape[:1])
+    ... def row_sums(i, *, a):
+    ...     return fg.sum_over(lambda k: a[i, k], a.shape[1])
+    >>> row_sums(fg.Tensor([[1, 2], [3, 4]])).tolist()
+    [3, 7]
+    """
+    return _folded(body, size, reduction.sum)
+
+
+def prod_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
+    """Inside a kernel: the product of an expression over an index.
+
+    >>> @fg.kernel(out=())
+    ... def factorial(*, n):
+    ...     return fg.prod_over(lambda k: k + 1, 5) * n[()]
+    >>> factorial(fg.Tensor(2)).item()
+    240
+    """
+    return _folded(body, size, reduction.prod)
+
+
+def max_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
+    """Inside a kernel: the greatest value of an expression over an index.
+
+    >>> @fg.kernel(out=lambda a: a.shape[:1])
+    ... def largest(i, *, a):
+    ...     return fg.max_over(lambda k: a[i, k], a.shape[1])
+    >>> largest(fg.Tensor([[1, 5], [4, 3]])).tolist()
+    [5, 4]
+    """
+    return _folded(body, size, reduction.max)
+
+
+def min_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
+    """Inside a kernel: the least value of an expression over an index.
+
+    >>> @fg.kernel(out=lambda a: a.shape[:1])
+    ... def smallest(i, *, a):
+    ...     return fg.min_over(lambda k: a[i, k], a.shape[1])
+    >>> smallest(fg.Tensor([[1, 5], [4, 3]])).tolist()
+    [1, 3]
+    """
+    return _folded(body, size, reduction.min)
+
+
+def _folded(body: Callable[[Tensor], TensorLike], size: Any, fold: Callable[..., Tensor]) -> Tensor:
+    if not _open.axes:
+        raise ArgumentError("a fold over an index outside of a kernel", "use it under @fg.kernel")
+    count = build.as_size(node_of(size) if isinstance(size, Tensor) else size)
+    _open.depth[-1] += 1
+    try:
+        place = _open.depth[-1]
+        value = node_of(body(_counted(count, place)))
+    finally:
+        _open.depth[-1] -= 1
+    if value.ndim > place:
+        raise ShapeError(
+            f"the value under a fold has shape {sizes.show(value.shape)}",
+            "it is one number for each index: read tensors at indices",
+        )
+    shape = (*[1] * (place - value.ndim), *value.shape)
+    whole = build.expand(build.reshape(value, shape), (count, *shape[1:]))
+    return fold(wrap(whole), axis=0)
+
+
+# --- kernels -------------------------------------------------------------------------------------
+
+
+def kernel(
+    out: Any, *, dtype: object = None, pattern: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Tensor]]:
+    """A function of tensors from one that says what the element at some indices is.
+
+    The function's positional parameters are indices, one for each dimension of the result; its
+    keyword-only ones are tensors, passed in this order or by name, and read as `a[i, k]`, or
+    `a.get(i - 1, other=0)` where an index may be outside. `out` is the result's shape, or a
+    function of the tensors that gives it. Indices are whole-number tensors: `fg.where(i > j, ...)`.
+    `pattern` is an expression that the kernel may stand for.
+
+    >>> @fg.kernel(out=lambda a, b: (a.shape[0], b.shape[1]), pattern=lambda a, b: a @ b)
+    ... def product(i, j, *, a, b):
+    ...     return fg.sum_over(lambda k: a[i, k] * b[k, j], a.shape[1])
+    >>> product(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([[1, 0], [1, 1]])).tolist()
+    [[3, 2], [7, 4]]
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Tensor]:
+        if not callable(function):
+            raise ArgumentError(f"{type(function).__name__} is not a function", "decorate one")
+        found = Notation(function, out, dtype)
+        register_kernel(found.name, found, pattern)
+        return found
+
+    return decorate
+
+
+class Notation:
+    """A kernel in index notation, to be called with tensors."""
+
+    def __init__(self, function: Callable[..., Any], out: Any, dtype: object) -> None:
+        self.function, self.out, self.dtype = function, out, dtype
+        self.name = getattr(function, "__name__", "kernel")
+        self.indices: list[str] = []
+        self.operands: list[str] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                self.operands.append(name)
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                self.indices.append(name)
+            else:
+                raise ArgumentError(
+                    f"kernel {self.name!r} takes {parameter}",
+                    "name its indices, then * and its tensors: def f(i, j, *, a, b)",
+                )
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({', '.join([*self.indices, '*', *self.operands])})>"
+
+    def __call__(self, *tensors: TensorLike, **named: TensorLike) -> Tensor:
+        given = self._given(tensors, named)
+        nodes = [node_of(x) for x in lifted(*given)]
+        operands = [Operand(n, x) for n, x in zip(self.operands, nodes, strict=True)]
+        shape = build.as_shape(self.out(*operands) if callable(self.out) else self.out)
+        if len(shape) != len(self.indices):
+            raise ShapeError(
+                f"kernel {self.name!r} has {len(self.indices)} indices for a result of "
+                f"{len(shape)} dimensions",
+                f"its out shape is {sizes.show(shape)}: give one index for each dimension",
             )
+        value = self._value(shape, dict(zip(self.operands, operands, strict=True)))
+        if value.ndim > len(shape):
+            raise ShapeError(
+                f"kernel {self.name!r} gave shape {sizes.show(value.shape)} for one element",
+                "it is one number for each index: read tensors at indices",
+            )
+        value = value if self.dtype is None else build.cast(value, dtype_of(self.dtype))
+        return wrap(build.expand(value, shape))
+
+    def _given(self, tensors: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+        if len(tensors) > len(self.operands):
+            raise ArgumentError(
+                f"kernel {self.name!r} takes {len(self.operands)} tensors, not {len(tensors)}",
+                f"they are {', '.join(self.operands) or 'none'}",
+            )
+        known = dict(zip(self.operands, tensors, strict=False))
+        for name, value in named.items():
+            if name not in self.operands or name in known:
+                twice = "is given twice" if name in known else "is none of its tensors"
+                raise ArgumentError(
+                    f"kernel {self.name!r}: {name!r} {twice}",
+                    f"they are {', '.join(self.operands) or 'none'}",
+                )
+            known[name] = value
+        missing = [name for name in self.operands if name not in known]
+        if missing:
+            raise ArgumentError(
+                f"kernel {self.name!r} lacks {', '.join(missing)}", "give each tensor once"
+            )
+        return [known[name] for name in self.operands]
+
+    def _value(self, shape: Shape, operands: dict[str, Operand]) -> Node:
+        _open.axes.append({})
+        _open.depth.append(len(shape))
+        try:
+            indices = [_counted(n, len(shape) - d) for d, n in enumerate(shape)]
+            return node_of(self.function(*indices, **operands))
+        finally:
+            _open.axes.pop()
+            _open.depth.pop()

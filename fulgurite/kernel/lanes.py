@@ -7,7 +7,7 @@ of a load. The grid is what all stores share and no fold, scan or sort needs who
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 
 from ..core.node import Node
@@ -18,8 +18,13 @@ from ..graph.body import whole_axes
 Free = Mapping[Node, frozenset[int]]
 
 
-def vector_axis(order: Sequence[Node], free: Free, sizes: Sequence[int]) -> int | None:
-    """The axis with most memory at step 1, by elements; ties go to the stores' own axis."""
+def vector_axis(
+    order: Sequence[Node], free: Free, sizes: Sequence[int], blocks: Container[int] = ()
+) -> int | None:
+    """The axis with most memory at step 1, by elements; ties go to the stores' own axis.
+
+    Axes that number the blocks of a fold are none: every lane of one would be another range.
+    """
     score: dict[int, int] = {}
     for node in order:
         if node.op is not LOAD and node.op is not STORE:
@@ -31,6 +36,7 @@ def vector_axis(order: Sequence[Node], free: Free, sizes: Sequence[int]) -> int 
             elif isinstance(atom, tuple):
                 for axis in axes_of(atom[1]):
                     score.setdefault(axis, 0)
+    score = {axis: found for axis, found in score.items() if axis not in blocks}
     best = max(score, key=lambda a: (score[a], sizes[a]), default=None)
     return None if best is None or sizes[best] < 2 else best
 

@@ -24,6 +24,7 @@ from ..graph.lower import IndexKernel
 from .lanes import grid_axes, vector_axis
 
 ENOUGH = 16  # units of work that keep threads busy
+SHORT = 64  # elements of one fold that are not
 LONG = 1 << 15  # elements that are worth sharing out
 BLOCK = 1 << 14  # elements of a block, unless there would be more than MOST blocks
 MOST = 64
@@ -63,7 +64,7 @@ def units(order: Sequence[Node], free: dict[Node, frozenset[int]], sizes: Sequen
 
 def _is_long(fold: Node, free: dict[Node, frozenset[int]], sizes: Sequence[int]) -> bool:
     count: int = prod([sizes[a] for a in fold.arg[1]])
-    return count >= 64 and count * prod([sizes[a] for a in free[fold]]) >= LONG
+    return count >= SHORT and count * prod([sizes[a] for a in free[fold]]) >= LONG
 
 
 class _Splitter:

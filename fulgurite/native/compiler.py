@@ -65,6 +65,16 @@ def _object(texts: Sequence[str], target: Target) -> bytes:
     return bytes(_machine(target).emit_object(whole))
 
 
+def fault(text: str) -> str | None:
+    """What is wrong with a text, in the compiler's words; None if it can be read."""
+    with QUIET:
+        try:
+            _llvm().parse_assembly(text).verify()
+        except RuntimeError as problem:
+            return str(problem).strip()
+    return None
+
+
 def compile_assembly(text: str, target: Target) -> str:
     """What the text becomes in the target's own assembly language, to be looked at."""
     with QUIET:

@@ -109,9 +109,7 @@ def block(
         for vectors in range(1, registers.vectors + 1)
         for rows in heights
     ]
-    text = "\n".join(
-        [_driver(registers, heights, how), *parts, *_declared(registers, how)]
-    )
+    text = "\n".join([_driver(registers, heights, how), *parts, *_declared(registers, how)])
     stem = "_".join(["block", *[n for n in ("masked", "across", "direct") if getattr(how, n)]])
     return _named(f"{stem}_{registers.dtype}{registers.dot}", text)
 

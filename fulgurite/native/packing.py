@@ -293,7 +293,9 @@ class BytePacker(Packer):
             mask = f"<{e.lanes} x i1> {self.f.mask}"
             moved = e.let(f"select {mask}, {self.kind} {moved}, {self.kind} zeroinitializer")
             none = e.let(f"select {mask}, {self.kind} {none}, {self.kind} {known}")
-        e.line(f"store {self.kind} {e.let(f'or {self.kind} {none}, {moved}')}, ptr {place}, align 4")
+        e.line(
+            f"store {self.kind} {e.let(f'or {self.kind} {none}, {moved}')}, ptr {place}, align 4"
+        )
 
     def put(self, memory: str, place: str) -> None:
         """Bytes of the left factor."""

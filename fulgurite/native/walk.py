@@ -20,7 +20,7 @@ from ..core.ops.leaf import CONST, SINK, VAR
 from ..graph.body import free_axes
 from ..graph.regroup import CannotLower
 from ..kernel.lanes import grid_axes, vector_axis
-from ..kernel.split import Part
+from ..kernel.split import CHUNK, Part
 from .access import Access
 from .code import BROKEN, ERROR, FIRST
 from .divide import Divisor, divided, divisor
@@ -59,7 +59,8 @@ class Walk:
         self.e = Emitter(lanes)
         self.at = Access(self.e, dtypes)
         self.variables = {name: FIRST + place for place, name in enumerate(variables)}
-        self.vector = vector_axis(self.order, self.free, self.sizes)
+        blocks = [block for block, _ in self.windows.values()]
+        self.vector = vector_axis(self.order, self.free, self.sizes, blocks)
         self.grid = grid_axes(self.order, self.free)
         folds = any(n.op is FOLD for n in self.order)
         self.flat = len(self.sizes) == 1 and self.grid == [self.vector] and not folds
@@ -162,8 +163,9 @@ class Walk:
         if self.vector not in self.ranges:
             size = self.sizes[self.vector]
             return str(size - size % step), size % step != 0
-        if self.sizes[self.vector] % step == 0 and not self.flat:  # so is every block of it
-            return stop, False
+        block = self.windows[self.vector][1] if self.vector in self.windows else CHUNK
+        if self.sizes[self.vector] % step == 0 == block % step and not self.flat:
+            return stop, False  # every part of it is whole vectors
         count = self.e.let(f"sub i64 {stop}, {start}")
         even = self.e.let(f"and i64 {count}, {-step}")
         return self.e.opaque(self.e.let(f"add i64 {start}, {even}")), True

@@ -13,6 +13,8 @@ from functools import lru_cache
 from ..config import current
 from ..core.node import Node, toposort
 from ..core.ops.leaf import PARAM
+from ..core.origin import places
+from ..errors import ArgumentError
 from ..forks import late
 from ..graph.kernel import Kernel, Schedule
 from ..graph.lower import lower
@@ -28,9 +30,27 @@ from .workers import Workers
 
 def rendering(kernel: Kernel) -> Rendered:
     """A kernel as text; `CannotLower` says why not."""
+    if kernel.kind == "user":
+        return _user(kernel)
     dtypes = [p.dtype for p in params_of(kernel)]
     render = late("native.render").render  # not needed where plans come from the disk
     found: Rendered = render(lower(kernel.body, kernel.inputs), dtypes, target(current().vectors))
+    return found
+
+
+def _user(kernel: Kernel) -> Rendered:
+    """A kernel of the user's own text, which is read alone first: its faults are named."""
+    found: Rendered = late("native.user").render_user(kernel)
+    made = code()
+    if not made.fetch(made.digest(found.text)):
+        problem = late("native.compiler").fault(found.text)
+        if problem is not None:
+            host = kernel.body.src[0].arg[1]
+            raise ArgumentError(
+                f"the text of native kernel {host.name!r} is refused: {problem}",
+                "correct the LLVM IR",
+                places(kernel.body.src[0].origins),
+            )
     return found
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.core.dtype import float32, float64, int32
+from fulgurite.native import compiler
 from fulgurite.native.microkernel import Registers, block, transpose
 from fulgurite.native.target import target
 
@@ -104,11 +105,45 @@ def test_whole_numbers_are_exact_and_wrap(dtype: Any, m: int, n: int, k: int, se
         assert np.array_equal(found, a @ b)
 
 
-def test_bytes_can_be_summed_in_wider_numbers() -> None:
-    rng = np.random.default_rng(0)
-    a, b = array(rng, (33, 300), np.int8), array(rng, (300, 47), np.int8)
-    (found,), _ = run(tensor(a).astype(fg.int32) @ tensor(b).astype(fg.int32))
-    assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+@settings(max_examples=24, deadline=None)
+@given(
+    st.sampled_from([np.int8, np.uint8]), st.sampled_from([np.int8, np.uint8]), SIZES, SIZES,
+    st.integers(1, 2500), st.booleans(), st.booleans(), st.sampled_from(VECTORS),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_sums_of_bytes_in_wider_numbers_are_exact(
+    left: Any, right: Any, m: int, n: int, k: int, ta: bool, tb: bool, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = array(rng, (k, m) if ta else (m, k), left), array(rng, (n, k) if tb else (k, n), right)
+    x, y = tensor(a).astype(fg.int32), tensor(b).astype(fg.int32)
+    (found,), _ = run((x.T if ta else x) @ (y.T if tb else y), seed=seed, machine=target(vectors))
+    wide = (a.T if ta else a).astype(np.int32), (b.T if tb else b).astype(np.int32)
+    assert np.array_equal(found, wide[0] @ wide[1])
+
+
+def test_the_largest_bytes_do_not_saturate() -> None:
+    for low in (-128, 127):
+        a, b = np.full((20, 400), low, np.int8), np.full((400, 50), -128, np.int8)
+        (found,), _ = run(tensor(a).astype(fg.int32) @ tensor(b).astype(fg.int32))
+        assert (found == low * -128 * 400).all()
+
+
+def test_bytes_with_pads_and_an_epilogue_use_the_same_sums() -> None:
+    rng = np.random.default_rng(3)
+    x, w = array(rng, (2, 5, 9, 10), np.int8), array(rng, (6, 5, 3, 3), np.int8)
+    lazy = fg.conv2d(tensor(x).astype(fg.int32), tensor(w).astype(fg.int32), padding=1)
+    (found,), _ = run(lazy.astype(fg.float32) * 0.5, seed=3)
+    assert np.array_equal(found, (convolved(x, w, 1, 1, 1) * 0.5).astype(np.float32))
+
+
+def test_a_dot_product_instruction_is_used_where_there_is_one() -> None:
+    a, b = np.ones((40, 64), np.int8), np.ones((64, 50), np.int8)
+    lazy = tensor(a).astype(fg.int32) @ tensor(b).astype(fg.int32)
+    for machine in (target("auto"), target("sse2")):
+        (found,) = rendered_kernels(lazy, machine=machine)
+        used = any("vpdpbusd" in text for text in found.library)
+        assert used == bool({"avx512_vnni", "avx_vnni"} & machine.features)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +270,7 @@ def test_bits_do_not_depend_on_how_units_are_shared_out(shape: tuple[int, int, i
 @pytest.mark.parametrize(
     ("one", "other"),
     [((600, 600, 600), (700, 650, 1000)), ((100, 120, 140), (90, 112, 500)),
-     ((1, 4, 8, 20, 20), (2, 6, 9, 22, 21))],
+     ((1, 4, 10, 20, 20), (2, 6, 9, 22, 21))],
 )  # fmt: skip
 def test_a_new_shape_with_a_known_epilogue_has_a_known_text(
     one: tuple[int, ...], other: tuple[int, ...]
@@ -253,6 +288,27 @@ def test_a_new_shape_with_a_known_epilogue_has_a_known_text(
         return found.text, found.library
 
     assert text(one) == text(other)
+
+
+def test_a_new_shape_that_is_cut_the_same_way_compiles_nothing() -> None:
+    def use(m: int, n: int, k: int) -> None:
+        rng = np.random.default_rng(m)
+        a, b, c = [array(rng, s, np.float32) for s in ((m, k), (k, n), (n,))]
+        lazy = fg.relu(tensor(a) @ tensor(b) + tensor(c))
+        found = fg.schedule(lazy).run()[0].numpy()
+        np.testing.assert_allclose(found, np.maximum(a @ b + c, 0), rtol=1e-3, atol=1e-3)
+
+    with fg.config(disk_cache=False):
+        use(300, 310, 320)
+        before = compiler.calls
+        for shape in ((500, 330, 290), (301, 311, 321), (611, 600, 1030)):
+            use(*shape)
+        assert compiler.calls == before
+        use_other = fg.schedule(
+            tensor(np.ones((300, 310), np.float32)) @ tensor(np.ones((310, 320), np.float32)) * 2.5
+        )
+        use_other.run()
+        assert compiler.calls == before + 1  # a new epilogue: the count does count
 
 
 def test_errors_of_long_sums_stay_near_numpys() -> None:

@@ -38,6 +38,20 @@ def test_random_graphs_agree_when_threads_share_every_kernel(
             fuzz.check(seed, device="cpu")
 
 
+def test_random_graphs_agree_when_every_fold_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fulgurite.kernel import split
+
+    for name, value in {"SHORT": 4, "LONG": 8, "ENOUGH": 1 << 20}.items():
+        monkeypatch.setattr(split, name, value)
+    monkeypatch.setattr(split, "_steps", lambda size, total: 3)
+    fg.clear_caches()
+    try:
+        for seed in range(2_400_000, 2_400_200):
+            fuzz.check(seed, device="cpu")
+    finally:
+        fg.clear_caches()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_many_random_graphs_agree_in_machine_code(part: int) -> None:

@@ -158,3 +158,23 @@ def test_long_float64_sums_lose_next_to_nothing() -> None:
     found = run(what.render(), [x, np.zeros(1)])[1][0]
     exact = float(np.sum(x.astype(np.longdouble)))
     assert abs(found - exact) <= 4 * abs(np.spacing(exact))
+
+
+WIDE = [(64, 1248), (65, 512), (100, 1024), (200, 512), (331, 512), (70_000, 4), (200, 1001),
+        (3, 40_000), (17, 33, 128), (129, 257)]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", WIDE, ids=str)
+def test_long_folds_of_views_that_cannot_be_flattened(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(1).integers(-50, 50, size=shape).astype(np.int32)
+    with fg.config(device="cpu", tier="native"):
+        x = fg.Tensor(a)
+        views = [
+            (fg.flip(x, 0), a[::-1]), (x[::2], a[::2]), (x[..., ::2], a[..., ::2]),
+            (x[..., 1:], a[..., 1:]), (x[..., 1], a[..., 1]),
+            (x + fg.Tensor(a[0]), a + a[0]),
+        ]  # fmt: skip
+        for got, want in views:
+            assert got.sum().item() == want.sum()
+            assert (got.max().item(), got.min().item()) == (want.max(), want.min())
+            assert fg.argmax(got.reshape(-1)).item() == want.argmax()

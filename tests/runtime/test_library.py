@@ -18,9 +18,7 @@ def steps(tensor: fg.Tensor) -> list[bool]:
     return [isinstance(k.code, Product) for k in fg.schedule(tensor).compile().kernels]
 
 
-def factors(
-    shape: tuple[int, ...], other: tuple[int, ...], dtype: Any = np.float32
-) -> list[Array]:
+def factors(shape: tuple[int, ...], other: tuple[int, ...], dtype: Any = np.float32) -> list[Array]:
     rng = np.random.default_rng(0)
     return [rng.standard_normal(s).astype(dtype) for s in (shape, other)]
 
