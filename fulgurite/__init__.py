@@ -4,6 +4,7 @@
 the array API standard, `aliases.py` adds those of NumPy and torch.
 """
 
+from . import kernel as _kernel_package  # before the function of this name takes its place
 from . import random, tree
 from .aliases import install as _install
 from .config import config as _config
@@ -326,3 +327,4 @@ __all__ = [  # noqa: RUF022
 
 config = _config  # last: until now the name is that of the module
 _install(Tensor, globals())
+assert _kernel_package

@@ -45,7 +45,6 @@ class Options:
     poison: bool = _option(False, "fill fresh memory with garbage before use", in_key=False)
     origins: bool = _option(True, "note the user's line beside every node", in_key=False)
     schedule_cache: int = _option(1024, "most compiled graphs kept in memory", in_key=False)
-    kernel_cache: int = _option(8192, "most compiled kernels kept in memory", in_key=False)
     disk_cache: bool = _option(True, "keep compiled code on disk for later processes", in_key=False)
     cache_dir: str = _option(
         "", "the folder of the disk cache; empty: the platform's cache folder", in_key=False

@@ -408,7 +408,7 @@ class Tensor(Methods, Habits, Operators):
     def to(self, target: object) -> Tensor:
         """In another dtype, or on another device (a name)."""
         if isinstance(target, str) and target in device_names():
-            return wrap(build.copy_to(operand(self), target))
+            return wrap(build.copy_to(operand(self), get_device(target).name))
         try:
             dtype = dtype_of(target)
         except DTypeError:

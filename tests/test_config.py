@@ -69,7 +69,7 @@ def test_an_unknown_device_is_an_error_at_once() -> None:
     assert "no device 'nowhere'" in caught.value.what and __file__ in caught.value.where
 
 
-@pytest.mark.parametrize("name", ["schedule_cache", "kernel_cache"])
+@pytest.mark.parametrize("name", ["schedule_cache", "cache_limit"])
 def test_a_cache_has_no_negative_size(name: str) -> None:
     with pytest.raises(ArgumentError, match=f"{name} is -1"):
         fg.config(**{name: -1})

@@ -61,6 +61,8 @@ def export(store: Store, path: str | os.PathLike[str]) -> int:
 
 def import_(store: Store, path: str | os.PathLike[str]) -> tuple[int, int]:
     """Check a whole archive, then keep its entries; how many were kept, of how many."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise _refusal("it is not a regular file")
     with open(path, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)

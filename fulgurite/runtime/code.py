@@ -36,6 +36,15 @@ class Native:
     workspace: int
 
 
+@dataclass(frozen=True, slots=True)
+class Object:
+    """Machine code as bytes: which texts it holds, and which others these call."""
+
+    data: bytes
+    texts: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
 class Code:
     """All native functions of the process, for one target."""
 
@@ -43,7 +52,7 @@ class Code:
         self.target = target
         self.functions: dict[str, int] = {}
         self.compiled = 0  # texts that went through the compiler here
-        self._loaded: set[str] = set()  # digests of texts
+        self.objects: dict[str, Object] = {}  # of each text that is loaded
         self._lock = threading.RLock()
 
     def after_fork(self) -> None:
@@ -73,17 +82,17 @@ class Code:
     def _compile(self, new: dict[str, tuple[str, list[str]]]) -> None:
         data = compile_object([text for text, _ in new.values()], self.target)
         self.compiled += len(new)
-        self._load(data, new)
+        needs = sorted({need for _, listed in new.values() for need in listed} - set(new))
+        self._load(Object(data, tuple(new), tuple(needs)))
         store = store_for(current())
         if store is not None:
-            needs = sorted({need for _, listed in new.values() for need in listed} - set(new))
             name = hashlib.blake2b(data, digest_size=16).hexdigest()
             about = json.dumps({"object": name, "needs": needs, "texts": list(new)}).encode()
             store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
 
     def fetch(self, digest: str) -> bool:
         """Is a text's code in memory, or could it be had from the disk?"""
-        if digest in self._loaded:
+        if digest in self.objects:
             return True
         store = store_for(current())
         found = store.get("kernel", digest) if store is not None else None
@@ -94,15 +103,22 @@ class Code:
             data = store.get("object", about["object"])
             if data is None or not all([self.fetch(need) for need in about["needs"]]):
                 return False
-            self._load(data, about["texts"])
+            self._load(Object(data, tuple(about["texts"]), tuple(about["needs"])))
         except (LoadError, ValueError, KeyError, TypeError) as problem:
             warnings.warn(f"a stored kernel is not used: {problem}", RuntimeWarning, stacklevel=2)
             return False
-        return digest in self._loaded
+        return digest in self.objects
 
-    def _load(self, data: bytes, digests: Iterable[str]) -> None:
-        self.functions |= load(data, self.functions)
-        self._loaded.update(digests)
+    def install(self, objects: Iterable[Object]) -> None:
+        """Make code known that came from elsewhere, in an order in which needs come first."""
+        with self._lock:
+            for made in objects:
+                if not all([text in self.objects for text in made.texts]):
+                    self._load(made)
+
+    def _load(self, made: Object) -> None:
+        self.functions |= load(made.data, self.functions)
+        self.objects.update(dict.fromkeys(made.texts, made))
 
     def digest(self, text: str) -> str:
         """What a text is called: it depends on all that its code depends on."""

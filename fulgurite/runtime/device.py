@@ -103,6 +103,11 @@ def get_device(name: str) -> Device:
         return _devices[name]
 
 
+def several_devices() -> bool:
+    """Is more than one device in use?"""
+    return len(_devices) > 1
+
+
 def device_names() -> list[str]:
     """The devices that can be asked for."""
     return sorted(_makers)

@@ -20,11 +20,11 @@ from ..core.node import Node, Source, toposort
 from ..core.op import Array
 from ..core.ops.elementwise import MUL
 from ..core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, ORDER, RUN, STORE, VALID
-from ..core.ops.indexing import combine_at, sorted_places
+from ..core.ops.indexing import combine_at, outside, sorted_places
 from ..core.ops.leaf import CONST, SINK, VAR
 from ..core.ops.random import bits_at
 from ..core.ops.reduce import REDUCE, scanned
-from ..errors import BoundsError, ShapeError
+from ..errors import ShapeError
 from ..graph.affine import Affine, Atom
 from ..graph.body import free_axes, whole_axes
 from ..graph.lower import IndexKernel
@@ -238,8 +238,5 @@ class _Tile:
 
 def _guarded(size: int, value: Array) -> Array:
     if value.size and (int(value.min()) < 0 or int(value.max()) >= size):
-        worst = int(value.min()) if int(value.min()) < 0 else int(value.max())
-        raise BoundsError(
-            f"index {worst} is outside an axis of size {size}", f"indices run from 0 to {size - 1}"
-        )
+        raise outside(int(value.min()), int(value.max()), size)
     return value

@@ -80,7 +80,8 @@ class Program:
             and place not in self.constants and place not in dict(schedule.aliases)
         ]  # fmt: skip
         self.restored = schedule.aliases and any(isinstance(s, tuple) for s in self.segments)
-        self.extremes = sizes_of_extremes(item.kernel for item in schedule.items)
+        kernels = [item.kernel for item in schedule.items]
+        self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
 
@@ -275,5 +276,5 @@ def at_most(shape: Shape) -> tuple[int, ...]:
 def out_of_range(size: int) -> BoundsError:
     """The error of an index that left its axis."""
     return BoundsError(
-        f"an index is outside an axis of size {size}", f"indices run from 0 to {size - 1}"
+        f"an index is outside an axis of size {size}", f"indices run from {-size} to {size - 1}"
     )

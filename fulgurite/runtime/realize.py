@@ -34,10 +34,11 @@ from ..graph.simplify import simplify
 from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
 from .collector import held_back
-from .device import Buffer, get_device
+from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
 from .kept import kept_plans
 from .plan import KERNELS, Plan, compile_plan
+from .pools import bring
 from .reference import evaluate
 from .steps import concrete
 from .views import view_of
@@ -221,6 +222,9 @@ def realize(entries: Sequence[Entry]) -> None:
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
         if not pending:
             return
+        if several_devices():
+            bring(list(pending.values()), _copied)
+            pending = {entry: node for entry, node in pending.items() if not is_realized(node)}
         for device in dict.fromkeys(node.device for node in pending.values()):
             try:
                 _realize({e: node for e, node in pending.items() if node.device == device})
@@ -228,6 +232,24 @@ def realize(entries: Sequence[Entry]) -> None:
                 if moved.what in met:  # but then its root knows the new buffer: look again, once
                     raise
                 met.add(moved.what)
+
+
+def _copied(sources: list[Node], copies: list[Node]) -> None:
+    """Compute values on their device and give each copy of them memory on its own."""
+    missing = [s for s in sources if value_node(s) is None]
+
+    def commit(buffers: Sequence[Node]) -> None:
+        for source, buffer in zip(missing, buffers, strict=True):
+            REGISTRY.becomes_later(source, buffer)
+
+    if missing:
+        run(missing, normalize(missing), commit)
+    for copy in copies:
+        found = value_node(copy.src[0])
+        assert found is not None, f"{copy.src[0]!r} was computed"
+        array = get_device(found.device or "").to_host(storage_of(found))
+        moved = get_device(copy.arg).from_host(array.reshape(found.shape))
+        REGISTRY.becomes_later(copy, adopt(copy, moved, copy.arg, {}))
 
 
 def _realize(pending: dict[Entry, Node]) -> None:
@@ -267,7 +289,7 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
         try:
             return compiled.plan.run(inputs, normal.values, current().poison)
         except BoundsError:
-            _name_the_line(roots, normal, inputs)
+            name_the_line(roots, normal, inputs)
             raise
 
     def adopted(outputs: Sequence[Buffer]) -> list[Node]:
@@ -283,7 +305,7 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     commit(adopted(execute(inputs)))
 
 
-def _name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
+def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
     """Raise an index error again from the user's own graph, whose nodes know their lines."""
     read = dict(zip(normal.buffers, inputs, strict=False))
     arrays = {}

@@ -17,6 +17,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 import sys
 import time
@@ -314,7 +315,10 @@ class Store:
             with suppress(OSError):  # another process may be at it too
                 changed = entry.stat(follow_symlinks=False).st_mtime
                 if chosen(entry.name) and (before is None or changed < before):
-                    os.unlink(entry.path)
+                    if entry.is_dir(follow_symlinks=False):  # somebody's; it is in the way
+                        shutil.rmtree(entry.path)
+                    else:
+                        os.unlink(entry.path)
 
 
 def _try_lock(path: str) -> int | None:

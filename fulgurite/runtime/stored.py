@@ -19,6 +19,7 @@ from typing import Any
 from ..config import Options
 from ..core.dtype import DType, dtype_of
 from ..core.node import Node, Shape
+from ..core.ops.leaf import SINK
 from ..core.text import parse, show
 from ..errors import ArgumentError
 from ..graph.kernel import Item, Kernel, Schedule, Slot
@@ -29,6 +30,7 @@ from .backend import code
 from .code import Native
 from .cpu import CpuDevice
 from .device import get_device
+from .interpreter import ReferenceDevice
 from .plan import CompiledKernel, Plan, link
 
 _FORMAT = 2
@@ -121,7 +123,8 @@ def _kernel(compiled: CompiledKernel) -> list[Any]:
     launch = None
     if isinstance(made, Native):
         launch = [made.digest, made.phases, made.variables, made.numbers, made.workspace]
-    return [kernel.kind, kernel.inputs, kernel.name, show(kernel.body), launch]
+    text = show(SINK() if kernel.kind == "user" else kernel.body)  # whose code is all there is
+    return [kernel.kind, kernel.inputs, kernel.name, text, launch]
 
 
 def _shape(shape: Shape) -> list[int | str]:
@@ -131,15 +134,17 @@ def _shape(shape: Shape) -> list[int | str]:
 # --- from text -----------------------------------------------------------------------------------
 
 
-def load_plan(data: bytes, normal: Normal) -> Plan | None:
+def load_plan(data: bytes, normal: Normal, where: str = "cpu") -> Plan | None:
     """The plan of kept bytes; None if some of its native code is gone."""
-    device = get_device("cpu")
-    assert isinstance(device, CpuDevice)
+    device = get_device(where)
+    assert isinstance(device, ReferenceDevice)
     whole = json.loads(data)
     kernels = []
     for kind, inputs, name, text, launch in whole["kernels"]:
         kernel = StoredKernel(kind, inputs, name, text)
-        made: Any = _native(launch) if launch is not None else device.library(kernel)
+        made: Any = None if launch is None else _native(launch)
+        if made is None and isinstance(device, CpuDevice):
+            made = device.library(kernel)
         if made is None:
             made = device.interpret(kernel)
         if isinstance(made, Native) and not code().fetch(made.digest):

@@ -42,15 +42,16 @@ def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
     return SORT(x, arg=(axis, descending))
 
 
+def outside(least: int, most: int, size: int, where: str = "") -> BoundsError:
+    """The error of indices that leave an axis; negative ones had the size added already."""
+    worst = least - size if least < 0 else most
+    hint = f"indices run from {-size} to {size - 1}" if size else "there is nothing to index"
+    return BoundsError(f"index {worst} is outside an axis of size {size}", hint, where)
+
+
 def _inside(node: Node, index: Array, size: int) -> Array:
     if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
-        worst = int(index.min()) if int(index.min()) < 0 else int(index.max())
-        where = places(node.origins)
-        raise BoundsError(
-            f"index {worst} is outside an axis of size {size}",
-            f"indices run from 0 to {size - 1}",
-            where,
-        )
+        raise outside(int(index.min()), int(index.max()), size, places(node.origins))
     return index.astype(np.intp, copy=False)
 
 
