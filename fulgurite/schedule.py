@@ -1,19 +1,109 @@
 """A schedule you can hold: `fg.schedule(*tensors)`, before anything runs.
 
-In: tensors. Out: a `TensorSchedule`: items to look at, `compile()`, and `run()`, again and again.
-Each run reads its inputs as they are then (an array that was shared and edited gives the new
-numbers) and returns fresh tensors; the tensors it was made from stay as they are.
+In: tensors. Out: a `TensorSchedule`: items to look at, `compile()`, `run()`, again and again, and
+`save()`. Each run reads its inputs as they are then: an array that was shared and edited, or a
+tensor that was assigned, gives the new numbers. It returns fresh tensors; those that it was made
+from stay as they are. A graph across devices has a part for each, with copies between them.
+`run(changed_only=True)` runs the kernels that depend on inputs which changed since the last run,
+and no others; where it cannot tell, it runs them all.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
 from .config import config, current
-from .errors import ArgumentError
-from .graph.kernel import Item
+from .core.node import Node, parents_of
+from .core.ops.effect import COPY, WATCH
+from .core.ops.leaf import SINK, param
+from .core.origin import Origin
+from .errors import ArgumentError, BoundsError
+from .graph.kernel import Kernel, Slot
+from .graph.memory import bytes_moved, slot_bytes
 from .graph.normalize import normalize
+from .graph.registry import Entry, MovedError
+from .runtime import pools
+from .runtime.device import Buffer, get_device
+from .runtime.incremental import Incremental, Values
+from .runtime.interpreter import SharedBuffer
 from .runtime.plan import Plan
-from .runtime.realize import Compiled, adopt, inputs_of, is_realized, lookup
+from .runtime.realize import (
+    Compiled,
+    adopt,
+    cache_key,
+    compile_graph,
+    inputs_of,
+    is_realized,
+    lookup,
+    name_the_line,
+    realize,
+    storage_of,
+    value_node,
+)
 from .tensor import Tensor, wrap
+
+KEEP_BYTES, KEEP_VALUES = 1 << 26, 64  # of intermediates: as much a plain run keeps for the next
+
+
+@dataclass(frozen=True)
+class ScheduledItem:
+    """One step: a kernel, or a copy from one device to another."""
+
+    number: int
+    device: str
+    kind: str
+    bytes: int  # read and written, each value once
+    origins: tuple[Origin, ...]
+    reason: str
+    kernel: Kernel
+    reads: tuple[int, ...]  # slots of its part
+    writes: tuple[int, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's lines that it computes."""
+        return tuple(dict.fromkeys(map(str, self.origins)))
+
+    def __str__(self) -> str:
+        where = f"  # {self.lines[0]}" if self.lines else ""
+        about = f"{self.kind} on {self.device}, {self.bytes:,} bytes"
+        return f"{self.number}. {list(self.writes)} = {about} {list(self.reads)}{where}"
+
+
+@dataclass
+class _Left:
+    """What a run left for the next one: input versions, and the memory of every value."""
+
+    versions: list[object]
+    values: Values
+    marks: dict[int, object]  # of each result: another object once it was computed again
+
+
+class _Part:
+    """What one device computes, and what it needs of the others."""
+
+    def __init__(self, part: pools.Part) -> None:
+        self.device, self.roots, self.arrives = part.device, part.roots, part.arrives
+        self.normal = normalize(self.roots)
+        self.compiled: Compiled | None = None
+        self.incremental: Incremental | None = None
+        self.watched = [_tensors_at(buffer) for buffer in self.normal.buffers]
+
+    @property
+    def plan(self) -> Plan:
+        assert self.compiled is not None
+        return self.compiled.plan
+
+    def steps(self) -> Incremental:
+        """The plan, ready to run kernel by kernel."""
+        if self.incremental is None or self.incremental.plan is not self.plan:
+            self.incremental = Incremental(self.plan)
+        return self.incremental
 
 
 class TensorSchedule:
@@ -21,38 +111,268 @@ class TensorSchedule:
 
     def __init__(self, tensors: tuple[Tensor, ...]) -> None:
         self._roots = [t.node for t in tensors]
-        self._normal = normalize(self._roots)
-        self._device = tensors[0].device
-        self._compiled: Compiled | None = None
+        parts, self._where = pools.parts(self._roots)
+        self._parts = [_Part(part) for part in parts]
+        self._left: list[_Left | None] = [None] * len(parts)
+        self._copies: dict[Node, tuple[object, Buffer]] = {}  # of values that crossed: mark, memory
+        self._lock = threading.RLock()
+        self.ran: tuple[int, ...] = ()  # the items that the last run ran
+
+    # --- what it is ------------------------------------------------------------------------------
 
     @property
-    def items(self) -> tuple[Item, ...]:
-        """The kernels in the order they run, with the slots they read and write."""
-        return self.compile().schedule.items
+    def items(self) -> tuple[ScheduledItem, ...]:
+        """The kernels and copies in the order they run, with the slots they read and write."""
+        self.compile()
+        found: list[ScheduledItem] = []
+        for part in self._parts:
+            plan = part.plan.schedule
+            for stand, (source, root) in part.arrives.items():
+                if stand in part.normal.buffers:
+                    slot = self._parts[source].plan.schedule.outputs[root]
+                    found.append(_copy(len(found), part, stand, slot))
+            for item in plan.items:
+                found.append(
+                    ScheduledItem(
+                        len(found), part.device, item.kernel.kind, bytes_moved(plan, item),
+                        item.origins, item.reason, item.kernel, item.reads, item.writes,
+                    )
+                )  # fmt: skip
+        return tuple(found)
 
-    def compile(self) -> Plan:
-        """The plan, from the cache or made now."""
-        if self._compiled is None:
-            with config(tier="native"):
-                self._compiled = lookup(self._normal, self._device)
-        return self._compiled.plan
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """One plan for each device that takes part, in the order they run."""
+        self.compile()
+        return tuple([part.plan for part in self._parts])
 
-    def run(self) -> tuple[Tensor, ...]:
-        """The results as fresh tensors, computed from what the inputs hold now."""
-        plan = self.compile()
-        assert self._compiled is not None
-        inputs = inputs_of(self._normal, self._compiled)
-        outputs = plan.run(inputs, self._normal.values, current().poison)
-        pairs = zip(self._roots, outputs, strict=True)
-        return tuple(
-            wrap(adopt(root, output, self._device, self._normal.values)) for root, output in pairs
-        )
+    @property
+    def slots(self) -> tuple[Slot | None, ...]:
+        """The places for values of the (last) plan: inputs, constants, what kernels write."""
+        return self.compile().schedule.slots
+
+    @property
+    def bytes(self) -> int:
+        """What all kernels read and write together."""
+        return sum([item.bytes for item in self.items])
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that a run needs at once: inputs, results and arenas."""
+        return sum([plan.layout.peak_bytes for plan in self.plans])
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __str__(self) -> str:
-        return str(self.compile().schedule)
+        if len(self._parts) == 1:
+            return str(self.compile().schedule)
+        return "\n".join(map(str, self.items))
+
+    # --- compiling -------------------------------------------------------------------------------
+
+    def compile(self, cache: MutableMapping[Any, Any] | bool | None = None) -> Plan:
+        """The plan, from a cache or made now: the process's own, one of yours, or (False) none.
+
+        Of a graph across devices it is the plan of the last part; `plans` has them all.
+        """
+        with self._lock:
+            for part in self._parts:
+                if part.compiled is None or cache is not None:
+                    with config(tier="native"):
+                        part.compiled = _compiled(part, cache)
+            return self._parts[-1].plan
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self, changed_only: bool = False) -> tuple[Tensor, ...]:
+        """The results as fresh tensors, computed from what the inputs hold now.
+
+        `changed_only` runs the kernels that depend on inputs that changed since the last run of
+        this schedule; what did not change is returned as it was. `ran` says which items ran.
+        """
+        self.compile()
+        if not changed_only:
+            return self._run([None] * len(self._parts), {})
+        with self._lock:
+            left, copies = list(self._left), dict(self._copies)
+            self._left = [None] * len(self._parts)  # a run that fails leaves nothing
+            return self._run(left, copies, keep=True)
+
+    def _run(
+        self, left: list[_Left | None], copies: dict[Node, tuple[object, Buffer]],
+        keep: bool = False,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """Every part in order, from what a run before left of each."""
+        ran: list[int] = []
+        first = 0
+        now: list[_Left | None] = []
+        outputs: list[list[Buffer]] = []
+        marks: list[list[object]] = []
+        for part, before in zip(self._parts, left, strict=True):
+            for stand, (source, root) in part.arrives.items():
+                if stand not in part.normal.buffers:
+                    continue
+                mark = marks[source][root]
+                if stand not in copies or copies[stand][0] is not mark:
+                    value = outputs[source][root]
+                    copies[stand] = (mark, self._moved(source, value, part.device))
+                    ran.append(first)
+                first += 1
+            inputs, versions = self._inputs(part, copies)
+            found, numbers, after = self._run_part(part, inputs, versions, before, keep)
+            ran += [first + number for number in numbers]
+            first += len(part.plan.schedule.items)
+            now.append(after)
+            outputs.append(found)
+            places = part.plan.schedule.outputs
+            known = {} if after is None else after.marks
+            marks.append([known.get(place, object()) for place in places])
+        with self._lock:
+            self._left, self._copies, self.ran = now, copies, tuple(ran)
+        return tuple([self._tensor(n, outputs[p][r], p) for n, (p, r) in enumerate(self._where)])
+
+    def _run_part(
+        self, part: _Part, inputs: list[Buffer], versions: list[object], before: _Left | None,
+        keep: bool,
+    ) -> tuple[list[Buffer], list[int], _Left | None]:  # fmt: skip
+        """The results of one part, the kernels that ran, and what is left for the next run."""
+        plan, poison, values = part.plan, current().poison, part.normal.values
+        every = list(range(len(plan.schedule.items)))
+        steps = part.steps()
+        small = steps.kept_bytes <= KEEP_BYTES and steps.kept_count <= KEEP_VALUES
+        try:
+            if not steps.can_keep or not (keep or small):
+                return plan.run(inputs, values, poison), every, None
+            if before is None:
+                written, numbers = steps.whole(inputs, values, poison), every
+                marks: dict[int, object] = {}
+            else:
+                pairs = enumerate(zip(versions, before.versions, strict=True))
+                changed = [i for i, (a, b) in pairs if a is None or a != b]
+                numbers = steps.affected(changed)
+                written = (
+                    steps.whole(inputs, values, poison) if numbers == every else
+                    steps.some(numbers, inputs, before.values, values, poison)
+                )  # fmt: skip
+                marks = dict(before.marks)
+        except BoundsError:
+            name_the_line(part.roots, part.normal, inputs)
+            raise
+        new = {slot for number in numbers for slot in plan.schedule.items[number].writes}
+        marks.update({slot: object() for slot in new})
+        found = [written[slot] for slot in plan.schedule.outputs]
+        return found, numbers, _Left(versions, written, marks)
+
+    def _tensor(self, number: int, output: Buffer, part: int) -> Tensor:
+        device, values = self._parts[part].device, self._parts[part].normal.values
+        return wrap(adopt(self._roots[number], output, device, values))
+
+    def _moved(self, source: int, value: Buffer, device: str) -> Buffer:
+        array = get_device(self._parts[source].device).to_host(value)
+        return get_device(device).from_host(array)
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def _inputs(
+        self, part: _Part, copies: Mapping[Node, tuple[object, Buffer]]
+    ) -> tuple[list[Buffer], list[object]]:
+        """The memory of every input as it is now, and a version of each; None: it may differ."""
+        assert part.compiled is not None
+        found: list[Buffer] = []
+        versions: list[object] = []
+        for buffer, tensors in zip(part.normal.buffers, part.watched, strict=True):
+            if buffer in copies:
+                mark, memory = copies[buffer]
+            else:
+                node, memory = _latest(buffer, tensors)
+                mark = None if isinstance(memory, SharedBuffer) else node.id
+            found.append(memory)
+            versions.append(mark)
+        constants = inputs_of(part.normal, part.compiled, buffers=False)
+        return [*found, *constants], [*versions, *[0] * len(constants)]
+
+    # --- shipping --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], names: Mapping[str, Tensor] | None = None) -> None:
+        """Write the plan and its machine code to a file that another process can run.
+
+        `names` gives inputs a name and an order; the others follow as input0, input1, ... The
+        values of inputs are not in the file. `fg.load_schedule` reads it.
+        """
+        from .shipping import save
+
+        if len(self._parts) > 1:
+            raise ArgumentError(
+                "a schedule across devices cannot be saved", "save one for each device"
+            )
+        self.compile()
+        part = self._parts[0]
+        assert part.compiled is not None
+        save(path, part.normal, part.compiled, part.roots, names or {})
+
+
+def _compiled(part: _Part, cache: MutableMapping[Any, Any] | bool | None) -> Compiled:
+    if cache is None or cache is True:
+        return lookup(part.normal, part.device)
+    options = current()
+    if cache is False:
+        return compile_graph(part.normal, part.device, options, {})
+    if not isinstance(cache, MutableMapping):
+        raise ArgumentError(
+            f"a cache is a mapping, not {type(cache).__name__}", "pass a dict, False, or nothing"
+        )
+    key = (part.normal.key, cache_key(part.device, options))
+    if key not in cache:
+        cache[key] = compile_graph(part.normal, part.device, options, {})
+    found: Compiled = cache[key]
+    return found
+
+
+def _copy(number: int, part: _Part, stand: Node, source: int) -> ScheduledItem:
+    """The step that brings a value from another device."""
+    body = SINK(COPY(param(0, stand.shape, stand.dtype, None), arg=part.device))
+    size = Slot(stand.dtype, stand.shape, None)
+    return ScheduledItem(
+        number, part.device, "copy", 2 * slot_bytes(size), stand.origins,
+        "it crosses to another device", Kernel("copy", body, 1), (source,),
+        (part.normal.buffers.index(stand),),
+    )  # fmt: skip
+
+
+# --- tensors that are inputs ---------------------------------------------------------------------
+
+Tensors = tuple[weakref.ref[Entry], ...]
+
+
+def _tensors_at(buffer: Node) -> Tensors:
+    """The tensors whose value a buffer is: who assigns one of them edits the input."""
+    nodes = [buffer, *[p for p in parents_of(buffer) if p.op is WATCH]]
+    entries = [(slot(), node) for node in nodes for slot in list(node.tensors or ())]
+    return tuple([weakref.ref(e) for e, node in entries if e is not None and e.node is node])
+
+
+def _latest(buffer: Node, tensors: Tensors) -> tuple[Node, Buffer]:
+    """The buffer that holds an input now, and its memory."""
+    while True:  # another thread may assign the tensor meanwhile
+        changed: dict[Node, None] = {}
+        for entry in [e for reference in tensors if (e := reference()) is not None]:
+            if value_node(entry.node) is not buffer:
+                realize([entry])
+                found = value_node(entry.node)
+                if found is not None and found is not buffer:
+                    changed[found] = None
+        if len(changed) > 1:
+            raise ArgumentError(
+                "two tensors that were one input of a schedule were assigned different values",
+                "build the schedule anew",
+            )
+        node = next(iter(changed), buffer)
+        try:
+            return node, storage_of(node)
+        except MovedError:
+            if not changed:
+                raise
 
 
 def schedule(*tensors: Tensor) -> TensorSchedule:
@@ -63,6 +383,9 @@ def schedule(*tensors: Tensor) -> TensorSchedule:
     >>> plan = fg.schedule(x * 2 + 1)
     >>> [t.tolist() for t in plan.run()]
     [[3.0, 5.0]]
+    >>> x += 1
+    >>> [t.tolist() for t in plan.run(changed_only=True)], plan.ran
+    ([[5.0, 7.0]], (0,))
     """
     for tensor in tensors:
         if not isinstance(tensor, Tensor):

@@ -132,6 +132,7 @@ def _declared(registers: Registers, how: _How) -> list[str]:
         lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
     if how.direct:
         lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
+        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     return lines
 
 
@@ -151,7 +152,7 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free."""
     masked, across = how.masked, how.across
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
-    lines: list[str] = ["  br label %k", "k:"]
+    lines: list[str] = []
     count = 0
 
     def let(text: str) -> str:
@@ -161,6 +162,15 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
         return f"%t{count}"
 
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
+    if how.direct:  # results are far away, and wanted at the end
+        ahead = "%C"
+        for i in range(rows):
+            for v in range(vectors):
+                place = let(f"getelementptr {inner}, ptr {ahead}, i64 {v * width}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+            if i + 1 < rows:
+                ahead = let(f"getelementptr {inner}, ptr {ahead}, i64 %cs")
+    lines += ["  br label %k", "k:"]
     lines.append("  %i = phi i64 [ 0, %entry ], [ %inext, %k ]")
     lines.append("  %a = phi ptr [ %A, %entry ], [ %anext, %k ]")
     lines.append("  %b = phi ptr [ %B, %entry ], [ %bnext, %k ]")

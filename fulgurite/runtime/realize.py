@@ -320,9 +320,9 @@ def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer
     evaluate(roots, arrays, normal.values)
 
 
-def inputs_of(normal: Normal, compiled: Compiled) -> list[Buffer]:
+def inputs_of(normal: Normal, compiled: Compiled, buffers: bool = True) -> list[Buffer]:
     """The memory of every param: buffers first, then the constants taken at run time."""
-    inputs = [storage_of(buffer) for buffer in normal.buffers]
+    inputs = [storage_of(buffer) for buffer in normal.buffers] if buffers else []
     for i, dtype in compiled.lifted.items():
         number = array_of_bits(normal.constants[i], dtype)
         inputs.append(get_device(compiled.plan.device).from_host(number))

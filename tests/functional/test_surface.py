@@ -17,11 +17,12 @@ from fulgurite.methods import Methods
 FAMILIES = sorted(
     path.stem
     for path in Path(functional.__path__[0]).glob("[a-z]*.py")
-    if path.stem not in ("common", "results")
+    if path.stem not in ("assignment", "common", "results")  # tensors' own methods, helpers
 )
 PRIVATE = {  # what the package itself needs
     "basic", "contract", "diagonal_of", "for_sums", "getitem", "neighbours", "operands",
-    "pads_of", "per_axis", "placed", "places", "slices_at",
+    "pads_of", "per_axis", "placed", "places", "slices_at", "Index", "cuts_of", "part_of",
+    "understood",
 }  # fmt: skip
 
 
