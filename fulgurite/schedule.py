@@ -47,7 +47,7 @@ from .runtime.realize import (
 )
 from .tensor import Tensor, wrap
 
-KEEP_BYTES, KEEP_VALUES = 1 << 26, 64  # of intermediates: as much a plain run keeps for the next
+KEEP_BYTES, KEEP_VALUES = 1 << 24, 32  # as much a plain run keeps for the next one
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,12 @@ class TensorSchedule:
         """The kernels and copies in the order they run, with the slots they read and write."""
         self.compile()
         found: list[ScheduledItem] = []
+        seen: set[Node] = set()
         for part in self._parts:
             plan = part.plan.schedule
             for stand, (source, root) in part.arrives.items():
-                if stand in part.normal.buffers:
+                if stand in part.normal.buffers and stand not in seen:
+                    seen.add(stand)
                     slot = self._parts[source].plan.schedule.outputs[root]
                     found.append(_copy(len(found), part, stand, slot))
             for item in plan.items:
@@ -206,13 +208,15 @@ class TensorSchedule:
         """Every part in order, from what a run before left of each."""
         ran: list[int] = []
         first = 0
+        seen: set[Node] = set()
         now: list[_Left | None] = []
         outputs: list[list[Buffer]] = []
         marks: list[list[object]] = []
         for part, before in zip(self._parts, left, strict=True):
             for stand, (source, root) in part.arrives.items():
-                if stand not in part.normal.buffers:
+                if stand not in part.normal.buffers or stand in seen:
                     continue
+                seen.add(stand)
                 mark = marks[source][root]
                 if stand not in copies or copies[stand][0] is not mark:
                     value = outputs[source][root]
@@ -240,7 +244,7 @@ class TensorSchedule:
         plan, poison, values = part.plan, current().poison, part.normal.values
         every = list(range(len(plan.schedule.items)))
         steps = part.steps()
-        small = steps.kept_bytes <= KEEP_BYTES and steps.kept_count <= KEEP_VALUES
+        small = steps.kept_bytes <= KEEP_BYTES and len(steps.written) <= KEEP_VALUES
         try:
             if not steps.can_keep or not (keep or small):
                 return plan.run(inputs, values, poison), every, None

@@ -31,9 +31,7 @@ class Incremental:
         slots = [s for place in self.written if (s := schedule.slots[place]) is not None]
         fixed = all([isinstance(n, int) for slot in slots for n in slot.shape])
         self.can_keep = fixed and not schedule.aliases
-        inner = [s for p, s in zip(self.written, slots, strict=True) if p not in schedule.outputs]
-        self.kept_bytes = sum(map(slot_bytes, inner)) if fixed else 0  # by keeping
-        self.kept_count = len(inner)
+        self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
         self._whole: Plan | None = None
         self._single: dict[int, Plan] = {}
         self._constants: Values | None = None

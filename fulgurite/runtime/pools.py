@@ -75,35 +75,32 @@ class Part:
 
 def parts(roots: Sequence[Node]) -> tuple[list[Part], list[tuple[int, int]]]:
     """The parts in order, and where each root is: (part, its number there)."""
+    waiting = crossings(roots)
+    depth: dict[Node, int] = {}  # how many copies one after the other a value needs
+
+    def needed(node: Node) -> int:
+        below = crossings([node]) if waiting else []
+        return max([depth[c] for c in below if c is not node], default=0)
+
+    tasks: dict[tuple[int, str], dict[Node, None]] = {}
+    for copy in waiting:
+        depth[copy] = 1 + needed(copy)
+        tasks.setdefault((depth[copy] - 1, copy.src[0].device or ""), {})[copy.src[0]] = None
+    homes = [(needed(root), root.device or current().device) for root in roots]
+    for home, root in zip(homes, roots, strict=True):
+        tasks.setdefault(home, {})[root] = None
     made: list[Part] = []
+    place: dict[tuple[int, str], int] = {}
     stands: dict[Node, Node] = {}
     origin: dict[Node, tuple[int, int]] = {}  # of each stand-in
-    levels: dict[Node, int] = {}
-    waiting = crossings(roots)
-    for node in waiting:
-        below = [levels[c] for c in crossings([node]) if c is not node]
-        levels[node] = 1 + max(below, default=0)
-
-    def add(device: str, nodes: list[Node]) -> int:
-        changed = [substitute(n, stands, walk=True) for n in nodes]
-        made.append(Part(device, changed, dict(origin)))
-        return len(made) - 1
-
-    for level in sorted(set(levels.values())):
-        now = [n for n in waiting if levels[n] == level]
-        fresh: dict[Node, Node] = {}
-        for device in dict.fromkeys(n.src[0].device for n in now):
-            copies = [n for n in now if n.src[0].device == device]
-            sources = list(dict.fromkeys(n.src[0] for n in copies))
-            number = add(device or "", sources)
-            for n in copies:
-                fresh[n] = new_buffer(n.shape, n.dtype, n.arg)  # type: ignore[arg-type]
-                origin[fresh[n]] = (number, sources.index(n.src[0]))
-        stands.update(fresh)
-    where: dict[int, tuple[int, int]] = {}
-    devices = [root.device or current().device for root in roots]
-    for device in dict.fromkeys(devices):
-        mine = [i for i, d in enumerate(devices) if d == device]
-        number = add(device, [roots[i] for i in mine])
-        where.update({i: (number, place) for place, i in enumerate(mine)})
-    return made, [where[i] for i in range(len(roots))]
+    for home in sorted(tasks):
+        for copy in waiting:
+            if depth[copy] == home[0] and copy not in stands:
+                stand = stands[copy] = new_buffer(copy.shape, copy.dtype, copy.arg)  # type: ignore[arg-type]
+                source = (depth[copy] - 1, copy.src[0].device or "")
+                origin[stand] = (place[source], list(tasks[source]).index(copy.src[0]))
+        place[home] = len(made)
+        changed = [substitute(node, stands, walk=True) for node in tasks[home]]
+        made.append(Part(home[1], changed, dict(origin)))
+    where = [(place[h], list(tasks[h]).index(r)) for h, r in zip(homes, roots, strict=True)]
+    return made, where

@@ -129,13 +129,13 @@ def test_relocations_of_aarch64_reach_what_they_name(monkeypatch: pytest.MonkeyP
         loader, "_seal", lambda base, size: seen.append(ctypes.string_at(base, size))
     )
     found = load(compile_object([TEXT], NEON), {"elsewhere": 0x1234567890})
-    image = np.frombuffer(seen[0], "<u4")
+    stub = loader._STUB[loader._ARM]
+    image = np.frombuffer(seen[0][: seen[0].index(stub)], "<u4")  # addresses lie behind
     base = min(found.values()) & ~0xFFF
     assert struct.pack("<Q", 0x1234567890) in seen[0]
     pages = [w for w in image if w & 0x9F000000 == 0x90000000]  # adrp: the table's page
     assert pages and all((w >> 5) & 0x7FFFF == 0 for w in pages)  # which is the code's own
     calls = [(i, w) for i, w in enumerate(image) if w >> 26 in (0b000101, 0b100101)]
-    stub = loader._STUB[loader._ARM]
     for at, word in calls:
         distance = ((int(word) & 0x3FFFFFF) ^ 0x2000000) - 0x2000000
         target_at = 4 * (at + distance)
