@@ -25,7 +25,7 @@ from .core.origin import Origin
 from .errors import ArgumentError, BoundsError
 from .graph.kernel import Kernel, Slot
 from .graph.memory import bytes_moved, slot_bytes
-from .graph.normalize import normalize
+from .graph.normalize import Normal, normalize
 from .graph.registry import Entry, MovedError
 from .runtime import pools
 from .runtime.device import Buffer, get_device
@@ -47,7 +47,7 @@ from .runtime.realize import (
 )
 from .tensor import Tensor, wrap
 
-KEEP_BYTES, KEEP_VALUES = 1 << 24, 32  # as much a plain run keeps for the next one
+KEEP = 1 << 26  # as many bytes of values a plain run keeps for the next one
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class _Part:
         self.device, self.roots, self.arrives = part.device, part.roots, part.arrives
         self.normal = normalize(self.roots)
         self.compiled: Compiled | None = None
+        self.constants: list[Buffer] = []  # those that the plan takes at run time
         self.incremental: Incremental | None = None
         self.watched = [_tensors_at(buffer) for buffer in self.normal.buffers]
 
@@ -117,6 +118,16 @@ class TensorSchedule:
         self._copies: dict[Node, tuple[object, Buffer]] = {}  # of values that crossed: mark, memory
         self._lock = threading.RLock()
         self.ran: tuple[int, ...] = ()  # the items that the last run ran
+
+    @property
+    def _normal(self) -> Normal:
+        """The key of its last part."""
+        return self._parts[-1].normal
+
+    @property
+    def _compiled(self) -> Compiled | None:
+        """The cache entry of its last part, once it is compiled."""
+        return self._parts[-1].compiled
 
     # --- what it is ------------------------------------------------------------------------------
 
@@ -178,11 +189,14 @@ class TensorSchedule:
 
         Of a graph across devices it is the plan of the last part; `plans` has them all.
         """
+        if cache is None and self._parts[-1].compiled is not None:
+            return self._parts[-1].plan
         with self._lock:
             for part in self._parts:
                 if part.compiled is None or cache is not None:
                     with config(tier="native"):
                         part.compiled = _compiled(part, cache)
+                    part.constants = inputs_of(part.normal, part.compiled, buffers=False)
             return self._parts[-1].plan
 
     # --- running ---------------------------------------------------------------------------------
@@ -194,16 +208,23 @@ class TensorSchedule:
         this schedule; what did not change is returned as it was. `ran` says which items ran.
         """
         self.compile()
+        nothing: list[_Left | None] = [None] * len(self._parts)
         if not changed_only:
-            return self._run([None] * len(self._parts), {})
+            keep = all([part.steps().kept_bytes <= KEEP for part in self._parts])
+            if not keep or not self._lock.acquire(blocking=False):
+                return self._run(nothing, {}, False)
+            try:
+                return self._run(nothing, {}, True)
+            finally:
+                self._lock.release()
         with self._lock:
-            left, copies = list(self._left), dict(self._copies)
-            self._left = [None] * len(self._parts)  # a run that fails leaves nothing
-            return self._run(left, copies, keep=True)
+            left, copies = self._left, dict(self._copies)
+            self._left = nothing  # a run that fails leaves nothing
+            return self._run(left, copies, True)
 
     def _run(
         self, left: list[_Left | None], copies: dict[Node, tuple[object, Buffer]],
-        keep: bool = False,
+        keep: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Every part in order, from what a run before left of each."""
         ran: list[int] = []
@@ -232,8 +253,9 @@ class TensorSchedule:
             places = part.plan.schedule.outputs
             known = {} if after is None else after.marks
             marks.append([known.get(place, object()) for place in places])
-        with self._lock:
-            self._left, self._copies, self.ran = now, copies, tuple(ran)
+        if keep:
+            self._left, self._copies = now, copies
+        self.ran = tuple(ran)
         return tuple([self._tensor(n, outputs[p][r], p) for n, (p, r) in enumerate(self._where)])
 
     def _run_part(
@@ -244,9 +266,8 @@ class TensorSchedule:
         plan, poison, values = part.plan, current().poison, part.normal.values
         every = list(range(len(plan.schedule.items)))
         steps = part.steps()
-        small = steps.kept_bytes <= KEEP_BYTES and len(steps.written) <= KEEP_VALUES
         try:
-            if not steps.can_keep or not (keep or small):
+            if not steps.can_keep or not keep:
                 return plan.run(inputs, values, poison), every, None
             if before is None:
                 written, numbers = steps.whole(inputs, values, poison), every
@@ -282,7 +303,6 @@ class TensorSchedule:
         self, part: _Part, copies: Mapping[Node, tuple[object, Buffer]]
     ) -> tuple[list[Buffer], list[object]]:
         """The memory of every input as it is now, and a version of each; None: it may differ."""
-        assert part.compiled is not None
         found: list[Buffer] = []
         versions: list[object] = []
         for buffer, tensors in zip(part.normal.buffers, part.watched, strict=True):
@@ -293,8 +313,7 @@ class TensorSchedule:
                 mark = None if isinstance(memory, SharedBuffer) else node.id
             found.append(memory)
             versions.append(mark)
-        constants = inputs_of(part.normal, part.compiled, buffers=False)
-        return [*found, *constants], [*versions, *[0] * len(constants)]
+        return [*found, *part.constants], [*versions, *[0] * len(part.constants)]
 
     # --- shipping --------------------------------------------------------------------------------
 
@@ -358,14 +377,20 @@ def _tensors_at(buffer: Node) -> Tensors:
 
 def _latest(buffer: Node, tensors: Tensors) -> tuple[Node, Buffer]:
     """The buffer that holds an input now, and its memory."""
+    for reference in tensors:
+        found = reference()
+        if found is not None and found.node is not buffer:
+            break
+    else:  # the common case: nobody assigned it
+        return buffer, storage_of(buffer)
     while True:  # another thread may assign the tensor meanwhile
         changed: dict[Node, None] = {}
         for entry in [e for reference in tensors if (e := reference()) is not None]:
             if value_node(entry.node) is not buffer:
                 realize([entry])
-                found = value_node(entry.node)
-                if found is not None and found is not buffer:
-                    changed[found] = None
+                now = value_node(entry.node)
+                if now is not None and now is not buffer:
+                    changed[now] = None
         if len(changed) > 1:
             raise ArgumentError(
                 "two tensors that were one input of a schedule were assigned different values",

@@ -3,21 +3,37 @@
 In: a plan, inputs, and what a run before it left. Out: the memory of every value, and which kernels
 ran. A plan that keeps is linked anew, so that each value has memory of its own and none takes over
 another's; single kernels are plans of one item. Nothing is compiled for it. What sizes decide only
-at run time, or what writes over its inputs, is not kept: such plans run whole.
+at run time, or what writes over its inputs, is not kept: such plans run whole. One thread at a
+time runs it: what a whole run leaves in an arena is good until the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..graph.kernel import Item, Schedule, Slot
-from ..graph.memory import Layout, slot_bytes
+from ..graph.memory import ALIGN, Layout, slot_bytes
 from .device import Buffer, get_device
+from .interpreter import HostBuffer
 from .plan import Plan, link
 from .steps import constants_of
 
-Values = dict[int, Buffer]  # by slot
+
+class Values(dict[int, Buffer]):
+    """The memory of values by slot; what is in an arena is looked up there when asked for."""
+
+    def __init__(self, known: dict[int, Buffer], schedule: Schedule, layout: Layout, arena: Any):
+        super().__init__(known)
+        self.schedule, self.layout, self.arena = schedule, layout, arena
+
+    def __missing__(self, place: int) -> Buffer:
+        slot, offset = self.schedule.slots[place], self.layout.offsets[place]
+        assert slot is not None and self.arena is not None, f"slot {place} is in no arena"
+        part = self.arena[offset : offset + slot_bytes(slot)]
+        self[place] = HostBuffer(part.view(slot.dtype.numpy).reshape(slot.shape))
+        return self[place]
 
 
 class Incremental:
@@ -33,18 +49,31 @@ class Incremental:
         self.can_keep = fixed and not schedule.aliases
         self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
         self._whole: Plan | None = None
+        self._frame: Any = None  # of a native run, whose arena holds what was not a result
         self._single: dict[int, Plan] = {}
-        self._constants: Values | None = None
+        self._constants: dict[int, Buffer] | None = None
 
     def whole(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> Values:
         """Run every kernel and keep what each of them wrote."""
         assert self.can_keep, "nothing of this plan can be kept"
+        native = hasattr(self.plan.linked, "take")
         if self._whole is None:
-            schedule = replace(self.plan.schedule, outputs=tuple(dict.fromkeys(self.written)))
-            self._whole = link(schedule, self.plan.kernels, _NO_ARENA, self.device)
+            schedule, layout = self.plan.schedule, _apart(self.plan.schedule)
+            if not native:
+                every = tuple(dict.fromkeys(self.written))
+                schedule, layout = replace(schedule, outputs=every), _NO_ARENA
+            self._whole = link(schedule, self.plan.kernels, layout, self.device)
+        linked: Any = self._whole.linked
+        if self._frame is not None:
+            linked.give(self._frame)
+            self._frame = None
         found = self._whole.run(inputs, values, poison)
         self.plan.runs += 1
-        return dict(zip(self._whole.schedule.outputs, found, strict=True))
+        if native:
+            self._frame = linked.take(False)  # that of the run which has just ended
+        known = dict(zip(self._whole.schedule.outputs, found, strict=True))
+        arena = self._frame.arena.bytes() if self._whole.layout.offsets else None
+        return Values(known, self._whole.schedule, self._whole.layout, arena)
 
     def affected(self, changed: Collection[int]) -> list[int]:
         """The kernels that depend on changed slots, or on nothing that is known, in order."""
@@ -63,14 +92,16 @@ class Incremental:
         """Run some kernels, over what others wrote before; the memory of every value after."""
         if self._constants is None:
             self._constants = constants_of(self.device, self.plan.schedule)
-        now = {**before, **self._constants, **dict(enumerate(inputs))}
+        now = Values(before, before.schedule, before.layout, before.arena)
+        now.update(self._constants)
+        now.update(enumerate(inputs))
         for number in numbers:
             item = self.plan.schedule.items[number]
             if number not in self._single:
                 self._single[number] = self._alone(number, item)
             made = self._single[number].run([now[slot] for slot in item.reads], values, poison)
             now.update(zip(item.writes, made, strict=True))
-        return {slot: now[slot] for slot in self.written}
+        return now
 
     def _alone(self, number: int, item: Item) -> Plan:
         slots: list[Slot | None] = []
@@ -83,6 +114,19 @@ class Incremental:
         single = Item(item.kernel, tuple(range(count)), writes, item.origins, item.reason)
         schedule = Schedule(count, tuple(slots), (single,), writes)
         return link(schedule, [self.plan.kernels[number]], _NO_ARENA, self.device)
+
+
+def _apart(schedule: Schedule) -> Layout:
+    """A place of its own for everything that is not a result."""
+    offsets: dict[int, int] = {}
+    top = 0
+    for item in schedule.items:
+        for place in item.writes:
+            slot = schedule.slots[place]
+            if place not in schedule.outputs and slot is not None:
+                offsets[place] = top
+                top += -(-slot_bytes(slot) // ALIGN) * ALIGN
+    return Layout(offsets, top, top, 0, 0)
 
 
 _NO_ARENA = Layout({}, 0, 0, 0, 0)

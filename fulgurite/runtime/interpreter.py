@@ -37,14 +37,20 @@ Interpreted = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], Non
 class HostBuffer:
     """Memory of the host, as a NumPy array."""
 
-    __slots__ = ("__weakref__", "_array", "address")
+    __slots__ = ("__weakref__", "_address", "_array")
     device = "reference"
 
     def __init__(self, array: Array) -> None:
         self._array: Array | None = array
-        # where native code finds it; 0: its elements do not follow each other
-        whole = array.flags.c_contiguous
-        self.address: int = array.__array_interface__["data"][0] if whole else 0
+        self._address: int | None = None
+
+    @property
+    def address(self) -> int:
+        """Where native code finds it; 0 if its elements do not follow each other."""
+        if self._address is None:
+            whole = self.array.flags.c_contiguous
+            self._address = self.array.__array_interface__["data"][0] if whole else 0
+        return self._address
 
     @property
     def array(self) -> Array:

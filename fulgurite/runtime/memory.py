@@ -78,7 +78,7 @@ class BlockBuffer(HostBuffer):
     def __init__(self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any) -> None:
         self._array = None
         self.raw: Raw | None = raw
-        self.address = raw.address
+        self._address = raw.address
         self._nbytes = nbytes
         self.shape, self.dtype = shape, dtype
         self._give_back = POOL.give_back
