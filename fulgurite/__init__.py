@@ -279,7 +279,7 @@ from .memory import empty_cache, memory_stats, synchronize
 from .nativekernel import native_kernel
 from .random import dropout, rand, randint, randn
 from .runtime.realize import cache_stats, clear_caches
-from .schedule import schedule
+from .schedule import load_schedule, schedule
 from .tensor import Tensor, from_numpy, no_grad, stop_gradient
 from .tensor import realize_all as realize
 from .transforms import checkpoint, custom_vjp, hessian, jacobian, jvp, vmap
@@ -306,23 +306,24 @@ __all__ = [  # noqa: RUF022
     "gather", "gelu", "grad", "greater", "greater_equal", "group_norm", "hessian", "hypot",
     "index_add", "index_copy", "index_fill", "instance_norm", "int16", "int32", "int64", "int8",
     "isfinite", "isinf", "isnan", "jacobian", "jvp", "kernel", "kron", "kthvalue", "layer_norm",
-    "leaky_relu", "less", "less_equal", "lgamma", "linspace", "local_response_norm", "log", "log10",
-    "log1p", "log2", "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logsumexp", "matmul", "matrix_transpose", "max", "max_over",
-    "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median", "memory_stats",
-    "meshgrid", "min", "min_over", "minimum", "moveaxis", "mse_loss", "multiply", "native_kernel",
-    "negative", "nextafter", "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like",
-    "outer", "pad", "permute_dims", "positive", "pow", "prod", "prod_over", "put_along_axis",
-    "quantile", "rand", "randint", "randn", "random", "realize", "reciprocal", "register_host",
-    "relu", "remainder", "repeat", "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt",
-    "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
-    "scope", "searchsorted", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
-    "sliding_window_view", "softmax", "softplus", "sort", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "stop_gradient", "subtract", "sum", "sum_over", "swapaxes", "synchronize",
-    "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "topk", "trace", "transpose",
-    "tree", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold", "unique",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad",
-    "var", "vecdot", "vjp", "vmap", "where", "while_loop", "zeros", "zeros_like",
+    "leaky_relu", "less", "less_equal", "lgamma", "linspace", "load_schedule",
+    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
+    "matmul", "matrix_transpose", "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d",
+    "maximum", "mean", "median", "memory_stats", "meshgrid", "min", "min_over", "minimum",
+    "moveaxis", "mse_loss", "multiply", "native_kernel", "negative", "nextafter", "no_grad",
+    "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims",
+    "positive", "pow", "prod", "prod_over", "put_along_axis", "quantile", "rand", "randint",
+    "randn", "random", "realize", "reciprocal", "register_host", "relu", "remainder", "repeat",
+    "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention",
+    "scan", "scatter", "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted",
+    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "sliding_window_view", "softmax",
+    "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
+    "subtract", "sum", "sum_over", "swapaxes", "synchronize", "take", "take_along_axis", "tan",
+    "tanh", "tensordot", "tile", "topk", "trace", "transpose", "tree", "tril", "triu", "trunc",
+    "uint16", "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unstack", "value_and_grad", "var", "vecdot", "vjp", "vmap",
+    "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
 
 config = _config  # last: until now the name is that of the module

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import config, current
 from .core.node import Node, parents_of
@@ -47,7 +47,11 @@ from .runtime.realize import (
 )
 from .tensor import Tensor, wrap
 
+if TYPE_CHECKING:
+    from .shipping import LoadedSchedule
+
 KEEP = 1 << 26  # as many bytes of values a plain run keeps for the next one
+PATIENCE = 3  # plain runs in a row after which they keep nothing
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ class _Left:
 
     versions: list[object]
     values: Values
-    marks: dict[int, object]  # of each result: another object once it was computed again
+    mark: object  # of every slot, unless it was computed again since
+    later: dict[int, object]
 
 
 class _Part:
@@ -92,6 +97,7 @@ class _Part:
         self.normal = normalize(self.roots)
         self.compiled: Compiled | None = None
         self.constants: list[Buffer] = []  # those that the plan takes at run time
+        self.every: tuple[int, ...] = ()
         self.incremental: Incremental | None = None
         self.watched = [_tensors_at(buffer) for buffer in self.normal.buffers]
 
@@ -117,6 +123,7 @@ class TensorSchedule:
         self._left: list[_Left | None] = [None] * len(parts)
         self._copies: dict[Node, tuple[object, Buffer]] = {}  # of values that crossed: mark, memory
         self._lock = threading.RLock()
+        self._plain = 0  # runs in a row that did not ask what changed
         self.ran: tuple[int, ...] = ()  # the items that the last run ran
 
     @property
@@ -197,6 +204,7 @@ class TensorSchedule:
                     with config(tier="native"):
                         part.compiled = _compiled(part, cache)
                     part.constants = inputs_of(part.normal, part.compiled, buffers=False)
+                    part.every = tuple(range(len(part.plan.schedule.items)))
             return self._parts[-1].plan
 
     # --- running ---------------------------------------------------------------------------------
@@ -209,11 +217,16 @@ class TensorSchedule:
         """
         self.compile()
         nothing: list[_Left | None] = [None] * len(self._parts)
+        self._plain = 0 if changed_only else self._plain + 1
+        if self._plain > PATIENCE:  # nobody asks what changed: do not pay for it
+            self._left = nothing
+            return self._run(nothing, {}, False) if len(nothing) > 1 else self._replay()
         if not changed_only:
             keep = all([part.steps().kept_bytes <= KEEP for part in self._parts])
             if not keep or not self._lock.acquire(blocking=False):
                 return self._run(nothing, {}, False)
             try:
+                self._left = nothing
                 return self._run(nothing, {}, True)
             finally:
                 self._lock.release()
@@ -222,19 +235,37 @@ class TensorSchedule:
             self._left = nothing  # a run that fails leaves nothing
             return self._run(left, copies, True)
 
+    def _replay(self) -> tuple[Tensor, ...]:
+        """A run of one part that keeps nothing: as little as possible around the plan."""
+        part = self._parts[0]
+        sources = zip(part.normal.buffers, part.watched, strict=True)
+        inputs = [_latest(buffer, tensors)[1] for buffer, tensors in sources]
+        inputs += part.constants
+        values, device = part.normal.values, part.device
+        try:
+            outputs = part.plan.run(inputs, values, current().poison)
+        except BoundsError:
+            name_the_line(part.roots, part.normal, inputs)
+            raise
+        self.ran = part.every
+        found = [outputs[place] for _, place in self._where]
+        pairs = zip(self._roots, found, strict=True)
+        return tuple([wrap(adopt(root, output, device, values)) for root, output in pairs])
+
     def _run(
         self, left: list[_Left | None], copies: dict[Node, tuple[object, Buffer]],
         keep: bool,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         """Every part in order, from what a run before left of each."""
         ran: list[int] = []
+        several = len(self._parts) > 1
         first = 0
         seen: set[Node] = set()
         now: list[_Left | None] = []
         outputs: list[list[Buffer]] = []
         marks: list[list[object]] = []
         for part, before in zip(self._parts, left, strict=True):
-            for stand, (source, root) in part.arrives.items():
+            for stand, (source, root) in part.arrives.items() if several else ():
                 if stand not in part.normal.buffers or stand in seen:
                     continue
                 seen.add(stand)
@@ -250,9 +281,8 @@ class TensorSchedule:
             first += len(part.plan.schedule.items)
             now.append(after)
             outputs.append(found)
-            places = part.plan.schedule.outputs
-            known = {} if after is None else after.marks
-            marks.append([known.get(place, object()) for place in places])
+            if several:
+                marks.append(_marks(part, after))
         if keep:
             self._left, self._copies = now, copies
         self.ran = tuple(ran)
@@ -261,33 +291,31 @@ class TensorSchedule:
     def _run_part(
         self, part: _Part, inputs: list[Buffer], versions: list[object], before: _Left | None,
         keep: bool,
-    ) -> tuple[list[Buffer], list[int], _Left | None]:  # fmt: skip
+    ) -> tuple[list[Buffer], Sequence[int], _Left | None]:  # fmt: skip
         """The results of one part, the kernels that ran, and what is left for the next run."""
         plan, poison, values = part.plan, current().poison, part.normal.values
-        every = list(range(len(plan.schedule.items)))
+        every = part.every
         steps = part.steps()
         try:
             if not steps.can_keep or not keep:
                 return plan.run(inputs, values, poison), every, None
             if before is None:
-                written, numbers = steps.whole(inputs, values, poison), every
-                marks: dict[int, object] = {}
+                written = steps.whole(inputs, values, poison)
+                found = [written[slot] for slot in plan.schedule.outputs]
+                return found, every, _Left(versions, written, object(), {})
+            pairs = enumerate(zip(versions, before.versions, strict=True))
+            numbers = steps.affected([i for i, (a, b) in pairs if a is None or a != b])
+            if len(numbers) == len(every):
+                written = steps.whole(inputs, values, poison)
             else:
-                pairs = enumerate(zip(versions, before.versions, strict=True))
-                changed = [i for i, (a, b) in pairs if a is None or a != b]
-                numbers = steps.affected(changed)
-                written = (
-                    steps.whole(inputs, values, poison) if numbers == every else
-                    steps.some(numbers, inputs, before.values, values, poison)
-                )  # fmt: skip
-                marks = dict(before.marks)
+                written = steps.some(numbers, inputs, before.values, values, poison)
         except BoundsError:
             name_the_line(part.roots, part.normal, inputs)
             raise
-        new = {slot for number in numbers for slot in plan.schedule.items[number].writes}
-        marks.update({slot: object() for slot in new})
+        now = object()
+        new = {slot: now for number in numbers for slot in plan.schedule.items[number].writes}
         found = [written[slot] for slot in plan.schedule.outputs]
-        return found, numbers, _Left(versions, written, marks)
+        return found, numbers, _Left(versions, written, before.mark, before.later | new)
 
     def _tensor(self, number: int, output: Buffer, part: int) -> Tensor:
         device, values = self._parts[part].device, self._parts[part].normal.values
@@ -333,6 +361,14 @@ class TensorSchedule:
         part = self._parts[0]
         assert part.compiled is not None
         save(path, part.normal, part.compiled, part.roots, names or {})
+
+
+def _marks(part: _Part, left: _Left | None) -> list[object]:
+    """For each result of a part an object that stays while the result does."""
+    places = part.plan.schedule.outputs
+    if left is None:
+        return [object() for _ in places]
+    return [left.later.get(place, left.mark) for place in places]
 
 
 def _compiled(part: _Part, cache: MutableMapping[Any, Any] | bool | None) -> Compiled:
@@ -424,3 +460,23 @@ def schedule(*tensors: Tensor) -> TensorSchedule:
             "there is nothing to schedule", "pass at least one tensor that is not realized yet"
         )
     return TensorSchedule(tensors)
+
+
+def load_schedule(path: str | os.PathLike[str]) -> LoadedSchedule:
+    """Read a schedule that `save` wrote, to be run with arrays; nothing is compiled.
+
+    A file that was changed, or that is for another machine or version, is refused. It holds machine
+    code: load only what you trust.
+
+    >>> import tempfile, os
+    >>> x = fg.Tensor([1.0, 2.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fg.schedule(x * 2).save(os.path.join(folder, "double"), names={"x": x})
+    ...     double = fg.load_schedule(os.path.join(folder, "double"))
+    >>> import numpy as np
+    >>> double.run(x=np.float32([5, 6]))[0].tolist()
+    [10.0, 12.0]
+    """
+    from .shipping import load
+
+    return load(path)

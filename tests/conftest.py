@@ -21,16 +21,22 @@ from hypothesis import settings
 MARKS = ("slow", "cuda", "browser")
 GOLDENS = Path(__file__).parent / "golden"
 
-NATIVE = os.environ.get("FULGURITE_TIER") == "native"  # see tests/devices.py
-# what computes nothing, or chooses its device itself, runs once
-collect_ignore = (
-    ["core", "native", "kernel", "test_cli.py", "test_bench.py", "test_config.py", "test_layers.py",
-     "test_conftest.py", "test_mechanisms.py", "graph/test_planted.py", "graph/test_fuzz.py",
-     "graph/test_affine.py",
-     "graph/test_simplify.py", "runtime/test_store.py", "runtime/test_store_index.py",
-     "runtime/test_archive.py", "runtime/test_stored.py", "runtime/test_workers.py",
-     "runtime/test_memory.py", "runtime/test_program.py"] if NATIVE else []
-)  # fmt: skip
+# tests/devices.py runs the suite twice: what chooses its device itself is in one of the runs only
+ONCE = {
+    "reference": [  # these run with native code
+        "native", "kernel", "runtime/test_stored.py", "runtime/test_workers.py",
+        "runtime/test_memory.py", "runtime/test_program.py", "runtime/test_device.py",
+        "runtime/test_library.py", "test_bench.py", "test_cli.py", "test_control.py",
+        "test_control_choice.py",
+    ],
+    "cpu": [
+        "core", "test_config.py", "test_layers.py", "test_conftest.py", "test_mechanisms.py",
+        "test_docs.py", "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
+        "graph/test_simplify.py", "runtime/test_store.py", "runtime/test_store_index.py",
+        "runtime/test_archive.py", "test_state.py",
+    ],
+}  # fmt: skip
+collect_ignore = ONCE.get(os.environ.get("FULGURITE_SUITE", ""), [])
 
 _left_out = pytest.StashKey[Counter[str]]()
 

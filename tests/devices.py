@@ -2,7 +2,7 @@
 
 In: arguments for pytest. Out: a run on the reference device and a run on native code (every graph
 compiled, however small), each a process of its own so that two cores share the work; the exit code
-is the worse of the two. Tests that do not compute anything run once, on the reference device.
+is the worse of the two. Tests that compute nothing, or choose their device, are in one run only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> int:
     for device, settings in RUNS.items():
         output: IO[str] | None = None if not started else tempfile.TemporaryFile("w+")  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *arguments], env=os.environ | settings,
+            [sys.executable, "-m", "pytest", *arguments],
+            env=os.environ | settings | {"FULGURITE_SUITE": device},
             stdout=output, stderr=subprocess.STDOUT if output else None,
         )  # fmt: skip
         started[device] = (process, output)

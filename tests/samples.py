@@ -31,6 +31,7 @@ from fulgurite.core.ops import (
     control,
     effect,
     elementwise,
+    host,
     index,
     indexing,
     leaf,
@@ -376,6 +377,15 @@ def _collective() -> list[Node]:
     ]
 
 
+def _call() -> list[Node]:
+    return [
+        node
+        for x in _inputs()
+        for returns in ([], [(x.shape, x.dtype)])
+        for node in host.call(HOST, (x, x), returns, (1,))
+    ]
+
+
 def _custom() -> list[Node]:
     return [effect.custom(HOST, (x,), x.shape, x.dtype) for x in _inputs()]
 
@@ -464,6 +474,7 @@ _SAMPLES: dict[str, Callable[[], list[Node]]] = {
     "copy": lambda: [effect.copy_to(x, "cpu:1") for x in _inputs()],
     "collective": _collective,
     "custom": _custom,
+    "call": _call,
     "loop": _loop,
     "cond": _cond,
 }

@@ -61,7 +61,8 @@ def params_of(kernel: Kernel) -> list[Node]:
 
 
 @lru_cache(maxsize=8)
-def _code(wish: str) -> Code:
+def code_for(wish: str) -> Code:
+    """The native functions for vectors of some kind."""
     made = Code(target(wish))
     os.register_at_fork(after_in_child=made.after_fork)
     return made
@@ -69,16 +70,21 @@ def _code(wish: str) -> Code:
 
 def code() -> Code:
     """The native functions for the vectors that are asked for."""
-    return _code(current().vectors)
+    return code_for(current().vectors)
 
 
 @lru_cache(maxsize=1)
 def workers() -> Workers:
     """The driver and its threads."""
-    made = _code("auto")
-    text = driver_text(made.target.arch)
-    made.have([(made.digest(text), text, ())])
+    made = code_for("auto")
+    made.have([(driver_digest(), driver_text(made.target.arch), ())])
     return Workers(made.functions)
+
+
+def driver_digest() -> str:
+    """What the text of the driver is called."""
+    made = code_for("auto")
+    return made.digest(driver_text(made.target.arch))
 
 
 def program(

@@ -9,7 +9,7 @@ time runs it: what a whole run leaves in an arena is good until the next one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +24,16 @@ from .steps import constants_of
 class Values(dict[int, Buffer]):
     """The memory of values by slot; what is in an arena is looked up there when asked for."""
 
-    def __init__(self, known: dict[int, Buffer], schedule: Schedule, layout: Layout, arena: Any):
+    def __init__(
+        self, known: Iterable[tuple[int, Buffer]], schedule: Schedule, layout: Layout, frame: Any
+    ) -> None:
         super().__init__(known)
-        self.schedule, self.layout, self.arena = schedule, layout, arena
+        self.schedule, self.layout, self.frame = schedule, layout, frame
 
     def __missing__(self, place: int) -> Buffer:
         slot, offset = self.schedule.slots[place], self.layout.offsets[place]
-        assert slot is not None and self.arena is not None, f"slot {place} is in no arena"
-        part = self.arena[offset : offset + slot_bytes(slot)]
+        assert slot is not None and self.frame is not None, f"slot {place} is in no arena"
+        part = self.frame.arena.bytes()[offset : offset + slot_bytes(slot)]
         self[place] = HostBuffer(part.view(slot.dtype.numpy).reshape(slot.shape))
         return self[place]
 
@@ -71,9 +73,8 @@ class Incremental:
         self.plan.runs += 1
         if native:
             self._frame = linked.take(False)  # that of the run which has just ended
-        known = dict(zip(self._whole.schedule.outputs, found, strict=True))
-        arena = self._frame.arena.bytes() if self._whole.layout.offsets else None
-        return Values(known, self._whole.schedule, self._whole.layout, arena)
+        known = zip(self._whole.schedule.outputs, found, strict=True)
+        return Values(known, self._whole.schedule, self._whole.layout, self._frame)
 
     def affected(self, changed: Collection[int]) -> list[int]:
         """The kernels that depend on changed slots, or on nothing that is known, in order."""
@@ -92,7 +93,7 @@ class Incremental:
         """Run some kernels, over what others wrote before; the memory of every value after."""
         if self._constants is None:
             self._constants = constants_of(self.device, self.plan.schedule)
-        now = Values(before, before.schedule, before.layout, before.arena)
+        now = Values(before.items(), before.schedule, before.layout, before.frame)
         now.update(self._constants)
         now.update(enumerate(inputs))
         for number in numbers:

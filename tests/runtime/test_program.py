@@ -108,7 +108,7 @@ def test_poison_never_shows_through_arenas_and_workspaces() -> None:
 
 
 def test_a_tiny_graph_runs_no_native_code() -> None:
-    with fg.config(device="cpu"):
+    with fg.config(device="cpu", tier="auto"):
         device = get_device("cpu")
         before = device.native  # type: ignore[attr-defined]
         x = fg.Tensor([1.0, 2.0])
@@ -118,7 +118,7 @@ def test_a_tiny_graph_runs_no_native_code() -> None:
 
 def test_results_of_a_tiny_graph_own_their_memory() -> None:
     data = np.arange(6, dtype=np.float32)
-    with fg.config(device="cpu"):
+    with fg.config(device="cpu", tier="auto"):
         x = fg.from_numpy(data)
         same, moved, twice = x.reshape(2, 3) + 0, fg.flip(x, 0), x * 1
         other = x * 1
@@ -132,6 +132,6 @@ def test_a_tiny_plan_is_run_by_numpy_alone() -> None:
     from fulgurite.graph.normalize import normalize
     from fulgurite.runtime.realize import lookup
 
-    with fg.config(device="cpu"):
+    with fg.config(device="cpu", tier="auto"):
         x = fg.Tensor(3.0)
         assert isinstance(lookup(normalize([(x * x).node]), "cpu").plan.linked, Tiny)

@@ -273,9 +273,9 @@ def product(a: Pair, b: Pair) -> Pair:
     return quick_sum(high, low + fma(a[0], b[1], a[1] * b[0]))
 
 
-def quotient(a: Pair, b: Pair, inverse: Num | None = None) -> Pair:
+def quotient(a: Pair, b: Pair) -> Pair:
     """a / b of pairs: by an inverse of b, and what that left over by it again."""
-    inverse = 1.0 / b[0] if inverse is None else inverse
+    inverse = 1.0 / b[0]
     first = a[0] * inverse
     high, low = exact_product(first, b[0])
     rest = ((a[0] - high) - low) + (a[1] - first * b[1])

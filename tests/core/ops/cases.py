@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fulgurite.core.dtype import float64
-from fulgurite.core.node import Node
+from fulgurite.core.node import Node, constant_like
 from fulgurite.core.op import Array, Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops import movement
@@ -21,6 +21,7 @@ from fulgurite.core.ops.body import Body
 from fulgurite.core.ops.control import choice, loop
 from fulgurite.core.ops.effect import HostFunction, copy_to, custom, watch
 from fulgurite.core.ops.elementwise import TANH
+from fulgurite.core.ops.host import call
 from fulgurite.core.ops.indexing import gather, scatter, sort_order
 from fulgurite.core.ops.leaf import SINK, param, view
 from fulgurite.core.ops.random import random_bits
@@ -86,6 +87,20 @@ def _backward(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 
 
 _DOUBLE = Rule("test.double", lambda flows, x: [None if g is None else g * 2.0 for g in flows])
+
+
+def _sum_and_square(a: Array, b: Array) -> Array:
+    total = np.asarray(a + b)
+    a *= a
+    return total
+
+
+def _both_back(flows: list[Node | None], results: list[Node], a: Node, b: Node) -> list[Node]:
+    total, square = [constant_like(0, a) if flow is None else flow for flow in flows]
+    return [total + square * (a + a), total]
+
+
+_BOTH = HostFunction("test.both", _sum_and_square, _both_back)
 _PRODUCT = HostFunction("test.product", lambda a, b: np.asarray(a * b), _backward)
 
 
@@ -178,6 +193,9 @@ def _effects() -> list[Case]:
         Case("random", _keys, lambda k, c: random_bits(k, c, (3, 2))),
         Case("custom", floats((2, 3), (2, 3)),
              lambda a, b: custom(_PRODUCT, (a, b), (2, 3), float64)),
+        *[Case("call", floats((2, 3), (2, 3)),
+               lambda a, b, item=item: call(_BOTH, (a, b), [((2, 3), float64)], (0,))[item])
+          for item in (0, 1)],
     ]  # fmt: skip
 
 
