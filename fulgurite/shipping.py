@@ -230,10 +230,12 @@ def _install(path: Any, about: Mapping[str, Any], members: Mapping[str, bytes]) 
     made = backend.code()
     arch, vectors, features = about["target"]
     mine = made.target
-    if arch != mine.arch or vectors != mine.vectors or not set(features) <= mine.features:
+    if arch != mine.arch or vectors != mine.vectors:
         raise _refused(
             path, f"it is for {arch} with {vectors}, and this is {mine.arch} with {mine.vectors}"
         )
+    if missing := sorted(set(features) - mine.features):
+        raise _refused(path, f"this machine lacks {', '.join(missing)}")
     if about["launch"] != _launch(mine.arch):
         raise _refused(path, "another version of this package made it")
     kind: Callable[..., Any] = late("runtime.code").Object

@@ -360,7 +360,7 @@ class Notation:
         given = self._given(tensors, named)
         nodes = [node_of(x) for x in lifted(*given)]
         operands = [Operand(n, x) for n, x in zip(self.operands, nodes, strict=True)]
-        shape = build.as_shape(self.out(*operands) if callable(self.out) else self.out)
+        shape = self._shape(operands)
         if len(shape) != len(self.indices):
             raise ShapeError(
                 f"kernel {self.name!r} has {len(self.indices)} indices for a result of "
@@ -375,6 +375,19 @@ class Notation:
             )
         value = value if self.dtype is None else build.cast(value, dtype_of(self.dtype))
         return wrap(build.expand(value, shape))
+
+    def _shape(self, operands: list[Operand]) -> Shape:
+        """The shape of the result."""
+        if not callable(self.out):
+            return build.as_shape(self.out)
+        try:
+            return build.as_shape(self.out(*operands))
+        except (IndexError, TypeError) as problem:
+            given = ", ".join([f"{x._name} {sizes.show(x.shape)}" for x in operands])
+            raise ShapeError(
+                f"kernel {self.name!r} has no out shape for {given}: {problem}",
+                "give tensors with as many dimensions as `out` and the kernel read",
+            ) from problem
 
     def _given(self, tensors: Sequence[Any], named: dict[str, Any]) -> list[Any]:
         if len(tensors) > len(self.operands):

@@ -167,7 +167,7 @@ class _Template:
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
         frame = self.main()
         frames.append(frame)
-        work = 2 * self.batch * self.rows * self.columns * self.depth // self.target.lanes
+        work = 3 * self.batch * self.rows * self.columns * self.depth // self.target.lanes
         phases.append(Phase(frame.symbol, self.batch * self.tall * self.wide, work))
         declared: dict[str, str] = {}
         for f in frames:

@@ -134,7 +134,7 @@ def test_a_host_function_is_keyed_by_identity_and_needs_a_name_for_a_digest() ->
     def double(a: np.ndarray[tuple[int], np.dtype[np.float32]]) -> object:
         return a * 2
 
-    one, two = HostFunction("double", double), HostFunction("double", double)  # type: ignore[arg-type]
+    one, two = HostFunction("double", double), HostFunction("double", double)
     a = buffer()
     assert key(custom(one, (a,), (4,), float32)) != key(custom(two, (a,), (4,), float32))
     with pytest.raises(ArgumentError, match="register"):

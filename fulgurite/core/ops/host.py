@@ -68,8 +68,7 @@ class _Each:
         calls = [self.host.function(*[a[i, ...] for a in arrays]) for i in range(len(arrays[0]))]
         if not calls and self.results:
             made: list[Array] = [
-                np.empty((0, *shape), dtype.numpy)
-                for shape, dtype in self.results
+                np.empty((0, *shape), dtype.numpy) for shape, dtype in self.results
             ]
             return made[0] if len(made) == 1 else made
         if len(self.results) < 2:
@@ -98,7 +97,7 @@ def called(
     where = places(node.origins)
     given = [np.array(a, order="C") if i in in_place else read_only(a)
              for i, a in enumerate(arrays)]  # fmt: skip
-    shown = {i: weakref.ref(a) for i, a in enumerate(given) if i not in in_place}
+    shown = {i: weakref.ref(_innermost(a)) for i, a in enumerate(given) if i not in in_place}
     try:
         answer = host.function(*given)
     except Exception as problem:
@@ -157,6 +156,13 @@ def _let_go(host: HostFunction, shown: dict[int, weakref.ref[Array]], where: str
                 "keep a copy of it: array.copy()",
                 where,
             )
+
+
+def _innermost(array: Array) -> Array:
+    """The array that every view of an array keeps alive."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def read_only(array: Array) -> Array:

@@ -42,7 +42,7 @@ def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
     return SORT(x, arg=(axis, descending))
 
 
-def outside(least: int, most: int, size: int, where: str = "") -> BoundsError:
+def outside(least: int, most: int, size: int, where: str | None = None) -> BoundsError:
     """The error of indices that leave an axis; negative ones had the size added already."""
     worst = least - size if least < 0 else most
     hint = f"indices run from {-size} to {size - 1}" if size else "there is nothing to index"
