@@ -125,6 +125,12 @@ class TensorSchedule:
         self._lock = threading.RLock()
         self._plain = 0  # runs in a row that did not ask what changed
         self.ran: tuple[int, ...] = ()  # the items that the last run ran
+        _schedules.add(self)
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: what one was doing is undone."""
+        self._lock = threading.RLock()
+        self._left = [None] * len(self._parts)
 
     @property
     def _normal(self) -> Normal:
@@ -360,7 +366,19 @@ class TensorSchedule:
         self.compile()
         part = self._parts[0]
         assert part.compiled is not None
-        save(path, part.normal, part.compiled, part.roots, names or {})
+        numbers = {name: _number(part, name, tensor) for name, tensor in (names or {}).items()}
+        save(path, part.normal, part.compiled, part.roots, numbers)
+
+
+def _number(part: _Part, name: str, tensor: Tensor) -> int:
+    """Which input a tensor is, by the value it had or has."""
+    if isinstance(tensor, Tensor):
+        value = value_node(tensor.node)
+        for number, entries in enumerate(part.watched):
+            held = [reference() for reference in entries]
+            if tensor.entry in held or part.normal.buffers[number] is value:
+                return number
+    raise ArgumentError(f"{name!r} is no input of this schedule", "name tensors that it reads")
 
 
 def _marks(part: _Part, left: _Left | None) -> list[object]:
@@ -369,6 +387,17 @@ def _marks(part: _Part, left: _Left | None) -> list[object]:
     if left is None:
         return [object() for _ in places]
     return [left.later.get(place, left.mark) for place in places]
+
+
+_schedules: weakref.WeakSet[TensorSchedule] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for held in list(_schedules):
+        held.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _compiled(part: _Part, cache: MutableMapping[Any, Any] | bool | None) -> Compiled:

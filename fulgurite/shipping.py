@@ -63,7 +63,7 @@ class Input:
 
 def save(
     path: str | os.PathLike[str], normal: Normal, compiled: Compiled, roots: Sequence[Node],
-    names: Mapping[str, Tensor],
+    names: Mapping[str, int],
 ) -> None:  # fmt: skip
     """Write a compiled graph, with all the code that it needs."""
     for host in hosts_in(normal.structure):
@@ -90,17 +90,10 @@ def save(
 
 
 def _inputs(
-    normal: Normal, names: Mapping[str, Tensor]
+    normal: Normal, names: Mapping[str, int]
 ) -> tuple[list[int], list[tuple[str, str, list[int]]]]:
     """In which order inputs are given, and what each is: those with a name first."""
-    order: dict[int, str] = {}
-    for name, tensor in names.items():
-        node = value_node(tensor.node) if isinstance(tensor, Tensor) else None
-        if node not in normal.buffers:
-            raise ArgumentError(
-                f"{name!r} is no input of this schedule", "name tensors that it reads"
-            )
-        order[normal.buffers.index(node)] = name
+    order = {number: name for name, number in names.items()}
     rest = [i for i in range(len(normal.buffers)) if i not in order]
     order.update({i: f"input{number}" for number, i in enumerate(rest)})
     if len(set(order.values())) != len(order):
