@@ -23,17 +23,14 @@ GOLDENS = Path(__file__).parent / "golden"
 
 # tests/devices.py runs the suite twice: what chooses its device itself is in one of the runs only
 ONCE = {
-    "reference": [  # these run with native code
-        "native", "kernel", "runtime/test_stored.py", "runtime/test_workers.py",
-        "runtime/test_memory.py", "runtime/test_program.py", "runtime/test_device.py",
-        "runtime/test_library.py", "test_bench.py", "test_cli.py", "test_control.py",
-        "test_control_choice.py",
-    ],
     "cpu": [
-        "core", "test_config.py", "test_layers.py", "test_conftest.py", "test_mechanisms.py",
-        "test_docs.py", "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
-        "graph/test_simplify.py", "runtime/test_store.py", "runtime/test_store_index.py",
-        "runtime/test_archive.py", "test_state.py",
+        "core", "native", "kernel", "test_config.py", "test_layers.py", "test_conftest.py",
+        "test_mechanisms.py", "test_docs.py", "test_bench.py", "test_cli.py", "test_state.py",
+        "test_control.py", "test_control_choice.py", "graph/test_planted.py", "graph/test_fuzz.py",
+        "graph/test_affine.py", "graph/test_simplify.py", "runtime/test_store.py",
+        "runtime/test_store_index.py", "runtime/test_archive.py", "runtime/test_stored.py",
+        "runtime/test_workers.py", "runtime/test_memory.py", "runtime/test_program.py",
+        "runtime/test_device.py", "runtime/test_library.py",
     ],
 }  # fmt: skip
 collect_ignore = ONCE.get(os.environ.get("FULGURITE_SUITE", ""), [])
