@@ -31,6 +31,7 @@ from .forks import late
 from .graph.kernel import Item
 from .graph.normalize import Normal, hosts_in
 from .graph.registry import REGISTRY
+from .runtime.archive import DAMAGES
 from .runtime.device import Buffer, get_device
 from .runtime.plan import Plan
 from .runtime.realize import Compiled, storage_of, value_node
@@ -186,8 +187,9 @@ def load(path: str | os.PathLike[str]) -> LoadedSchedule:
             if _digest(data) != about["members"][name]:
                 raise _refused(path, f"{name} was changed")
         return _loaded(path, about, members)
-    except (zipfile.BadZipFile, json.JSONDecodeError, KeyError, IndexError, TypeError,
-            AttributeError, UnicodeError) as problem:  # fmt: skip
+    except (FileNotFoundError, FulguriteError):
+        raise
+    except (*DAMAGES, ValueError, TypeError, AttributeError) as problem:
         raise _refused(path, f"it is damaged ({problem})") from problem
 
 
