@@ -56,6 +56,24 @@ class Form:
         return repr(_KINDS[self.type].together(self.extra, list(self.children)))
 
 
+class _Epoch:
+    count = 0  # how often an attribute of some module was bound anew
+
+
+def rebound() -> None:
+    """Note that an attribute of a module (a tensor, a part, a setting) was bound to something else.
+
+    Whoever keeps what a tree of modules looked like (names, leaves, a captured plan) compares
+    `epoch()` with the one it saw: while that is the same, no module has changed its attributes.
+    """
+    _Epoch.count += 1
+
+
+def epoch() -> int:
+    """A number that grows whenever some module's attribute is bound anew."""
+    return _Epoch.count
+
+
 LEAF = Form(None, None, ())
 _KINDS: dict[type, Kind] = {}
 _LEAVES: set[type] = set()  # types that were looked at and are no containers
@@ -65,11 +83,12 @@ def register(
     type_: type,
     apart: Callable[[Any], tuple[Sequence[Any], Hashable]],
     together: Callable[[Any, list[Any]], Any],
+    names: Callable[[Any], Iterable[Any]] | None = None,
 ) -> None:
     """Make a type of your own a container: how to take it apart, and how to put it together.
 
     `apart` gives the children and whatever else it takes to make one (hashable); `together` makes
-    one of these two.
+    one of these two; `names` says from the latter what the children are called in `paths`.
 
     >>> class Pair:
     ...     def __init__(self, a, b):
@@ -82,7 +101,7 @@ def register(
         raise ArgumentError(f"{type_!r} is not a type", "register a class")
     if type_ in _KINDS:
         raise ArgumentError(f"{type_.__name__} is a container already", "register it once")
-    _KINDS[type_] = Kind(apart, together, _places)
+    _KINDS[type_] = Kind(apart, together, names or _places)
     _LEAVES.discard(type_)
 
 

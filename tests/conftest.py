@@ -21,19 +21,38 @@ from hypothesis import settings
 MARKS = ("slow", "cuda", "browser")
 GOLDENS = Path(__file__).parent / "golden"
 
-# tests/devices.py runs the suite twice: what chooses its device itself is in one of the runs only
-ONCE = {
-    "cpu": [
-        "core", "native", "kernel", "test_config.py", "test_layers.py", "test_conftest.py",
+# tests/devices.py runs the suite on each device; what computes nothing, or chooses its device
+# itself, is in one of these groups instead, each a run of its own
+GROUPS = {
+    "code": [
+        "native", "kernel", "runtime/test_store.py", "runtime/test_store_index.py",
+        "runtime/test_archive.py", "runtime/test_stored.py", "runtime/test_workers.py",
+        "runtime/test_memory.py", "runtime/test_program.py", "runtime/test_device.py",
+        "runtime/test_library.py", "test_control.py", "test_control_choice.py",
+    ],
+    "meaning": [
+        "core", "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
+        "graph/test_simplify.py", "test_config.py", "test_layers.py", "test_conftest.py",
         "test_mechanisms.py", "test_docs.py", "test_bench.py", "test_cli.py", "test_state.py",
-        "test_control.py", "test_control_choice.py", "graph/test_planted.py", "graph/test_fuzz.py",
-        "graph/test_affine.py", "graph/test_simplify.py", "runtime/test_store.py",
-        "runtime/test_store_index.py", "runtime/test_archive.py", "runtime/test_stored.py",
-        "runtime/test_workers.py", "runtime/test_memory.py", "runtime/test_program.py",
-        "runtime/test_device.py", "runtime/test_library.py",
     ],
 }  # fmt: skip
-collect_ignore = ONCE.get(os.environ.get("FULGURITE_SUITE", ""), [])
+SUITE = os.environ.get("FULGURITE_SUITE", "")  # a group, a device, or all of it
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out what is not in this run."""
+    if not SUITE or collection_path.is_dir():
+        return None
+    group = group_of(collection_path)
+    return group != SUITE if SUITE in GROUPS else group is not None
+
+
+def group_of(path: Path) -> str | None:
+    """The group a file of tests is in, if it is in one."""
+    names = {str(path.relative_to(Path(__file__).parent))}
+    names.update(str(parent) for parent in Path(*names).parents)
+    return next((group for group, listed in GROUPS.items() if names & set(listed)), None)
+
 
 _left_out = pytest.StashKey[Counter[str]]()
 

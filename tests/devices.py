@@ -1,8 +1,9 @@
-"""The whole suite on every device at once: `python -m tests.devices [pytest arguments]`.
+"""The whole suite on every device: `python -m tests.devices [pytest arguments]`.
 
-In: arguments for pytest. Out: a run on the reference device and a run on native code (every graph
-compiled, however small), each a process of its own so that two cores share the work; the exit code
-is the worse of the two. Tests that compute nothing, or choose their device, are in one run only.
+In: arguments for pytest. Out: a run on the reference device, a run on native code (every graph
+compiled, however small), and a run for each group of tests that choose their device themselves
+(`GROUPS` in conftest.py). Each is a process of its own, two at a time, the longest first; the exit
+code is the worst of them. What a run prints is shown whole when it has ended.
 """
 
 from __future__ import annotations
@@ -11,34 +12,45 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import IO
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 RUNS = {
+    "code": {"FULGURITE_DEVICE": "reference"},
+    "meaning": {"FULGURITE_DEVICE": "reference"},
     "reference": {"FULGURITE_DEVICE": "reference"},
     "cpu": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
 }
+AT_ONCE = 2
+NOTHING_COLLECTED = 5
+
+
+def run(name: str, arguments: list[str]) -> tuple[int, str]:
+    """Run one part of the suite: the exit code, and all it printed."""
+    with tempfile.TemporaryFile("w+") as output:
+        started = time.monotonic()
+        print(f"{name}: started", flush=True)
+        code = subprocess.call(
+            [sys.executable, "-m", "pytest", *arguments],
+            env=os.environ | RUNS[name] | {"FULGURITE_SUITE": name},
+            stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        output.seek(0)
+        took = time.monotonic() - started
+        return code, f"\n--- {name} ({took:.0f} s) ---\n{output.read()}pytest ended with {code}"
 
 
 def main(arguments: list[str]) -> int:
-    """Run all, the first one's output as it comes, the others' at the end."""
-    started: dict[str, tuple[subprocess.Popen[bytes], IO[str] | None]] = {}
-    for device, settings in RUNS.items():
-        output: IO[str] | None = None if not started else tempfile.TemporaryFile("w+")  # noqa: SIM115
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *arguments],
-            env=os.environ | settings | {"FULGURITE_SUITE": device},
-            stdout=output, stderr=subprocess.STDOUT if output else None,
-        )  # fmt: skip
-        started[device] = (process, output)
-    worst = 0
-    for device, (process, output) in started.items():
-        code = process.wait()
-        if output is not None:
-            output.seek(0)
-            print(f"\n--- the same on {device} ---\n{output.read()}", end="")
-        print(f"{device}: pytest ended with {code}")
-        worst = max(worst, code)
-    return worst
+    """Run every part; the worst exit code, where a part without tests is no fault."""
+    codes = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        parts = [pool.submit(run, name, arguments) for name in RUNS]
+        for part in as_completed(parts):
+            code, text = part.result()
+            print(text, flush=True)
+            codes.append(code)
+    failures = [code for code in codes if code not in (0, NOTHING_COLLECTED)]
+    return max(failures, default=NOTHING_COLLECTED if set(codes) == {NOTHING_COLLECTED} else 0)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,19 @@ def note(node: Node) -> Node:
 
 
 def as_size(size: object) -> Size:
-    """A size: a whole number at least 0, or an expression of variables."""
+    """A size: a whole number at least 0, or an expression of variables that is never less."""
+    found = as_place(size)
+    if not isinstance(found, int) and sizes.lower(found) < 0:
+        raise ShapeError(
+            f"the size {sizes.size_text(found)} is {sizes.lower(found)} for some value of its "
+            "variables",
+            "sizes are never below 0: narrow the bounds of the variables",
+        )
+    return found
+
+
+def as_place(size: object) -> Size:
+    """A whole number at least 0, or any expression of variables."""
     if type(size) is int and 0 <= size < 1 << 63:
         return size
     if isinstance(size, Node):
@@ -398,7 +410,7 @@ def shrink(x: Node, cuts: Sequence[tuple[object, object]]) -> Node:
     """The part from start to stop of each dimension."""
     if len(cuts) != x.ndim:
         raise ShapeError(f"{len(cuts)} cuts for {x.ndim} dimensions", "give one pair for each")
-    found = [(as_size(start), as_size(stop)) for start, stop in cuts]
+    found = [(as_place(start), as_place(stop)) for start, stop in cuts]
     for (start, stop), n in zip(found, x.shape, strict=True):
         inside(start, stop, n)
     return note(movement.shrink(x, found))
@@ -406,11 +418,12 @@ def shrink(x: Node, cuts: Sequence[tuple[object, object]]) -> Node:
 
 def inside(start: Size, stop: Size, size: Size) -> None:
     """An error unless a cut is inside a dimension, whatever the variables are."""
-    if sizes.lower(sizes.sub(stop, start)) < 0 or sizes.lower(sizes.sub(size, stop)) < 0:
+    ordered = sizes.lower(sizes.sub(stop, start)) >= 0 and sizes.lower(sizes.sub(size, stop)) >= 0
+    if not ordered or sizes.lower(start) < 0:
         raise ShapeError(
             f"the part {sizes.size_text(start)}:{sizes.size_text(stop)} is not inside a "
             f"dimension of size {sizes.size_text(size)}",
-            "start <= stop <= size must hold for all values of the variables",
+            "0 <= start <= stop <= size must hold for all values of the variables",
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from ..config import current
 from ..core import build
 from ..core import shape as sizes
-from ..core.dtype import bool_, int32, int64
+from ..core.dtype import DType, bool_, int32, int64
 from ..core.node import Node
 from ..core.ops.effect import ASSIGN, TAPE, WATCH
 from ..core.ops.leaf import BUFFER
@@ -110,7 +110,7 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
 
     Dimensions of size 1 in front of a value that has too many are dropped, as NumPy drops them.
     """
-    node = lift(value)
+    node = lift(_numbers(value, target.dtype) if isinstance(value, list | tuple) else value)
     if not isinstance(node, Node):
         if isinstance(node, bool | int | float | complex):
             return build.const(node, target.dtype, shape)
@@ -133,6 +133,24 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
             f"a value of shape {sizes.show(node.shape)} does not fill {sizes.show(shape)}",
             "it must broadcast to the part that is assigned",
         ) from None
+
+
+def _numbers(value: Any, dtype: DType) -> Any:
+    """Lists of numbers have no dtype of their own: each must fit whole numbers or bools as it is."""
+    if dtype.kind not in "biu":
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return value  # rows of unequal length: said where every list is read
+    if array.dtype.kind not in "biuf":
+        return value
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(dtype.numpy)
+    wrong = array[whole.astype(array.dtype) != array]
+    if wrong.size:
+        build.const(wrong.flat[0].item(), dtype)  # says what is wrong with it
+    return whole
 
 
 # --- parts ---------------------------------------------------------------------------------------

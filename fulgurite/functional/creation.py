@@ -16,7 +16,7 @@ from ..core import shape as sizes
 from ..core.dtype import DType, default_float, default_int, dtype_of, float64, int32, int64
 from ..core.node import Node, Size, constant_bits
 from ..core.ops.elementwise import ADD, EQ, LE
-from ..errors import ArgumentError
+from ..errors import ArgumentError, VariableError
 from ..runtime.device import get_device
 from ..tensor import Tensor, TensorLike, from_numpy, node_of, wrap
 from .common import ShapeLike, apply, as_tensor, as_whole, astype
@@ -42,6 +42,16 @@ class Var:
 
     def __repr__(self) -> str:
         return f"Var({self.name!r}, {self.low}, {self.high})"
+
+    def _unbound(self, *_: object, **__: object) -> Any:
+        raise VariableError(
+            f"variable {self.name!r} has no value", f"bind it: {self.name}.bind({self.low})"
+        )
+
+    __index__ = __int__ = __float__ = __array__ = __neg__ = _unbound
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _unbound
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __truediv__ = __rtruediv__ = _unbound
+    __lt__ = __le__ = __gt__ = __ge__ = _unbound
 
 
 def placed(node: Node, device: str | None) -> Tensor:

@@ -16,7 +16,7 @@ from ..core import shape as sizes
 from ..core.dtype import int32, int64
 from ..core.node import Node, Size
 from ..core.ops.elementwise import ADD, LT
-from ..errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from ..errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 
 
@@ -57,13 +57,16 @@ def cuts_of(
 
 def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
     """The smallest cut that holds every element of a slice, and the step through it."""
-    if isinstance(size, Node) or isinstance(part.start, Node) or isinstance(part.stop, Node):
+    ends = [part.start, part.stop]
+    if isinstance(size, Node) or any([isinstance(end, Node) for end in ends]):
         if part.step not in (None, 1):
             raise ArgumentError("a slice with a variable has no step", "cut first, then step")
-        start = 0 if part.start is None else build.as_size(part.start)
-        return start, size if part.stop is None else build.as_size(part.stop), 1
+        start, stop = [None if end is None else _end(end, size) for end in ends]
+        return 0 if start is None else start, size if stop is None else stop, 1
     try:
         found = range(*part.indices(size))
+    except FulguriteError:
+        raise
     except (TypeError, ValueError) as problem:
         raise ArgumentError(f"{part} is no slice: {problem}", "use whole numbers") from None
     if not found:
@@ -71,10 +74,32 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
     return min(found[0], found[-1]), max(found[0], found[-1]) + 1, found.step
 
 
+def _end(end: Any, size: Size) -> Size:
+    """A place in a dimension, where one of the two is a variable: what is below 0 is counted back.
+
+    Nothing is clipped: whether it is inside must hold for all values of the variables.
+    """
+    if not isinstance(end, Node):
+        try:
+            end = as_index(end)
+        except TypeError:
+            raise ArgumentError(f"{end!r} is no end of a slice", "use whole numbers") from None
+        return end if end >= 0 else sizes.add(size, end)
+    place = build.as_place(end)
+    if sizes.lower(place) >= 0:
+        return place
+    if sizes.upper(place) < 0:
+        return sizes.add(size, place)
+    raise BoundsError(
+        f"{sizes.size_text(place)} may be below 0 or not, depending on its variables",
+        "count from one end: the bounds of a variable are those of all its values",
+    )
+
+
 def _place(part: Any, size: Size, axis: int) -> Size:
     """An int counted from the front; negative ones count from the back."""
     if isinstance(part, Node):
-        return build.as_size(part)
+        return _end(part, size)
     try:
         place = as_index(part)
     except TypeError:

@@ -98,6 +98,8 @@ def _assignment(root: Node, number: int) -> Node | None:
     updates = [link for link in links if link.op is not RESHAPE]
     if node.op is not PARAM or node.arg[0] != number or not updates:
         return None
+    if any(type(n) is not int for link in updates if link.op is UPDATE for n in link.src[1].shape):
+        return None  # loops run to the largest size: stores beyond the box would be seen
     made = node
     for link in reversed(links):
         if link.op is RESHAPE:

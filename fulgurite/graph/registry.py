@@ -125,6 +125,16 @@ class Registry:
                 _hang(new, slot)
             return True
 
+    def knows(self, entry: Entry, old: Node, buffer: Node) -> None:
+        """Give one entry its value; a leaf stays a leaf, what gradients need keeps its expression."""
+        if _is_leaf(old):
+            old.realized = weakref.ref(buffer)
+            self.rebind(entry, old, WATCH(buffer, arg=old.arg))
+        elif old.watched:
+            self._note_value(entry, old, buffer)
+        else:
+            self.rebind(entry, old, buffer)
+
     def gc_dead_refs(self) -> int:
         """Drop entries whose tensor is gone (normally none are left); how many there were."""
         with self._lock:

@@ -270,7 +270,7 @@ def _realize(pending: dict[Entry, Node]) -> None:
         if shared:
             REGISTRY.becomes(dict(zip(shared, buffers, strict=False)), walk=True)
         for (entry, node), buffer in zip(own, buffers[len(shared) :], strict=True):
-            REGISTRY.rebind(entry, node, buffer)
+            REGISTRY.knows(entry, node, buffer)
 
     run([*shared, *[node for _, node in own]], normal, commit)
 

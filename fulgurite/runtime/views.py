@@ -55,7 +55,8 @@ def piece(node: Node) -> tuple[Node, int] | None:
         whole = step.src[0].shape
         spread = False  # has an outer dimension more than one element?
         for (start, stop), n in zip(pairs(step), whole, strict=True):
-            assert isinstance(start, int) and isinstance(stop, int)
+            if not isinstance(start, int) or not isinstance(stop, int):
+                return None  # where it begins is known at run time
             if spread and (start, stop) != (0, n):
                 return None
             spread = spread or stop - start != 1

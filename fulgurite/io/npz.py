@@ -1,0 +1,97 @@
+"""NumPy's `.npz` archives: a zip with one array in each member, never a pickle.
+
+In: a path, or named tensors. Out: tensors by name, or the file. The invariant: a member is read
+only after its header was parsed by NumPy's own safe parser, its dtype is a number's, and the sizes
+that zip and header claim agree with each other and with what so few compressed bytes can hold; so
+a small file cannot ask for much memory. Checksums are compared. bfloat16 and float8 have no name
+in this format and are refused on writing: safetensors has them.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from math import prod
+from typing import IO
+
+import numpy as np
+
+from ..core.dtype import dtype_of
+from ..core.op import Array
+from ..errors import DTypeError
+from ..tensor import Tensor
+from .files import Path, Refusal, arrays_of, mapped, reading, sized, write_whole
+from .zips import Archive
+
+LARGEST_NPY_HEADER = 10_000
+
+
+def load_npz(path: Path, device: str | None = None) -> dict[str, Tensor]:
+    """All arrays of an `.npz` file by name; of an `.npy` file one, by the name `array`.
+
+    >>> fg.io.save_npz({"w": fg.arange(3)}, "/tmp/fulgurite-doc.npz")
+    >>> fg.io.load_npz("/tmp/fulgurite-doc.npz")["w"].tolist()
+    [0, 1, 2]
+    """
+    arrays = reading(path, "an .npz file", _read)
+    return {name: Tensor(array, device=device) for name, array in arrays.items()}
+
+
+def save_npz(tensors: object, path: Path, compress: bool = False) -> None:
+    """Write named tensors (or a module's) to an `.npz` file, whole or not at all."""
+    arrays = arrays_of(tensors, "save_npz")
+    for name, array in arrays.items():
+        if array.dtype.kind == "V" or dtype_of(array.dtype).numpy.kind == "V":
+            raise DTypeError(
+                f"{name!r} is {array.dtype}, which .npz files cannot hold",
+                "use a .safetensors file, or cast it to float32",
+            )
+    method = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+
+    def write(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", method) as archive:
+            for name, array in arrays.items():
+                member = zipfile.ZipInfo(f"{name}.npy")  # of 1980: equal tensors, equal bytes
+                member.compress_type = method
+                with archive.open(member, "w", force_zip64=True) as out:
+                    np.lib.format.write_array(out, array, allow_pickle=False)
+
+    write_whole(path, write)
+
+
+def _read(name: str) -> dict[str, Array]:
+    raw = mapped(name)
+    if raw[:6].tobytes() == b"\x93NUMPY":
+        return {"array": _array(raw, "the array")}
+    archive = Archive(raw)
+    found: dict[str, Array] = {}
+    for member in archive:
+        key = member.removesuffix(".npy")
+        if key in found:
+            raise Refusal(f"the array {key[:100]!r} is there twice")
+        found[key] = _array(archive.check(member), f"the array {member[:100]!r}")
+    return found
+
+
+def _array(raw: Array, what: str) -> Array:
+    """One array: its header, checked, and its bytes, all of them."""
+    data = io.BytesIO(raw[: LARGEST_NPY_HEADER + 64].tobytes())
+    version = np.lib.format.read_magic(data)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise Refusal(f"{what} is of version {version}, which is for arrays of records")
+    shape, columns, dtype = readers[version](data, max_header_size=LARGEST_NPY_HEADER)
+    if dtype.hasobject or dtype.kind not in "biufc" or dtype.itemsize > 16:
+        raise Refusal(f"{what} is {str(dtype)[:100]}, not of numbers", "save plain numbers")
+    ours = dtype_of(dtype)
+    sizes = sized(shape, what)
+    body = raw[data.tell() :]
+    if prod(sizes) * dtype.itemsize != body.size:
+        raise Refusal(f"{what} of {dtype}{list(sizes)} does not take {body.size} bytes")
+    flat = np.frombuffer(body.tobytes(), dtype).astype(ours.numpy, copy=False)
+    if dtype.kind == "b" and body.size and body.max() > 1:
+        raise Refusal(f"{what} has a truth value that is neither 0 nor 1")
+    return flat.reshape(sizes[::-1]).T if columns else flat.reshape(sizes)
