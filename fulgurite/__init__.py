@@ -4,6 +4,10 @@
 the array API standard, `aliases.py` adds those of NumPy and torch.
 """
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from . import kernel as _kernel_package  # before the function of this name takes its place
 from . import random, tree
 from .aliases import install as _install
@@ -31,6 +35,24 @@ from .core.dtype import bool_ as bool
 from .core.origin import scope
 from .custom import custom, register_host
 from .explain import explain
+from .functional.activation import (
+    celu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    log_sigmoid,
+    mish,
+    prelu,
+    relu6,
+    selu,
+    softmin,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)
 from .functional.arrangement import (
     diag,
     diagonal,
@@ -48,6 +70,7 @@ from .functional.arrangement import (
 from .functional.attention import (
     scaled_dot_product_attention,
 )
+from .functional.complexes import angle, complex, conj, imag, real
 from .functional.convolution import (
     conv1d,
     conv2d,
@@ -74,6 +97,15 @@ from .functional.creation import (
     triu,
     zeros,
     zeros_like,
+)
+from .functional.ctc import ctc_loss
+from .functional.datatypes import (
+    broadcast_shapes,
+    can_cast,
+    finfo,
+    iinfo,
+    isdtype,
+    result_type,
 )
 from .functional.elementwise import (
     abs,
@@ -137,6 +169,24 @@ from .functional.linalg import (
     tensordot,
     vecdot,
 )
+from .functional.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+)
 from .functional.maths import (
     acos,
     acosh,
@@ -194,6 +244,7 @@ from .functional.nn import (
     leaky_relu,
     log_softmax,
     mse_loss,
+    nll_loss,
     one_hot,
     relu,
     rms_norm,
@@ -236,6 +287,11 @@ from .functional.reduction import (
     std,
     sum,
     var,
+)
+from .functional.resampling import (
+    interpolate,
+    pixel_shuffle,
+    pixel_unshuffle,
 )
 from .functional.scanning import (
     cummax,
@@ -290,41 +346,71 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022
     "__version__", "Tensor", "Var", "abs", "acos", "acosh", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "argwhere",
-    "array", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16", "bitcast", "bitwise_and",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "bool", "broadcast_arrays", "broadcast_to", "cache_stats", "cbrt", "ceil", "checkpoint",
-    "chunk", "clear_caches", "clip", "complex128", "complex64", "concat", "cond", "config",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "copysign", "cos", "cosh", "count_nonzero", "cross_entropy", "cummax", "cummin",
-    "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_vjp",
-    "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout", "einsum", "elu", "empty",
-    "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "explain",
-    "expm1", "eye", "flatten", "flip", "fliplr", "flipud", "float16", "float32", "float64",
-    "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_numpy", "full", "full_like",
-    "gather", "gelu", "grad", "greater", "greater_equal", "group_norm", "hessian", "hypot",
-    "index_add", "index_copy", "index_fill", "instance_norm", "int16", "int32", "int64", "int8",
-    "isfinite", "isinf", "isnan", "jacobian", "jvp", "kernel", "kron", "kthvalue", "layer_norm",
-    "leaky_relu", "less", "less_equal", "lgamma", "linspace", "load_schedule",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
-    "matmul", "matrix_transpose", "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d",
-    "maximum", "mean", "median", "memory_stats", "meshgrid", "min", "min_over", "minimum",
-    "moveaxis", "mse_loss", "multiply", "native_kernel", "negative", "nextafter", "no_grad",
-    "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "permute_dims",
-    "positive", "pow", "prod", "prod_over", "put_along_axis", "quantile", "rand", "randint",
-    "randn", "random", "realize", "reciprocal", "register_host", "relu", "remainder", "repeat",
-    "reshape", "rms_norm", "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention",
-    "scan", "scatter", "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted",
-    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "sliding_window_view", "softmax",
-    "softplus", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient",
-    "subtract", "sum", "sum_over", "swapaxes", "synchronize", "take", "take_along_axis", "tan",
-    "tanh", "tensordot", "tile", "topk", "trace", "transpose", "tree", "tril", "triu", "trunc",
-    "uint16", "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
+    "adaptive_max_pool3d", "add", "all", "angle", "any", "arange", "argmax", "argmin", "argsort",
+    "argwhere", "array", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh",
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "bitcast", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cache_stats", "can_cast", "cbrt",
+    "ceil", "celu", "checkpoint", "chunk", "clear_caches", "clip", "complex", "complex128",
+    "complex64", "concat", "cond", "config", "conj", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "copysign", "cos", "cosh",
+    "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cross_entropy", "ctc_loss",
+    "cummax", "cummin", "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum",
+    "custom", "custom_vjp", "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout",
+    "einsum", "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
+    "expand_dims", "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud",
+    "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide",
+    "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss", "gelu", "glu", "grad",
+    "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hessian", "hinge_embedding_loss", "huber_loss", "hypot", "iinfo", "imag", "index_add",
+    "index_copy", "index_fill", "instance_norm", "int16", "int32", "int64", "int8", "interpolate",
+    "isdtype", "isfinite", "isinf", "isnan", "jacobian", "jvp", "kernel", "kl_div", "kron",
+    "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
+    "load_schedule", "local_response_norm", "log", "log10", "log1p", "log2", "log_sigmoid",
+    "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose", "max",
+    "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median",
+    "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis", "mse_loss",
+    "multi_margin_loss", "multiply", "native_kernel", "negative", "nextafter", "nll_loss",
+    "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
+    "pairwise_distance", "permute_dims", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss",
+    "positive", "pow", "prelu", "prod", "prod_over", "put_along_axis", "quantile", "rand",
+    "randint", "randn", "random", "real", "realize", "reciprocal", "register_host", "relu", "relu6",
+    "remainder", "repeat", "reshape", "result_type", "rms_norm", "roll", "rot90", "round", "rsqrt",
+    "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
+    "scope", "searchsorted", "selu", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
+    "sliding_window_view", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
+    "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "sum_over", "swapaxes", "synchronize", "take",
+    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
+    "trace", "transpose", "tree", "tril", "triplet_margin_loss", "triu", "trunc", "uint16",
+    "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
     "unique_inverse", "unique_values", "unstack", "value_and_grad", "var", "vecdot", "vjp", "vmap",
     "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
+
+_LATER = ("fft", "linalg", "nn", "io", "optim", "data")  # packages that are imported when somebody asks for them
+_OF_IO = ("save", "load")
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LATER:
+        return _import_module(f"{__name__}.{name}")
+    if name in _OF_IO:
+        return getattr(_import_module(f"{__name__}.io"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if _TYPE_CHECKING:
+    from . import data as data
+    from . import fft as fft
+    from . import io as io
+    from . import linalg as linalg
+    from . import nn as nn
+    from . import optim as optim
+    from .io import load as load
+    from .io import save as save
 
 config = _config  # last: until now the name is that of the module
 _install(Tensor, globals())

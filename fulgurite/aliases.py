@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
+from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
 from .errors import ArgumentError
@@ -212,7 +213,9 @@ def install(tensor: type, namespace: dict[str, Any]) -> None:
 
 def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, which takes the keywords of other libraries for those of its own."""
-    known = inspect.signature(function).parameters
+    code: CodeType = inspect.unwrap(function).__code__  # a signature of each is slow to make
+    stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
     renames = {theirs: ours for theirs, ours in KEYWORDS if ours in known and theirs not in known}
     if not renames:
         return function

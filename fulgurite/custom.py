@@ -99,11 +99,13 @@ class _Pull:
         self.name, self.function = name, function
 
     def __call__(self, flow: Any, result: Any, *src: Node) -> list[Node | None]:
+        if isinstance(flow, list) and len(flow) == 1:
+            flow, result = flow[0], result[0]
         several = isinstance(flow, list)
         given = [_wrapped(f) for f in flow] if several else wrap(flow)
         known = [wrap(r) for r in result] if several else wrap(result)
         found = self.function(given, known, *[wrap(s) for s in src])
-        shares = [found] if isinstance(found, Tensor) or found is None else list(found)
+        shares = list(found) if isinstance(found, tuple | list) else [found]
         if len(shares) != len(src):
             raise GradientError(
                 f"the gradient of host function {self.name!r} gave {len(shares)} values for "

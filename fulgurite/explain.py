@@ -8,7 +8,7 @@ anything runs. Explaining computes nothing and changes no cache.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from .core.ops.control import Loop
 from .core.ops.leaf import PARAM
 from .core.ops.reduce import REDUCE, SCAN
 from .core.shape import upper
-from .core.text import show
 from .errors import ArgumentError
+from .forks import late
 from .graph.donate import in_place
 from .graph.kernel import Item, Kernel, Schedule
 from .graph.lower import lower
@@ -97,6 +97,7 @@ def explain(*tensors: Tensor) -> Explanation:
     donated = candidates(roots, normal) if normal.assigned else ()
     options = current()
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
+    show = late("core.text").show
     stages = {"normalize": show(sink)}
     if options.simplify:
         sink = simplify(sink)
@@ -144,6 +145,7 @@ def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:
 
 
 def _text(item: Item) -> str:
+    show: Callable[[Node], str] = late("core.text").show
     try:
         return show(lower(item.kernel.body, item.kernel.inputs).body)
     except CannotLower as reason:

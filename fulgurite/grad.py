@@ -43,6 +43,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watched, strict=True)]
     with closing(scope):
         result = function(*unflatten(tree, inside))
+        _carry_back(leaves, inside, watched)
         outputs, out_tree = flatten(result)
         for output in outputs:
             if not isinstance(output, Tensor):
@@ -65,6 +66,13 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
 
     closed = [wrap(unwatch(root, scope)) for root in roots]
     return unflatten(out_tree, closed), pull
+
+
+def _carry_back(given: Sequence[Any], inside: Sequence[Any], watched: Sequence[Any]) -> None:
+    """What the function has assigned to its arguments is assigned to those of the caller too."""
+    for leaf, tensor, before in zip(given, inside, watched, strict=True):
+        if before is not None and tensor.entry.node is not before:
+            leaf.assign(tensor)
 
 
 @contextmanager

@@ -145,12 +145,39 @@ class NativeKernel:
                 'move its tensors: x.to("cpu"), or give it fallback=',
             )
         shapes = [node.shape for node in nodes]
-        returns = [(build.as_shape(s(*shapes) if callable(s) else s), d) for d, s in self.gives]
+        returns = [(build.as_shape(self._shape(s, shapes)), d) for d, s in self.gives]
         if not all([isinstance(n, int) for shape, _ in returns for n in shape]):
             raise ShapeError(f"native kernel {self.name!r} of variable sizes", "use fixed sizes")
-        late("native.user").units_of(self.host, [*shapes, *[shape for shape, _ in returns]])
+        whole = [*shapes, *[shape for shape, _ in returns]]
+        if not self._units(whole) and any([0 not in shape for shape, _ in returns]):
+            raise ArgumentError(
+                f"native kernel {self.name!r} has 0 units, so nobody writes its outputs",
+                "units is at least 1 unless the outputs are empty",
+            )
         found = [wrap(build.note(node)) for node in call(self.host, tuple(nodes), returns)]
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _shape(self, shape: Any, shapes: Sequence[Any]) -> Any:
+        """The shape of an output, of which the user may have given a function."""
+        try:
+            return shape(*shapes) if callable(shape) else shape
+        except TypeError as problem:
+            raise ArgumentError(
+                f"the shape of an output of native kernel {self.name!r} is not to be had: "
+                f"{problem}",
+                f"it is a function of the shapes of all {len(shapes)} inputs",
+            ) from problem
+
+    def _units(self, shapes: Sequence[Any]) -> int:
+        """How many units of work there are for these shapes."""
+        try:
+            found: int = late("native.user").units_of(self.host, shapes)
+        except TypeError as problem:
+            raise ArgumentError(
+                f"the units of native kernel {self.name!r} are not to be had: {problem}",
+                f"units is a function of the shapes of all {len(shapes)} inputs and outputs",
+            ) from problem
+        return found
 
     def _check(self, node: Node, dtype: DType, rank: int, number: int) -> None:
         if node.dtype is not dtype:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from .graph.normalize import Normal, normalize
 from .graph.registry import Entry, MovedError
 from .runtime import pools
 from .runtime.device import Buffer, get_device
+from .runtime.fresh import Fresh
 from .runtime.incremental import Incremental, Values
 from .runtime.interpreter import SharedBuffer
 from .runtime.plan import Plan
@@ -45,6 +46,7 @@ from .runtime.realize import (
     storage_of,
     value_node,
 )
+from .runtime.steps import concrete
 from .tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 KEEP = 1 << 26  # as many bytes of values a plain run keeps for the next one
 PATIENCE = 3  # plain runs in a row after which they keep nothing
+Replay = Callable[[], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,15 @@ class ScheduledItem:
         return f"{self.number}. {list(self.writes)} = {about} {list(self.reads)}{where}"
 
 
-@dataclass
 class _Left:
     """What a run left for the next one: input versions, and the memory of every value."""
 
-    versions: list[object]
-    values: Values
-    mark: object  # of every slot, unless it was computed again since
-    later: dict[int, object]
+    def __init__(
+        self, versions: list[object], values: Values, mark: object, later: dict[int, object]
+    ) -> None:
+        self.versions, self.values = versions, values
+        self.mark = mark  # of every slot, unless it was computed again since
+        self.later = later
 
 
 class _Part:
@@ -112,6 +116,39 @@ class _Part:
             self.incremental = Incremental(self.plan)
         return self.incremental
 
+    def replay(self, roots: Sequence[Node], places: Sequence[int]) -> Replay:
+        """What a run comes to that keeps nothing: as little as possible around the plan."""
+        normal, plan, buffers = self.normal, self.plan, self.normal.buffers
+        linked, values, watched = plan.linked, normal.values, self.watched
+        # the memory of inputs stays theirs: who holds a buffer keeps it from being written over
+        memory = [*[storage_of(buffer) for buffer in buffers], *self.constants]
+        guards = [(i, *pair) for i, tensors in enumerate(watched) for pair in tensors]
+        shapes = [concrete(root.shape, values) for root in roots]
+        about = [(s, root.dtype, self.device) for s, root in zip(shapes, roots, strict=True)]
+        results = list(zip(places, about, strict=True))
+        new = Tensor.__new__
+
+        def replay() -> tuple[Tensor, ...]:
+            inputs = memory.copy()
+            for number, reference, node in guards:
+                entry = reference()
+                if entry is not None and entry.node is not node:
+                    inputs[number] = _latest(buffers[number], watched[number])[1]
+            plan.runs += 1
+            try:
+                outputs = linked.run(inputs, values, current().poison)
+            except BoundsError:
+                name_the_line(self.roots, normal, inputs)
+                raise
+            found = []
+            for place, about in results:
+                tensor = new(Tensor)
+                tensor.entry, tensor.grad = Fresh(outputs[place], about), None
+                found.append(tensor)
+            return tuple(found)
+
+        return replay
+
 
 class TensorSchedule:
     """Kernels in order for some tensors, compiled on demand and run as often as wanted."""
@@ -124,6 +161,7 @@ class TensorSchedule:
         self._copies: dict[Node, tuple[object, Buffer]] = {}  # of values that crossed: mark, memory
         self._lock = threading.RLock()
         self._plain = 0  # runs in a row that did not ask what changed
+        self._replay: Replay | None = None  # once runs keep nothing, if there is only one part
         self.ran: tuple[int, ...] = ()  # the items that the last run ran
         _schedules.add(self)
 
@@ -211,6 +249,7 @@ class TensorSchedule:
                         part.compiled = _compiled(part, cache)
                     part.constants = inputs_of(part.normal, part.compiled, buffers=False)
                     part.every = tuple(range(len(part.plan.schedule.items)))
+                    self._replay = None
             return self._parts[-1].plan
 
     # --- running ---------------------------------------------------------------------------------
@@ -221,12 +260,20 @@ class TensorSchedule:
         `changed_only` runs the kernels that depend on inputs that changed since the last run of
         this schedule; what did not change is returned as it was. `ran` says which items ran.
         """
+        if self._replay is not None and not changed_only:
+            return self._replay()
         self.compile()
+        self._replay = None
         nothing: list[_Left | None] = [None] * len(self._parts)
         self._plain = 0 if changed_only else self._plain + 1
         if self._plain > PATIENCE:  # nobody asks what changed: do not pay for it
             self._left = nothing
-            return self._run(nothing, {}, False) if len(nothing) > 1 else self._replay()
+            if len(self._parts) > 1:
+                return self._run(nothing, {}, False)
+            part = self._parts[0]
+            self._replay = replay = part.replay(self._roots, [place for _, place in self._where])
+            self.ran = part.every
+            return replay()
         if not changed_only:
             keep = all([part.steps().kept_bytes <= KEEP for part in self._parts])
             if not keep or not self._lock.acquire(blocking=False):
@@ -240,23 +287,6 @@ class TensorSchedule:
             left, copies = self._left, dict(self._copies)
             self._left = nothing  # a run that fails leaves nothing
             return self._run(left, copies, True)
-
-    def _replay(self) -> tuple[Tensor, ...]:
-        """A run of one part that keeps nothing: as little as possible around the plan."""
-        part = self._parts[0]
-        sources = zip(part.normal.buffers, part.watched, strict=True)
-        inputs = [_latest(buffer, tensors)[1] for buffer, tensors in sources]
-        inputs += part.constants
-        values, device = part.normal.values, part.device
-        try:
-            outputs = part.plan.run(inputs, values, current().poison)
-        except BoundsError:
-            name_the_line(part.roots, part.normal, inputs)
-            raise
-        self.ran = part.every
-        found = [outputs[place] for _, place in self._where]
-        pairs = zip(self._roots, found, strict=True)
-        return tuple([wrap(adopt(root, output, device, values)) for root, output in pairs])
 
     def _run(
         self, left: list[_Left | None], copies: dict[Node, tuple[object, Buffer]],
@@ -367,16 +397,20 @@ class TensorSchedule:
         part = self._parts[0]
         assert part.compiled is not None
         numbers = {name: _number(part, name, tensor) for name, tensor in (names or {}).items()}
+        if len(set(numbers.values())) != len(numbers):
+            raise ArgumentError("one input has two names", "name every input once")
         save(path, part.normal, part.compiled, part.roots, numbers)
 
 
 def _number(part: _Part, name: str, tensor: Tensor) -> int:
     """Which input a tensor is, by the value it had or has."""
+    if not isinstance(name, str):
+        raise ArgumentError(f"{name!r} is no name of an input", "use a string")
     if isinstance(tensor, Tensor):
         value = value_node(tensor.node)
         for number, entries in enumerate(part.watched):
-            held = [reference() for reference in entries]
-            if tensor.entry in held or part.normal.buffers[number] is value:
+            known = [reference() for reference, _ in entries]
+            if tensor.entry in known or part.normal.buffers[number] is value:
                 return number
     raise ArgumentError(f"{name!r} is no input of this schedule", "name tensors that it reads")
 
@@ -430,27 +464,28 @@ def _copy(number: int, part: _Part, stand: Node, source: int) -> ScheduledItem:
 
 # --- tensors that are inputs ---------------------------------------------------------------------
 
-Tensors = tuple[weakref.ref[Entry], ...]
+Tensors = tuple[tuple[weakref.ref[Entry], Node], ...]
+"""Tensors, and the node that each of them has while nobody assigns it."""
 
 
 def _tensors_at(buffer: Node) -> Tensors:
     """The tensors whose value a buffer is: who assigns one of them edits the input."""
     nodes = [buffer, *[p for p in parents_of(buffer) if p.op is WATCH]]
     entries = [(slot(), node) for node in nodes for slot in list(node.tensors or ())]
-    return tuple([weakref.ref(e) for e, node in entries if e is not None and e.node is node])
+    return tuple([(weakref.ref(e), n) for e, n in entries if e is not None and e.node is n])
 
 
 def _latest(buffer: Node, tensors: Tensors) -> tuple[Node, Buffer]:
     """The buffer that holds an input now, and its memory."""
-    for reference in tensors:
+    for reference, node in tensors:
         found = reference()
-        if found is not None and found.node is not buffer:
+        if found is not None and found.node is not node:
             break
     else:  # the common case: nobody assigned it
         return buffer, storage_of(buffer)
     while True:  # another thread may assign the tensor meanwhile
         changed: dict[Node, None] = {}
-        for entry in [e for reference in tensors if (e := reference()) is not None]:
+        for entry in [e for reference, _ in tensors if (e := reference()) is not None]:
             if value_node(entry.node) is not buffer:
                 realize([entry])
                 now = value_node(entry.node)

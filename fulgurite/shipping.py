@@ -1,15 +1,16 @@
 """Schedules in a file: a plan that one process compiled runs in another, which compiles nothing.
 
 In: a compiled graph, or a path. Out: a file (a zip: a manifest and the plan as JSON, machine code
-as objects; no pickle), or a `LoadedSchedule` that is run with arrays. Every member's digest is in
-the manifest, whose own is in the file's comment; the target and the way that kernels are launched
-must be those of this machine and this version. A file that is damaged, changed or for another
-machine is refused. It holds machine code: load only what you trust, as with any program.
+as objects; no pickle), or a `LoadedSchedule` that is run with arrays. The file ends with the digest
+of all its other bytes; the target and the way that kernels are launched must be those of this
+machine and this version. A file of which any bit was changed, or that is for another machine, is
+refused. It holds machine code: load only what you trust, as with any program.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -39,7 +40,9 @@ from .runtime.steps import concrete
 from .tensor import Tensor, wrap
 
 FORMAT = 1
-_COMMENT = f"fulgurite schedule {FORMAT} "
+_COMMENT = f"fulgurite schedule {FORMAT} ".encode()
+_SIGNED = 32  # characters of the digest at the end
+_TAIL = len(_COMMENT) + _SIGNED
 _MOST = 1 << 32  # bytes of one member
 
 
@@ -86,7 +89,7 @@ def save(
     }  # fmt: skip
     if plan.device == "cpu":
         manifest |= _code(plan, members)
-    manifest["members"] = {name: _digest(data) for name, data in members.items()}
+    manifest["members"] = list(members)
     _write(path, json.dumps(manifest).encode(), members)
 
 
@@ -146,20 +149,25 @@ def _launch(arch: str) -> str:
     return _digest(late("native.driver").driver_text(arch).encode())
 
 
-def _digest(data: bytes) -> str:
+def _digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _write(path: str | os.PathLike[str], manifest: bytes, members: Mapping[str, bytes]) -> None:
     """All of the file, or none of it."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("manifest.json", manifest)
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.comment = _COMMENT + b"0" * _SIGNED
+    signed = packed.getbuffer()[:-_SIGNED]
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(prefix=".schedule-", dir=folder)
     try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("manifest.json", manifest)
-            for name, data in members.items():
-                archive.writestr(name, data)
-            archive.comment = f"{_COMMENT}{_digest(manifest)}".encode()
+        with os.fdopen(handle, "wb") as file:
+            file.write(signed)
+            file.write(_digest(signed).encode())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -172,20 +180,15 @@ def _write(path: str | os.PathLike[str], manifest: bytes, members: Mapping[str, 
 def load(path: str | os.PathLike[str]) -> LoadedSchedule:
     """Read a file that `save` wrote."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            comment = archive.comment.decode("ascii", "replace")
-            manifest = _member(archive, "manifest.json")
-            if not comment.startswith(_COMMENT):
-                raise _refused(path, "it holds no schedule of this version")
-            if comment.removeprefix(_COMMENT) != _digest(manifest):
-                raise _refused(path, "its manifest was changed")
-            about = json.loads(manifest)
+        with open(path, "rb") as file:
+            data = memoryview(file.read())
+        if not bytes(data[-_TAIL:]).startswith(_COMMENT):
+            raise _refused(path, "it holds no schedule of this version")
+        if bytes(data[-_SIGNED:]) != _digest(data[:-_SIGNED]).encode():
+            raise _refused(path, "it was changed")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            about = json.loads(_member(archive, "manifest.json"))
             members = {name: _member(archive, name) for name in about["members"]}
-            if sorted(archive.namelist()) != sorted([*members, "manifest.json"]):
-                raise _refused(path, "it has members that the manifest does not name")
-        for name, data in members.items():
-            if _digest(data) != about["members"][name]:
-                raise _refused(path, f"{name} was changed")
         return _loaded(path, about, members)
     except (FileNotFoundError, FulguriteError):
         raise

@@ -299,6 +299,12 @@ class Tensor(Methods, Habits, Operators):
     def __pos__(self) -> Tensor:
         return elementwise.positive(self)
 
+    def __abs__(self) -> Tensor:
+        return elementwise.abs(self)
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
     def __matmul__(self, other: TensorLike) -> Tensor:
         return linalg.matmul(self, other)
 

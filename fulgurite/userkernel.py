@@ -146,8 +146,14 @@ class Operand:
 
     def _fits(self, place: Node, d: int) -> bool:
         """Is an index inside, whatever it depends on?"""
+        line = _line(place)
+        if line is not None and line.axis:  # sizes may be variables: the axis ends with them
+            end = sizes.add(line.start, line.size)
+            return line.size == 0 or (
+                line.start >= 0 and sizes.lower(sizes.sub(self.shape[d], end)) >= 0
+            )
         low, high = place.bounds or (-1, 0)
-        return low >= 0 and high < sizes.lower(self.shape[d])
+        return 0 in place.shape or (low >= 0 and high < sizes.lower(self.shape[d]))
 
     def _view(self, lines: list[_Line]) -> Node:
         """Elements along axes: cut out, with zeros around them, turned, stretched by who needs."""
@@ -176,7 +182,7 @@ class Operand:
                     here = (at >= 0) & (at < wrap(_number(self.shape[d])))
                     valid = here if valid is None else valid & here
                     at = where(here, at, 0)
-                elif not _reads_memory(place):
+                elif _line(place) is not None or not _is_known_later(place):
                     raise self._outside(place, d)
             found.append(at)
         values = wrap(self._node)[tuple(found)]
@@ -225,9 +231,9 @@ def _number(size: Size) -> Node:
     return size if isinstance(size, Node) else build.const(size, int64)
 
 
-def _reads_memory(node: Node) -> bool:
-    """Does a value depend on data, which nobody knows yet?"""
-    return any([n.op not in (CONST, IOTA, VAR) and not n.src for n in toposort([node])])
+def _is_known_later(node: Node) -> bool:
+    """Does a value depend on data or variables, which are checked when they are known?"""
+    return any([n.op is VAR or (n.op not in (CONST, IOTA) and not n.src) for n in toposort([node])])
 
 
 # --- folds ---------------------------------------------------------------------------------------

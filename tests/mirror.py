@@ -112,8 +112,19 @@ def index_for(shape: tuple[int, ...], seed: int) -> Any:
         if pick.random() < 0.1:
             parts.append(None)
     if len(parts) > 1 and pick.random() < 0.1:
-        parts[pick.randrange(len(parts))] = ...
+        there = pick.randrange(len(parts))
+        if _fits(found := (*parts[:there], ..., *parts[there + 1 :]), shape):
+            return found  # what comes after it counts from the other end
     return tuple(parts) if len(parts) != 1 or pick.random() < 0.5 else parts[0]
+
+
+def _fits(key: Any, shape: tuple[int, ...]) -> bool:
+    """Is an index inside?"""
+    try:
+        np.empty(shape, bool)[as_numpy(key)]
+    except IndexError:
+        return False
+    return True
 
 
 def as_numpy(key: Any) -> Any:

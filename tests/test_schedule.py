@@ -408,27 +408,20 @@ def test_a_saved_plan_runs_in_another_process_which_compiles_nothing(tmp_path: P
     assert found["inputs"] == ["x: float32 (3, 4)", "w: float32 (4, 2)"]
 
 
-def test_a_tampered_file_is_refused_or_says_the_same(tmp_path: Path) -> None:
-    x, w, results = shipped(tmp_path / "plan")
+def test_a_file_of_which_any_bit_was_changed_is_refused(tmp_path: Path) -> None:
+    shipped(tmp_path / "plan")
     whole = (tmp_path / "plan").read_bytes()
     generator = np.random.default_rng(7)
-    refused = 0
-    heads = np.r_[0:60, len(whole) - 400 : len(whole)]  # where zipfile reads flags and sizes
-    places = [*generator.integers(len(whole), size=60), *generator.choice(heads, 200)]
+    heads = np.r_[0:60, len(whole) - 400 : len(whole)]  # flags, sizes and dates of the zip
+    places = [*generator.integers(len(whole), size=60), *heads]
     for place in places:
         bad = bytearray(whole)
         bad[place] ^= 1 << int(generator.integers(8))
         (tmp_path / "bad").write_bytes(bad)
-        try:
-            got = fg.load_schedule(tmp_path / "bad").run(x, w)
-        except ScheduleFileError:
-            refused += 1
-        else:  # a time stamp, say
-            for mine, other in zip(got, results, strict=True):
-                np.testing.assert_array_equal(mine.numpy(), other.numpy())
-    assert refused > 120
-    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
-        (tmp_path / "bad").write_bytes(whole[:cut])
+        with pytest.raises(ScheduleFileError, match="is refused"):
+            fg.load_schedule(tmp_path / "bad")
+    for other in (*[whole[:cut] for cut in (0, 10, len(whole) // 2, len(whole) - 1)], whole + b"a"):
+        (tmp_path / "bad").write_bytes(other)
         with pytest.raises(ScheduleFileError, match="is refused"):
             fg.load_schedule(tmp_path / "bad")
 
@@ -439,13 +432,13 @@ def changed(source: Path, target: Path, change: Callable[[dict[str, Any]], None]
         members = {name: archive.read(name) for name in archive.namelist()}
     about = json.loads(members.pop("manifest.json"))
     change(about)
-    manifest = json.dumps(about).encode()
     with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr("manifest.json", manifest)
+        archive.writestr("manifest.json", json.dumps(about).encode())
         for name, content in members.items():
             archive.writestr(name, content)
-        digest = hashlib.blake2b(manifest, digest_size=16).hexdigest()
-        archive.comment = f"fulgurite schedule 1 {digest}".encode()
+        archive.comment = b"fulgurite schedule 1 " + b"0" * 32
+    signed = target.read_bytes()[:-32]
+    target.write_bytes(signed + hashlib.blake2b(signed, digest_size=16).hexdigest().encode())
 
 
 def test_a_file_for_another_machine_or_version_is_refused(tmp_path: Path) -> None:
@@ -460,14 +453,14 @@ def test_a_file_for_another_machine_or_version_is_refused(tmp_path: Path) -> Non
         ("format is 7", lambda about: about.update(format=7)),
         ("damaged", lambda about: about.update(order=[0, 0])),
         ("damaged", lambda about: about.pop("inputs")),
-        ("does not name", lambda about: about["members"].pop("plan.json")),
+        ("damaged", lambda about: about["members"].remove("plan.json")),
     ]
     for complaint, change in changes:
         changed(tmp_path / "plan", tmp_path / "bad", change)
         with pytest.raises(ScheduleFileError, match=complaint):
             fg.load_schedule(tmp_path / "bad")
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(ScheduleFileError, match="damaged"):
+    with pytest.raises(ScheduleFileError, match="no schedule"):
         fg.load_schedule(tmp_path / "text")
 
 

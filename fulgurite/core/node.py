@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
 from .origin import MOST, Origin
@@ -49,6 +51,9 @@ SOURCES = tuple(Source(i) for i in range(256))  # singletons, compared by identi
 Dims: TypeAlias = tuple[int | Source, ...]
 
 
+_NUMBERS = (int, float, complex, np.number)
+
+
 class Node(Operators):
     """One op applied to source nodes. Never mutated; made only by `make` and `annotate`."""
 
@@ -57,6 +62,8 @@ class Node(Operators):
         "arg", "dtype", "id", "meta", "op", "origins", "parents", "realized", "src", "tag",
         "tensors",
     )  # fmt: skip
+
+    __array_ufunc__ = None  # arrays do not take a node for an object of theirs
 
     op: Op
     dtype: DType
@@ -136,7 +143,13 @@ class Node(Operators):
         raise TypeError("a node is not pickled: print it with core.text and parse the text")
 
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Node:
-        """Operators on nodes are for rules and gradients: equal shapes and dtypes are given."""
+        """Operators on nodes are for rules, gradients and sizes: equal shapes and dtypes are given.
+
+        What is neither a node nor a number, such as a tensor, says itself what it does with a node.
+        """
+        for x in operands:
+            if not isinstance(x, Node) and not isinstance(x, _NUMBERS):
+                return NotImplemented
         return op(*[x if isinstance(x, Node) else constant_like(x, self) for x in operands])
 
     @property

@@ -25,6 +25,7 @@ from ..core.ops.effect import ASSIGN, TAPE, WATCH
 from ..core.ops.leaf import BUFFER
 from ..errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ..graph.registry import REGISTRY
+from ..host import array_node, to_array
 from ..runtime.realize import is_realized
 from ..tensor import SCOPES, Tensor, TensorLike, is_recording, lift, node_of, wrap
 from .advanced import part_of, understood
@@ -110,7 +111,12 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
 
     Dimensions of size 1 in front of a value that has too many are dropped, as NumPy drops them.
     """
-    node = lift(_numbers(value, target.dtype) if isinstance(value, list | tuple) else value)
+    if isinstance(value, list | tuple):
+        value = _numbers(value, target.dtype)
+    if isinstance(value, list | tuple | np.ndarray | np.generic):  # they are where they are needed
+        node = array_node(to_array(value, None), target.device, share=False)
+    else:
+        node = lift(value)
     if not isinstance(node, Node):
         if isinstance(node, bool | int | float | complex):
             return build.const(node, target.dtype, shape)
@@ -136,21 +142,14 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
 
 
 def _numbers(value: Any, dtype: DType) -> Any:
-    """Lists of numbers have no dtype of their own: each must fit whole numbers or bools as it is."""
-    if dtype.kind not in "biu":
-        return value
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        return value  # rows of unequal length: said where every list is read
-    if array.dtype.kind not in "biuf":
-        return value
-    with np.errstate(invalid="ignore"):
-        whole = array.astype(dtype.numpy)
-    wrong = array[whole.astype(array.dtype) != array]
-    if wrong.size:
-        build.const(wrong.flat[0].item(), dtype)  # says what is wrong with it
-    return whole
+    """Numbers in a list have no dtype of their own: each must be a value of whole dtypes."""
+    if dtype.is_integer:
+        return to_array(value, dtype)
+    if dtype is bool_ and (array := to_array(value, None)).dtype.kind in "iu":
+        for number in array[(array != 0) & (array != 1)][:1]:
+            build.const(int(number), dtype)  # says what is wrong with it
+        return array != 0
+    return value
 
 
 # --- parts ---------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from ..core.ops.elementwise import (
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 from .common import apply, as_tensor, common_floats, wide
 from .common import astype as _astype
+from .complexes import complex, imag, real
 
 # --- arithmetic ----------------------------------------------------------------------------------
 
@@ -131,19 +132,26 @@ def positive(x: TensorLike) -> Tensor:
 def abs(x: TensorLike) -> Tensor:
     """The magnitude of x.
 
-    >>> fg.abs(fg.Tensor([1.5, -2.5])).tolist()
-    [1.5, 2.5]
+    >>> fg.abs(fg.Tensor([1.5, -2.5])).tolist(), fg.abs(fg.Tensor(3 + 4j)).item()
+    ([1.5, 2.5], 5.0)
     """
-    return apply(ABS, x)
+    tensor = as_tensor(x)
+    if tensor.dtype.kind != "c":
+        return apply(ABS, tensor)
+    return hypot(real(tensor), imag(tensor))
 
 
 def sign(x: TensorLike) -> Tensor:
-    """-1, 0 or 1; NaN stays.
+    """-1, 0 or 1; NaN stays. Of a complex number the one of magnitude 1 in its direction.
 
     >>> fg.sign(fg.Tensor([-3, 0, 4])).tolist()
     [-1, 0, 1]
     """
-    return apply(SIGN, x)
+    tensor = as_tensor(x)
+    if tensor.dtype.kind != "c":
+        return apply(SIGN, tensor)
+    size = abs(tensor)
+    return where(equal(size, 0), 0, tensor / where(equal(size, 0), 1, size))
 
 
 def square(x: TensorLike) -> Tensor:
@@ -225,6 +233,8 @@ def logaddexp(x1: TensorLike, x2: TensorLike) -> Tensor:
 def _round(op: _Op, x: TensorLike) -> Tensor:
     """Whole numbers are round already."""
     tensor = as_tensor(x)
+    if op is ROUND and tensor.dtype.kind == "c":
+        return complex(apply(op, real(tensor)), apply(op, imag(tensor)))
     return positive(tensor) if tensor.dtype.is_integer else apply(op, tensor)
 
 

@@ -17,6 +17,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 from .common import apply, as_tensor, astype, floating, wide
 from .elementwise import logaddexp, where
+from .indexing import take
 from .reduction import max, mean, sum
 
 # --- softmax -------------------------------------------------------------------------------------
@@ -202,11 +203,13 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     axis: int | None = None,
+    weight: TensorLike | None = None,
 ) -> Tensor:
     """How badly the scores x predict the target: class numbers, or a probability for each class.
 
     Classes are along axis 1, or the only axis there is; `axis` says otherwise. Places whose
-    target is `ignore_index` count for nothing, in the mean too.
+    target is `ignore_index` count for nothing, in the mean too. `weight` is how much each class
+    counts.
 
     >>> x, target = fg.Tensor([[0.0, 0.0], [9.0, 0.0]]), fg.Tensor([1, -100])
     >>> round(fg.cross_entropy(x, target).item(), 4)
@@ -215,14 +218,64 @@ def cross_entropy(
     scores, wanted = as_tensor(x), as_tensor(target)
     lifted(scores, wanted)
     place = build.as_axis((1 if scores.ndim > 1 else 0) if axis is None else axis, scores.ndim)
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"label_smoothing is {label_smoothing}", "give a share from 0 to 1")
     logs = log_softmax(wide(scores), place)
+    weights = None if weight is None else _class_weights(logs, weight, place)
     if wanted.dtype.is_inexact:
+        if weights is not None:
+            logs = logs * weights
         total = _reduced(_by_probability(logs, wide(wanted), place, label_smoothing), reduction)
     else:
         kept = _kept(wanted, ignore_index)
-        loss = _by_class(logs, wanted, kept, place, label_smoothing)
-        total = _reduced(loss, reduction, kept)
+        loss = _by_class(logs, wanted, kept, place, label_smoothing, weights)
+        total = _reduced(loss, reduction, kept, _counted(wanted, kept, place, weights))
     return astype(total, floating(scores).dtype)
+
+
+def nll_loss(
+    x: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Minus the logarithm that x holds at the target class: cross_entropy of logarithms.
+
+    >>> fg.nll_loss(fg.Tensor([[-1.0, -2.0], [-3.0, -4.0]]), fg.Tensor([0, 1])).item()
+    2.5
+    """
+    logs, wanted = wide(x), as_tensor(target)
+    lifted(logs, wanted)
+    if not logs.ndim:
+        raise ShapeError("a number has no classes", "give (classes,) or (batch, classes, ...)")
+    place = 1 if logs.ndim > 1 else 0
+    weights = None if weight is None else _class_weights(logs, weight, place)
+    kept = _kept(wanted, ignore_index)
+    loss = _by_class(logs, wanted, kept, place, 0.0, weights)
+    total = _reduced(loss, reduction, kept, _counted(wanted, kept, place, weights))
+    return astype(total, floating(x).dtype)
+
+
+def _class_weights(logs: Tensor, weight: TensorLike, axis: int) -> Tensor:
+    """A weight for each class, so that it broadcasts against the scores."""
+    tensor = wide(weight)
+    if tensor.node.shape != (logs.node.shape[axis],):
+        raise ShapeError(
+            f"weights of shape {sizes.show(tensor.node.shape)} for scores of shape "
+            f"{sizes.show(logs.node.shape)}",
+            "give one weight for each class",
+        )
+    node = build.reshape(node_of(tensor), (*tensor.node.shape, *[1] * (logs.ndim - axis - 1)))
+    return wrap(node)
+
+
+def _counted(wanted: Tensor, kept: Tensor, axis: int, weights: Tensor | None) -> Tensor | None:
+    """How much each place counts in the mean, if not all the same."""
+    if weights is None:
+        return None
+    table = wrap(build.reshape(node_of(weights), (-1,)))
+    return where(kept, take(table, where(kept, wanted, 0), axis=0), 0)
 
 
 def _kept(wanted: Tensor, ignore_index: int) -> Tensor:
@@ -247,7 +300,16 @@ def _by_probability(logs: Tensor, wanted: Tensor, axis: int, smoothing: float) -
     return -sum(logs * wanted, axis)
 
 
-def _by_class(logs: Tensor, wanted: Tensor, kept: Tensor, axis: int, smoothing: float) -> Tensor:
+def _by_class(
+    logs: Tensor,
+    wanted: Tensor,
+    kept: Tensor,
+    axis: int,
+    smoothing: float,
+    weights: Tensor | None,
+) -> Tensor:
+    if wanted.dtype.kind not in "iu":
+        raise DTypeError(f"classes are whole numbers, not {wanted.dtype}", "cast them to int32")
     shape = logs.node.shape
     if wanted.node.shape != (*shape[:axis], *shape[axis + 1 :]):
         raise ShapeError(
@@ -255,6 +317,7 @@ def _by_class(logs: Tensor, wanted: Tensor, kept: Tensor, axis: int, smoothing: 
             f"{sizes.show(shape)}",
             f"give one class for each place, without axis {axis}",
         )
+    logs = logs if weights is None else logs * weights
     place = build.reshape(
         node_of(where(kept, wanted, 0)), tuple(1 if d == axis else n for d, n in enumerate(shape))
     )
@@ -265,7 +328,9 @@ def _by_class(logs: Tensor, wanted: Tensor, kept: Tensor, axis: int, smoothing: 
     return where(kept, loss, 0)
 
 
-def _reduced(loss: Tensor, reduction: str, kept: Tensor | None = None) -> Tensor:
+def _reduced(
+    loss: Tensor, reduction: str, kept: Tensor | None = None, counted: Tensor | None = None
+) -> Tensor:
     """A loss for each place as one number, or as it is."""
     if reduction == "none":
         return loss
@@ -273,6 +338,8 @@ def _reduced(loss: Tensor, reduction: str, kept: Tensor | None = None) -> Tensor
         return sum(loss)
     if reduction != "mean":
         raise ArgumentError(f"reduction is {reduction!r}", 'use "mean", "sum" or "none"')
+    if counted is not None:
+        return sum(loss) / sum(counted)
     return mean(loss) if kept is None else sum(loss) / astype(sum(kept), loss.dtype)
 
 

@@ -209,12 +209,33 @@ def _keeps_to_itself(item: Item) -> bool:
 def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
     """May a kernel store an output over an input?"""
     a, b = found.slots[read], found.slots[write]
-    if a is None or b is None or item.kernel.kind != "map" or read not in item.reads:
+    if a is None or b is None or read not in item.reads:
         return False
     if a.dtype is not b.dtype or prod(a.shape) != prod(b.shape) or _can_fail(item.kernel):
         return False
-    params = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
-    return params in replaceable(item.kernel)
+    param = item.reads.index(read)
+    if item.kernel.kind == "contract":
+        return _reads_above_sums(item.kernel, param)
+    params = param, item.kernel.inputs + item.writes.index(write)
+    return item.kernel.kind == "map" and params in replaceable(item.kernel)
+
+
+def _reads_above_sums(kernel: Kernel, param: int) -> bool:
+    """Does a contraction read an input only where it stores, of what is computed from its sums?
+
+    Its template keeps no sums in memory that is read at the place of a result.
+    """
+    found = _lowered(kernel)
+    if found is None:
+        return False
+    nodes = toposort([found.body])
+    stores = [n for n in nodes if n.op is STORE]
+    if len(stores) != 1 or any(n.op in (RUN, ORDER, GUARD) for n in nodes):
+        return False
+    summed = set(toposort([s for n in nodes if n.op is FOLD for s in n.src]))
+    place = _place(stores[0])
+    loads = [n for n in nodes if n.op is LOAD and n.arg[0] == param]
+    return all(n not in summed and not n.arg[2] and (n.arg[1], n.src) == place for n in loads)
 
 
 def _stores_back(item: Item, aliases: dict[int, int]) -> bool:

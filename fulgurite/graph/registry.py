@@ -78,6 +78,8 @@ class Registry:
         self._gone: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
         self._later: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
         self.rewriting = threading.RLock()  # one thread at a time writes over memory or writes back
+        self.writing = 0  # the thread that is writing over memory, which no other may read
+        self.reading: set[object] = set()  # replays in progress that know addresses, not buffers
         self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
         self.visited = 0  # nodes that `becomes` has looked at
 
@@ -87,6 +89,8 @@ class Registry:
         self._returned = threading.Condition(self._lock)
         self.rewriting = threading.RLock()
         self._taken.clear()
+        self.writing = 0
+        self.reading.clear()
 
     # --- entries -----------------------------------------------------------------------------
 
@@ -135,6 +139,16 @@ class Registry:
         else:
             self.rebind(entry, old, buffer)
 
+    def rebind_all(self, changes: Iterable[tuple[Entry, Node, Node]]) -> bool:
+        """Compare and swap for several entries (each with its old and new node): all, or none."""
+        with self._lock:
+            listed = list(changes)
+            if any([entry.node is not old for entry, old, _ in listed]):
+                return False
+            for entry, old, new in listed:
+                self.rebind(entry, old, new)
+            return True
+
     def gc_dead_refs(self) -> int:
         """Drop entries whose tensor is gone (normally none are left); how many there were."""
         with self._lock:
@@ -155,10 +169,20 @@ class Registry:
 
     def storage(self, buffer: Node) -> Storage | None:
         """The memory of a BUFFER node, if it has any."""
+        if self.writing:
+            self.wait()
         return self._storage.get(buffer)
+
+    def wait(self) -> None:
+        """Wait until no other thread is writing over memory."""
+        if self.writing != threading.get_ident():
+            with self.rewriting:
+                pass
 
     def memory(self, buffer: Node) -> Storage | None:
         """The memory of a BUFFER node; if a thread has taken it, wait what becomes of it."""
+        if self.writing:
+            self.wait()
         found = self._storage.get(buffer)
         if found is not None:
             return found
@@ -196,6 +220,12 @@ class Registry:
             self._gone[buffer] = lost
             del self._taken[id(buffer)]
             self._returned.notify_all()
+
+    def lose(self, buffer: Node) -> None:
+        """Memory that was being written over when that was interrupted holds nothing of worth."""
+        with self._lock:
+            self._storage.pop(buffer, None)
+            self._gone[buffer] = True
 
     def becomes_later(self, root: Node, buffer: Node) -> None:
         """What is built on a root, now or by then, reads this buffer, as long as the root lives."""

@@ -32,6 +32,7 @@ ORDER: tuple[tuple[str, DType], ...] = (  # the order of files: the last of thes
     ("F64", types.float64), ("I64", types.int64), ("U64", types.uint64),
 )  # fmt: skip
 _BY_NAME = dict(ORDER)
+_WITHOUT = ("F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ")  # not dtypes here
 _RANK = {dtype: rank for rank, (_, dtype) in enumerate(ORDER)}
 _NAME = {dtype: name for name, dtype in ORDER}
 
@@ -173,9 +174,7 @@ def _metadata(found: object) -> dict[str, str]:
     return found
 
 
-def _entries(
-    header: dict[str, Any], size: int
-) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
+def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
     """What each name stands for, all of it checked."""
     found = {}
     for name, entry in header.items():
@@ -183,8 +182,10 @@ def _entries(
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
             raise Refusal(f"{what} is not described by dtype, shape and data_offsets")
         kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(kind, str) or not isinstance(shape, list):
-            raise Refusal(f"{what} has no dtype or shape")
+        if not (kind in _BY_NAME or kind in _WITHOUT) or not isinstance(shape, list):
+            raise Refusal(
+                f"{what} has the dtype {str(kind)[:50]!r} and the shape {str(shape)[:50]}"
+            )
         if not (
             isinstance(offsets, list)
             and len(offsets) == 2

@@ -1,8 +1,8 @@
 """Contractions: which kernels are a Σ over a product, which axes play which part, how it is cut.
 
 In: an `IndexKernel`. Out: a `Contraction`: the fold, its two factors, and the axes as batch, rows
-(of the left factor only), columns (of the right factor only, along which results are stored) and
-folded ones; or None. Each part of the kernel (a factor, or what is computed from the sum) walks
+(of the left factor only; none where it is a vector), columns (of the right factor only, along which
+results are stored) and folded ones; or None. Each part of the kernel (a factor, or what is computed from the sum) walks
 lines of axes of its own, merged where that part's memory allows it. A `Cut` says how large tiles
 are and how each factor reaches the microkernel. All of it is plain data made from sizes, steps and
 dtypes: nothing depends on the number of threads.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import lcm, prod
+from math import prod
 
 from ..core.node import Node, toposort
 from ..core.ops.elementwise import MUL
@@ -23,6 +23,10 @@ from ..graph.body import free_axes, indices
 from ..graph.lower import IndexKernel
 
 DEPTH = 256  # of a block of k: it decides the order of additions, so it is no machine's business
+SHALLOW = 64  # the same for a small product
+SMALL = 1 << 20  # products of two numbers of a small one
+TINY = 1 << 10  # results of one that is small with any depth
+LANED = 2048  # of a block of k where lanes run along k
 SCRATCH = 248 << 10  # bytes of a thread's stack that one tile may take
 SUMS = 144 << 10  # bytes of a tile's sums
 TALL_SUMS = 264 << 10  # where the tile packs its own columns, for as many rows as there are
@@ -32,9 +36,8 @@ ROW = 2 << 10  # bytes of one row of them
 ENOUGH = 8  # tiles that keep threads busy
 SHORT = 8  # numbers next to each other that are not worth a vector
 ROOM = 64 << 20  # bytes of workspace that packed columns may take
-FEW = 8  # rows that are too few to pay for packing the columns
+FEW = 9  # rows that are too few to pay for packing the columns
 NEAR = 1024  # bytes between rows of memory that microkernels may read as they are
-STREAM = 2048  # bytes of a row that are read at a time where nothing is packed
 LONG = 512  # columns that are enough for tiles of their own
 LITTLE = 8192  # sums of a tile whose depth is small: they must not leave the nearest cache
 WORTH = 1 << 18  # products that a tile should have at least
@@ -103,7 +106,7 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
     first, second = product.src
     both = free[first] & free[second]
     own = [free[first] - both - folded, free[second] - both - folded]
-    if not all(own) or not folded <= free[first] | free[second] or not folded & both:
+    if not any(own) or not folded <= free[first] | free[second] or not folded & both:
         return None
     everything = own[0] | own[1] | (both - folded)
     if not all(free[s] == everything for s in stores):
@@ -230,15 +233,14 @@ def outer_columns_as_batch(c: Contraction) -> Contraction:
 
 def runs(p: Part, own: Line) -> str:
     """Along which line a factor's memory runs with step 1: `own`, `folded`, or `none`."""
+    loads = [node for node in p.nodes if node.op is LOAD]
     score = {"own": 0, "folded": 0}
-    for node in p.nodes:
-        if node.op is not LOAD:
-            continue
+    for node in loads:
         for name, line in (("own", own), ("folded", p.folded)):
             if line.axes and (line.axes[-1], 1) in node.arg[1][1]:
                 score[name] += line.sizes[-1]
-    if max(score.values()) < SHORT:  # a few numbers at a time are no better than one
-        return "none"
+    if max(score.values()) < (SHORT if len(p.nodes) > 1 else 1):
+        return "none"  # a few numbers at a time are no better than one
     return "own" if score["own"] >= score["folded"] else "folded"
 
 
@@ -246,13 +248,13 @@ def is_plain(p: Part, root: Node, own: Line, along: str) -> bool:
     """Is a factor memory as it is: one load, one axis each way, step 1 along the right one?"""
     if root.op is not LOAD or root.src or root.arg[2]:
         return False
-    if len(own.axes) != 1 or len(p.folded.axes) != 1:
+    if len(own.axes) > 1 or len(p.folded.axes) != 1:
         return False
     terms = root.arg[1][1]
     if not all(isinstance(atom, int) for atom, _ in terms):
         return False
-    axis = own.axes[0] if along == "own" else p.folded.axes[0]
-    return (axis, 1) in terms
+    axes = own.axes if along == "own" else p.folded.axes
+    return any((axis, 1) in terms for axis in axes)
 
 
 # --- cutting -------------------------------------------------------------------------------------
@@ -276,6 +278,7 @@ class Cut:
     right: str
     rows: int  # of a tile
     columns: int
+    block: int  # steps of k that are summed before they are added to the sums
     depth: int  # of a block of k, as packed: with room for the lanes after the last k
     stride: int  # between packed rows of the left factor
     direct: bool = False  # are sums kept where results go?
@@ -292,7 +295,8 @@ def cut(
     direct: bool = False,
 ) -> Cut:  # fmt: skip
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is."""
-    deep = min(DEPTH, _up(depth, block.lanes)) + block.lanes
+    steps = block_of_k(rows, columns, depth)
+    deep = min(steps, _up(depth, block.lanes)) + block.lanes
     near = columns * block.bytes <= NEAR and rows <= 14 * block.height
     huge = direct and rows * columns >= HUGE and depth > DEPTH
     left = "shared" if huge else "plain" if plain[0] else "own"
@@ -305,7 +309,6 @@ def cut(
         right = "own"  # a tile has all rows, so nobody else needs its columns
     else:
         right = "shared"
-    step = lcm(block.panel, 2 * block.lanes) if rows <= FEW else block.panel
     most = _largest(block, deep, columns, left, right, direct)
     if depth <= DEPTH // 4:
         little = 2 * LITTLE if right == "own" else LITTLE
@@ -314,21 +317,29 @@ def cut(
         room = max(block.panel, little // min(rows, tall) // block.panel * block.panel)
         most = tall, min(most[1], room)
     tall = _even(rows, most[0], block.height)
-    wide = _even(columns, max(step, most[1] // step * step), step)
-    least = STREAM // block.bytes if rows <= FEW else 2 * block.panel
-    while wide > (block.panel if right == "own" else least) and (
+    wide = _even(columns, most[1], block.panel)
+    while wide > (block.panel if right == "own" else 2 * block.panel) and (
         _tiles(batch, rows, columns, tall, wide) < ENOUGH
     ):
-        if tall * wide * depth < 2 * WORTH or wide <= step:
+        if tall * wide * depth < 2 * WORTH:
             break
-        wide = _up(wide // 2, step)
+        wide = _up(wide // 2, block.panel)
     while tall > 2 * block.height and _tiles(batch, rows, columns, tall, wide) < ENOUGH:
         if tall * wide * depth < 2 * WORTH:
             break
         tall = _up(tall // 2, block.height)
     if left == "own" and wide < columns:
         left = "shared"  # several tiles would pack the same rows
-    return Cut(left, right, tall, wide, deep, deep, direct)
+    return Cut(left, right, tall, wide, steps, deep, deep, direct)
+
+
+def block_of_k(rows: int, columns: int, depth: int) -> int:
+    """Steps of k that are summed before they are added: it decides the order of additions.
+
+    Libraries sum small products along lanes of k, which is more exact than one chain of `DEPTH`.
+    """
+    small = rows * columns * depth <= SMALL and (depth > DEPTH or rows * columns <= TINY)
+    return SHALLOW if small else DEPTH
 
 
 def _tiles(batch: int, rows: int, columns: int, tall: int, wide: int) -> int:

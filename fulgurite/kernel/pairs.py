@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ..core.dtype import DType, bool_, complex64, decode, encode, float32, float64, void
 from ..core.node import Node, make, toposort
+from ..core.ops.complexes import IMAG, PAIR, REAL
 from ..core.ops.elementwise import (
     ABS,
     ADD,
@@ -115,6 +116,9 @@ class _Pairs:
             a, b = self.pair[node.src[1]], self.pair[node.src[2]]
             re, im = (make(WHERE, dtype, (holds, x, y)) for x, y in zip(a, b, strict=True))
             return re, im
+        if op is PAIR:
+            re, im = (_cast(self.real[s], dtype) for s in node.src)
+            return re, im
         sources = [self.pair[s] for s in node.src]
         if op in (FOLD, RUN) and node.arg[0] == "add":
             re, im = (make(op, dtype, (x,), node.arg) for x in sources[0])
@@ -144,6 +148,8 @@ class _Pairs:
             return OR(NE(a[0], zero), NE(a[1], zero))
         if op is CAST:
             return _cast(a[0], node.dtype)
+        if op is REAL or op is IMAG:
+            return a[op is IMAG]
         b = self.pair[node.src[1]] if len(node.src) > 1 else a
         if op is EQ:
             return AND(EQ(a[0], b[0]), EQ(a[1], b[1]))

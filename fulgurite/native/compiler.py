@@ -1,4 +1,4 @@
-"""LLVM in this process: IR text to object code, through llvmlite, which is imported here only.
+"""LLVM in this process: IR text to object code, through the library that llvmlite ships.
 
 In: texts of modules and a target. Out: the bytes of one position-independent ELF object, for the
 loader and the disk cache. No optimisation passes run: the text has explicit vectors and SSA loops
@@ -12,23 +12,14 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
 
 from ..forks import QUIET
+from .libllvm import Machine, llvm
 from .target import Target
 
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
 _FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
 calls = 0  # how often the compiler has run in this process
-
-
-@lru_cache(maxsize=1)
-def _llvm() -> Any:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm
 
 
 def triple(target: Target) -> str:
@@ -37,39 +28,25 @@ def triple(target: Target) -> str:
 
 
 @lru_cache(maxsize=8)
-def _machine(target: Target) -> Any:
+def _machine(target: Target) -> Machine:
     wanted = [f"+{_FEATURES[f]}" for f in sorted(target.features) if f in _FEATURES]
-    found = _llvm().Target.from_triple(triple(target))
-    return found.create_target_machine(
-        cpu=_CPUS[target.vectors], features=",".join([*wanted, "-prefer-256-bit"])
-        if target.arch == "x86_64" else "", opt=2, reloc="pic", codemodel="small",
-    )  # fmt: skip
+    features = ",".join([*wanted, "-prefer-256-bit"]) if target.arch == "x86_64" else ""
+    return Machine(triple(target), _CPUS[target.vectors], features)
 
 
 def compile_object(texts: Sequence[str], target: Target) -> bytes:
     """One object with the functions of all texts."""
-    with QUIET:  # until LLVM's own objects are gone too
-        return _object(texts, target)
-
-
-def _object(texts: Sequence[str], target: Target) -> bytes:
     global calls
-    llvm = _llvm()
-    modules = [llvm.parse_assembly(text) for text in texts]
-    whole = modules[0]
-    for module in modules[1:]:
-        whole.link_in(module)
-    whole.triple = triple(target)
-    whole.verify()
-    calls += 1
-    return bytes(_machine(target).emit_object(whole))
+    with QUIET:  # until LLVM's own objects are gone too
+        calls += 1
+        return llvm().emit(texts, _machine(target))
 
 
 def fault(text: str) -> str | None:
     """What is wrong with a text, in the compiler's words; None if it can be read."""
     with QUIET:
         try:
-            _llvm().parse_assembly(text).verify()
+            llvm().check(text)
         except RuntimeError as problem:
             return str(problem).strip()
     return None
@@ -78,13 +55,7 @@ def fault(text: str) -> str | None:
 def compile_assembly(text: str, target: Target) -> str:
     """What the text becomes in the target's own assembly language, to be looked at."""
     with QUIET:
-        return _assembly(text, target)
-
-
-def _assembly(text: str, target: Target) -> str:
-    module = _llvm().parse_assembly(text)
-    module.triple = triple(target)
-    return str(_machine(target).emit_assembly(module))
+        return llvm().emit([text], _machine(target), assembly=True).decode()
 
 
 def available() -> bool:

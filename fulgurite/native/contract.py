@@ -4,8 +4,9 @@ In: an `IndexKernel`. Out: a `Rendered`, or None where the kernel is none. A uni
 computes one tile of results: for every block of k it has the packed or plain factors multiplied by
 the library's microkernels into a tile of sums, then everything above the sum is evaluated from that
 tile and stored. A factor that many tiles share is packed by a phase before it, into the workspace.
-All sizes and strides are run-time numbers: shapes with the same structure share one text. Tiles and
-the order of additions follow from the shape alone.
+All sizes and strides are run-time numbers, and so is the way of a factor that is memory as it is:
+products of any shape whose factors lie alike share one text. Tiles and the order of additions
+follow from the shape alone.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ..core.ops.elementwise import CAST
 from ..core.ops.index import LOAD
 from ..graph.lower import IndexKernel
 from ..kernel.contract import (
-    DEPTH,
     FEW,
+    LANED,
     NEAR,
     Block,
     Contraction,
@@ -34,13 +35,18 @@ from .code import Phase, Rendered
 from .convert import round_small
 from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
-from .microkernel import Module, Registers, block, sweep, transpose
+from .microkernel import MASKS, Module, Registers, block, dots, transpose
+from .moving import ARGUMENTS, moving
 from .operate import cast
 from .packing import BytePacker, Packer, Side, Span, side
 from .packing import Target as Goal
 from .target import Target
 
-_MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
+WAYS = ("plain", "own", "shared")  # numbers of how a factor reaches the microkernel
+FEW_DOTS = 64  # columns of a vector's product that keep threads busy
+LONG_DOTS = 1 << 20  # products of numbers from which that matters
+_BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
+_DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
 
 
 def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
@@ -49,7 +55,9 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     if found is None:
         return None
     summed = accumulated(found.fold.dtype)
-    return _Template(found, dtypes, Registers(summed, target, byte_sums(found, target))).render()
+    registers = Registers(summed, target, "" if not found.rows else byte_sums(found, target))
+    template = _Template(found, dtypes, registers)
+    return template.render() if found.rows or template.takes_a_vector() else None
 
 
 def byte_sums(c: Contraction, target: Target) -> str:
@@ -71,7 +79,8 @@ def accumulated(dtype: DType) -> DType:
 
 class _Template:
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
-        if side(c, "left").plain:
+        left = side(c, "left")
+        if left.memory and left.straight:
             c = outer_columns_as_batch(c)
         self.c, self.dtypes, self.registers = c, dtypes, registers
         self.target = registers.target
@@ -90,26 +99,44 @@ class _Template:
 
     def choose(self) -> Cut:
         r = self.registers
-        plain = [self.as_it_is(s) for s in (self.left, self.right)]
-        if self.left.across and self.rows * self.size > NEAR:
-            plain[0] = False  # steps of k are too far apart
-        if self.target.vectors not in _MASKS:
-            plain[1] = False
+        left, right = [self.as_it_is(s) for s in (self.left, self.right)]
+        if not self.left.straight and self.rows * self.size > NEAR:
+            left = False  # steps of k are too far apart
+        right = right and self.readable
         shape = Block(r.height, r.panel, self.target.lanes, self.size)
-        return cut(
-            self.batch, self.rows, self.columns, self.depth, shape, (plain[0], plain[1]),
-            self.direct,
-        )  # fmt: skip
+        found = cut(
+            self.batch, self.rows, self.columns, self.depth, shape, (left, right), self.direct
+        )
+        if self.dotted:
+            found = replace(found, right="plain", block=LANED)
+        return found
+
+    @property
+    def readable(self) -> bool:
+        """Can a microkernel read the right factor where it is, if its size allows?"""
+        lies = self.right.straight and self.target.vectors in MASKS
+        return lies and self.as_it_is(self.right)
+
+    @property
+    def dotted(self) -> bool:
+        """Is it a vector times columns that lie along k?"""
+        return not self.c.rows and not self.right.straight
+
+    def takes_a_vector(self) -> bool:
+        """Is a vector's product worth tiles: memory as it is, and enough columns?"""
+        if self.target.vectors not in MASKS or not self.as_it_is(self.right):
+            return False
+        if self.batch * self.columns < FEW_DOTS and self.columns * self.steps >= LONG_DOTS:
+            return False
+        return self.left.along == "folded" and self.left.straight
 
     def is_direct(self) -> bool:
         """Can sums be kept where results go: is it memory of their own kind, read by nobody?"""
         store, above = self.c.stores[0], self.above
         number, index = store.arg[:2]
-        if len(self.c.stores) > 1 or self.target.vectors not in _MASKS:
+        if len(self.c.stores) > 1 or self.target.vectors not in MASKS:
             return False
         if len(above.rows.axes) != 1 or len(above.columns.axes) != 1:
-            return False
-        if self.rows <= FEW and self.as_it_is(self.right):
             return False
         if self.dtypes[number] is not self.registers.dtype or self.c.fold.dtype.is_small_float:
             return False
@@ -121,8 +148,8 @@ class _Template:
         return not read and steps.get(above.columns.axes[0]) == 1 and above.rows.axes[0] in steps
 
     def as_it_is(self, s: Side) -> bool:
-        """Can microkernels read a factor where it is?"""
-        if self.registers.dot or (not s.plain and not s.across):
+        """Is a factor memory of what is accumulated in?"""
+        if self.registers.dot or not s.memory:
             return False
         dtype = self.dtypes[s.root.arg[0]]
         same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
@@ -140,14 +167,14 @@ class _Template:
 
     @property
     def blocks(self) -> int:
-        return -(-self.depth // DEPTH)
+        return -(-self.depth // self.cut.block)
 
     @property
     def flat(self) -> bool:
         """Is the right factor packed as rows? Few rows of the left one do not pay for panels."""
         straight = self.right.straight and not self.registers.dot
-        few = self.rows <= FEW and self.target.vectors in _MASKS
-        return self.cut.right == "own" and straight and few
+        few = self.rows <= FEW and self.target.vectors in MASKS
+        return self.cut.right == "own" and straight and few and not self.as_it_is(self.right)
 
     def way(self, name: str) -> str:
         return self.cut.left if name == "left" else self.cut.right
@@ -159,9 +186,11 @@ class _Template:
         phases: list[Phase] = []
         workspace = 0
         for s in (self.left, self.right):
-            if self.way(s.name) == "shared":
+            shared = self.way(s.name) == "shared"
+            if shared or (self.as_it_is(s) and self.c.rows):
                 frame, units = self.packing(s)
                 frames.append(frame)
+            if shared:
                 work = self.batch * self.depth * self.count_of(s.name) * 2
                 phases.append(Phase(frame.symbol, units, work))
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
@@ -198,14 +227,46 @@ class _Template:
             f.number(("tiles", name), tiles),
         )
 
-    def packer(self, f: Frame, s: Side) -> Packer:
+    def pack(self, f: Frame, s: Side, span: Span, to: Goal) -> None:
+        """Fill a tile; the batch is open. Memory as it is has functions in the library."""
+        if self.as_it_is(s):
+            module = moving(self.registers, s.name, s.straight)
+            self.call(f, module, ARGUMENTS, [
+                *self.source(f, s, span.own, span.k), to.memory,
+                to.stride if s.name == "left" else to.depth, span.owned, span.depth,
+            ])  # fmt: skip
+            return
         if self.registers.dot:
             f.read["steps"] = f.number("steps of k", self.steps)
-            return BytePacker(f, s, self.registers, self.c.free)
+            packer: Packer = BytePacker(f, s, self.registers, self.c.free)
+        else:
+            packer = Packer(f, s, self.registers, self.c.free)
         if not s.straight:
             module = transpose(self.registers)
             self.modules[module.name] = module
-        return Packer(f, s, self.registers, self.c.free)
+        f.scope(lambda: packer.pack(span, to))
+
+    def call(self, f: Frame, module: Module, types: str, operands: Sequence[str]) -> None:
+        """Call the function of a module."""
+        self.modules[module.name] = module
+        f.e.declare(f"void @{module.name}({types})", module.name)
+        typed = [f"{t} {o}" for t, o in zip(types.split(", "), operands, strict=True)]
+        f.e.line(f"call void @{module.name}({', '.join(typed)})")
+
+    def source(self, f: Frame, s: Side, own: str, k: str) -> tuple[str, str]:
+        """Where a factor that is memory as it is has a place, and the step that is not 1."""
+        f.part = s.part
+        folded = s.part.folded.axes
+        f.open[folded[0]] = k
+        f.open.update(zip(s.own.axes, [own] * len(s.own.axes), strict=True))
+        number, index, _ = s.root.arg
+        name = ("at", self.numbers.position[s.root])
+        place = f.index(index, (), name).text
+        other = s.own.axes if s.along == "folded" else folded
+        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom in other]
+        stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
+        pointer = f.pointer(number)
+        return f.e.let(f"getelementptr {self.inner}, ptr {pointer}, i64 {place}"), stride
 
     def goal(self, f: Frame, memory: str) -> Goal:
         return Goal(memory, f.number("stride", self.cut.stride), f.number("deep", self.cut.depth))
@@ -219,34 +280,36 @@ class _Template:
         f.read["row"] = f.number(("row", s.name), wide + self.target.lanes)
         tile = f.number(("piece", s.name), wide)
         tiles = f.number(("pieces", s.name), -(-self.count_of(s.name) // wide))
-        chunks = DEPTH // tall
-        packer = self.packer(f, s)
+        high, many = f.number(("high", s.name), tall), self.cut.block // tall
+        chunks = f.number(("chunks", s.name), many)
+        steps = f.number("block of k", self.cut.block)
         f.part = s.part
         self.constants(f, s.part.nodes)
 
         def unit(index: str, _: list[str]) -> list[str]:
-            outer, chunk = f.divided(index, str(chunks)) if chunks > 1 else (index, "0")
+            outer, chunk = f.divided(index, chunks)
             outer, number = f.divided(outer, blocks)
             batch, place = f.divided(outer, tiles)
+            f.part = s.part
             f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
-            begin, down = f.mul(place, tile), f.mul(chunk, str(tall))
-            k = f.add(f.mul(number, str(DEPTH)), down)
-            deep = f.least(str(tall), f.sub(depth, k))
+            begin, down = f.mul(place, tile), f.mul(chunk, high)
+            k = f.add(f.mul(number, steps), down)
+            deep = f.least(high, f.sub(depth, k))
             span = Span(begin, f.least(tile, f.sub(all_, begin)), k, deep)
             memory = self.shared(f, s, batch, begin, place, number, down)
-            f.scope(lambda: packer.pack(span, self.goal(f, memory)))
+            self.pack(f, s, span, self.goal(f, memory))
             return []
 
         f.e.loop("%first", "%last", 1, [], unit)
-        return f, self.batch * -(-self.count_of(s.name) // wide) * self.blocks * chunks
+        return f, self.batch * -(-self.count_of(s.name) // wide) * self.blocks * many
 
     def pieces(self, s: Side) -> tuple[int, int]:
         """What one unit packs: how many of a factor's own places, and how much of k."""
         if s.name == "left":
-            return self.cut.rows, DEPTH
+            return self.cut.rows, self.cut.block
         if s.straight:  # along whole rows of memory, a few at a time
             return -(-self.columns // self.registers.panel) * self.registers.panel, 32
-        return self.cut.columns, DEPTH
+        return self.cut.columns, self.cut.block
 
     def shared(
         self, f: Frame, s: Side, batch: str, begin: str, tile: str, number: str, down: str
@@ -260,9 +323,10 @@ class _Template:
         else:
             place = f.add(place, f.mul(begin, f.number("deep", self.cut.depth)))
             place = f.add(place, f.mul(down, str(self.registers.panel)))
-            if self.cut.left == "shared":
-                before = self.batch * self.blocks * self.block_numbers("left")
-                place = f.add(place, f.number("before right", before))
+            before = self.batch * self.blocks * self.block_numbers("left")
+            if self.cut.left != "shared":
+                before = 0
+            place = f.add(place, f.number("before right", before))
         base = f.pointer(len(self.dtypes))
         return f.e.let(f"getelementptr {self.inner}, ptr {base}, i64 {place}")
 
@@ -275,10 +339,9 @@ class _Template:
 
     def span(self, f: Frame, begin: str, tile: str, all_: str, number: str, depth: str) -> Span:
         """A tile's places of a factor and one block of k."""
-        k = f.mul(number, str(DEPTH))
-        return Span(
-            begin, f.least(tile, f.sub(all_, begin)), k, f.least(str(DEPTH), f.sub(depth, k))
-        )
+        steps = f.number("block of k", self.cut.block)
+        k = f.mul(number, steps)
+        return Span(begin, f.least(tile, f.sub(all_, begin)), k, f.least(steps, f.sub(depth, k)))
 
     def constants(self, f: Frame, nodes: Sequence[Node]) -> None:
         """What depends on no axis, worked out once."""
@@ -295,8 +358,7 @@ class _Template:
         blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
         f.read["row"] = f.number("row", self.cut.columns + self.target.lanes)
         for name, count in zip(("left", "right", "sums"), self.cut.scratch(e.lanes), strict=True):
-            if count:
-                f.scratch(name, self.inner, f.number(("scratch", name), count))
+            f.scratch(name, self.inner, f.number(("scratch", name), count))
         f.part = self.above
         self.constants(f, self.above.nodes)
 
@@ -306,7 +368,7 @@ class _Template:
             top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
             rows = f.least(tile_rows, f.sub(all_rows, top))
             columns = f.least(tile_columns, f.sub(all_columns, start))
-            sums, width = f.read.get("sums", ""), tile_columns
+            sums, width = f.read["sums"], tile_columns
             if self.direct:
                 f.part = self.above
                 f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
@@ -348,89 +410,91 @@ class _Template:
 
     def factor(
         self, f: Frame, s: Side, batch: str, tile: str, number: str, span: Span
-    ) -> tuple[str, str]:
-        """Where a block of a factor is, and the stride of its rows; packed now if need be."""
+    ) -> tuple[str, str, str]:
+        """Where a block of a factor is, and its strides, own and of k; packed now if need be."""
         e, way = f.e, self.way(s.name)
-        stride = (
-            str(self.registers.panel) if s.name == "right" else f.number("stride", self.cut.stride)
-        )
-        if way == "shared":
-            return self.shared(f, s, batch, span.own, tile, number, "0"), stride
+        goal = self.goal(f, f.read[s.name])
+        if self.flat and s.name == "right":
+            goal = replace(goal, width=f.number(("tile", "right"), self.cut.columns))
         f.part = s.part
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
-        if way == "own":
-            memory = f.read[s.name]
-            goal = self.goal(f, memory)
-            if self.flat and s.name == "right":
-                stride = f.number(("tile", "right"), self.cut.columns)
-                goal = replace(goal, width=stride)
-            f.scope(lambda: self.packer(f, s).pack(span, goal))
-            return memory, stride
-        f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = span.own, span.k
-        number_, index, _ = s.root.arg
-        name = ("at", self.numbers.position[s.root])
-        place = f.index(index, (), name).text
-        pointer = f.pointer(number_)
-        rows = s.name == "left" and not s.across
-        other = s.own.axes[0] if rows else s.part.folded.axes[0]
-        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
-        stride = f.number((name, steps[0][0], "step"), steps[0][1])
-        return e.let(f"getelementptr {self.inner}, ptr {pointer}, i64 {place}"), stride
+        if not self.as_it_is(s):
+            if way == "shared":
+                memory = self.shared(f, s, batch, span.own, tile, number, "0")
+            else:
+                self.pack(f, s, span, goal)
+                memory = goal.memory
+            if s.name == "left":
+                return memory, goal.stride, "1"
+            return memory, "1" if goal.width else goal.depth, goal.width or self.panel
+        memory, step = self.source(f, s, span.own, span.k)
+        if not self.c.rows:
+            return (memory, step, "1") if s.along == "folded" else (memory, "1", step)
+        kind = f.number(("way", s.name), WAYS.index(way))
+        packed = e.let(f"icmp eq i64 {kind}, {WAYS.index('own')}")
+        e.branch(packed, lambda: self.pack(f, s, span, goal))
+        workspace = self.shared(f, s, batch, span.own, tile, number, "0")
+        known = e.let(f"select i1 {packed}, ptr {goal.memory}, ptr {workspace}")
+        if s.name == "left" or self.readable:
+            plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
+            known = e.let(f"select i1 {plain}, ptr {memory}, ptr {known}")
+        own, folded = self.strides(s)
+        return known, f.number(("own", s.name), own), f.number(("folded", s.name), folded)
+
+    def strides(self, s: Side) -> tuple[int, int]:
+        """The strides of a factor that is memory as it is, on the way that it goes."""
+        if self.way(s.name) != "plain":
+            packed = (self.cut.stride, 1), (self.cut.depth, self.registers.panel)
+            return packed[s.name == "right"]
+        steps = dict(s.root.arg[1][1])
+        return steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
+
+    @property
+    def panel(self) -> str:
+        return str(self.registers.panel)
 
     def multiply(
-        self, f: Frame, a: tuple[str, str], b: tuple[str, str], sums: str, rows: str,
+        self, f: Frame, a: tuple[str, str, str], b: tuple[str, str, str], sums: str, rows: str,
         columns: str, width: str, depth: str, first: str,
     ) -> None:  # fmt: skip
         """All rows of a tile times one panel after the other."""
-        e, plain = f.e, self.cut.right == "plain" or self.flat
-        across = self.left.across and self.cut.left == "plain"
-        whole = self.cut.right == "plain" and self.rows <= FEW and not across
-        module = block(self.registers, plain, across, self.direct)
-        if whole:
-            module = sweep(self.registers)
-        self.modules[module.name] = module
-        e.declare(
-            f"void @{module.name}(ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i1)", module.name
-        )
-
-        def panel(column: str, count: str) -> None:
-            place = column if plain else f.mul(column, f.number("deep", self.cut.depth))
-            at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {place}")
-            to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
-            e.line(
-                f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, ptr {at}, i64 {b[1]}, ptr {to}, "
-                f"i64 {width}, i64 {depth}, i64 {rows}, i64 {count}, i1 {first})"
-            )
-
-        if whole:
-            panel("0", columns)
-        elif plain:
-            self.evenly(f, columns, panel)
-        else:
-            size = self.registers.panel
-
-            def turn(column: str, _: list[str]) -> list[str]:
-                panel(column, f.sub(columns, column))
-                return []
-
-            e.loop("0", columns, size, [], turn)
-
-    def evenly(self, f: Frame, columns: str, panel: Callable[[str, str], None]) -> None:
-        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
-        r = self.registers
-        vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
-        panels, _ = f.divided(f.add(vectors, str(r.vectors - 1)), str(r.vectors))
-        each, more = f.divided(vectors, panels)
+        e = f.e
+        if self.dotted:
+            operands = [a[0], b[0], b[1], sums, depth, columns, first]
+            self.call(f, dots(self.registers), _DOTS, operands)
+            return
+        wide = f.number("wide", self.step())
+        panels, _ = f.divided(f.add(columns, f.sub(wide, "1")), wide)
 
         def turn(number: str, _: list[str]) -> list[str]:
-            start = f.add(f.mul(number, each), f.least(number, more))
-            large = f.e.let(f"icmp slt i64 {number}, {more}")
-            count = f.add(each, f.e.let(f"zext i1 {large} to i64"))
-            column = f.mul(start, str(r.width))
-            panel(column, f.least(f.mul(count, str(r.width)), f.sub(columns, column)))
+            column = f.mul(number, wide)
+            place = f.mul(column, b[1])
+            at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {place}")
+            to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
+            ahead = e.let(f"getelementptr {self.inner}, ptr {at}, i64 {f.mul(wide, b[1])}")
+            count = f.least(wide, f.sub(columns, column))
+            operands = [*a, at, b[2], to, width, depth, rows, count, first, ahead]
+            if self.flat or not self.c.rows:
+                self.call(f, block(self.registers, True), _BLOCK, operands)
+            elif not self.readable:
+                self.call(f, block(self.registers), _BLOCK, operands)
+            else:
+                plain = e.let(f"icmp eq i64 {f.number(('way', 'right'), 0)}, 0")
+                other = e.let(f"xor i1 {plain}, true")
+                for way, masked in ((plain, True), (other, False)):
+                    module = block(self.registers, masked)
+                    e.branch(way, lambda m=module: self.call(f, m, _BLOCK, operands))
             return []
 
-        f.e.loop("0", panels, 1, [], turn)
+        e.loop("0", panels, 1, [], turn)
+
+    def step(self) -> int:
+        """Columns of a panel: nearly equal ones where nothing is packed, or one keeps nobody busy."""
+        r = self.registers
+        if not self.flat and self.cut.right != "plain":
+            return r.panel
+        vectors = -(-min(self.columns, self.cut.columns) // r.width)
+        return -(-vectors // -(-vectors // r.vectors)) * r.width
 
     # --- what is computed from the sums ----------------------------------------------------------
 
@@ -467,7 +531,7 @@ class _Template:
         """Sums from their tile: it has room for whole vectors, memory of results has not."""
         e = f.e
         kind = f"<{e.lanes} x {self.inner}>"
-        if not self.direct or f.mask is None:
+        if f.mask is None:
             return e.let(f"load {kind}, ptr {where}, align 1")
         short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
         name = f"llvm.masked.load.v{e.lanes}{short}.p0"

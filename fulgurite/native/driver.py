@@ -1,20 +1,23 @@
 """The native driver: one call walks a plan's records and shares large launches among threads.
 
 In: nothing; this is text, compiled once for a machine and cached like any kernel. Out: functions
-`fulgurite_call` (a Python builtin's body: program, frame, pool, threads), `fulgurite_start` and
-`fulgurite_stop` (the pool's workers), over three blocks of 64-bit words that Python lays out:
-a program (offsets of the frame's parts, then records), a frame (one run's slots, variables and
-scratch) and the pool. All state is in these blocks, so the code itself holds nothing writable.
+`fulgurite_call` (a Python builtin's body: program, frame, pool, threads, then addresses for the
+first slots), `fulgurite_start` and `fulgurite_stop` (the pool's workers), over three blocks of
+64-bit words that Python lays out: a program (offsets of the frame's parts, then records), a frame
+(one run's slots, variables and scratch) and the pool. All state is in these blocks, so the code
+itself holds nothing writable.
 A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
 job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
 sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
-the second caller does its launch alone.
+the second caller does its launch alone. Between large launches, once a second, Python's signals are
+looked at: Ctrl-C ends a long plan there.
 """
 
 from __future__ import annotations
 
 END, LAUNCH, COPY = 0, 1, 2  # kinds of records
 HEADER = 4  # words of a program before its records: where slots, variables, params, values begin
+FIXED = 4  # arguments of a call before the addresses that go into the first slots
 STATUS, SIZE, SLOTS = 0, 1, 2  # words of a frame: failed record, size broken, first slot
 # bytes of a pool: each word that threads fight for has a cache line of its own
 GENERATION, OPEN, ACTIVE, NEXT, JOB, BUSY, SLEEPERS, STOP = 0, 64, 128, 192, 256, 320, 384, 448
@@ -34,7 +37,7 @@ def driver_text(arch: str) -> str:
     names = {"declared": declared, "pause": pause, "spin": _SPIN, "launch": LAUNCH, "copy": COPY,
              "header": HEADER, "open": OPEN, "active": ACTIVE, "next": NEXT, "job": JOB,
              "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
-             "condition": CONDITION, "workers": WORKERS,
+             "condition": CONDITION, "workers": WORKERS, "fixed": FIXED,
              "arguments": WORKERS + 8 * MOST}  # fmt: skip
     text = _TEXT
     for name, value in names.items():
@@ -59,6 +62,8 @@ declare i32 @sched_yield()
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyLong_AsLong(ptr)
 declare ptr @PyLong_FromLong(i64)
+declare i32 @PyErr_CheckSignals()
+declare i64 @time(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 
@@ -280,8 +285,12 @@ done:
   ret void
 }
 
-define i64 @fulgurite_run(ptr %program, ptr %frame, ptr %pool, i64 %threads) nounwind {
+define internal i64 @run(
+    ptr %program, ptr %frame, ptr %pool, i64 %threads, ptr %place) nounwind {
 entry:
+  %order.at = getelementptr i64, ptr %place, i64 1
+  %begun = load i64, ptr %order.at
+  %records = load ptr, ptr %place
   %slots.at = load i64, ptr %program
   %slots = getelementptr i64, ptr %frame, i64 %slots.at
   %h1 = getelementptr i64, ptr %program, i64 1
@@ -296,11 +305,12 @@ entry:
   %broken = getelementptr i64, ptr %values, i64 1
   %numbers = getelementptr i64, ptr %values, i64 2
   %several = icmp ugt i64 %threads, 1
-  %records = getelementptr i64, ptr %program, i64 $header$
   br label %next
 next:
-  %record = phi ptr [ %records, %entry ], [ %after, %ran ], [ %behind, %copy ]
-  %order = phi i64 [ 1, %entry ], [ %order.next, %ran ], [ %order.same, %copy ]
+  %record = phi ptr [ %records, %entry ], [ %after, %ran ], [ %after, %timed ], [ %behind, %copy ]
+  %order = phi i64 [ %begun, %entry ], [ %order.next, %ran ], [ %order.next, %timed ],
+                   [ %order.same, %copy ]
+  %seen = phi i64 [ 0, %entry ], [ %seen, %ran ], [ %now, %timed ], [ %seen, %copy ]
   %kind = load i64, ptr %record
   %w1 = getelementptr i64, ptr %record, i64 1
   %length = load i64, ptr %w1
@@ -351,9 +361,19 @@ variable.put:
   br label %variable
 number:
   %numbers.to = getelementptr i64, ptr %numbers, i64 %variable.count
-  %number.bytes = shl i64 %number.count, 3
-  call void @llvm.memcpy.p0.p0.i64(
-    ptr %numbers.to, ptr %numbers.in, i64 %number.bytes, i1 false)
+  br label %each
+each:
+  %n = phi i64 [ 0, %number ], [ %n.next, %number.put ]
+  %n.some = icmp ult i64 %n, %number.count
+  br i1 %n.some, label %number.put, label %start
+number.put:
+  %n.at = getelementptr i64, ptr %numbers.in, i64 %n
+  %given = load i64, ptr %n.at
+  %n.to = getelementptr i64, ptr %numbers.to, i64 %n
+  store i64 %given, ptr %n.to
+  %n.next = add i64 %n, 1
+  br label %each
+start:
   store i64 0, ptr %values
   %large = icmp ne i64 %shared, 0
   %split = and i1 %large, %several
@@ -368,11 +388,21 @@ one:
 check:
   %wrong = load i64, ptr %values
   %is.wrong = icmp ne i64 %wrong, 0
-  br i1 %is.wrong, label %fail, label %ran
-ran:
   %after = getelementptr i64, ptr %record, i64 %length
   %order.next = add i64 %order, 1
-  br label %next
+  br i1 %is.wrong, label %fail, label %ran
+ran:
+  br i1 %large, label %timed, label %next
+timed:
+  %now = call i64 @time(ptr null)
+  %first.look = icmp eq i64 %seen, 0
+  %same.second = icmp eq i64 %seen, %now
+  %go.on = or i1 %first.look, %same.second
+  br i1 %go.on, label %next, label %pause
+pause:
+  store ptr %after, ptr %place
+  store i64 %order.next, ptr %order.at
+  ret i64 -1
 copy:
   %c2 = getelementptr i64, ptr %record, i64 2
   %to.slot = load i64, ptr %c2
@@ -400,6 +430,7 @@ finished:
 
 define ptr @fulgurite_call(ptr %self, ptr %arguments, i64 %count) {
 entry:
+  %place = alloca [2 x i64]
   %o0 = load ptr, ptr %arguments
   %a1 = getelementptr ptr, ptr %arguments, i64 1
   %o1 = load ptr, ptr %a1
@@ -411,9 +442,39 @@ entry:
   %frame = call ptr @PyLong_AsVoidPtr(ptr %o1)
   %pool = call ptr @PyLong_AsVoidPtr(ptr %o2)
   %threads = call i64 @PyLong_AsLong(ptr %o3)
+  %records = getelementptr i64, ptr %program, i64 $header$
+  store ptr %records, ptr %place
+  %order.at = getelementptr i64, ptr %place, i64 1
+  store i64 1, ptr %order.at
+  %slots.at = load i64, ptr %program
+  %slots = getelementptr i64, ptr %frame, i64 %slots.at
+  br label %slot
+slot:
+  %n = phi i64 [ $fixed$, %entry ], [ %n.next, %slot.put ]
+  %some = icmp ult i64 %n, %count
+  br i1 %some, label %slot.put, label %go
+slot.put:
+  %from = getelementptr ptr, ptr %arguments, i64 %n
+  %object = load ptr, ptr %from
+  %address = call ptr @PyLong_AsVoidPtr(ptr %object)
+  %number = sub i64 %n, $fixed$
+  %to = getelementptr i64, ptr %slots, i64 %number
+  store ptr %address, ptr %to
+  %n.next = add i64 %n, 1
+  br label %slot
+go:
   %state = call ptr @PyEval_SaveThread()
-  %status = call i64 @fulgurite_run(ptr %program, ptr %frame, ptr %pool, i64 %threads)
+  %status = call i64 @run(ptr %program, ptr %frame, ptr %pool, i64 %threads, ptr %place)
   call void @PyEval_RestoreThread(ptr %state)
+  %paused = icmp eq i64 %status, -1
+  br i1 %paused, label %signals, label %end
+signals:
+  %raised = call i32 @PyErr_CheckSignals()
+  %stops = icmp ne i32 %raised, 0
+  br i1 %stops, label %stop, label %go
+stop:
+  ret ptr null
+end:
   %result = call ptr @PyLong_FromLong(i64 %status)
   ret ptr %result
 }

@@ -2,12 +2,12 @@
 
 In: the dtype that is accumulated in and the target. Out: texts of modules with one function each
 that others call, named after a digest of their text, so that the name is the version.
-`block` adds rows times one panel of columns to a tile: C[i, j] (+)= Σ_k A[i, k] B[k, j], with k
-next to each other in a row of A, columns next to each other in a row of B, and run-time strides.
-Whole register blocks first, then lower ones; narrow panels have blocks of their own. `masked` is
-the same over memory that ends with the columns, `across` takes a transposed A, `sweep` is for few
-rows and streams B by once. `transpose` turns a square of lanes x lanes. Sums run over a block of k
-in order in all of them, so bits do not depend on how tiles are cut.
+`block` adds rows times one panel of columns to a tile: C[i, j] (+)= Σ_k A[i, k] B[k, j], with
+columns next to each other in a row of B, and run-time strides for everything else. Whole register
+blocks first, then lower ones; narrow panels have blocks of their own. B is a packed panel, or
+(`plain`) memory as it is. `dots` is for one row and a B that lies along k. `transpose` turns a
+square of lanes x lanes. A block sums over its depth in registers and adds that to the tile once,
+so errors grow with the depth of a block, and bits do not depend on how tiles are cut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from ..core.dtype import DType
-from ..kernel.contract import FEW
 from .emitter import scalar_type
 from .target import Target
 
@@ -75,43 +74,33 @@ class Registers:
         return self.dtype.kind == "f" and self.target.vectors != "sse2"
 
 
-def _named(stem: str, body: str) -> Module:
+def named(stem: str, body: str) -> Module:
+    """A module whose function is called SELF in its text, and other functions PART."""
     digest = blake2b(body.encode(), digest_size=8).hexdigest()
     name = f"fulgurite_{stem}_{digest}"
     return Module(name, body.replace("@SELF", f"@{name}").replace("@PART", f"@{name}_part"))
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    """What a register block reads and writes."""
-
-    masked: bool  # B ends with the columns
-    across: bool  # A is transposed
-    direct: bool  # C ends with the columns
-
-    @property
-    def ends(self) -> bool:
-        """Does anything end with the columns?"""
-        return self.masked or self.direct
+MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
+LINE = 64  # bytes that are fetched at a time
+AHEAD = 8  # rows of plain memory that are fetched ahead: too far apart for the host to guess
 
 
 @lru_cache(maxsize=32)
-def block(
-    registers: Registers, masked: bool = False, across: bool = False, direct: bool = False
-) -> Module:
-    """`void f(ptr A, i64 stride, ptr B, i64 stride, ptr C, i64 stride, i64 depth, i64 rows,
-    i64 columns, i1 first)`: rows times at most one panel of columns. `across`: rows of A are next
-    to each other, and its stride is that between steps of k."""
+def block(registers: Registers, plain: bool = False) -> Module:
+    """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
+    i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
+    strides between rows and between steps of k. What is at `ahead` is fetched, as much as a
+    panel."""
     heights = _heights(registers.height)
-    how = _How(masked, across, direct)
     parts = [
-        _tile(registers, rows, vectors, how)
+        _tile(registers, rows, vectors, plain)
         for vectors in range(1, registers.vectors + 1)
         for rows in heights
     ]
-    text = "\n".join([_driver(registers, heights, how), *parts, *_declared(registers, how)])
-    stem = "_".join(["block", *[n for n in ("masked", "across", "direct") if getattr(how, n)]])
-    return _named(f"{stem}_{registers.dtype}{registers.dot}", text)
+    text = "\n".join([_driver(registers, heights), *parts, *_declared(registers, plain)])
+    stem = "block_plain" if plain else "block"
+    return named(f"{stem}_{registers.dtype}{registers.dot}", text)
 
 
 def _heights(most: int) -> list[int]:
@@ -119,20 +108,24 @@ def _heights(most: int) -> list[int]:
     return sorted({*range(1, min(8, most) + 1), *range(8, most + 1, 2)} - {0} | {most})
 
 
-def _declared(registers: Registers, how: _How) -> list[str]:
+def _masked(registers: Registers) -> bool:
+    """Do results end with the columns? A tile of sums has room for whole vectors."""
+    return registers.target.vectors in MASKS
+
+
+def _declared(registers: Registers, plain: bool) -> list[str]:
     kind = _vector(registers)
     suffix = _suffix(registers)
-    lines = []
+    lines = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"]
     if registers.dot:
         lines.append(f"declare {kind} @{_dot(registers)}({kind}, {kind}, {kind})")
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
     mask = f"<{registers.width} x i1>"
-    if how.ends:
+    if plain or _masked(registers):
         lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
-    if how.direct:
+    if _masked(registers):
         lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
-        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     return lines
 
 
@@ -145,12 +138,15 @@ def _suffix(registers: Registers) -> str:
     return f"v{registers.width}{ {'float': 'f32', 'double': 'f64'}.get(inner, inner) }"
 
 
-_ARGS = "ptr noalias %A, i64 %as, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %cs, i64 %depth, "
+_ARGS = (
+    "ptr noalias %A, i64 %as, i64 %ks, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %cs, "
+    "i64 %depth, "
+)
 
 
-def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
+def _tile(registers: Registers, rows: int, vectors: int, plain: bool) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free."""
-    masked, across = how.masked, how.across
+    masked = _masked(registers)
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
     lines: list[str] = []
     count = 0
@@ -162,7 +158,7 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
         return f"%t{count}"
 
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
-    if how.direct:  # results are far away, and wanted at the end
+    if masked:  # results are far away, and wanted at the end
         ahead = "%C"
         for i in range(rows):
             for v in range(vectors):
@@ -170,19 +166,27 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
                 lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
             if i + 1 < rows:
                 ahead = let(f"getelementptr {inner}, ptr {ahead}, i64 %cs")
+    far = let(f"mul i64 %bs, {AHEAD}") if plain else ""
     lines += ["  br label %k", "k:"]
     lines.append("  %i = phi i64 [ 0, %entry ], [ %inext, %k ]")
     lines.append("  %a = phi ptr [ %A, %entry ], [ %anext, %k ]")
     lines.append("  %b = phi ptr [ %B, %entry ], [ %bnext, %k ]")
+    if not plain:
+        lines.append("  %p = phi ptr [ %ahead, %entry ], [ %pnext, %k ]")
     begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
     lines += [
         f"  %c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %r{i}_{v}, %k ]"
         for i, v in cells
     ]
     columns = []
+    if not plain:
+        lines.append("  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 2, i32 1)")
+        lines.append(f"  %pnext = getelementptr i8, ptr %p, i64 {LINE}")
     for v in range(vectors):
         place = let(f"getelementptr {inner}, ptr %b, i64 {v * width}")
-        if masked:
+        if plain:
+            next_ = let(f"getelementptr {inner}, ptr {place}, i64 {far}")
+            lines.append(f"  call void @llvm.prefetch.p0(ptr {next_}, i32 0, i32 3, i32 1)")
             mask = f"<{width} x i1> %mask{v}"
             name = f"llvm.masked.load.{_suffix(registers)}.p0"
             operands = f"ptr align 1 {place}, {mask}, {kind} zeroinitializer"
@@ -199,8 +203,8 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
         for v in range(vectors):
             lines.append(f"  %r{i}_{v} = {_add(registers, spread, columns[v], f'%c{i}_{v}', let)}")
         if i + 1 < rows:
-            row = let(f"getelementptr {inner}, ptr {row}, i64 {'1' if across else '%as'}")
-    lines.append(f"  %anext = getelementptr {inner}, ptr %a, i64 {'%as' if across else '1'}")
+            row = let(f"getelementptr {inner}, ptr {row}, i64 %as")
+    lines.append(f"  %anext = getelementptr {inner}, ptr %a, i64 %ks")
     lines.append(f"  %bnext = getelementptr {inner}, ptr %b, i64 %bs")
     lines.append("  %inext = add i64 %i, 1")
     lines.append("  %more = icmp slt i64 %inext, %depth")
@@ -217,12 +221,12 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
                 where = f"ptr align 1 {place}, <{width} x i1> %mask{v}"
                 if label == "sum":
                     read = f"load {kind}, ptr {place}, align 1"
-                    if how.direct:
+                    if masked:
                         read = f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0({where}, "
                         read += f"{kind} zeroinitializer)"
                     add = "fadd" if registers.dtype.kind == "f" else "add"
                     total = let(f"{add} {kind} {let(read)}, {total}")
-                if how.direct:
+                if masked:
                     name = f"llvm.masked.store.{_suffix(registers)}.p0"
                     lines.append(f"  call void @{name}({kind} {total}, {where})")
                 else:
@@ -230,16 +234,16 @@ def _tile(registers: Registers, rows: int, vectors: int, how: _How) -> str:
             if i + 1 < rows:
                 row = let(f"getelementptr {inner}, ptr {row}, i64 %cs")
         lines.append("  ret void")
-    masks = _given(registers, vectors, how)
+    masks = _given(registers, vectors)
     body = "\n".join(lines)
-    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{masks}i1 %first)"
+    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{masks}i1 %first, ptr %ahead)"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
 
-def _given(registers: Registers, vectors: int, how: _How) -> str:
+def _given(registers: Registers, vectors: int) -> str:
     """What a register block gets for each vector of columns."""
     width, kind = registers.width, _vector(registers)
-    masks = [f"<{width} x i1> %mask{v}, " for v in range(vectors)] if how.ends else []
+    masks = [f"<{width} x i1> %mask{v}, " for v in range(vectors)] if _masked(registers) else []
     less = [f"{kind} %less{v}, " for v in range(vectors)] if registers.dot == "ss" else []
     return "".join([*masks, *less])
 
@@ -284,13 +288,13 @@ def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
     return f"{letter}add {kind} {product}, {c}"
 
 
-def _driver(registers: Registers, heights: list[int], how: _How) -> str:
+def _driver(registers: Registers, heights: list[int]) -> str:
     """Whole blocks, then the tallest that still fits, until no row is left."""
     inner, width = scalar_type(registers.dtype), registers.width
     lines, before = ["entry:"], "entry"
     if registers.dot == "ss":
         lines, before = [*lines, *_surplus(registers)], "start"
-    if how.ends:
+    if _masked(registers):
         lanes = ", ".join(f"i32 {i}" for i in range(width))
         for v in range(registers.vectors):
             lines += [
@@ -309,8 +313,12 @@ def _driver(registers: Registers, heights: list[int], how: _How) -> str:
         f"  %needed = udiv i64 %upper, {width}",
         f"  %fits = icmp slt i64 %needed, {registers.vectors}",
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.vectors}",
+        f"  %fetched = mul i64 %depth, {LINE}",  # by one block
+        f"  %bytes = mul i64 %depth, {registers.panel * registers.dtype.itemsize}",
+        "  %fetch = getelementptr i8, ptr %ahead, i64 %bytes",
         "  br label %head",
         "head:",
+        f"  %p = phi ptr [ %ahead, %{before} ], [ %pnext, %next ]",
         f"  %a = phi ptr [ %A, %{before} ], [ %anext, %next ]",
         f"  %c = phi ptr [ %C, %{before} ], [ %cnext, %next ]",
         f"  %left = phi i64 [ %rows, %{before} ], [ %after, %next ]",
@@ -329,11 +337,12 @@ def _driver(registers: Registers, heights: list[int], how: _How) -> str:
             rows = max(h for h in heights if h <= most)
             cases.append(f"i64 {most}, label %{label}{rows}")
         lines += [f"{label}:", f"  switch i64 %tall, label %out [ {' '.join(cases)} ]"]
-        given = _given(registers, vectors, how)
+        given = _given(registers, vectors)
         for rows in heights:
             name = f"{label}{rows}"
             operands = (
-                f"ptr %a, i64 %as, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, {given}i1 %first"
+                "ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
+                f"{given}i1 %first, ptr %p"
             )
             lines += [f"{name}:", f"  call void @PART{rows}_{vectors}({operands})",
                       "  br label %next"]  # fmt: skip
@@ -342,7 +351,10 @@ def _driver(registers: Registers, heights: list[int], how: _How) -> str:
     lines += [
         "next:",
         f"  %taken = phi i64 {arms}",
-        f"  %aoff = mul i64 %taken, {'1' if how.across else '%as'}",
+        "  %pmore = getelementptr i8, ptr %p, i64 %fetched",
+        "  %inside = icmp ult ptr %pmore, %fetch",
+        "  %pnext = select i1 %inside, ptr %pmore, ptr %ahead",
+        "  %aoff = mul i64 %taken, %as",
         f"  %anext = getelementptr {inner}, ptr %a, i64 %aoff",
         "  %coff = mul i64 %taken, %cs",
         f"  %cnext = getelementptr {inner}, ptr %c, i64 %coff",
@@ -351,154 +363,121 @@ def _driver(registers: Registers, heights: list[int], how: _How) -> str:
         "out:",
         "  ret void",
     ]
-    head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first)"
+    head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first, ptr %ahead)"
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
 
 
-STEPS = 8  # rows of the right factor that a sweep takes at a time
-ABREAST = 2  # vectors of columns; a row of the tile is a whole number of them
+TOGETHER = 8  # columns whose dot products run at the same time
 
 
 @lru_cache(maxsize=32)
-def sweep(registers: Registers) -> Module:
-    """As `block` with at most `FEW` rows, for any number of columns: memory is read in long rows.
+def dots(registers: Registers) -> Module:
+    """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
+    columns that memory has along k, `stride` apart. Lanes run along k, so B streams by once."""
+    parts = [_dotted(registers, TOGETHER), _dotted(registers, 1)]
+    inner = scalar_type(registers.dtype)
+    lines = [
+        "entry:",
+        f"  %rest = urem i64 %columns, {TOGETHER}",
+        "  %whole = sub i64 %columns, %rest",
+        "  br label %head",
+        "head:",
+        f"  %j = phi i64 [ 0, %entry ], [ %jmany, %many ], [ %jone, %one ]",
+        "  %offset = mul i64 %j, %bs",
+        f"  %b = getelementptr {inner}, ptr %B, i64 %offset",
+        f"  %c = getelementptr {inner}, ptr %C, i64 %j",
+        "  %some = icmp slt i64 %j, %columns",
+        "  br i1 %some, label %pick, label %out",
+        "pick:",
+        "  %fits = icmp slt i64 %j, %whole",
+        "  br i1 %fits, label %many, label %one",
+    ]
+    for label, count in (("many", TOGETHER), ("one", 1)):
+        operands = "ptr %A, ptr %b, i64 %bs, ptr %c, i64 %depth, i1 %first"
+        lines += [f"{label}:", f"  call void @PART{count}({operands})",
+                  f"  %j{label} = add i64 %j, {count}", "  br label %head"]  # fmt: skip
+    lines += ["out:", "  ret void"]
+    head = "define void @SELF(ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, "
+    text = f"{head}i64 %columns, i1 %first) nounwind {{\n" + "\n".join(lines) + "\n}"
+    kind, suffix = _vector(registers), _suffix(registers)
+    mask = f"<{registers.width} x i1>"
+    declared = [f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})"]
+    if registers.fused:
+        declared.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
+    return named(f"dots_{registers.dtype}", "\n".join([text, *parts, *declared]))
 
-    Sums stay in the tile, which is small; the right factor streams by once, in order.
-    """
-    parts = [_swept(registers, rows, steps) for rows in range(1, FEW + 1) for steps in (1, STEPS)]
-    lines = ["entry:", "  br i1 %first, label %clear, label %start", "clear:", "  br label %zero"]
+
+def _dotted(registers: Registers, count: int) -> str:
+    """Some dot products at once over all of the depth."""
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
+    lines: list[str] = []
+    number = 0
+
+    def let(text: str) -> str:
+        nonlocal number
+        number += 1
+        lines.append(f"  %t{number} = {text}")
+        return f"%t{number}"
+
+    starts = ["%B"]
+    for _ in range(count - 1):
+        starts.append(let(f"getelementptr {inner}, ptr {starts[-1]}, i64 %bs"))
     lines += [
-        "zero:",
-        "  %i = phi i64 [ 0, %clear ], [ %inext, %zerorow ]",
-        "  %offset = mul i64 %i, %cs",
-        f"  %row = getelementptr {inner}, ptr %C, i64 %offset",
-        "  br label %zerocell",
-        "zerocell:",
-        "  %j = phi i64 [ 0, %zero ], [ %jnext, %zerocell ]",
-        f"  %cell = getelementptr {inner}, ptr %row, i64 %j",
-        f"  store {kind} zeroinitializer, ptr %cell, align 1",
-        f"  %jnext = add i64 %j, {width}",
-        "  %jmore = icmp slt i64 %jnext, %cs",
-        "  br i1 %jmore, label %zerocell, label %zerorow",
-        "zerorow:",
-        "  %inext = add i64 %i, 1",
-        "  %imore = icmp slt i64 %inext, %rows",
-        "  br i1 %imore, label %zero, label %start",
-        "start:",
-        f"  %rest = urem i64 %depth, {STEPS}",
+        f"  %rest = urem i64 %depth, {width}",
         "  %whole = sub i64 %depth, %rest",
         "  br label %head",
         "head:",
-        "  %k = phi i64 [ 0, %start ], [ %knext, %next ]",
-        f"  %a = getelementptr {inner}, ptr %A, i64 %k",
-        "  %down = mul i64 %k, %bs",
-        f"  %b = getelementptr {inner}, ptr %B, i64 %down",
-        "  %done = icmp sge i64 %k, %depth",
-        "  br i1 %done, label %out, label %pick",
-        "pick:",
-        "  %many = icmp slt i64 %k, %whole",
-        "  br i1 %many, label %long, label %short",
-    ]
-    joins = []
-    for label, steps in (("long", STEPS), ("short", 1)):
-        cases = " ".join(f"i64 {rows}, label %{label}{rows}" for rows in range(1, FEW + 1))
-        lines += [f"{label}:", f"  switch i64 %rows, label %out [ {cases} ]"]
-        for rows in range(1, FEW + 1):
-            call = "ptr %a, i64 %as, ptr %b, i64 %bs, ptr %C, i64 %cs, i64 %columns"
-            lines += [f"{label}{rows}:", f"  call void @PART{rows}_{steps}({call})",
-                      "  br label %next"]  # fmt: skip
-            joins.append(f"[ {steps}, %{label}{rows} ]")
-    lines += [
-        "next:",
-        f"  %taken = phi i64 {', '.join(joins)}",
-        "  %knext = add i64 %k, %taken",
-        "  br label %head",
-        "out:",
-        "  ret void",
-    ]
-    head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first)"
-    text = f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
-    declared = _declared(registers, _How(masked=True, across=False, direct=False))
-    declared.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    return _named(f"sweep_{registers.dtype}", "\n".join([text, *parts, *declared]))
-
-
-def _swept(registers: Registers, rows: int, steps: int) -> str:
-    """Some rows times a few steps of k, over all columns."""
-    inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
-    lines: list[str] = []
-    count = 0
-
-    def let(text: str) -> str:
-        nonlocal count
-        count += 1
-        lines.append(f"  %t{count} = {text}")
-        return f"%t{count}"
-
-    ahead = let(f"mul i64 %bs, {steps}")
-    places = []
-    for u in range(steps):
-        offset = let(f"mul i64 %bs, {u}")
-        places.append(let(f"getelementptr {inner}, ptr %B, i64 {offset}"))
-    starts = []
-    for i in range(rows):
-        offset = let(f"mul i64 %as, {i}")
-        starts.append(let(f"getelementptr {inner}, ptr %A, i64 {offset}"))
-    sums = []
-    for i in range(rows):
-        offset = let(f"mul i64 %cs, {i}")
-        sums.append(let(f"getelementptr {inner}, ptr %C, i64 {offset}"))
-    lines += ["  br label %j", "j:", "  %at = phi i64 [ 0, %entry ], [ %after, %j ]"]
+        "  %k = phi i64 [ 0, %entry ], [ %knext, %k.body ]",
+        *[f"  %c{j} = phi {kind} [ zeroinitializer, %entry ], [ %r{j}, %k.body ]"
+          for j in range(count)],
+        "  %more = icmp slt i64 %k, %whole",
+        "  br i1 %more, label %k.body, label %tail",
+        "k.body:",
+    ]  # fmt: skip
+    x = let(f"load {kind}, ptr {let(f'getelementptr {inner}, ptr %A, i64 %k')}, align 1")
+    for j in range(count):
+        y = let(f"load {kind}, ptr {let(f'getelementptr {inner}, ptr {starts[j]}, i64 %k')}, align 1")
+        lines.append(f"  %r{j} = {_add(registers, x, y, f'%c{j}', let)}")
+    lines += [f"  %knext = add i64 %k, {width}", "  br label %head", "tail:"]
     lanes = ", ".join(f"i32 {i}" for i in range(width))
+    short = let("trunc i64 %rest to i32")
+    one = let(f"insertelement <{width} x i32> poison, i32 {short}, i64 0")
     zeros = f"<{width} x i32> zeroinitializer"
-    masks = []
-    for v in range(ABREAST):
-        left = let(f"sub i64 %columns, {let(f'add i64 %at, {v * width}')}")
-        full = let(f"icmp sgt i64 {left}, {width}")
-        some = let(f"select i1 {full}, i64 {width}, i64 {left}")
-        none = let(f"icmp slt i64 {some}, 0")
-        short = let(f"trunc i64 {let(f'select i1 {none}, i64 0, i64 {some}')} to i32")
-        one = let(f"insertelement <{width} x i32> poison, i32 {short}, i64 0")
-        all_ = let(f"shufflevector <{width} x i32> {one}, <{width} x i32> poison, {zeros}")
-        masks.append(let(f"icmp ult <{width} x i32> <{lanes}>, {all_}"))
-    cells: dict[tuple[int, int], str] = {}
-    for i in range(rows):
-        for v in range(ABREAST):
-            place = let(f"getelementptr {inner}, ptr {sums[i]}, i64 %at")
-            cells[i, v] = let(f"getelementptr {inner}, ptr {place}, i64 {v * width}")
-    totals = {key: let(f"load {kind}, ptr {cell}, align 1") for key, cell in cells.items()}
-    name = f"llvm.masked.load.{_suffix(registers)}.p0"
-    for u in range(steps):
-        columns = []
-        for v in range(ABREAST):
-            place = let(f"getelementptr {inner}, ptr {places[u]}, i64 %at")
-            place = let(f"getelementptr {inner}, ptr {place}, i64 {v * width}")
-            operands = f"ptr align 1 {place}, <{width} x i1> {masks[v]}, {kind} zeroinitializer"
-            columns.append(let(f"call {kind} @{name}({operands})"))
-            if steps > 1:  # the same columns of the rows after these: too far for prefetchers
-                next_ = let(f"getelementptr {inner}, ptr {place}, i64 {ahead}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr {next_}, i32 0, i32 3, i32 1)")
-        for i in range(rows):
-            number = let(f"getelementptr {inner}, ptr {starts[i]}, i64 {u}")
-            number = let(f"load {inner}, ptr {number}, align 1")
-            first = let(f"insertelement {kind} poison, {inner} {number}, i64 0")
-            spread = let(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
-            for v in range(ABREAST):
-                totals[i, v] = let(_add(registers, spread, columns[v], totals[i, v], let))
-    for key, cell in cells.items():
-        lines.append(f"  store {kind} {totals[key]}, ptr {cell}, align 1")
-    lines += [
-        f"  %after = add i64 %at, {ABREAST * width}",
-        "  %more = icmp slt i64 %after, %columns",
-        "  br i1 %more, label %j, label %end",
-        "end:",
-        "  ret void",
-    ]
-    args = "ptr noalias %A, i64 %as, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %cs, i64 %columns"
+    all_ = let(f"shufflevector <{width} x i32> {one}, <{width} x i32> poison, {zeros}")
+    mask = let(f"icmp ult <{width} x i32> <{lanes}>, {all_}")
+
+    def end(base: str) -> str:
+        place = let(f"getelementptr {inner}, ptr {base}, i64 %whole")
+        operands = f"ptr align 1 {place}, <{width} x i1> {mask}, {kind} zeroinitializer"
+        return let(f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0({operands})")
+
+    x = end("%A")
+    letter = "f" if registers.dtype.kind == "f" else ""
+    totals = []
+    for j in range(count):
+        total = let(_add(registers, x, end(starts[j]), f"%c{j}", let))
+        half = width // 2
+        while half:  # the upper half onto the lower one
+            picks = [*range(half, 2 * half), *[0] * (width - half)]
+            moved = ", ".join(f"i32 {p}" for p in picks)
+            other = let(f"shufflevector {kind} {total}, {kind} poison, <{width} x i32> <{moved}>")
+            total = let(f"{letter}add {kind} {total}, {other}")
+            half //= 2
+        totals.append(let(f"extractelement {kind} {total}, i64 0"))
+    lines += ["  br i1 %first, label %set, label %sum"]
+    for label in ("set", "sum"):
+        lines.append(f"{label}:")
+        for j, total in enumerate(totals):
+            place = let(f"getelementptr {inner}, ptr %C, i64 {j}")
+            value = total
+            if label == "sum":
+                known = let(f"load {inner}, ptr {place}, align 1")
+                value = let(f"{letter}add {inner} {known}, {total}")
+            lines.append(f"  store {inner} {value}, ptr {place}, align 1")
+        lines.append("  ret void")
+    args = "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i1 %first"
     body = "\n".join(lines)
-    head = f"define internal void @PART{rows}_{steps}({args})"
-    return f"{head} nounwind {{\nentry:\n{body}\n}}"
+    return f"define internal void @PART{count}({args}) nounwind {{\nentry:\n{body}\n}}"
 
 
 @lru_cache(maxsize=32)
@@ -535,7 +514,7 @@ def transpose(registers: Registers) -> Module:
         f"define void @SELF(ptr noalias %from, ptr noalias %to, i64 %stride) nounwind {{\n"
         f"entry:\n{body}\n  ret void\n}}"
     )
-    return _named(f"transpose_{registers.dtype}", text)
+    return named(f"transpose_{registers.dtype}", text)
 
 
 def _exchange(rows: list[str], half: int, kind: str, width: int, let: Let) -> list[str]:

@@ -37,15 +37,8 @@ class Side:
         return self.along == ("folded" if self.name == "left" else "own")
 
     @property
-    def plain(self) -> bool:
-        """Is it memory that a microkernel can read as it is?"""
-        return is_plain(self.part, self.root, self.own, self.along) and self.straight
-
-    @property
-    def across(self) -> bool:
-        """Is it a left factor whose rows are next to each other in memory as it is?"""
-        if self.name == "right" or self.straight:
-            return False
+    def memory(self) -> bool:
+        """Is it memory as it is, next to each other along one line?"""
         return is_plain(self.part, self.root, self.own, self.along)
 
 

@@ -89,14 +89,14 @@ class _Walk:
         self.leaves: list[Any] = []
         self.names: list[str] = []
         self.places: list[tuple[dict[str, Any], str]] = []
-        self.met: dict[int, int] = {}  # id of a tensor -> its leaf
+        self.met: dict[Hashable, int] = {}  # a tensor's id, or the leaf it was made of -> its leaf
         self.modules: dict[int, int] = {}  # id of a module -> its number
         self.lasting = True  # can no part of it change without `tree.rebound`?
 
     def described(self, value: Any, name: str) -> tuple[Any, ...]:
         """A value as nested tuples; its tensors become leaves."""
         if isinstance(value, Tensor):
-            return self._leaf(value, name)
+            return self._leaf(value, name, id(value))
         if is_module(value):
             return self.module(value, name)
         if not holds_tensors(value):
@@ -109,8 +109,8 @@ class _Walk:
         items = [self.described(item, f"{name}.{place}") for place, item in enumerate(value)]
         return ("list", type(value), tuple(items))
 
-    def _leaf(self, value: Any, name: str) -> tuple[Any, ...]:
-        found = self.met.setdefault(id(value), len(self.leaves))
+    def _leaf(self, value: Any, name: str, identity: Hashable) -> tuple[Any, ...]:
+        found = self.met.setdefault(identity, len(self.leaves))
         if found == len(self.leaves):
             self.leaves.append(value)
             self.names.append(name)
@@ -122,7 +122,7 @@ class _Walk:
         if number != len(self.modules) - 1:
             return ("again", number)
         own = vars(module)
-        filled = own.get(CACHE, {}).get("leaves", ())  # of a tree.map: whatever was put there
+        filled = own.get(CACHE, {}).get("leaves", {})  # made of leaves: they may be no tensors
         rows = []
         for key, value in own.items():
             if key == CACHE:
@@ -130,7 +130,7 @@ class _Walk:
             path = f"{name}.{key}" if name else key
             before = len(self.leaves)
             if key in filled:
-                rows.append((key, self._leaf(value, path)))
+                rows.append((key, self._leaf(value, path, filled[key])))
             else:
                 rows.append((key, self.described(value, path)))
             if rows[-1][1] == ("leaf", before):
@@ -165,10 +165,10 @@ def apart(module: Module) -> tuple[Sequence[Any], Hashable]:
 
 def together(description: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
     """A module with these leaves, made without `__init__`."""
-    return _made(description[:-1], leaves, [])
+    return _made(description[:-1], leaves, [], object())
 
 
-def _made(part: tuple[Any, ...], leaves: Sequence[Any], modules: list[Any]) -> Any:
+def _made(part: tuple[Any, ...], leaves: Sequence[Any], modules: list[Any], making: object) -> Any:
     kind = part[0]
     if kind == "leaf":
         return leaves[part[1]]
@@ -182,13 +182,14 @@ def _made(part: tuple[Any, ...], leaves: Sequence[Any], modules: list[Any]) -> A
         modules.append(made)
         own = vars(made)
         for key, inner in part[2]:
-            own[key] = _made(inner, leaves, modules)
-        own[CACHE] = {"leaves": frozenset([key for key, inner in part[2] if inner[0] == "leaf"])}
+            own[key] = _made(inner, leaves, modules, making)
+        filled = {key: (making, inner[1]) for key, inner in part[2] if inner[0] == "leaf"}
+        own[CACHE] = {"leaves": filled}  # what one leaf filled is one leaf, whatever it is now
         return made
     if kind == "dict":
-        rows = [(key, _made(inner, leaves, modules)) for key, inner in part[2]]
+        rows = [(key, _made(inner, leaves, modules, making)) for key, inner in part[2]]
         return part[1](rows)
-    items = [_made(inner, leaves, modules) for inner in part[2]]
+    items = [_made(inner, leaves, modules, making) for inner in part[2]]
     return part[1](*items) if hasattr(part[1], "_fields") else part[1](items)
 
 

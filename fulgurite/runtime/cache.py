@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Stats:
     """What happened at a cache."""
 

@@ -10,6 +10,7 @@ the plan that copies runs instead. Memory that the user shares, or that is mappe
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -41,7 +42,7 @@ def assigned_tensors(normal: Normal) -> list[Node]:
 def candidates(roots: Sequence[Node], normal: Normal) -> tuple[Pair, ...]:
     """The params that roots may write over, as far as can be said before anything is compiled."""
     pairs = _pairs(roots, normal)
-    if not pairs or not _counts_are_exact() or hosts_in(normal.structure):
+    if not pairs or not counts_are_exact() or hosts_in(normal.structure):
         return ()  # a host function could look at the very tensor that is written
     held = [REGISTRY.storage(normal.buffers[param]) for param, _ in pairs]
     ours = _ours(held, 1)  # the registry's
@@ -66,7 +67,8 @@ def _pairs(roots: Sequence[Node], normal: Normal) -> list[Pair]:
     return list(pairs.items())
 
 
-def _counts_are_exact() -> bool:
+def counts_are_exact() -> bool:
+    """Do references say who holds something? Not without the interpreter's lock."""
     enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     return sys.implementation.name == "cpython" and enabled()
 
@@ -138,12 +140,12 @@ def _ours(storages: list[Any], more: int) -> list[bool]:
     counts = _counts(storages)
     known_to_us = [count == _ALONE + more for count in counts]
     return [
-        alone and type(storage) in (HostBuffer, BlockBuffer) and _is_shown_nowhere(storage)
+        alone and type(storage) in (HostBuffer, BlockBuffer) and is_shown_nowhere(storage)
         for alone, storage in zip(known_to_us, storages, strict=True)
     ]
 
 
-def _is_shown_nowhere(storage: HostBuffer) -> bool:
+def is_shown_nowhere(storage: HostBuffer) -> bool:
     """Is there no array outside over this memory?"""
     chain = _arrays_of(storage)
     if any(not isinstance(a, np.ndarray | Block) for a in chain):
@@ -183,6 +185,7 @@ def run_in_place(
     written = params_written(schedule.aliases)
     used = [pair for pair in pairs if pair[0] in written]
     with REGISTRY.rewriting:
+        before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
         taken: dict[Node, Storage] = {}
         state = "old"  # what the memory holds
         try:
@@ -196,6 +199,8 @@ def run_in_place(
             ours = _ours(held, 2)  # our table's and the plan's input
             del held
             if not all(ours) or not all(_sole(roots, normal, used, taken)):
+                return False
+            if REGISTRY.reading:  # a replay in another thread, which holds addresses only
                 return False
             try:
                 outputs = execute(inputs)
@@ -213,5 +218,6 @@ def run_in_place(
                     REGISTRY.give_back(node, storage)
                 else:
                     REGISTRY.moved(node, lost=state == "lost")
+            REGISTRY.writing = before
         commit(buffers)
         return True

@@ -1,7 +1,7 @@
 """Running a plan again where its inputs changed: only the kernels that depend on them.
 
 In: a plan, inputs, and what a run before it left. Out: the memory of every value, and which kernels
-ran. A plan that keeps is linked anew, so that each value has memory of its own and none takes over
+ran. A plan that keeps runs in an arena where each value has memory of its own and none takes over
 another's; single kernels are plans of one item. Nothing is compiled for it. What sizes decide only
 at run time, or what writes over its inputs, is not kept: such plans run whole. One thread at a
 time runs it: what a whole run leaves in an arena is good until the next one.
@@ -19,6 +19,8 @@ from .device import Buffer, get_device
 from .interpreter import HostBuffer
 from .plan import Plan, link
 from .steps import constants_of
+
+_NO_ARENA = Layout({}, 0, 0, 0, 0)
 
 
 class Values(dict[int, Buffer]):
@@ -51,30 +53,31 @@ class Incremental:
         self.can_keep = fixed and not schedule.aliases
         self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
         self._whole: Plan | None = None
-        self._frame: Any = None  # of a native run, whose arena holds what was not a result
+        self._frame: Any = None  # of native runs, whose arena holds what was not a result
+        self._layout = _NO_ARENA  # of that arena
         self._single: dict[int, Plan] = {}
         self._constants: dict[int, Buffer] | None = None
 
     def whole(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> Values:
         """Run every kernel and keep what each of them wrote."""
         assert self.can_keep, "nothing of this plan can be kept"
-        native = hasattr(self.plan.linked, "take")
-        if self._whole is None:
-            schedule, layout = self.plan.schedule, _apart(self.plan.schedule)
-            if not native:
-                every = tuple(dict.fromkeys(self.written))
-                schedule, layout = replace(schedule, outputs=every), _NO_ARENA
-            self._whole = link(schedule, self.plan.kernels, layout, self.device)
-        linked: Any = self._whole.linked
-        if self._frame is not None:
-            linked.give(self._frame)
-            self._frame = None
-        found = self._whole.run(inputs, values, poison)
         self.plan.runs += 1
-        if native:
-            self._frame = linked.take(False)  # that of the run which has just ended
-        known = zip(self._whole.schedule.outputs, found, strict=True)
-        return Values(known, self._whole.schedule, self._whole.layout, self._frame)
+        linked: Any = self.plan.linked
+        schedule, layout = self.plan.schedule, _NO_ARENA
+        if hasattr(linked, "run_in"):  # native: other memory is enough
+            layout = _apart(schedule) if self._frame is None else self._layout
+            if self._frame is None or poison:
+                self._frame, self._layout = linked.frame(poison, layout), layout
+            found = linked.run_in(self._frame, inputs, values, poison, keep=True)
+        else:
+            if self._whole is None:
+                every = tuple(dict.fromkeys(self.written))
+                schedule = replace(schedule, outputs=every)
+                self._whole = link(schedule, self.plan.kernels, layout, self.device)
+            schedule = self._whole.schedule
+            found = self._whole.run(inputs, values, poison)
+        known = zip(schedule.outputs, found, strict=True)
+        return Values(known, schedule, layout, self._frame)
 
     def affected(self, changed: Collection[int]) -> list[int]:
         """The kernels that depend on changed slots, or on nothing that is known, in order."""
@@ -128,6 +131,3 @@ def _apart(schedule: Schedule) -> Layout:
                 offsets[place] = top
                 top += -(-slot_bytes(slot) // ALIGN) * ALIGN
     return Layout(offsets, top, top, 0, 0)
-
-
-_NO_ARENA = Layout({}, 0, 0, 0, 0)

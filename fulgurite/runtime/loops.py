@@ -142,7 +142,7 @@ class _Passes:
         assert len(places) == outputs and len(set(filled)) == len(filled), "a place for every root"
         if self.program is not None:
             self.slots = late("native.driver").SLOTS
-            self.outputs = [self.slots + place for place in places]
+            self.outputs = [self.program.word[place] for place in places]
             self.hosts = any([isinstance(s, tuple) for s in self.program.segments])
 
     def run(self, inputs: Sequence[HostBuffer], outputs: Sequence[HostBuffer]) -> None:

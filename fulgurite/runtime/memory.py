@@ -23,9 +23,10 @@ from .interpreter import HostBuffer
 
 ALIGN = 64
 IDLE = 1 << 30  # bytes of free blocks that are kept
+SPARED = 4096  # bytes up to which a program keeps the memory of a result itself
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MemoryStats:
     """Bytes and blocks of the host's pool, now and since the process began."""
 
@@ -75,13 +76,16 @@ class BlockBuffer(HostBuffer):
     __slots__ = ("_give_back", "_nbytes", "dtype", "raw", "shape")
     device = "cpu"
 
-    def __init__(self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(
+        self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any,
+        give_back: Callable[[Raw], None] | None = None,
+    ) -> None:  # fmt: skip
         self._array = None
         self.raw: Raw | None = raw
         self._address = raw.address
         self._nbytes = nbytes
         self.shape, self.dtype = shape, dtype
-        self._give_back = POOL.give_back
+        self._give_back = give_back or POOL.give_back
 
     def bytes(self) -> Array:
         """All of it as raw bytes."""
@@ -179,6 +183,27 @@ class MemoryPool:
     def reset_peak(self) -> None:
         """Begin to look for the peak anew."""
         self.stats.peak = self.stats.used
+
+
+class Spares(list[Raw]):
+    """Memory of small results of one program, for its next run: no lock, no counting.
+
+    To the pool it is in use until `give_back`, or until the program and its results are gone.
+    """
+
+    __slots__ = ()
+
+    def give_back(self) -> None:
+        """Give all of it to the pool."""
+        while self:
+            try:
+                POOL.give_back(self.pop())
+            except IndexError:  # another thread took the last one
+                return
+
+    def __del__(self) -> None:
+        if POOL is not None:  # else the interpreter ends
+            self.give_back()
 
 
 def size_class(nbytes: int) -> int:

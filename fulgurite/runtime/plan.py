@@ -9,7 +9,6 @@ are run one after the other is the device's own business (`Device.link`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..config import current
 from ..graph.kernel import Kernel, Schedule
@@ -30,16 +29,16 @@ class CompiledKernel:
 KERNELS: WeakCache[tuple[str, str, object], CompiledKernel] = WeakCache("kernels")
 
 
-@dataclass(eq=False)
 class Plan:
     """Replayable steps; `run` gives the outputs for other inputs without compiling."""
 
-    schedule: Schedule
-    device: str
-    kernels: tuple[CompiledKernel, ...]  # in the order they run
-    layout: Layout
-    linked: Linked
-    runs: int = 0
+    def __init__(
+        self, schedule: Schedule, device: str, kernels: tuple[CompiledKernel, ...], layout: Layout,
+        linked: Linked,
+    ) -> None:  # fmt: skip
+        self.schedule, self.device, self.layout, self.linked = schedule, device, layout, linked
+        self.kernels = kernels  # in the order they run
+        self.runs = 0
 
     def run(
         self, inputs: Sequence[Buffer], values: dict[str, int] | None = None, poison: bool = False

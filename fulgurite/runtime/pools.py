@@ -9,7 +9,6 @@ has a plan and an arena of its own; nothing else moves between memories.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from ..config import current
 from ..core.node import Node
@@ -64,13 +63,14 @@ def bring(roots: Sequence[Node], compute: Callable[[list[Node], list[Node]], Non
             compute(list(dict.fromkeys(n.src[0] for n in copies)), copies)
 
 
-@dataclass(eq=False)
 class Part:
     """What one device computes."""
 
-    device: str
-    roots: list[Node]
-    arrives: dict[Node, tuple[int, int]] = field(default_factory=dict)  # stand-in -> part, root
+    def __init__(
+        self, device: str, roots: list[Node], arrives: dict[Node, tuple[int, int]]
+    ) -> None:
+        self.device, self.roots = device, roots
+        self.arrives = arrives  # stand-in -> part, root
 
 
 def parts(roots: Sequence[Node]) -> tuple[list[Part], list[tuple[int, int]]]:

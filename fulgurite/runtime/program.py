@@ -2,15 +2,16 @@
 
 In: a schedule, native functions (or Python callables) for its kernels, the layout of its memory.
 Out: `run(inputs)`. The schedule becomes records for the driver (native/driver.py); a run checks
-out a frame, whose slots for intermediates and constants are filled already, writes the addresses
-of inputs and outputs into it, and calls. No Python runs for a kernel. Sizes that vary are laid out
-at their upper bound inside the plan; what leaves it is cut to its size.
+out a frame, whose slots for intermediates and constants are filled already, and calls with the
+addresses of inputs and outputs. No Python runs for a kernel. Sizes that vary are laid out at their
+upper bound inside the plan; what leaves it is cut to its size. What a program needs is decided when
+it is made: one native call from inputs to fresh outputs (`plain`) pays for nothing else.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from ..core.shape import upper
 from ..errors import BoundsError
 from ..graph.kernel import Item, Schedule
 from ..graph.memory import Layout, slot_bytes
-from ..native.driver import END, LAUNCH, SLOTS
+from ..native.driver import END, LAUNCH, SIZE, SLOTS
 from .code import Native
 from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
 from .layout import check_extremes, sizes_of_extremes
-from .memory import KEEPERS, POOL, Block, BlockBuffer
+from .memory import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
 from .steps import IDLE, concrete, constants_of, distinct, restore_copies, saved_copies, spoil
 from .workers import Workers
 
@@ -35,10 +36,13 @@ Words = Any  # array('q'), which is not generic at run time
 class Frame:
     """One run's words, and the memory of its intermediates."""
 
-    __slots__ = ("address", "arena", "begun", "words", "workspace")
+    __slots__ = ("address", "arena", "begun", "offsets", "words", "workspace")
 
-    def __init__(self, words: Words, arena: Block, workspace: Block) -> None:
+    def __init__(
+        self, words: Words, arena: Block, workspace: Block, offsets: Mapping[int, int]
+    ) -> None:
         self.words, self.arena, self.workspace = words, arena, workspace
+        self.offsets = offsets  # of slots in the arena
         self.address = words.buffer_info()[0]
         self.begun = False  # does this run write over an input by now?
 
@@ -63,25 +67,37 @@ class Program:
         self.header = (SLOTS, variables, variables + len(self.names),
                        variables + len(self.names) + params)  # fmt: skip
         self.size = self.header[3] + values
+        self.outputs = list(dict.fromkeys(schedule.outputs))
+        taken = dict(schedule.aliases)
+        fresh = [place for place in self.outputs if place >= schedule.inputs
+                 and place not in self.constants and place not in taken]  # fmt: skip
+        # in a frame inputs come first, then fresh outputs: their addresses are a call's arguments
+        first = [*range(schedule.inputs), *fresh]
+        order = dict.fromkeys([*first, *range(self.room + 1)])
+        self.word = {place: SLOTS + rank for rank, place in enumerate(order)}
+        self.made = [
+            (place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy,
+             Spares() if nbytes <= SPARED else None)
+            for place in fresh if (slot := schedule.slots[place]) is not None
+            and (nbytes := slot_bytes(slot)) >= 0
+        ]  # fmt: skip
         self.records: list[Words] = []  # of each native segment, which must stay where they are
         self.segments = self._segments(code, address)
         self.shares = any(phase[2] for c in native for phase in c.phases)
-        self.outputs = list(dict.fromkeys(schedule.outputs))
         self.symbolic = {
             place: slot.shape
             for place, slot in enumerate(schedule.slots)
             if slot is not None and not all(isinstance(n, int) for n in slot.shape)
         }
-        self.made = [
-            (place, slot_bytes(slot), POOL.size_of(slot_bytes(slot)), at_most(slot.shape),
-             slot.dtype.numpy)
-            for place in self.outputs
-            if place >= schedule.inputs and (slot := schedule.slots[place]) is not None
-            and place not in self.constants and place not in dict(schedule.aliases)
-        ]  # fmt: skip
         self.restored = schedule.aliases and any(isinstance(s, tuple) for s in self.segments)
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
+        native_only = [s for s in self.segments if isinstance(s, int)]
+        # the records of a program that is one native call from inputs to fresh outputs, else 0
+        self.plain = native_only[0] if (
+            len(self.segments) == len(native_only) == 1 and fresh == list(schedule.outputs)
+            and not (schedule.aliases or self.symbolic or self.names)
+        ) else 0  # fmt: skip
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
 
@@ -102,7 +118,7 @@ class Program:
             if not isinstance(made, Native):
                 steps.append((item, made))
                 continue
-            slots = [*item.reads, *item.writes, self.room]
+            slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
             places = [self.names.index(name) for name in made.variables]
             for symbol, units, shared in made.phases:
                 tail = [*slots, *places, *made.numbers]
@@ -116,9 +132,45 @@ class Program:
 
     def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
+        records = self.plain
+        if not records or poison:
+            return self.run_in(self.take(poison), inputs, values, poison)
+        addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
+        if 0 in addresses:
+            return self.run_in(self.take(False), inputs, values, False)
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self.frame(False, self.layout)
+        results: list[Buffer] = []
+        for _, nbytes, size, shape, dtype, spares in self.made:
+            made = BlockBuffer(spares.pop(), nbytes, shape, dtype, spares.append) if spares else (
+                self._fresh(nbytes, size, shape, dtype, spares))  # fmt: skip
+            results.append(made)
+            addresses.append(made._address)
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        if workers.call(records, frame.address, workers.pool, threads, *addresses):
+            raise out_of_range(frame.words[SIZE])
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+        return results
+
+    @staticmethod
+    def _fresh(
+        nbytes: int, size: int, shape: tuple[int, ...], dtype: Any, spares: Spares | None
+    ) -> BlockBuffer:
+        """Memory from the pool; a small value leaves it to this program's next run."""
+        give_back = POOL.give_back if spares is None else spares.append
+        return BlockBuffer(POOL.take(size), nbytes, shape, dtype, give_back)
+
+    def run_in(
+        self, frame: Frame, inputs: Sequence[Buffer], values: dict[str, int], poison: bool,
+        keep: bool = False,
+    ) -> list[Buffer]:  # fmt: skip
+        """One pass in a frame, whatever the program needs; with `keep` the frame stays its own."""
         if self.extremes:
             check_extremes(self.extremes, values)
-        frame = self.take(poison)
         words = frame.words
         addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
         given = inputs
@@ -127,35 +179,33 @@ class Program:
             addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
         words[SLOTS : SLOTS + len(addresses)] = array("q", addresses)
         results: dict[int, Buffer] = {}
-        for place, nbytes, size, shape, dtype in self.made:
-            made = results[place] = BlockBuffer(POOL.take(size), nbytes, shape, dtype)
-            words[SLOTS + place] = made.address
+        for place, nbytes, size, shape, dtype, spares in self.made:
+            made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
+            words[self.word[place]] = made.address
             if poison:
                 made.bytes()[:] = 0xA5
         for place, source in self.schedule.aliases:
             results[place] = given[source]
-            words[SLOTS + place] = addresses[source]
+            words[self.word[place]] = addresses[source]
         for i, name in enumerate(self.names):
             words[self.variables_at + i] = values[name]
         if self.schedule.aliases:
-            return self._over(frame, inputs, results, values)
-        self.go(frame, inputs, results, values)
-        self.give(frame)
-        if len(results) == len(self.schedule.outputs) and not self.symbolic:
-            return list(results.values())  # in order: every output was made, once
+            self._over(frame, inputs, results, values)
+        else:
+            self.go(frame, inputs, results, values)
+        if not keep:
+            self.give(frame)
         return self._results(inputs, results, values)
 
     def _over(
         self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
         values: dict[str, int],
-    ) -> list[Buffer]:  # fmt: skip
+    ) -> None:  # fmt: skip
         """A pass that writes over inputs: what checks an index has run before it begins to."""
         saved = saved_copies(self.schedule, inputs) if self.restored else {}
         frame.begun = False
         try:
             self.go(frame, inputs, results, values)
-            self.give(frame)
-            return self._results(inputs, results, values)
         except BoundsError:
             raise
         except BaseException as problem:
@@ -179,9 +229,9 @@ class Program:
     def take(self, poison: bool) -> Frame:
         """A frame for one run at a time."""
         try:
-            return self._idle.pop() if not poison else self._frame(poison)
+            return self._idle.pop() if not poison else self.frame(poison, self.layout)
         except IndexError:
-            return self._frame(poison)
+            return self.frame(poison, self.layout)
 
     def give(self, frame: Frame) -> None:
         """Keep a frame for the next run."""
@@ -201,7 +251,7 @@ class Program:
             if isinstance(segment, tuple):
                 self._host(segment, frame, inputs, results, values)
             elif workers.call(segment, frame.address, workers.pool, threads):
-                raise out_of_range(frame.words[1])
+                raise out_of_range(frame.words[SIZE])
 
     def _host(
         self, step: tuple[Item, Interpreted], frame: Frame, inputs: Sequence[Buffer],
@@ -220,7 +270,7 @@ class Program:
             if place in results:
                 whole = self.device.to_host(results[place]).reshape(shape)
             else:
-                offset = self.layout.offsets[place]
+                offset = frame.offsets[place]
                 count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize
                 part = frame.arena.bytes()[offset : offset + count]
                 whole = part.view(slot.dtype.numpy).reshape(shape)
@@ -236,23 +286,26 @@ class Program:
         sizes = concrete(slot.shape, values)
         return self.device.from_host(self.device.to_host(whole)[_corner(sizes)])
 
-    def _frame(self, poison: bool) -> Frame:
-        """Words and memory for one run at a time."""
-        arena, workspace = POOL.block(self.layout.arena_bytes), POOL.block(self.workspace)
+    def frame(self, poison: bool, layout: Layout) -> Frame:
+        """Words and memory for one run at a time, with intermediates where a layout says."""
+        arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
         if poison:
             arena.bytes()[:] = 0xA5
             workspace.bytes()[:] = 0xA5
         words = array("q", bytes(8 * self.size))
-        for place, offset in self.layout.offsets.items():
-            words[SLOTS + place] = arena.address + offset
+        for place, offset in layout.offsets.items():
+            words[self.word[place]] = arena.address + offset
         for place, number in self.constants.items():
-            words[SLOTS + place] = number.address  # type: ignore[attr-defined]
-        words[SLOTS + self.room] = workspace.address
-        return Frame(words, arena, workspace)
+            words[self.word[place]] = number.address  # type: ignore[attr-defined]
+        words[self.word[self.room]] = workspace.address
+        return Frame(words, arena, workspace, layout.offsets)
 
     def forget(self) -> None:
-        """Let go of idle frames and their memory."""
+        """Let go of idle frames and of the memory that small results left."""
         self._idle.clear()
+        for *_, spares in self.made:
+            if spares is not None:
+                spares.give_back()
 
 
 def _corner(sizes: Sequence[int]) -> Any:

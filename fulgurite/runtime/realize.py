@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from ..config import Options, current
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
-from ..core.verify import verify
 from ..errors import ArgumentError, BoundsError
+from ..forks import late
 from ..graph.donate import Pair, in_place
 from ..graph.kernel import Schedule
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
@@ -44,8 +44,7 @@ from .steps import concrete
 from .views import view_of
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """What stages may know besides the value they are given."""
 
     options: Options
@@ -54,8 +53,7 @@ class Context:
     donated: tuple[Pair, ...] = ()
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """One step of the pipeline: a function from value to value."""
 
     name: str
@@ -81,14 +79,14 @@ def scheduled(sink: Node, context: Context) -> Schedule:
     return schedule(sink, context.inputs, context.options.fuse)
 
 
-@dataclass(eq=False)
 class Compiled:
     """A graph's entry in the schedule cache: the plan, and which constants it takes at run time."""
 
-    constants: tuple[int, ...]
-    lifted: dict[int, DType]
-    plan: Plan
-    seconds: dict[str, float]
+    def __init__(
+        self, constants: tuple[int, ...], lifted: dict[int, DType], plan: Plan,
+        seconds: dict[str, float],
+    ) -> None:  # fmt: skip
+        self.constants, self.lifted, self.plan, self.seconds = constants, lifted, plan, seconds
 
     def fits(self, constants: tuple[int, ...]) -> bool:
         """Do the constants that are compiled in agree?"""
@@ -100,12 +98,12 @@ class Compiled:
         return all([a == b or i in self.lifted for i, (a, b) in pairs])
 
 
-@dataclass(eq=False)
 class Family:
     """All graphs of one structure, whatever their constants."""
 
-    members: list[Compiled] = field(default_factory=list)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    def __init__(self) -> None:
+        self.members: list[Compiled] = []
+        self.lock = threading.RLock()
 
     def find(self, constants: tuple[int, ...]) -> Compiled | None:
         """The member that computes with these constants."""
@@ -194,7 +192,8 @@ def run_stages(
     """The plan of a SINK over so many params, and how long each stage took."""
     value: Any = sink
     context = Context(options, device, inputs, donated)
-    if options.verify:
+    verify = late("core.verify").verify if options.verify else None
+    if verify is not None:
         verify(value, "tensor", "restore")
     seconds: dict[str, float] = {}
     for stage in STAGES:
@@ -203,7 +202,7 @@ def run_stages(
         start = time.perf_counter()
         value = stage.run(value, context)
         seconds[stage.name] = time.perf_counter() - start
-        if options.verify and stage.level:
+        if verify is not None and stage.level:
             verify(value, stage.level, stage.name)
         if "stages" in options.log:
             print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)

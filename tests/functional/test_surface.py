@@ -22,7 +22,7 @@ FAMILIES = sorted(
 PRIVATE = {  # what the package itself needs
     "basic", "contract", "diagonal_of", "for_sums", "getitem", "neighbours", "operands",
     "pads_of", "per_axis", "placed", "places", "slices_at", "Index", "cuts_of", "part_of",
-    "understood",
+    "understood", "reduced",
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Importing this package declares every op; `OPS` finds them by name.
 from ..op import Op
 from ..operators import OPS
 from . import (
+    complexes,
     control,
     effect,
     elementwise,
@@ -23,6 +24,7 @@ from . import (
 __all__ = [
     "OPS",
     "Op",
+    "complexes",
     "control",
     "effect",
     "elementwise",

@@ -21,6 +21,7 @@ from . import special
 
 Grad = Callable[..., tuple[Node | None, ...]]
 Interval = Callable[..., Bounds | None]
+DTypeRule = Callable[[tuple[Node, ...], Any], DType]
 
 
 def _in_float32(numpy: Callable[..., Any]) -> Callable[..., Array]:
@@ -41,6 +42,9 @@ def _same_dtype(src: tuple[Node, ...], arg: Any) -> DType:
 
 def _bool_dtype(src: tuple[Node, ...], arg: Any) -> DType:
     return bool_
+
+
+_DTYPES: dict[str, DTypeRule] = {"same": _same_dtype, "bool": _bool_dtype}
 
 
 def _batch(y: Node, src: tuple[Node, ...]) -> Node:
@@ -75,7 +79,7 @@ def elementwise(
     arity: int = 2,
     kinds: str = "iufc",
     grad: Grad | None = None,
-    result: str = "same",
+    result: DTypeRule | str = "same",
     interval: Interval | None = None,
     llvm: Mapping[str, str] | str = "",
     triton: str = "",
@@ -91,8 +95,8 @@ def elementwise(
 
     return Op(
         name=name, family="elementwise", doc=doc, arity=arity, numpy=_in_float32(numpy),
-        dtype=_bool_dtype if result == "bool" else _same_dtype, kinds=kinds, grad=grad,
-        tangent=_diagonal, batch=_batch, interval=bounds, levels=BOTH,
+        dtype=_DTYPES[result] if isinstance(result, str) else result, kinds=kinds, grad=grad,
+        tangent=traits.pop("tangent", _diagonal), batch=_batch, interval=bounds, levels=BOTH,
         check=traits.pop("check", _check), llvm=text, triton=triton, **traits,
     )  # fmt: skip
 
@@ -305,9 +309,9 @@ LOG = _unary("log", np.log, "the natural logarithm", lambda g, y, a: (g / a,),
              domain=(0.3, 9.0), triton="tl.log({0})", monotone=1)  # fmt: skip
 LOG2 = _unary("log2", np.log2, "the logarithm to base 2",
               lambda g, y, a: (g / (a * float(np.log(2))),), domain=(0.3, 9.0),
-              triton="tl.log2({0})", kinds="f", monotone=1)  # fmt: skip
+              triton="tl.log2({0})", monotone=1)  # fmt: skip
 LOG10 = _unary("log10", np.log10, "the logarithm to base 10",
-               lambda g, y, a: (g / (a * float(np.log(10))),), domain=(0.3, 9.0), kinds="f",
+               lambda g, y, a: (g / (a * float(np.log(10))),), domain=(0.3, 9.0),
                monotone=1)  # fmt: skip
 LOG1P = _unary("log1p", np.log1p, "log(1 + a), exact near 0", lambda g, y, a: (g / (a + 1),),
                domain=(-0.6, 5.0), prefix="fulgurite", monotone=1)  # fmt: skip

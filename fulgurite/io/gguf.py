@@ -1,0 +1,182 @@
+"""GGUF files: metadata and tensors of language models, read in place.
+
+In: a path. Out: a `GgufFile`, a mapping from names to tensors over the file's memory-mapped bytes,
+and its `metadata`. Plain types are the file's own memory; block-quantised ones stay quantised and
+are expressions over it (see `quants`), so they cost a value's memory only where one is asked for.
+The invariant: every length and offset is compared with the bytes that are left before it is used,
+tensors do not overlap, and what has no meaning here is refused by name.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+from ..core import dtype as types
+from ..core.dtype import DType
+from ..core.op import Array
+from ..tensor import Tensor
+from .files import Path, Refusal, mapped, reading, shared, sized
+from .quants import QUANTS
+
+KIND = "a GGUF file"
+PLAIN: dict[int, tuple[str, DType]] = {
+    0: ("F32", types.float32), 1: ("F16", types.float16), 24: ("I8", types.int8),
+    25: ("I16", types.int16), 26: ("I32", types.int32), 27: ("I64", types.int64),
+    28: ("F64", types.float64), 30: ("BF16", types.bfloat16),
+}  # fmt: skip
+SCALARS = ("B", "b", "<H", "<h", "<I", "<i", "<f", "?", None, None, "<Q", "<q", "<d")
+STRING, ARRAY = 8, 9
+DEEPEST = 4  # arrays within arrays
+
+
+class GgufFile(Mapping[str, Tensor]):
+    """The tensors of a file by name; each is made when it is asked for."""
+
+    def __init__(self, path: Path, device: str | None = None) -> None:
+        self.path, self.device = path, device
+        self.metadata: dict[str, Any] = {}
+        self.version = 0
+        self._data, self._entries = reading(path, KIND, self._open)
+
+    def _open(self, name: str) -> tuple[Array, dict[str, tuple[int, tuple[int, ...], int, int]]]:
+        cursor = _Cursor(mapped(name))
+        if cursor.take(4) != b"GGUF":
+            raise Refusal("it does not begin with GGUF")
+        self.version = cursor.number("<I")
+        if self.version not in (2, 3):
+            raise Refusal(f"it is of version {self.version}, not 2 or 3", "convert it anew")
+        tensors, pairs = cursor.count(24), cursor.count(12)
+        for _ in range(pairs):
+            key = cursor.text()
+            if key in self.metadata:
+                raise Refusal(f"its metadata has {key[:100]!r} twice")
+            self.metadata[key] = cursor.value(cursor.number("<I"), 0)
+        infos = [cursor.tensor() for _ in range(tensors)]
+        step = self.metadata.get("general.alignment", 32)
+        if type(step) is not int or step < 1 or step & (step - 1) or step > 1 << 20:
+            raise Refusal(f"its alignment is {str(step)[:50]}, not a power of two")
+        start = min(cursor.at + -cursor.at % step, cursor.raw.size)
+        data = cursor.raw[start:]
+        return data, _entries(infos, data.size, step)
+
+    def __getitem__(self, name: str) -> Tensor:
+        kind, shape, begin, size = self._entries[name]
+        raw = self._data[begin : begin + size]
+
+        def made(_: str) -> Tensor:
+            if kind in PLAIN:
+                return shared(raw, PLAIN[kind][1], shape, self.device)
+            quant = QUANTS[kind]
+            blocks = shared(raw, types.uint8, (size // quant.bytes, quant.bytes), self.device)
+            return quant.values(blocks).reshape(shape)
+
+        return reading(self.path, KIND, made)
+
+    def kind(self, name: str) -> str:
+        """The type that a tensor has in the file: `F16`, `Q4_K`, ..."""
+        number = self._entries[name][0]
+        return PLAIN[number][0] if number in PLAIN else QUANTS[number].name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"GgufFile({self.path!r}, {len(self)} tensors)"
+
+
+def load_gguf(path: Path, device: str | None = None) -> dict[str, Tensor]:
+    """All tensors of a GGUF file by name; quantised ones are lazy float32."""
+    return dict(GgufFile(path, device))
+
+
+class _Cursor:
+    """A place in the file's bytes that never leaves them."""
+
+    def __init__(self, raw: Array) -> None:
+        self.raw, self.at = raw, 0
+        self.bytes = memoryview(raw)  # type: ignore[arg-type]  # arrays are buffers
+
+    def take(self, count: int) -> bytes:
+        if count > self.raw.size - self.at:
+            raise Refusal("its header ends too early")
+        found = bytes(self.bytes[self.at : self.at + count])
+        self.at += count
+        return found
+
+    def number(self, layout: str) -> Any:
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+
+    def count(self, least: int) -> int:
+        """A number of things that take at least so many bytes each."""
+        found: int = self.number("<Q")
+        if found * least > self.raw.size - self.at:
+            raise Refusal(f"it claims {found} parts, more than it has room for")
+        return found
+
+    def text(self) -> str:
+        return self.take(self.count(1)).decode("utf-8", "replace")
+
+    def value(self, kind: int, depth: int) -> Any:
+        if kind == STRING:
+            return self.text()
+        if kind == ARRAY:
+            if depth == DEEPEST:
+                raise Refusal("its metadata is nested too deep")
+            inner = self.number("<I")
+            layout = SCALARS[inner] if inner < len(SCALARS) else None
+            if layout is None:
+                return [self.value(inner, depth + 1) for _ in range(self.count(8))]
+            size = struct.calcsize(layout)
+            count = self.count(size)
+            return list(struct.unpack(f"<{count}{layout[-1]}", self.take(count * size)))
+        if kind >= len(SCALARS):
+            raise Refusal(f"its metadata has a value of the unknown type {kind}")
+        return self.number(SCALARS[kind] or "")
+
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self.text()
+        rank = self.number("<I")
+        if rank > 8:
+            raise Refusal(f"the tensor {name[:100]!r} has {rank} dimensions")
+        shape = [self.number("<Q") for _ in range(rank)]
+        sizes = sized(reversed(shape), f"the tensor {name[:100]!r}")
+        return name, sizes, self.number("<I"), self.number("<Q")
+
+
+def _entries(
+    infos: list[tuple[str, tuple[int, ...], int, int]], size: int, step: int
+) -> dict[str, tuple[int, tuple[int, ...], int, int]]:
+    found: dict[str, tuple[int, tuple[int, ...], int, int]] = {}
+    for name, shape, kind, begin in infos:
+        what = f"the tensor {name[:100]!r}"
+        if name in found:
+            raise Refusal(f"it has {what} twice")
+        if kind in PLAIN:
+            nbytes = prod(shape) * PLAIN[kind][1].numpy.itemsize
+        elif kind in QUANTS:
+            quant = QUANTS[kind]
+            if not shape or shape[-1] % quant.count:
+                raise Refusal(f"{what} of {list(shape)} is not made of blocks of {quant.count}")
+            nbytes = prod(shape) // quant.count * quant.bytes
+        else:
+            known = [PLAIN[k][0] for k in PLAIN] + [QUANTS[k].name for k in QUANTS]
+            raise Refusal(
+                f"{what} is of the type {kind}, which is not known here",
+                f"use a file of {', '.join(known)}",
+            )
+        if begin % step or begin + nbytes > size:
+            raise Refusal(f"{what} lies outside of the file's {size} bytes of data")
+        found[name] = (kind, shape, begin, nbytes)
+    end, before = 0, ""
+    for name, (_, _, begin, nbytes) in sorted(found.items(), key=lambda item: item[1][2:]):
+        if nbytes and begin < end:
+            raise Refusal(f"the tensors {before[:100]!r} and {name[:100]!r} overlap")
+        if nbytes:
+            end, before = begin + nbytes, name
+    return found

@@ -1,0 +1,204 @@
+"""Python numbers among the arguments: given at run time where they only meet tensors.
+
+In: an int or a float. Out: something that acts like it and notes what is done with it. Arithmetic
+gives another one, which knows how it was computed; where it meets a tensor it becomes a 0-d input
+that every replay fills with the number of that call, computed by Python as the function does. Where
+its value decides something (a comparison, a size, an index, a key), it is that number from then on,
+and the capture holds for this number only.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import DType
+from ..core.node import Node, Shape
+from ..core.ops.leaf import new_buffer
+from ..core.ops.movement import expand, reshape
+
+
+class Numbers:
+    """The numbers of one call: which are fixed, and the inputs that the others became."""
+
+    def __init__(self, fixed: set[str], device: str) -> None:
+        self.fixed, self.device = fixed, device  # fixed: the ways to those that decide something
+        self.open = True
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was made: the call is looked at anew."""
+        self.inputs: dict[tuple[str, DType], Node] = {}  # source and dtype -> the 0-d input
+        self.constants: dict[str, Any] = {}
+
+    def made(self, value: Any, name: str, way: str) -> Any:
+        """What the function is to see of a number: a stand-in, unless it is fixed."""
+        return value if way in self.fixed else Number(self, value, name, frozenset({way}))
+
+    def input(self, source: str, dtype: DType) -> Node:
+        """The 0-d input of a number in a dtype."""
+        found = self.inputs.get((source, dtype))
+        if found is None:
+            found = self.inputs[source, dtype] = new_buffer((), dtype, self.device)
+        return found
+
+
+class Number:
+    """An int or a float that is given when a replay runs."""
+
+    __slots__ = ("_numbers", "_source", "_value", "_ways")
+
+    def __init__(self, numbers: Numbers, value: Any, source: str, ways: frozenset[str]) -> None:
+        self._numbers, self._value, self._source, self._ways = numbers, value, source, ways
+
+    @property
+    def __class__(self) -> Any:
+        """So that it is an int or a float to whoever asks."""
+        return type(self._value)
+
+    def as_constant(self, dtype: DType, shape: Shape) -> Node:
+        """The number as a tensor of a shape; see `core.node.constant`."""
+        if not self._numbers.open:
+            raise RuntimeError("a number of a capture that has ended")
+        scalar = self._numbers.input(self._source, dtype)
+        return expand(reshape(scalar, (1,) * len(shape)), shape) if shape else scalar
+
+    def fixed(self) -> Any:
+        """The number itself: its value decides something, so it is part of what is checked."""
+        self._numbers.fixed |= self._ways
+        return self._value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.fixed(), dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__array"):
+            raise AttributeError(name)
+        return getattr(self.fixed(), name)
+
+    def __reduce__(self) -> Any:
+        return type(self._value), (self.fixed(),)
+
+    def __repr__(self) -> str:
+        return repr(self.fixed())
+
+    def __str__(self) -> str:
+        return str(self.fixed())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.fixed(), spec)
+
+    def __hash__(self) -> int:
+        return hash(self.fixed())
+
+    def __bool__(self) -> bool:
+        return bool(self.fixed())
+
+    def __int__(self) -> int:
+        return int(self.fixed())
+
+    def __float__(self) -> float:
+        return float(self.fixed())
+
+    def __complex__(self) -> complex:
+        return complex(self.fixed())
+
+    def __index__(self) -> int:
+        return operator.index(self.fixed())
+
+    def __round__(self, digits: Any = None) -> Any:
+        return round(self.fixed(), digits)
+
+    def __trunc__(self) -> int:
+        return math.trunc(self.fixed())
+
+    def __floor__(self) -> int:
+        return math.floor(self.fixed())
+
+    def __ceil__(self) -> int:
+        return math.ceil(self.fixed())
+
+
+def plain(value: Any) -> Any:
+    """A number itself; other things as they are."""
+    return value.fixed() if type(value) is Number else value
+
+
+def source_of(value: Any) -> str | None:
+    """How a replay computes a number; None for other things."""
+    return value._source if type(value) is Number else None
+
+
+_SIMPLE = (int, float, bool)
+
+
+def _written(numbers: Numbers, value: Any) -> str:
+    if type(value) is Number:
+        return str(value._source)
+    name = f"n{len(numbers.constants)}"
+    numbers.constants[name] = value
+    return name
+
+
+def _joined(sign: str, function: Callable[[Any, Any], Any], swapped: bool) -> Any:
+    def apply(self: Number, other: Any) -> Any:
+        if type(other) is not Number and type(other) not in _SIMPLE:
+            return NotImplemented
+        value = other._value if type(other) is Number else other
+        ways = self._ways | (other._ways if type(other) is Number else frozenset())
+        a, b = (other, self) if swapped else (self, other)
+        result = function(value, self._value) if swapped else function(self._value, value)
+        numbers = self._numbers
+        if type(result) not in (int, float):
+            numbers.fixed |= ways
+            return result
+        source = f"({_written(numbers, a)} {sign} {_written(numbers, b)})"
+        return Number(numbers, result, source, ways)
+
+    return apply
+
+
+def _alone(sign: str, function: Callable[[Any], Any]) -> Any:
+    def apply(self: Number) -> Any:
+        return Number(self._numbers, function(self._value), f"{sign}({self._source})", self._ways)
+
+    return apply
+
+
+def _decided(function: Callable[[Any, Any], Any]) -> Any:
+    def apply(self: Number, other: Any) -> Any:
+        if type(other) is Number:
+            other = other.fixed()
+        elif not isinstance(other, int | float | complex | str | bytes | None | np.generic):
+            return NotImplemented  # a tensor compares itself with it
+        return function(self.fixed(), other)
+
+    return apply
+
+
+for _name, _sign, _function in (
+    ("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul),
+    ("truediv", "/", operator.truediv), ("floordiv", "//", operator.floordiv),
+    ("mod", "%", operator.mod), ("pow", "**", operator.pow),
+):  # fmt: skip
+    setattr(Number, f"__{_name}__", _joined(_sign, _function, False))
+    setattr(Number, f"__r{_name}__", _joined(_sign, _function, True))
+for _name, _sign, _one in (("neg", "-", operator.neg), ("pos", "+", operator.pos),
+                           ("abs", "abs", abs)):  # fmt: skip
+    setattr(Number, f"__{_name}__", _alone(_sign, _one))
+for _name, _both in (
+    ("eq", operator.eq), ("ne", operator.ne), ("lt", operator.lt), ("le", operator.le),
+    ("gt", operator.gt), ("ge", operator.ge), ("and", operator.and_), ("or", operator.or_),
+    ("xor", operator.xor), ("lshift", operator.lshift), ("rshift", operator.rshift),
+    ("divmod", divmod),
+):  # fmt: skip
+    setattr(Number, f"__{_name}__", _decided(_both))
+for _name, _both in (
+    ("and", operator.and_), ("or", operator.or_), ("xor", operator.xor),
+    ("lshift", operator.lshift), ("rshift", operator.rshift), ("divmod", divmod),
+):  # fmt: skip
+    setattr(Number, f"__r{_name}__", _decided(lambda a, b, f=_both: f(b, a)))

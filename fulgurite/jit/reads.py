@@ -1,0 +1,94 @@
+"""What Python code can read: names of globals, cells and attributes, from its bytecode.
+
+In: a code object. Out: `Reads`, what it and the code inside it load and store by name. It is an
+upper bound: every branch counts, taken or not. Code that picks names at run time (`getattr`,
+`vars`) may read any attribute; code that asks the world outside (`open`, `input`) or that cannot be
+followed (`eval`) is named with the reason, so that nobody takes its answers for lasting.
+"""
+
+from __future__ import annotations
+
+import dis
+from dataclasses import dataclass, field
+from types import CodeType
+
+_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM"}
+_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_STORED = {"STORE_ATTR": "attributes", "DELETE_ATTR": "attributes", "STORE_GLOBAL": "globals",
+           "DELETE_GLOBAL": "globals"}  # fmt: skip
+_BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter"}
+_OUTSIDE = {
+    "open": "reads or writes a file", "input": "asks the user", "eval": "evaluates text",
+    "exec": "executes text", "globals": "reads all globals", "locals": "reads all locals",
+    "__import__": "imports by name", "breakpoint": "stops for a debugger",
+}  # fmt: skip
+
+
+@dataclass
+class Reads:
+    """Names that some code loads and stores."""
+
+    globals: set[str] = field(default_factory=set)
+    cells: set[str] = field(default_factory=set)
+    attributes: set[str] = field(default_factory=set)
+    stored: dict[str, set[str]] = field(
+        default_factory=lambda: {"attributes": set(), "globals": set(), "cells": set()}
+    )
+    imports: set[str] = field(default_factory=set)
+    any_attribute: bool = False  # are names picked at run time?
+    outside: str = ""  # what it does that no capture can hold
+
+    def add(self, other: Reads) -> None:
+        """Take in what other code reads."""
+        self.globals |= other.globals
+        self.cells |= other.cells
+        self.attributes |= other.attributes
+        self.imports |= other.imports
+        for kind, names in other.stored.items():
+            self.stored[kind] |= names
+        self.any_attribute |= other.any_attribute
+        self.outside = self.outside or other.outside
+
+
+_known: dict[CodeType, Reads] = {}
+_MOST = 10_000
+
+
+def reads(code: CodeType) -> Reads:
+    """What a code object and those inside it read; looked at once."""
+    found = _known.get(code)
+    if found is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        found = _known[code] = _read(code)
+    return found
+
+
+def _read(code: CodeType) -> Reads:
+    found = Reads()
+    for instruction in dis.get_instructions(code):
+        name, value = instruction.opname, instruction.argval
+        if name in _GLOBAL:
+            found.globals.add(value)
+            if value in _BY_NAME:
+                found.any_attribute = True
+            elif value in _OUTSIDE:
+                found.outside = found.outside or f"{code.co_name} {_OUTSIDE[value]} ({value})"
+        elif name in _ATTRIBUTE:
+            found.attributes.add(value)
+            if value in ("__dict__", "attrgetter", "__getattribute__"):
+                found.any_attribute = True
+        elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE"):
+            found.cells.add(value)
+        elif name in ("STORE_DEREF", "DELETE_DEREF"):
+            found.stored["cells"].add(value)
+        elif name in _STORED:
+            found.stored[_STORED[name]].add(value)
+        elif name == "IMPORT_NAME":
+            found.imports.add(value)
+        elif name == "MATCH_CLASS":
+            found.any_attribute = True
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found.add(reads(constant))
+    return found

@@ -1,0 +1,393 @@
+"""A captured call, run again: memory bound to one plan, one native call, results wrapped.
+
+In: the tensors, arrays and numbers that the checks of a capture found in this call. Out: fresh
+tensors for the results; tensors that the function assigned have their new value. The plan is the
+capture's own; what differs from call to call is addresses and a few numbers. Where nobody else can
+see the old value of an assigned tensor, the plan that writes over it runs, and not even a node is
+made; else one that copies. Nothing is changed before the plan has succeeded, and if another thread
+assigned one of the tensors meanwhile, the call is run again.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..config import Options, config
+from ..core.dtype import DType, array_of_bits, encode
+from ..core.node import Node
+from ..core.ops.effect import WATCH
+from ..core.ops.leaf import new_buffer
+from ..errors import BoundsError
+from ..generator import GENERATOR
+from ..grad import tape_leaf
+from ..graph.normalize import Normal, hosts_in
+from ..graph.registry import REGISTRY
+from ..runtime.device import Buffer, get_device
+from ..runtime.fresh import Fresh
+from ..runtime.realize import Compiled, inputs_of, lookup, name_the_line, realize, value_node
+from ..runtime.steps import concrete, is_spoiled
+from ..tensor import Tensor
+from .sole import are_sole, counts_are_exact
+from .varying import Varying, padded
+
+_IDLE = 2  # bound sets of addresses that a capture keeps
+_FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+            "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip
+
+
+class Misfit(Exception):
+    """A capture does not hold for the tensors of this call; the text says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a plan's input is: a tensor, an array, a number of the call, or something that stays."""
+
+    kind: str  # tensor, array, number, key, counter or constant
+    number: int = 0
+    memory: Any = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a tensor must be for a capture to hold for it."""
+
+    type: type
+    shape: tuple[int, ...]
+    dtype: DType
+    device: str
+    leaf: bool  # does it require a gradient?
+    way: str
+    varying: Varying | None = None
+
+    def misfit(self, tensor: Any) -> str:
+        """How a tensor differs from what is expected; empty if it does not."""
+        if type(tensor) is not self.type:
+            return f"{self.way} is {type(tensor).__name__}, not {self.type.__name__}"
+        node = tensor.entry.node
+        if node.shape != self.shape and not (self.varying and self.varying.fits(node.shape)):
+            return f"{self.way} has shape {node.shape}, not {self.shape}"
+        if node.dtype is not self.dtype:
+            return f"{self.way} is {node.dtype}, not {self.dtype}"
+        if (node.device or self.device) != self.device:
+            return f"{self.way} is on {node.device}, not {self.device}"
+        if bool(node.watched) is not self.leaf or (self.leaf and node.op is not WATCH):
+            return f"{self.way} {'does not require' if self.leaf else 'requires'} a gradient"
+        return ""
+
+
+@dataclass
+class Bound:
+    """Addresses of one set of nodes; used by one call at a time."""
+
+    addresses: list[int]
+    area: bytearray | np.ndarray[Any, Any]  # where the numbers of a call are put
+    ids: list[int] = field(default_factory=list)
+    memories: list[Any] = field(default_factory=list)  # weak, of tensors that are assigned
+    strided: bool = False  # is there memory whose elements do not follow each other?
+    frame: Any = None  # of the plan that writes over its inputs
+
+
+class Replay:
+    """One capture's plans, and how to feed them."""
+
+    def __init__(
+        self, expected: list[Expected], places: list[Place], normal: Normal, roots: list[Node],
+        device: str, assigned: list[tuple[int, int]], results: int, blocks: int,
+        numbers: list[DType], options: Options,
+    ) -> None:  # fmt: skip
+        self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
+        self.device, self.assigned, self.results = device, assigned, results
+        self.blocks, self.numbers, self.options = blocks, numbers, options
+        self.varies = any([e.varying is not None for e in expected])
+        self.at = [(place, p.number) for place, p in enumerate(places) if p.kind == "tensor"]
+        self.arrays_at = [(place, p.number) for place, p in enumerate(places) if p.kind == "array"]
+        self.key_at = [place for place, p in enumerate(places) if p.kind == "key"]
+        self.written = [i for i, _ in assigned]
+        params = {number: place for place, number in self.at}
+        self.pairs = tuple(
+            [(params[i], out) for i, out in assigned if i in params and expected[i].varying is None
+             and expected[i].shape == roots[out].shape and expected[i].dtype is roots[out].dtype]
+        )  # fmt: skip
+        if hosts_in(normal.structure) or not counts_are_exact():
+            self.pairs = ()
+        self.abouts: list[Any] = [
+            (concrete(root.shape, normal.values), root.dtype, device) for root in roots
+        ]
+        self.format = self._quick_format()
+        self.runs = 0
+        self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
+        self._programs: dict[bool, Any] = {}
+        self._lock = threading.RLock()
+        self._idle: list[Bound] = []
+
+    def _quick_format(self) -> str:
+        """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
+        codes = [_FORMATS.get(dtype.name, "") for dtype in self.numbers]
+        if "" in codes:
+            return ""
+        return "<" + "".join([f"{code}{8 - struct.calcsize(code)}x" for code in codes]) + "Q"
+
+    # --- plans -----------------------------------------------------------------------------------
+
+    def plan(self, over: bool = False) -> tuple[Compiled, list[Buffer]]:
+        """A plan and the constants it takes: the one that copies, or writes over what it may."""
+        found = self._plans.get(over)
+        if found is None:
+            with self._lock, config(tier="native"):
+                found = self._plans.get(over)
+                if found is None:
+                    compiled = lookup(self.normal, self.device, self.pairs if over else ())
+                    found = compiled, inputs_of(self.normal, compiled, buffers=False)
+                    self._plans[over] = found
+        return found
+
+    def program(self, over: bool) -> Any:
+        """The plan's program if it is one native call from addresses to results, else None."""
+        if over not in self._programs:
+            linked: Any = self.plan(over)[0].plan.linked
+            simple = getattr(linked, "over_only" if over else "plain", 0)
+            if self.varies or self.options.poison:
+                simple = 0
+            self._programs[over] = linked if simple else None
+        return self._programs[over]
+
+    def settle(self) -> None:
+        """Compile what the next call needs."""
+        if self.pairs and self.program(True) is None:
+            self.pairs = ()
+        if not self.pairs:
+            self.plan()
+
+    # --- a call ----------------------------------------------------------------------------------
+
+    def run(self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        """The results as tensors; raises `Misfit` if this capture does not hold for them."""
+        reading, token = REGISTRY.reading, object()
+        reading.add(token)  # from here on no other thread begins to write over what we read
+        try:
+            while True:
+                if REGISTRY.writing:
+                    REGISTRY.wait()
+                try:
+                    nodes = [t.entry.node for t in tensors]
+                except AttributeError:
+                    raise Misfit("something is no tensor any more") from None
+                ids = [node.id for node in nodes]
+                try:
+                    bound = self._idle.pop()
+                except IndexError:
+                    bound = self._bound()
+                if ids != bound.ids:
+                    nodes = self._bind(bound, tensors)
+                found = self._run(bound, tensors, nodes, arrays, numbers)
+                if found is not None:
+                    self.runs += 1
+                    if len(self._idle) < _IDLE:
+                        self._idle.append(bound)
+                    return found
+        finally:
+            reading.discard(token)
+
+    def _bound(self) -> Bound:
+        area = np.zeros(8 * (len(self.numbers) + 1), np.uint8)
+        start: int = area.__array_interface__["data"][0]
+        addresses = [0] * len(self.places)
+        for place, p in enumerate(self.places):
+            if p.kind in ("number", "counter"):
+                addresses[place] = start + 8 * p.number
+            elif p.kind == "constant":
+                addresses[place] = p.memory.address
+        return Bound(addresses, area)
+
+    def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Node]:
+        """Find the memory of every tensor; their nodes."""
+        bound.ids = []
+        realize([t.entry for t in tensors])
+        for tensor, expected in zip(tensors, self.expected, strict=True):
+            problem = expected.misfit(tensor)
+            if problem:
+                raise Misfit(problem)
+        nodes = [t.entry.node for t in tensors]
+        bound.memories, bound.strided, bound.frame = [None] * len(nodes), False, None
+        for place, i in self.at:
+            memory = _memory(nodes[i])
+            address = bound.addresses[place] = memory.address
+            bound.strided |= not address
+            if i in self.written:
+                bound.memories[i] = weakref.ref(memory)
+        bound.ids = [node.id for node in nodes]
+        return nodes
+
+    def _run(
+        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
+        numbers: Sequence[Any],
+    ) -> list[Tensor] | None:  # fmt: skip
+        """One run; None: another thread assigned a tensor meanwhile."""
+        state = GENERATOR.reserve(self.blocks, self.device) if self.blocks else None
+        try:
+            over = self.pairs and not bound.strided
+            if not over and (bound.strided or self.program(False) is None):
+                return self._slowly(tensors, nodes, arrays, numbers, state)
+            kept = self._filled(bound, arrays, numbers, state)
+            if over:
+                memories = self._over(bound, tensors, nodes)
+                if memories is not None:
+                    return self._finished(tensors, nodes, memories, self.abouts)
+                if self.program(False) is None:
+                    return self._slowly(tensors, nodes, arrays, numbers, state)
+            program = self.program(False)
+            addresses = [*bound.addresses, *self._constants(False)]
+            memories = program.launch(addresses)
+            del kept
+        except BoundsError:
+            self._name_the_line(nodes, arrays, numbers, state)
+            raise
+        return self._finished(tensors, nodes, memories, self.abouts)
+
+    def _constants(self, over: bool) -> list[int]:
+        return [b.address for b in self.plan(over)[1]]  # type: ignore[attr-defined]
+
+    def _filled(
+        self, bound: Bound, arrays: Sequence[Any], numbers: Sequence[Any], state: Any
+    ) -> list[Any]:
+        """Put the numbers, arrays and random state of a call in; what must live until it ran."""
+        kept: list[Any] = []
+        if numbers or state is not None:
+            counter = 0 if state is None else state[1]
+            try:
+                struct.pack_into(self.format, bound.area, 0, *numbers, counter)
+            except (struct.error, OverflowError):
+                for k, (number, dtype) in enumerate(zip(numbers, self.numbers, strict=True)):
+                    raw = encode(number, dtype).to_bytes(8, "little")
+                    bound.area[8 * k : 8 * k + 8] = np.frombuffer(raw, np.uint8)
+                raw = counter.to_bytes(8, "little")
+                bound.area[8 * len(numbers) :] = np.frombuffer(raw, np.uint8)
+        if state is not None:
+            kept.append(_memory(state[0]))
+            for place in self.key_at:
+                bound.addresses[place] = kept[-1].address
+        for place, k in self.arrays_at:
+            array = np.ascontiguousarray(arrays[k])
+            kept.append(array)
+            bound.addresses[place] = array.__array_interface__["data"][0]
+        return kept
+
+    def _over(
+        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node]
+    ) -> list[Buffer | None] | None:
+        """Run the plan that writes over its inputs, if by now it may."""
+        program = self.program(True)
+        addresses = [*bound.addresses, *self._constants(True)]
+        with REGISTRY.overwriting() as alone:
+            if not alone:
+                return None
+            written = [(tensors[i], nodes[i], bound.memories[i]) for i in self.written]
+            if not are_sole(written):
+                return None
+            if bound.frame is None:
+                bound.frame = program.frame_over(addresses)
+            try:
+                memories: list[Buffer | None] = program.launch_over(bound.frame, addresses)
+            except BoundsError:
+                raise
+            except BaseException:
+                for _, node, _ in written:
+                    REGISTRY.lose(_base(node))
+                raise
+        return memories
+
+    def _slowly(
+        self, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
+        numbers: Sequence[Any], state: Any,
+    ) -> list[Tensor] | None:  # fmt: skip
+        """Any plan, fed with buffers."""
+        compiled, constants = self.plan()
+        inputs, values = self._inputs(nodes, arrays, numbers, state)
+        try:
+            memories = compiled.plan.run([*inputs, *constants], values, self.options.poison)
+        except BoundsError:
+            name_the_line(self.roots, self.normal, inputs)
+            raise
+        abouts = [(concrete(root.shape, values), root.dtype, self.device) for root in self.roots]
+        return self._finished(tensors, nodes, memories, abouts)
+
+    def _inputs(
+        self, nodes: list[Node], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
+    ) -> tuple[list[Buffer], dict[str, int]]:
+        """The memory of every input of the plan, and the sizes that vary."""
+        device = get_device(self.device)
+        values = dict(self.normal.values)
+        found: list[Buffer] = []
+        for e, node in zip(self.expected, nodes, strict=True):
+            if e.varying is not None:
+                e.varying.note(node.shape, values, e.way)
+        for p in self.places:
+            if p.kind == "tensor":
+                varying = self.expected[p.number].varying
+                memory = _memory(nodes[p.number])
+                found.append(padded(device, memory, nodes[p.number], varying) if varying else memory)
+            elif p.kind == "array":
+                found.append(device.from_host(arrays[p.number], share=True))
+            elif p.kind == "number":
+                bits = encode(numbers[p.number], self.numbers[p.number])
+                found.append(device.from_host(array_of_bits(bits, self.numbers[p.number])))
+            elif p.kind == "key":
+                found.append(_memory(state[0]))
+            elif p.kind == "counter":
+                found.append(device.from_host(np.array(state[1], np.uint64)))
+            else:
+                found.append(p.memory)
+        return found, values
+
+    def _name_the_line(
+        self, nodes: list[Node], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
+    ) -> None:
+        inputs, _ = self._inputs(nodes, arrays, numbers, state or (None, 0))
+        name_the_line(self.roots, self.normal, inputs)
+
+    def _finished(
+        self, tensors: Sequence[Tensor], nodes: list[Node], memories: Sequence[Any],
+        abouts: list[Any],
+    ) -> list[Tensor] | None:  # fmt: skip
+        """Give assigned tensors their memory, all at one moment, and wrap the results."""
+        late = [(i, out) for i, out in self.assigned if memories[out] is not None]
+        if late:
+            made = []
+            for i, out in late:
+                shape, dtype, device = abouts[out]
+                buffer = new_buffer(shape, dtype, device)
+                REGISTRY.attach(buffer, memories[out])
+                node = tape_leaf(buffer, tensors[i]) if self.expected[i].leaf else buffer
+                made.append((tensors[i].entry, nodes[i], node))
+            if not REGISTRY.rebind_all(made):
+                return None
+        results = []
+        for out in range(self.results):
+            tensor = Tensor.__new__(Tensor)
+            tensor.entry, tensor.grad = Fresh(memories[out], abouts[out]), None
+            results.append(tensor)
+        return results
+
+
+def _base(node: Node) -> Node:
+    """The BUFFER of a tensor that is known."""
+    found = value_node(node)
+    assert found is not None, f"{node!r} is known"
+    return found
+
+
+def _memory(node: Node) -> Any:
+    memory = REGISTRY.memory(_base(node))
+    assert memory is not None, f"{node!r} has memory"
+    return memory
+
+
+_ = is_spoiled

@@ -1,0 +1,566 @@
+"""What a function can reach before it runs: arguments, cells, globals, attributes, item by item.
+
+In: a function and the arguments of a call. Out: a `Survey`: Python source that finds every such
+thing again in a later call and says where that differs (`checks`), the tensors and numbers among
+them, and a snapshot of every place that the function could change (`holders`). Nothing is run: what
+code can read comes from its bytecode (`reads.py`), what it calls is followed, until no new name is
+found. It is an upper bound, so an answer that depends on something else cannot slip through: what
+cannot be followed is a reason not to replay (`outside`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import io
+import os
+import random
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..config import Options
+from ..core.dtype import DType
+from ..core.node import Node
+from ..core.ops.effect import TAPE
+from ..errors import PACKAGE
+from ..tensor import Tensor, from_numpy
+from .holders import MISSING, Holder
+from .number import Numbers
+from .reads import Reads, reads
+
+_MOST = 50_000  # things looked at: with more, checking them costs more than a replay saves
+_VALUES = (str, bytes, int, complex, range, slice, np.generic, np.dtype)
+_STANDARD = tuple(
+    {os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
+)
+_MODULES = (PACKAGE + "nn" + os.sep, PACKAGE + "optim" + os.sep)
+_CHANGING = ("time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime",
+             "uuid", "posix", "contextvars", "_contextvars")  # fmt: skip
+_LASTING = ("re", "logging", "pathlib", "decimal", "fractions", "threading", "_thread", "abc",
+            "typing", "types", "weakref", "_weakref")  # fmt: skip
+_CACHE = "_cache"  # of modules: what can be found again
+
+
+def _place(file: str | None) -> str:
+    """Whose a file is: the user's, ours (modules apart), or the standard library's."""
+    if not file or file.startswith("<frozen"):
+        return "standard"
+    name = os.path.abspath(file)
+    if name.startswith(PACKAGE):
+        return "module" if name.startswith(_MODULES) else "ours"
+    if name.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in name:
+        return "standard"
+    return "numpy" if f"{os.sep}site-packages{os.sep}numpy{os.sep}" in name else "user"
+
+
+@functools.cache
+def _module_place(name: str) -> str:
+    """Whose a module is, by its name."""
+    if name == "__main__":
+        return "user"
+    if name.partition(".")[0] in sys.builtin_module_names or name == "builtins":
+        return "standard"
+    module = sys.modules.get(name)
+    return _place(getattr(module, "__file__", None)) if module is not None else "user"
+
+
+def _owner(thing: Any) -> str:
+    return _module_place(str(getattr(thing, "__module__", None) or "builtins"))
+
+
+class Survey:
+    """One look at everything that a call can reach."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any],
+                 numbers: Numbers) -> None:  # fmt: skip
+        self.names = Reads()
+        self.followed: set[types.CodeType] = set()
+        self.numbers = numbers
+        count = -1
+        while count != self._size():  # until following brings no new name
+            count = self._size()
+            self._look(function, args, keywords)
+
+    def _size(self) -> int:
+        names = self.names
+        stored = sum([len(kept) for kept in names.stored.values()])
+        parts = (names.globals, names.cells, names.attributes, names.imports, self.followed)
+        return sum([len(part) for part in parts]) + stored + names.any_attribute
+
+    def _look(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self.lines: list[str] = []
+        self.reasons: list[str] = []
+        self.known: dict[str, Any] = {}  # the names that the source uses
+        self.tensors: list[tuple[str, Tensor, str]] = []  # variable, tensor, the way to it
+        self.arrays: list[tuple[str, Any, str]] = []  # the same of NumPy arrays in arguments
+        self.found: dict[int, tuple[str, Any]] = {}  # id -> variable and the thing itself
+        self.holders: list[Holder] = []
+        self.outside = ""
+        self.shown: dict[int, Any] = {}  # id of an original -> what the function sees of it
+        self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
+        self._globals_met: set[tuple[str, str]] = set()
+        self.numbers.begin()
+        self.count = 0
+        self._constants: dict[int, str] = {}
+        self.grads = bool({"grad", "backward"} & self.names.attributes)
+        self.value(function, self.constant(function), "the function")
+        self.line(f"if len(args) != {len(args)}:", f"{len(args)} arguments")
+        names = self.constant(list(keywords))
+        self.line(f"if [*keywords] != {names}:", "the names of keyword arguments")
+        labels = _labels(function, len(args))
+        self.args = tuple([self.value(arg, f"args[{i}]", labels[i], True)
+                           for i, arg in enumerate(args)])  # fmt: skip
+        self.keywords = {key: self.value(value, f"keywords[{key!r}]", key, True)
+                         for key, value in keywords.items()}  # fmt: skip
+
+    # --- source ----------------------------------------------------------------------------------
+
+    def constant(self, thing: Any) -> str:
+        """A name for something that is the same in every call."""
+        name = self._constants.get(id(thing))
+        if name is None:
+            name = self._constants[id(thing)] = f"k{len(self.known)}"
+            self.known[name] = thing
+        return name
+
+    def line(self, test: str, reason: str) -> None:
+        """A check: where the test holds, this is not the same situation."""
+        self.lines.append(f"{test} return @{len(self.reasons)}")
+        self.reasons.append(reason)
+
+    def _variable(self, source: str) -> str:
+        if source.isidentifier():
+            return source
+        self.count += 1
+        name = f"v{self.count}"
+        self.lines.append(f"{name} = {source}")
+        return name
+
+    def _leave(self, reason: str) -> None:
+        self.outside = self.outside or reason
+
+    # --- things ----------------------------------------------------------------------------------
+
+    def value(self, value: Any, source: str, way: str, argument: bool = False) -> Any:
+        """Check a thing in later calls, and everything in it; what the function is to see of it."""
+        kind = type(value)
+        if value is None or kind is bool or value is Ellipsis or value is NotImplemented:
+            self.line(f"if {source} is not {value!r}:", way)
+            return value
+        if argument and kind in (int, float):
+            return self._number(value, source, way)
+        if issubclass(kind, _VALUES) or kind is float:
+            return self._static(value, source, way)
+        known = self.found.get(id(value))
+        if known is not None:
+            self.line(f"if {source} is not {known[0]}:", f"{way} is another thing")
+            return self.shown.get(id(value), value)
+        if len(self.found) > _MOST:
+            self._leave(f"the function reaches more than {_MOST} things")
+            return value
+        name = self._variable(source)
+        self.found[id(value)] = (name, value)
+        return self._found(value, kind, name, way, argument)
+
+    def _found(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
+        if isinstance(value, Tensor):
+            self._tensor(value, name, way)
+        elif kind in (list, tuple, dict) or isinstance(value, list | tuple | dict):
+            return self._container(value, kind, name, way, argument)
+        elif isinstance(value, set | frozenset | deque | bytearray):
+            self._collection(value, kind, name, way)
+        elif isinstance(value, np.ndarray):
+            return self._array(value, name, way, argument)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, name, way)
+        elif isinstance(value, types.MethodType):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
+            self.value(value.__func__, f"{name}.__func__", way)
+            self.value(value.__self__, f"{name}.__self__", f"{way}.__self__")
+        elif isinstance(value, functools.partial):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
+            for part in ("func", "args", "keywords"):
+                self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
+        elif isinstance(value, type):
+            self._same(value, name, way)
+            self._class(value, way)
+        elif isinstance(value, types.ModuleType):
+            self._same(value, name, way)
+            self._module(value, name, way)
+        elif isinstance(value, types.CellType):
+            self._same(value, name, way)
+        elif hasattr(value, "__fulgurite_jit__"):
+            self._same(value, name, way)
+            self.value(value.function, self.constant(value.function), way)
+        else:
+            self._object(value, kind, name, way)
+        return value
+
+    def _same(self, value: Any, name: str, way: str) -> None:
+        self.line(f"if {name} is not {self.constant(value)}:", f"{way} is another thing")
+
+    def _static(self, value: Any, source: str, way: str) -> Any:
+        constant, kind = self.constant(value), type(value)
+        name = self._variable(source)
+        if kind in (str, bytes, int):
+            test = f"(type({name}) is not {self.constant(kind)} or {name} != {constant})"
+        else:
+            self.known["same_value"] = same_value
+            test = f"not same_value({name}, {constant})"
+        self.line(f"if {name} is not {constant} and {test}:", f"{way} was {value!r}")
+        return value
+
+    def _number(self, value: Any, source: str, way: str) -> Any:
+        name = self._variable(source)
+        made = self.numbers.made(value, name, way)
+        if made is value:  # its value decides something
+            return self._static(value, name, way)
+        self.line(f"if type({name}) is not {self.constant(type(value))}:", f"the type of {way}")
+        return made
+
+    def _tensor(self, tensor: Tensor, name: str, way: str) -> None:
+        self.tensors.append((name, tensor, way))
+        if self.grads and TAPE in tensor.entry.node.watched:
+            self.holders.append(Holder("grad", tensor, name, way, tensor.grad))
+            self.value(tensor.grad, f"{name}.grad", f"{way}.grad")
+
+    def _array(self, array: Any, name: str, way: str, argument: bool) -> Any:
+        if argument and array.dtype.kind in "biufc":
+            made = from_numpy(array)
+            self.arrays.append((name, made, way))
+            about = self.constant((array.dtype, array.shape))
+            self.line(f"if type({name}) is not {self.constant(type(array))}:", way)
+            self.line(f"if ({name}.dtype, {name}.shape) != {about}:", f"dtype or shape of {way}")
+            self.shown[id(array)], self.swapped[id(made)] = made, name
+            return made
+        copy = array.copy()
+        self.known["same_array"] = same_array
+        self.line(f"if not same_array({name}, {self.constant(copy)}):",
+                  f"the NumPy array {way} changed")  # fmt: skip
+        self.holders.append(Holder("array", array, name, way, copy))
+        return array
+
+    # --- containers ------------------------------------------------------------------------------
+
+    def _container(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
+        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+        argument = argument and (kind in (list, tuple, dict) or hasattr(kind, "_fields"))
+        children: list[Any]
+        if isinstance(value, dict):
+            keys = list(value)
+            self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
+            for key in keys:
+                self._key(key, way)
+            children = [
+                self.value(item, f"{name}[{_literal(key) or self.constant(key)}]",
+                           f"{way}[{key!r}]", argument)
+                for key, item in value.items()
+            ]  # fmt: skip
+            self.holders.append(Holder("dict", value, name, way, dict(value)))
+            changed = any([a is not b for a, b in zip(children, value.values(), strict=True)])
+            made: Any = dict(zip(keys, children, strict=True)) if changed else value
+        else:
+            self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+            children = [self.value(item, f"{name}[{i}]", f"{way}[{i}]", argument)
+                        for i, item in enumerate(value)]  # fmt: skip
+            if isinstance(value, list):
+                self.holders.append(Holder("list", value, name, way, list(value)))
+            changed = any([a is not b for a, b in zip(children, value, strict=True)])
+            made = value
+            if changed:
+                made = kind(*children) if hasattr(kind, "_fields") else kind(children)
+        if kind not in (list, tuple, dict) and hasattr(value, "__dict__"):
+            self._attributes(value, kind, name, way)
+        if made is not value:
+            self.shown[id(value)], self.swapped[id(made)] = made, name
+            if not isinstance(made, tuple):
+                self.holders[-1] = Holder(type(made).__name__, made, name, way, made.copy())
+        return made
+
+    def _key(self, key: Any, way: str) -> None:
+        if not isinstance(key, str | bytes | int | float | tuple | type | None):
+            self.constant(key)
+
+    def _collection(self, value: Any, kind: type, name: str, way: str) -> None:
+        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+        if isinstance(value, deque):
+            self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+            for i, item in enumerate(value):
+                self.value(item, f"{name}[{i}]", f"{way}[{i}]")
+            self.holders.append(Holder("deque", value, name, way, list(value)))
+            return
+        copy = kind(value)
+        self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
+        if isinstance(value, set | bytearray):
+            self.holders.append(Holder(kind.__name__, value, name, way, copy))
+
+    # --- code ------------------------------------------------------------------------------------
+
+    def _function(self, function: types.FunctionType, name: str, way: str) -> None:
+        code = function.__code__
+        self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
+        self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
+        where = _place(code.co_filename)
+        if where in ("ours", "standard", "numpy") and not function.__closure__:
+            self._changing(function, way)
+            return
+        self.line(f"if {name}.__globals__ is not {self.constant(function.__globals__)}:", way)
+        found = reads(code) if where in ("user", "module") else Reads()
+        self._follow(code, found)
+        for i, (cell, label) in enumerate(
+            zip(function.__closure__ or (), code.co_freevars, strict=True)
+        ):
+            self._cell(cell, f"{name}.__closure__[{i}]", label)
+        for part in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, part):
+                self.value(getattr(function, part), f"{name}.{part}", f"{way}.{part}")
+        if function.__dict__:
+            self._some(function.__dict__, f"{name}.__dict__", way, "attrs", function, name)
+        self._globals(function.__globals__, found)
+
+    def _follow(self, code: types.CodeType, found: Reads) -> None:
+        if code in self.followed:
+            return
+        self.followed.add(code)
+        self.names.add(found)
+
+    def _cell(self, cell: types.CellType, source: str, label: str) -> None:
+        name = self._variable(source)
+        known = self.found.get(id(cell))
+        if known is not None:
+            self.line(f"if {name} is not {known[0]}:", f"{label} is another variable")
+            return
+        self.found[id(cell)] = (name, cell)
+        try:
+            inside = cell.cell_contents
+        except ValueError:
+            self._leave(f"{label} has no value yet")
+            return
+        self.holders.append(Holder("cell", cell, name, label, inside))
+        self.value(inside, f"{name}.cell_contents", label)
+
+    def _globals(self, names: dict[str, Any], found: Reads) -> None:
+        if found.outside:
+            self._leave(found.outside)
+        key = self.constant(names)
+        for label in sorted(found.globals | found.stored["globals"]):
+            if (key, label) in self._globals_met:
+                continue
+            self._globals_met.add((key, label))
+            inside = names.get(label, MISSING)
+            self.holders.append(Holder("item", names, key, label, inside, label))
+            if inside is not MISSING and label in found.globals:
+                self.value(inside, f"{key}[{label!r}]", label)
+            elif label in found.globals:
+                self.line(f"if {label!r} in {key}:", f"the global {label}")
+        for label in sorted(found.imports):
+            module = sys.modules.get(label)
+            if module is not None:
+                self.value(module, self.constant(module), label)
+
+    def _changing(self, thing: Any, way: str) -> None:
+        """Is it something whose answers differ from call to call?"""
+        owner = str(getattr(thing, "__module__", None) or "")
+        held = getattr(thing, "__self__", None)
+        if owner.startswith(_CHANGING) or isinstance(
+            held, random.Random | np.random.RandomState | np.random.Generator
+        ):
+            self._leave(f"{way} gives another answer in every call")
+
+    # --- classes, modules, objects ---------------------------------------------------------------
+
+    def _wanted(self, found: Any) -> Iterator[str]:
+        names = self.names
+        for label in list(found):
+            if isinstance(label, str) and (names.any_attribute or label in names.attributes):
+                yield label
+
+    def _class(self, kind: type, way: str) -> None:
+        """The attributes and methods of a class and its bases that code may use."""
+        for base in kind.__mro__:
+            where = _owner(base)
+            if base is object or where in ("ours", "standard", "numpy"):
+                continue
+            own, key = dict(base.__dict__), self.constant(base)
+            if (key, "") in self._globals_met:
+                continue
+            self._globals_met.add((key, ""))
+            if where == "user":
+                self.holders.append(Holder("attrs", base, key, base.__name__, own))
+            for label, inside in own.items():
+                plain = _unwrapped(inside)
+                if isinstance(plain, types.FunctionType):
+                    special = label.startswith("__") and label.endswith("__")
+                    if special or label in self.names.attributes or self.names.any_attribute:
+                        if where == "user":
+                            self._member(base, key, label, inside, plain)
+                elif label.startswith("__"):
+                    continue
+                elif label in self.names.attributes or self.names.any_attribute:
+                    if isinstance(inside, types.MemberDescriptorType | types.GetSetDescriptorType):
+                        continue
+                    self.value(inside, f"{key}.__dict__[{label!r}]", f"{base.__name__}.{label}")
+
+    def _member(self, base: type, key: str, label: str, inside: Any, plain: Any) -> None:
+        source = f"{key}.__dict__[{label!r}]"
+        self.line(f"if {source} is not {self.constant(inside)}:", f"{base.__name__}.{label}")
+        if id(plain) not in self.found:
+            self.found[id(plain)] = (self.constant(plain), plain)
+            self._function(plain, self.constant(plain), f"{base.__name__}.{label}")
+
+    def _module(self, module: types.ModuleType, name: str, way: str) -> None:
+        where = _module_place(module.__name__)
+        own = vars(module)
+        for label in self._wanted(own) if not self.names.any_attribute else (
+            label for label in own if label in self.names.attributes):  # fmt: skip
+            inside = own[label]
+            source = f"{name}.{label}"
+            if where == "user":
+                self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
+                self.value(inside, source, source)
+            elif module.__name__.startswith(_CHANGING) and callable(inside):
+                self._leave(f"{source} gives another answer in every call")
+            elif isinstance(inside, types.ModuleType) and inside.__name__.startswith(_CHANGING):
+                self.value(inside, source, source)
+
+    def _object(self, value: Any, kind: type, name: str, way: str) -> None:
+        """Any other thing: by its attributes if it has some, else by what it is."""
+        where = _owner(kind)
+        lasting = isinstance(value, enum.Enum | Node | DType | Options | np.ufunc | property)
+        bare = where == "ours" and not hasattr(value, "__dict__")
+        if lasting or bare or str(kind.__module__).startswith(_LASTING):
+            self._same(value, name, way)
+            return
+        if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or callable(
+            value
+        ) and where in ("standard", "numpy"):
+            self._same(value, name, way)
+            self._changing(value, way)
+            inner = getattr(value, "__wrapped__", None)  # of functools.lru_cache and the like
+            if inner is not None:
+                self.value(inner, f"{name}.__wrapped__", way)
+            return
+        if hasattr(value, "__next__") or isinstance(value, io.IOBase):
+            self._leave(f"{way} is an iterator or a file: reading it changes it")
+            return
+        if str(kind.__module__).startswith(_CHANGING):
+            self._leave(f"{way} gives another answer in every call")
+            return
+        if not hasattr(value, "__dict__") and not _slots(kind):
+            self._same(value, name, way)
+            return
+        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+        self._class(kind, way)
+        self._attributes(value, kind, name, way)
+
+    def _attributes(self, value: Any, kind: type, name: str, way: str) -> None:
+        """The attributes of an object that code may read; of modules and the like all of them."""
+        whole = self.names.any_attribute or _owner(kind) != "user" or any(
+            [_owner(base) in ("module", "standard") and base is not object
+             for base in kind.__mro__])  # fmt: skip
+        if hasattr(kind, "__fulgurite_module__"):
+            whole = True
+            self.grads = True
+        own = getattr(value, "__dict__", None)
+        if own is not None:
+            self._some(own, f"{name}.__dict__", way, "attrs", value, name, whole)
+        for label in _slots(kind):
+            inside = getattr(value, label, MISSING)
+            self.holders.append(Holder("slot", value, name, f"{way}.{label}", inside, label))
+            if inside is not MISSING and (whole or label in self.names.attributes):
+                self.value(inside, f"{name}.{label}", f"{way}.{label}")
+
+    def _some(
+        self, own: dict[str, Any], source: str, way: str, holder: str, thing: Any, name: str,
+        whole: bool = False,
+    ) -> None:  # fmt: skip
+        kept = {k: v for k, v in own.items() if k != _CACHE}
+        self.holders.append(Holder(holder, thing, name, way, kept))
+        table = ""
+        labels = self.names.attributes
+        for label, inside in kept.items():
+            if whole or label in labels:
+                table = table or self._variable(source)
+                self.value(inside, f"{table}[{label!r}]", f"{way}.{label}")
+        missing = [] if whole else sorted(
+            [label for label in labels & _class_names(type(thing)) if label not in kept])  # fmt: skip
+        if missing:  # the class has it; the object may get one of its own
+            table = table or self._variable(source)
+            for label in missing:
+                self.line(f"if {label!r} in {table}:", f"{way}.{label}")
+        if whole:
+            self.line(f"if len({table or source}) != {len(own)} and "
+                      f"[k for k in {table or source} if k != {_CACHE!r}] != "
+                      f"{self.constant(list(kept))}:", f"the attributes of {way}")  # fmt: skip
+
+
+def _class_names(kind: type) -> set[str]:
+    """Names of values (no methods) that the user's classes hold."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base is not object and _owner(base) == "user":
+            found |= {k for k, v in base.__dict__.items() if not k.startswith("__")}
+    return found
+
+
+def _unwrapped(inside: Any) -> Any:
+    """The function in a method of any kind, or a property."""
+    if isinstance(inside, staticmethod | classmethod):
+        return inside.__func__
+    if isinstance(inside, property):
+        return inside.fget
+    if isinstance(inside, functools.cached_property):
+        return inside.func
+    return inside.function if hasattr(inside, "__fulgurite_jit__") else inside
+
+
+def _slots(kind: type) -> list[str]:
+    """The slots of a class that the user wrote."""
+    found = []
+    for base in kind.__mro__:
+        if _owner(base) in ("user", "module"):
+            found += [k for k, v in base.__dict__.items()
+                      if isinstance(v, types.MemberDescriptorType)]  # fmt: skip
+    return found
+
+
+def _literal(key: Any) -> str:
+    return repr(key) if type(key) in (str, int, bytes) else ""
+
+
+def _labels(function: Any, count: int) -> list[str]:
+    """Names of positional arguments, for messages."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount] if code is not None else ()
+    if isinstance(function, types.MethodType):
+        names = names[1:]
+    return [names[i] if i < len(names) else f"argument {i}" for i in range(count)]
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Are two immutable values the same, to the last bit and the type?"""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return a.hex() == b.hex()
+    if isinstance(a, complex):
+        return a.real.hex() == b.real.hex() and a.imag.hex() == b.imag.hex()
+    if isinstance(a, np.generic):
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return bool(a == b)
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """Do two arrays hold the same bits?"""
+    if type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.hasobject:
+        return False
+    return bool(a.tobytes() == b.tobytes())
+

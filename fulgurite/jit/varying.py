@@ -1,0 +1,102 @@
+"""Sizes of arguments that vary within bounds: one capture for all of them.
+
+In: for an argument, the axes whose size is an `fg.Var`. Out: what the function sees, a tensor whose
+size is that variable, and for a call its memory laid out at the upper bound. A size outside the
+bounds, or two sizes for one variable, is an error at the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import build
+from ..core.node import Node, Shape
+from ..core.ops.leaf import VAR, bind
+from ..core.ops.movement import shrink
+from ..errors import ArgumentError, VariableError
+from ..runtime.device import Buffer, Device
+
+
+@dataclass(frozen=True)
+class Varying:
+    """Which axes of a tensor vary, and how many dimensions and which sizes the others have."""
+
+    axes: tuple[tuple[int, Node], ...]
+    shape: tuple[int, ...]
+
+    def fits(self, shape: Shape) -> bool:
+        """Is it the same but for the axes that vary, which are within their bounds?"""
+        vary = dict(self.axes)
+        return len(shape) == len(self.shape) and all(
+            [(vary[d].arg[1] <= n <= vary[d].arg[2]) if d in vary else n == m  # type: ignore[operator]
+             for d, (n, m) in enumerate(zip(shape, self.shape, strict=True))]
+        )  # fmt: skip
+
+    @property
+    def most(self) -> tuple[int, ...]:
+        """The shape at the upper bound of every size."""
+        vary = dict(self.axes)
+        return tuple([vary[d].arg[2] if d in vary else n for d, n in enumerate(self.shape)])
+
+    def stand_in(self, buffer: Node, shape: Shape) -> Node:
+        """A tensor whose sizes are variables, over memory at their upper bounds."""
+        vary = {d: bind(var, shape[d]) for d, var in self.axes}  # type: ignore[arg-type]
+        return shrink(buffer, [(0, vary.get(d, n)) for d, n in enumerate(self.most)])
+
+    def note(self, shape: Shape, values: dict[str, int], way: str) -> None:
+        """Note the sizes of a call; one variable has one size."""
+        seen: dict[str, int] = values.setdefault("", {})  # type: ignore[arg-type, assignment]
+        for d, var in self.axes:
+            name, low, high, _ = var.arg
+            size = shape[d]
+            assert isinstance(size, int)
+            if seen.setdefault(name, size) != size:
+                raise VariableError(
+                    f"{name} is {seen[name]} and, by {way}, {size} in one call",
+                    "sizes with one variable are equal: use two variables",
+                )
+            values[name] = size
+
+
+def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:
+    """What `jit(dynamic=...)` was given, checked."""
+    if dynamic is None:
+        return {}
+    found: dict[Any, dict[int, Node]] = {}
+    if not isinstance(dynamic, Mapping):
+        raise ArgumentError(f"dynamic is {dynamic!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}')
+    for key, axes in dynamic.items():
+        if not isinstance(axes, Mapping) or not isinstance(key, str | int):
+            raise ArgumentError(
+                f"dynamic[{key!r}] is {axes!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}'
+            )
+        for axis, var in axes.items():
+            if not isinstance(axis, int) or not isinstance(var, Node) or var.op is not VAR:
+                raise ArgumentError(
+                    f"dynamic[{key!r}][{axis!r}] is {var!r}", 'give axes fg.Var("n", 1, 64)'
+                )
+        found[key] = dict(axes)
+    return found
+
+
+def varying(axes: Mapping[int, Node], shape: tuple[int, ...], way: str) -> Varying:
+    """The axes of a tensor that vary, checked against its shape in this call."""
+    placed = {build.as_axis(axis, len(shape)): var for axis, var in axes.items()}
+    for d, var in placed.items():
+        name, low, high, _ = var.arg
+        if not low <= shape[d] <= high:
+            raise VariableError(
+                f"axis {d} of {way} has size {shape[d]}; {name} is in {low}..{high}",
+                "widen the variable",
+            )
+    return Varying(tuple(sorted(placed.items())), shape)
+
+
+def padded(device: Device, memory: Buffer, node: Node, how: Varying) -> Buffer:
+    """A value in memory that has room for the largest sizes."""
+    made = device.allocate(how.most, node.dtype)
+    part = device.to_host(made)[tuple([slice(n) for n in node.shape])]  # type: ignore[misc]
+    part[...] = device.to_host(memory).reshape(node.shape)
+    return made

@@ -1,0 +1,351 @@
+"""Folds: which part every axis of a streaming kernel plays, and how it is cut into tiles.
+
+In: a `Streaming` (graph/search/online.py). Out: a `Fold`: axes as batch, rows, streamed ones and
+columns; the products inside (sums over other axes that are needed for every block), the states that
+are one number a row, and those that are a row of columns, each a product of weights (rows x streamed)
+and values (streamed x columns); or None where the parts cannot be told. A `FoldCut` says how many
+rows, streamed elements and columns a tile has. All of it follows from sizes alone, never from the
+number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ..core.dtype import DType
+from ..core.node import Node, constant, make, toposort
+from ..core.ops.elementwise import MUL
+from ..core.ops.index import FOLD, LOAD, STORE
+from ..graph.body import free_axes, indices
+from ..graph.search.online import State, Streaming
+from .contract import Block, Contraction, Line, Part, _collect, _line, _ordered, _steps
+
+ROWS = 96  # of a tile, where there are as many
+STEPS = 128  # of the streamed axis in a block
+ROOM = 224 << 10  # bytes of a thread's stack that one tile may take
+SUMS = 96 << 10  # of which rows of columns may take
+UNITS = 8  # tiles that keep threads busy
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum over other axes, needed for every block: keys (streamed) times queries (rows)."""
+
+    node: Node
+    keys: Node
+    queries: Node
+    contraction: Contraction  # rows are the streamed axis, columns are the rows of the fold
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A state with columns: sums of weights times values."""
+
+    state: State
+    weights: Node  # of rows and streamed axes
+    values: Node  # of streamed axes and columns
+    contraction: Contraction
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A streaming kernel and the part of every axis."""
+
+    streaming: Streaming
+    dtype: DType
+    sizes: tuple[int, ...]
+    order: tuple[Node, ...]  # all nodes, sources first
+    free: dict[Node, frozenset[int]]
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[tuple[int, ...], ...]  # of each matrix
+    products: tuple[Product, ...]
+    scalars: tuple[State, ...]  # states of one number a row
+    matrices: tuple[Matrix, ...]
+
+    def count(self, axes: Iterable[int]) -> int:
+        """How many steps some axes have together."""
+        return prod([self.sizes[a] for a in axes])
+
+    @property
+    def levels(self) -> int:
+        """How often a block is walked."""
+        return 1 + max([s.level for s in self.streaming.states])
+
+    def part(
+        self, roots: Sequence[Node], stops: Iterable[Node], columns: Sequence[int],
+        folded: Sequence[int] = (),
+    ) -> Part:  # fmt: skip
+        """The nodes under some roots down to `stops`, with lines of their own."""
+        nodes = _above(roots, frozenset(stops))
+        found: list[dict[int, int]] = []
+        for node in nodes:
+            for index in indices(node):
+                _collect(index, found)
+        absorbed: set[int] = set()
+        batch, rows, across, down = [
+            _line(axes, self.sizes, found, absorbed)
+            for axes in (self.batch, self.rows, columns, folded)
+        ]
+        return Part(tuple(nodes), batch, rows, across, down, frozenset(absorbed))
+
+
+def _above(roots: Sequence[Node], stops: frozenset[Node]) -> list[Node]:
+    """The nodes under some roots, sources first, without what is below `stops`."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if node not in stops:
+                stack.extend((s, False) for s in reversed(node.src))
+    return order
+
+
+# --- parts of axes -------------------------------------------------------------------------------
+
+
+def find_fold(s: Streaming) -> Fold | None:
+    """The fold that a streaming kernel is, if every axis has one part to play."""
+    found = _Roles(s)
+    return found.fold() if found.known else None
+
+
+class _Roles:
+    def __init__(self, s: Streaming) -> None:
+        self.s = s
+        self.streamed = frozenset(s.axes)
+        self.free = dict(s.free)
+        self.group = {state.fold for state in s.states}
+        self.sizes = list(s.sizes)
+        self.inner = s.inner
+        self.dtype = s.states[0].fold.dtype
+        self.products: list[tuple[Node, Node, Node]] = []
+        self.known = self.find()
+
+    def find(self) -> bool:
+        s = self.s
+        if any(n.dtype is not self.dtype for n in (*self.group, *self.inner)):
+            return False
+        bodies = toposort([state.body for state in s.states])
+        if any(n.op is FOLD and n not in self.group and n not in self.inner for n in bodies):
+            return False  # a sum for each row alone: nobody keeps it
+        for node in self.inner:
+            pair = self.factors(node)
+            if pair is None:
+                return False
+            self.products.append((node, *pair))
+        bases = [n for n in self.group if self.is_base(n)] + [
+            state.fold for state in s.states if state.op != "add"
+        ]
+        own = [self.free[n] - self.streamed for n in self.inner] + [self.free[n] for n in bases]
+        if not own:
+            own = [frozenset.intersection(*[self.free[n] for n in self.group])]
+        self.across = frozenset[int]().union(*own)  # rows and batch
+        self.pairs: dict[State, tuple[Node, Node]] = {}
+        self.scalars: list[State] = []
+        for state in s.states:
+            if self.free[state.fold] <= self.across:
+                self.scalars.append(state)
+                continue
+            two = self.weighed(state)
+            if two is None:
+                return False
+            self.pairs[state] = two
+        shared = [self.free[keys] for _, keys, _ in self.products]
+        shared += [self.free[values] for _, values in self.pairs.values()]
+        common = frozenset[int]().union(*shared) if shared else frozenset[int]()
+        self.batch = self.across & common
+        self.rows = self.across - common
+        return self.apart()
+
+    def is_base(self, fold: Node) -> bool:
+        """Is another state built on it?"""
+        return any(fold in toposort([state.body]) for state in self.s.states if state.fold != fold)
+
+    def split(self, body: Node, axes: frozenset[int]) -> tuple[list[Node], list[Node]]:
+        """The factors of a product without some axes, and those with them."""
+        factors = [body]
+        while any(f.op is MUL for f in factors):
+            factors = [p for f in factors for p in (f.src if f.op is MUL else (f,))]
+        return (
+            [f for f in factors if not self.free[f] & axes],
+            [f for f in factors if self.free[f] & axes],
+        )
+
+    def multiplied(self, factors: Sequence[Node]) -> Node:
+        """A product, known to `free`."""
+        if not factors:
+            return constant(1, self.dtype)
+        value = factors[0]
+        for factor in factors[1:]:
+            value = make(MUL, value.dtype, (value, factor))
+        self.free.update(free_axes(toposort([value])))
+        return value
+
+    def factors(self, node: Node) -> tuple[Node, Node] | None:
+        """The streamed and the other factor of a product inside."""
+        body, over = node.src[0], frozenset(node.arg[1])
+        if node.arg[0] != "add" or body.op is not MUL:
+            return None
+        queries, keys = self.split(body, self.streamed)
+        if not queries or not keys:
+            return None
+        first, second = self.multiplied(keys), self.multiplied(queries)
+        both = self.free[first] & self.free[second]
+        return (first, second) if over <= both else None
+
+    def weighed(self, state: State) -> tuple[Node, Node] | None:
+        """Weights and values of a state with columns."""
+        columns = self.free[state.fold] - self.across
+        weights, values = self.split(state.body, columns)
+        if state.op != "add" or self.is_base(state.fold):
+            return None
+        if any(n in self.group or n in self.inner for n in toposort(values)):
+            return None
+        found = self.multiplied(weights), self.multiplied(values)
+        self.free.update(free_axes(toposort(list(found))))
+        return found
+
+    def apart(self) -> bool:
+        """Do rows and columns never meet below the sums, and do stores have what they need?"""
+        columns = [self.free[state.fold] - self.across for state in self.pairs]
+        for _, values in self.pairs.values():
+            if self.free[values] & self.rows:
+                return False
+        for store in self.s.stores:
+            axes = self.free[store] - self.across
+            if axes and axes not in columns:
+                return False
+            if frozenset(store.arg[3]) - axes != self.across:
+                return False
+        return not any(
+            self.free[store] - self.across != self.free[state.fold] - self.across
+            for store in self.s.stores
+            for state in self.pairs
+            if state.fold in toposort([store])
+        )
+
+    def fold(self) -> Fold:
+        steps = _steps(self.s.stores)
+        rows = _ordered(self.rows, steps)
+        if not rows:  # one row: an axis that no index has
+            rows = (len(self.sizes),)
+            self.sizes.append(1)
+        batch = _ordered(self.batch, steps)
+        states = self.s.states
+        made = [n for pair in self.pairs.values() for n in pair]
+        made += [n for _, *pair in self.products for n in pair]
+        repairs = [state.repair for state in states if state.repair is not None]
+        olds = [state.old for state in states]
+        order = tuple(toposort([*self.s.stores, *self.group, *made, *repairs, *olds]))
+        order = tuple([n for n in order])
+        free = free_axes(order)
+        streamed = self.s.axes
+        sizes = tuple(self.sizes)
+
+        def contraction(
+            node: Node, left: Node, right: Node, tall: Sequence[int], wide: Sequence[int],
+            over: Sequence[int],
+        ) -> Contraction:  # fmt: skip
+            return Contraction(
+                order=order, free=free, sizes=sizes, stores=self.s.stores, fold=node, left=left,
+                right=right, batch=batch, rows=tuple(tall), columns=tuple(wide), folded=tuple(over),
+            )  # fmt: skip
+
+        products = tuple(
+            Product(
+                node, keys, queries,
+                contraction(node, keys, queries, streamed, rows, self.deep(node, keys)),
+            )
+            for node, keys, queries in self.products
+        )  # fmt: skip
+        columns = []
+        matrices = []
+        for state, (weights, values) in self.pairs.items():
+            own = _ordered(self.free[state.fold] - self.across, steps)
+            columns.append(own)
+            matrices.append(
+                Matrix(
+                    state, weights, values,
+                    contraction(state.fold, weights, values, rows, own, streamed),
+                )
+            )  # fmt: skip
+        return Fold(
+            self.s, self.dtype, sizes, order, free, batch, rows, tuple(columns), products,
+            tuple(self.scalars), tuple(matrices),
+        )  # fmt: skip
+
+    def deep(self, node: Node, keys: Node) -> tuple[int, ...]:
+        """The folded axes of a product, outermost first in the memory of its keys."""
+        loads = [n for n in toposort([keys]) if n.op is LOAD]
+        return _ordered(frozenset(node.arg[1]), _steps(loads))
+
+
+# --- cutting -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoldCut:
+    """Sizes of tiles."""
+
+    rows: int
+    steps: int  # of a block of the streamed axis
+    columns: tuple[int, ...]  # of each matrix
+    resident: tuple[bool, ...]  # are the packed queries of each product kept for all blocks?
+
+
+def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
+    """Tiles for a fold; `deep` is how much of a product's depth is summed at a time."""
+    size, lanes, panel = block.bytes, block.lanes, block.panel
+    rows, length = fold.count(fold.rows), fold.count(fold.streaming.axes)
+    batch = fold.count(fold.batch)
+    wide = [fold.count(c) for c in fold.columns]
+    depths = [fold.count(p.contraction.folded) for p in fold.products]
+    steps = min(STEPS // block.height * block.height, length)
+    tall = min(_up(rows, lanes), _up(ROWS, panel) if rows > panel else panel)
+    tiles = max(1, len(fold.products) + len(fold.matrices) - 1) if fold.products else (
+        max(1, len(fold.matrices)))  # fmt: skip
+    while True:
+        each = [_up(c, panel) for c in wide]
+        if len(each) == 1 and tall * each[0] * size > SUMS:
+            most = max(panel, SUMS // (tall * size) // panel * panel)
+            each = [_up(-(-each[0] // -(-each[0] // most)), panel)]
+        used = tiles * steps * (tall + lanes) * size
+        used += sum([tall * (c + lanes) for c in each]) * size
+        used += (2 * len(fold.streaming.states) + 8) * (tall + 2 * lanes) * size
+        # values and keys that must be packed
+        used += sum([steps * c for c in each]) * size + sum(
+            [(steps + lanes) * (min(d, deep) + lanes) for d in depths]
+        ) * size  # fmt: skip
+        resident = []
+        for depth in depths:
+            whole = _up(tall, panel) * (_up(depth, lanes) + lanes) * size
+            fits = used + whole <= ROOM
+            resident.append(fits)
+            used += whole if fits else _up(tall, panel) * (min(depth, deep) + lanes) * size
+        if used <= ROOM:
+            break
+        if tall > panel:
+            tall = _up(tall // 2, panel)
+        elif steps > 32:
+            steps //= 2
+        else:
+            return None
+    while tall > panel and batch * -(-rows // tall) < UNITS:
+        tall = _up(tall // 2, panel)
+    return FoldCut(tall, steps, tuple(each), tuple(resident))
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+__all__ = ["STORE", "Fold", "FoldCut", "Line", "Matrix", "Product", "cut_fold", "find_fold"]

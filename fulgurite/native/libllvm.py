@@ -1,0 +1,203 @@
+"""LLVM's own library, as llvmlite ships it: the few functions that turn text into machine code.
+
+In: texts of modules, and for whom. Out: bytes of an object or of assembly; what is wrong with a
+text raises RuntimeError. The functions are called directly: loading llvmlite's Python side (its
+IR builder, pass managers, execution engines) takes seven times as long as loading LLVM, and none
+of it is used here. How they are called is only known for the versions in `KNOWN`; with any other,
+and where a program has loaded `llvmlite.binding` already, that is asked instead.
+Nothing outlives a call but target machines. Who calls holds `QUIET`: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+KNOWN = ("0.50",)  # tests/native/test_libllvm.py compares calls with what llvmlite declares
+_TEXT, _PLACE, _WORD = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
+_PROBLEM = ctypes.POINTER(_PLACE)
+CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # what each returns and takes
+    "ContextCreate": (_PLACE, ()),
+    "ContextDispose": (None, (_PLACE,)),
+    "ParseAssembly": (_PLACE, (_PLACE, _TEXT, _PROBLEM)),
+    "LinkModules": (_WORD, (_PLACE, _PLACE, _PROBLEM)),
+    "VerifyModule": (ctypes.c_bool, (_PLACE, _PROBLEM)),
+    "SetTarget": (None, (_PLACE, _TEXT)),
+    "DisposeModule": (None, (_PLACE,)),
+    "DisposeString": (None, (_PLACE,)),
+    "GetTargetFromTriple": (_PLACE, (_TEXT, _PROBLEM)),
+    "CreateTargetMachine": (
+        _PLACE, (_PLACE, _TEXT, _TEXT, _TEXT, _WORD, _TEXT, _TEXT, _WORD, _WORD, _TEXT),
+    ),
+    "TargetMachineEmitToMemory": (_PLACE, (_PLACE, _PLACE, _WORD, _PROBLEM)),
+    "GetBufferStart": (_PLACE, (_PLACE,)),
+    "GetBufferSize": (ctypes.c_size_t, (_PLACE,)),
+    "DisposeMemoryBuffer": (None, (_PLACE,)),
+}  # fmt: skip
+_LIBRARY = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}.get(
+    sys.platform, "libllvmlite.so"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """For whom code is made, in LLVM's words."""
+
+    triple: str
+    cpu: str
+    features: str
+
+
+class Llvm(Protocol):
+    """What the compiler needs."""
+
+    def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
+        """The functions of all texts as one object, or as assembly."""
+
+    def check(self, text: str) -> None:
+        """Raise RuntimeError with what is wrong with a text."""
+
+
+@lru_cache(maxsize=1)
+def llvm() -> Llvm:
+    """LLVM, loaded now; importing `llvmlite` itself says so to whoever looks."""
+    import llvmlite
+
+    path = os.path.join(os.path.dirname(llvmlite.__file__), "binding", _LIBRARY)
+    known = llvmlite.__version__.startswith(tuple(f"{version}." for version in KNOWN))
+    if not known or "llvmlite.binding" in sys.modules or not os.path.exists(path):
+        return Binding()
+    return Direct(path)
+
+
+class Direct:
+    """The library's functions, called as they are."""
+
+    def __init__(self, path: str) -> None:
+        self._library = library = ctypes.CDLL(path)
+        self._call: dict[str, Any] = {}
+        for name, (result, arguments) in CALLS.items():
+            function = library[f"LLVMPY_{name}"]
+            function.restype, function.argtypes = result, arguments
+            self._call[name] = function
+        library.LLVMPY_InitializeNativeTarget()
+        library.LLVMPY_InitializeNativeAsmPrinter()
+        self._machines: dict[Machine, int] = {}
+
+    def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
+        """The functions of all texts as one object, or as assembly."""
+        call, made = self._call, self._machine(machine)
+        context = call["ContextCreate"]()
+        try:
+            whole = self._parsed(context, texts[0])
+            for text in texts[1:]:  # linking takes the other module away
+                self._asked("LinkModules", whole, self._parsed(context, text))
+            call["SetTarget"](whole, machine.triple.encode())
+            self._asked("VerifyModule", whole)
+            problem = _PLACE()
+            memory = call["TargetMachineEmitToMemory"](
+                made, whole, int(not assembly), ctypes.byref(problem)
+            )
+            if not memory:
+                raise RuntimeError(self._told(problem))
+            start, size = call["GetBufferStart"](memory), call["GetBufferSize"](memory)
+            found = ctypes.string_at(start, size)
+            call["DisposeMemoryBuffer"](memory)
+            call["DisposeModule"](whole)
+            return found
+        finally:
+            call["ContextDispose"](context)  # and with it what a failure left
+
+    def check(self, text: str) -> None:
+        """Raise RuntimeError with what is wrong with a text."""
+        context = self._call["ContextCreate"]()
+        try:
+            module = self._parsed(context, text)
+            self._asked("VerifyModule", module)
+            self._call["DisposeModule"](module)
+        finally:
+            self._call["ContextDispose"](context)
+
+    def _parsed(self, context: int, text: str) -> int:
+        problem = _PLACE()
+        module: int | None = self._call["ParseAssembly"](
+            context, text.encode(), ctypes.byref(problem)
+        )
+        if not module:
+            raise RuntimeError(f"LLVM IR parsing error\n{self._told(problem)}")
+        return module
+
+    def _asked(self, name: str, *arguments: int) -> None:
+        """Call a function that returns whether something is wrong."""
+        problem = _PLACE()
+        wrong = self._call[name](*arguments, ctypes.byref(problem))
+        told = self._told(problem)
+        if wrong:
+            raise RuntimeError(told)
+
+    def _told(self, problem: Any) -> str:
+        """The text of a problem, which is ours to free."""
+        if not problem.value:
+            return ""
+        text = ctypes.string_at(problem.value).decode(errors="replace")
+        self._call["DisposeString"](problem)
+        return text
+
+    def _machine(self, machine: Machine) -> int:
+        found = self._machines.get(machine)
+        if found is not None:
+            return found
+        if not machine.triple.startswith(platform.machine()):
+            for part in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
+                self._library[f"LLVMPY_InitializeAll{part}"]()
+        problem = _PLACE()
+        target = self._call["GetTargetFromTriple"](machine.triple.encode(), ctypes.byref(problem))
+        if not target:
+            raise RuntimeError(self._told(problem))
+        made: int | None = self._call["CreateTargetMachine"](
+            target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), 2,
+            b"pic", b"small", 0, 0, b"",
+        )  # fmt: skip
+        if not made:
+            raise RuntimeError("there is no such target machine")
+        self._machines[machine] = made
+        return made
+
+
+class Binding:
+    """The same through llvmlite's own Python side."""
+
+    def __init__(self) -> None:
+        import llvmlite.binding
+
+        self._llvm = llvmlite.binding
+        self._llvm.initialize_all_targets()
+        self._llvm.initialize_all_asmprinters()
+        self._machines: dict[Machine, Any] = {}
+
+    def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
+        """The functions of all texts as one object, or as assembly."""
+        whole, *others = [self._llvm.parse_assembly(text) for text in texts]
+        for module in others:
+            whole.link_in(module)
+        whole.triple = machine.triple
+        whole.verify()
+        if machine not in self._machines:
+            target = self._llvm.Target.from_triple(machine.triple)
+            self._machines[machine] = target.create_target_machine(
+                cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="small"
+            )
+        made = self._machines[machine]
+        if assembly:
+            return str(made.emit_assembly(whole)).encode()
+        return bytes(made.emit_object(whole))
+
+    def check(self, text: str) -> None:
+        """Raise RuntimeError with what is wrong with a text."""
+        self._llvm.parse_assembly(text).verify()

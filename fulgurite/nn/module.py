@@ -1,0 +1,401 @@
+"""Modules: plain Python objects that hold parameters, buffers and other modules.
+
+In: classes that set tensors and modules as attributes and define `forward`. Out: their parameters
+by dotted name, as torch names them; calls that know where in the model they are (`path`), so that
+every node's origin and every error names the layer. A module is a tree (`structure.py`): `fg.grad`,
+`fg.jit` and `fg.tree.map` take and give whole modules. Binding an attribute anew is noted with
+`fulgurite.tree.rebound()`, in `__setattr__` and `__delattr__` and nowhere else; values change by
+`assign`, which binds nothing. The first use of a module draws all its parameters in one plan.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from .. import tree
+from ..core.dtype import DType
+from ..core.origin import scope
+from ..core.shape import show
+from ..errors import ArgumentError, ShapeError
+from ..tensor import Tensor, realize_all
+from . import structure
+from .parameter import Parameter
+from .state import Loaded, load_state_dict, moved, state_dict
+from .structure import CACHE, KINDS, Kinds, is_module
+
+Self = TypeVar("Self", bound="Module")
+
+
+class _Calls(threading.local):
+    """Which modules are being called in this thread."""
+
+    names: Mapping[int, str] | None = None  # of the parts of the outermost one
+    root: str = ""
+    path: str = ""
+
+
+_calls = _Calls()
+
+
+class Module:
+    """A part of a network: attributes that are parameters, buffers or modules, and `forward`.
+
+    >>> class Net(fg.nn.Module):
+    ...     def __init__(self):
+    ...         self.layers = [fg.nn.Linear(4, 8), fg.nn.Linear(8, 2)]
+    ...     def forward(self, x):
+    ...         return self.layers[1](fg.relu(self.layers[0](x)))
+    >>> net = Net()
+    >>> net(fg.ones((3, 4))).shape, [name for name, _ in net.named_parameters()][:2]
+    ((3, 2), ['layers.0.weight', 'layers.0.bias'])
+    """
+
+    __fulgurite_module__ = True
+    training: bool
+
+    def __new__(cls, *args: Any, **keywords: Any) -> Any:
+        made = object.__new__(cls)
+        vars(made).update({"training": True, KINDS: Kinds()})
+        return made
+
+    def __init__(self) -> None:
+        """There is nothing to do: a subclass may call it or not."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        tree.register(cls, structure.apart, structure.together, structure.names)
+
+    # --- attributes ------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = vars(self)
+        kinds: Kinds = own[KINDS]
+        if isinstance(value, Parameter):
+            kinds.setdefault(name, "parameter")
+        elif name in kinds and not isinstance(value, Tensor | None):
+            del kinds[name]
+        elif isinstance(value, list | tuple | dict):
+            _no_parameters_in(value, type(self).__name__, name)
+        if name in own and own[name] is value:
+            return
+        own[name] = value
+        own.get(CACHE, {}).get("leaves", {}).pop(name, None)
+        tree.rebound()
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        vars(self)[KINDS].pop(name, None)
+        tree.rebound()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles hold everything but what can be found again."""
+        return {name: value for name, value in vars(self).items() if name != CACHE}
+
+    def register_parameter(self, name: str, value: Tensor | None) -> None:
+        """Make an attribute a parameter; None holds the name's place."""
+        vars(self)[KINDS][_plain(name)] = "parameter"
+        known = value is None or isinstance(value, Parameter)
+        setattr(self, name, value if known else Parameter(value))  # type: ignore[arg-type]
+
+    def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
+        """Make an attribute a buffer: state that is not learned, saved if it is persistent."""
+        if value is not None and not isinstance(value, Tensor):
+            raise ArgumentError(f"buffer {name!r} is {type(value).__name__}", "give a tensor")
+        vars(self)[KINDS][_plain(name)] = "buffer" if persistent else "passing"
+        setattr(self, name, value)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Make a module an attribute."""
+        setattr(self, _plain(name), module)
+
+    # --- what it holds ---------------------------------------------------------------------------
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules that it holds itself, also in lists and dicts, each once."""
+        met: set[int] = set()
+        for name, value in list(vars(self).items()):
+            for path, child in _modules_in(name, value):
+                if id(child) not in met:
+                    met.add(id(child))
+                    yield path, child
+
+    def children(self) -> Iterator[Module]:
+        """The modules that it holds itself."""
+        return (child for _, child in self.named_children())
+
+    def named_modules(
+        self, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """It and all modules in it, with their dotted names."""
+        return _walk(self, prefix, set() if remove_duplicate else None)
+
+    def modules(self) -> Iterator[Module]:
+        """It and all modules in it."""
+        return (module for _, module in self.named_modules())
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Its parameters and those of all modules in it, each once."""
+        return self._named({"parameter"}, prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Its parameters and those of all modules in it."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Its buffers and those of all modules in it, each once."""
+        return self._named({"buffer", "passing"}, prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Its buffers and those of all modules in it."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def _named(
+        self, wanted: set[str], prefix: str, recurse: bool, once: bool
+    ) -> Iterator[tuple[str, Tensor]]:
+        met: set[int] = set()
+        whole = self.named_modules(prefix, once) if recurse else iter([(prefix, self)])
+        for path, module in whole:
+            own = vars(module)
+            for name, kind in list(own[KINDS].items()):
+                value = own.get(name)
+                if kind in wanted and value is not None and not (once and id(value) in met):
+                    met.add(id(value))
+                    yield f"{path}.{name}" if path else name, value
+
+    def get_submodule(self, path: str) -> Module:
+        """The module of a dotted name; of "" the module itself."""
+        found = dict(self.named_modules(remove_duplicate=False)).get(path)
+        if found is None:
+            raise ArgumentError(f"{type(self).__name__} has no module {path!r}", "see its repr")
+        return found
+
+    def get_parameter(self, path: str) -> Tensor:
+        """The parameter of a dotted name."""
+        found = dict(self.named_parameters(remove_duplicate=False)).get(path)
+        if found is None:
+            raise ArgumentError(f"{type(self).__name__} has no parameter {path!r}", "see its repr")
+        return found
+
+    # --- state -----------------------------------------------------------------------------------
+
+    def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
+        """Parameters and persistent buffers by name, with the values they have now."""
+        return state_dict(self, prefix)
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Loaded:
+        """Take the values of a state; names or shapes that do not fit are reported together.
+
+        Nothing is changed unless all fits. With strict=False names may be missing or unexpected,
+        and are returned.
+        """
+        return load_state_dict(self, state, strict)
+
+    def settle(self: Self) -> Self:
+        """Draw all parameters that have no values yet, in one plan; the first use does it."""
+        cache = vars(self).setdefault(CACHE, {})
+        if cache.get("settled") != tree.epoch():
+            tensors = [*self.parameters(), *self.buffers()]
+            fresh = [t for t in tensors if isinstance(t, Parameter) and not t.is_realized]
+            if fresh:
+                fresh += [t for t in tensors if t.node.device is None and not t.is_realized]
+                realize_all(*dict.fromkeys(fresh))
+            cache["settled"] = tree.epoch()
+        return self
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Behave as in training: dropout drops, batch statistics are taken."""
+        for module in self.modules():
+            module.training = bool(mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        """Behave as after training."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, on: bool = True) -> Self:
+        """Do `backward()` and optimisers reach the parameters?"""
+        for parameter in self.parameters():
+            parameter.requires_grad_(on)
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget the gradients that `backward()` has added up."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def to(self: Self, *targets: object, dtype: object = None, device: str | None = None) -> Self:
+        """In another float dtype, on another device, or both; the module itself is changed."""
+        moved(self, [*targets, *[t for t in (dtype, device) if t is not None]])
+        return self
+
+    def float(self: Self) -> Self:
+        """In float32."""
+        return self.to("float32")
+
+    def double(self: Self) -> Self:
+        """In float64."""
+        return self.to("float64")
+
+    def half(self: Self) -> Self:
+        """In float16."""
+        return self.to("float16")
+
+    def bfloat16(self: Self) -> Self:
+        """In bfloat16."""
+        return self.to("bfloat16")
+
+    @property
+    def dtype(self) -> DType | None:
+        """The dtype of the first float parameter or buffer."""
+        found = [t.dtype for t in (*self.parameters(), *self.buffers()) if t.dtype.is_inexact]
+        return found[0] if found else None
+
+    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+        """Call a function with each module inside, the inner ones first."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **keywords: Any) -> Any:
+        """What the module computes: a subclass says so."""
+        raise ArgumentError(f"{type(self).__name__} has no forward", "define forward(self, x)")
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        before = _calls.names, _calls.root, _calls.path
+        label = type(self).__name__
+        if before[0] is None:
+            self.settle()
+            _calls.names, _calls.root, _calls.path = self._paths(), label, ""
+        else:
+            path = before[0].get(id(self))
+            if path:
+                label, outer = path, before[2]
+                label = path[len(outer) + 1 :] if outer and path.startswith(outer + ".") else path
+                _calls.path = path
+        try:
+            with scope(label):
+                return self._hooked(args, keywords)
+        finally:
+            _calls.names, _calls.root, _calls.path = before
+
+    def _paths(self) -> Mapping[int, str]:
+        cache = vars(self).setdefault(CACHE, {})
+        seen, found = cache.get("paths", (-1, {}))
+        if seen != tree.epoch():
+            found = {id(module): name for name, module in self.named_modules()}
+            cache["paths"] = tree.epoch(), found
+        return found  # type: ignore[no-any-return]
+
+    def _hooked(self, args: Any, keywords: Any) -> Any:
+        hooks = vars(self).get("_hooks")
+        if not hooks:
+            return self.forward(*args, **keywords)
+        for when, hook in list(hooks):
+            if when == "before":
+                changed = hook(self, args)
+                if changed is not None:
+                    args = changed if isinstance(changed, tuple) else (changed,)
+        result = self.forward(*args, **keywords)
+        for when, hook in list(hooks):
+            if when == "after":
+                changed = hook(self, args, result)
+                result = result if changed is None else changed
+        return result
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
+        """Call hook(module, args) before forward; what it returns replaces the arguments.
+
+        The returned function takes the hook away again.
+        """
+        return self._add_hook("before", hook)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
+        """Call hook(module, args, result) after forward; what it returns replaces the result.
+
+        The returned function takes the hook away again.
+        """
+        return self._add_hook("after", hook)
+
+    def _add_hook(self, when: str, hook: Callable[..., Any]) -> Callable[[], None]:
+        entry = (when, hook)
+        self._hooks = (*vars(self).get("_hooks", ()), entry)
+
+        def remove() -> None:
+            self._hooks = tuple([kept for kept in self._hooks if kept is not entry])
+
+        return remove
+
+    # --- text ------------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """The settings that its repr shows."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in _shown(self)]
+        if not lines:
+            return f"{type(self).__name__}({self.extra_repr()})"
+        about = [self.extra_repr()] if self.extra_repr() else []
+        return "\n  ".join([f"{type(self).__name__}(", *about, *lines]) + "\n)"
+
+    def misfit(self, expected: str, *got: Tensor, hint: str = "") -> NoReturn:
+        """Raise what a wrong input is: which layer, what it takes, what came."""
+        path = ".".join([part for part in (_calls.root, _calls.path) if part])
+        shapes = " and ".join([show(x.node.shape) for x in got])
+        where = f"{path}: " if path and path != type(self).__name__ else ""
+        what = f"{where}{type(self).__name__}({self.extra_repr()}) takes {expected}, got {shapes}"
+        raise ShapeError(what, hint or "give an input of that shape, or make another layer")
+
+
+tree.register(Module, structure.apart, structure.together, structure.names)
+
+
+def _walk(module: Module, path: str, met: set[int] | None) -> Iterator[tuple[str, Module]]:
+    if met is not None:
+        if id(module) in met:
+            return
+        met.add(id(module))
+    yield path, module
+    for name, value in list(vars(module).items()):
+        for inner, child in _modules_in(name, value):
+            yield from _walk(child, f"{path}.{inner}" if path else inner, met)
+
+
+def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+    if is_module(value):
+        yield name, value
+    elif isinstance(value, list | tuple) and name != "_hooks":
+        for place, item in enumerate(value):
+            yield from _modules_in(f"{name}.{place}", item)
+    elif isinstance(value, dict) and name not in (KINDS, CACHE):
+        for key, item in value.items():
+            yield from _modules_in(f"{name}.{key}", item)
+
+
+def _shown(module: Module) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(module).items():
+        yield from _modules_in(name, value)
+
+
+def _plain(name: str) -> str:
+    if not isinstance(name, str) or not name or "." in name:
+        raise ArgumentError(f"{name!r} is no attribute's name", "use a name without dots")
+    return name
+
+
+def _no_parameters_in(value: Any, owner: str, name: str) -> None:
+    items = value.values() if isinstance(value, dict) else value
+    if any([isinstance(item, Parameter) for item in items]):
+        raise ArgumentError(
+            f"{owner}.{name} is a {type(value).__name__} of parameters, which would not be found",
+            "use nn.ParameterList or nn.ParameterDict",
+        )

@@ -1,0 +1,211 @@
+"""Pools as modules: the functions of the same names with their settings.
+
+In: x of shape (batch, channels, *space), or without the batch. Out: the largest element or the mean
+of each window. Adaptive pools are given the size of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from ..functional import pooling
+from ..functional.common import as_tensor
+from ..functional.convolution import PerAxis
+from ..tensor import Tensor, TensorLike
+from .module import Module
+
+
+class _Pool(Module):
+    count: ClassVar[int]
+    function: ClassVar[Callable[..., Tensor]]
+
+    def _checked(self, x: TensorLike) -> Tensor:
+        tensor = as_tensor(x)
+        if tensor.ndim not in (self.count + 1, self.count + 2):
+            space = ("length", "height, width", "depth, height, width")[self.count - 1]
+            self.misfit(f"(batch, channels, {space}), the batch may be left out", tensor)
+        return tensor
+
+
+class _MaxPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """The largest element of each window."""
+        settings = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return type(self).function(self._checked(x), *settings)
+
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """The largest element of each window of length.
+
+    >>> fg.nn.MaxPool1d(2)(fg.Tensor([[1.0, 5.0, 2.0, 4.0]])).tolist()
+    [[5.0, 4.0]]
+    """
+
+    count, function = 1, staticmethod(pooling.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """The largest element of each window of height and width.
+
+    >>> fg.nn.MaxPool2d(3, stride=2, padding=1)(fg.ones((1, 3, 8, 8))).shape
+    (1, 3, 4, 4)
+    """
+
+    count, function = 2, staticmethod(pooling.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    """The largest element of each window of depth, height and width.
+
+    >>> fg.nn.MaxPool3d(2)(fg.ones((1, 3, 4, 4, 4))).shape
+    (1, 3, 2, 2, 2)
+    """
+
+    count, function = 3, staticmethod(pooling.max_pool3d)
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """The mean of each window."""
+        settings = (self.kernel_size, self.stride, self.padding, self.ceil_mode)
+        return type(self).function(self._checked(x), *settings, self.count_include_pad)
+
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window of length.
+
+    >>> fg.nn.AvgPool1d(2)(fg.Tensor([[1.0, 5.0, 2.0, 4.0]])).tolist()
+    [[3.0, 3.0]]
+    """
+
+    count, function = 1, staticmethod(pooling.avg_pool1d)
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of height and width.
+
+    >>> fg.nn.AvgPool2d(2)(fg.ones((1, 3, 8, 8))).shape
+    (1, 3, 4, 4)
+    """
+
+    count, function = 2, staticmethod(pooling.avg_pool2d)
+
+
+class AvgPool3d(_AvgPool):
+    """The mean of each window of depth, height and width.
+
+    >>> fg.nn.AvgPool3d(2)(fg.ones((1, 3, 4, 4, 4))).shape
+    (1, 3, 2, 2, 2)
+    """
+
+    count, function = 3, staticmethod(pooling.avg_pool3d)
+
+
+class _AdaptivePool(_Pool):
+    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
+        self.output_size: Any = (
+            tuple(output_size) if isinstance(output_size, Sequence) else output_size
+        )
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """A result of the size asked for."""
+        return type(self).function(self._checked(x), self.output_size)
+
+    def extra_repr(self) -> str:
+        """The size of the result."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    """Means of windows that make up a result of a given length.
+
+    >>> fg.nn.AdaptiveAvgPool1d(2)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[1.5, 2.5]]
+    """
+
+    count, function = 1, staticmethod(pooling.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """Means of windows that make up a result of a given height and width.
+
+    >>> fg.nn.AdaptiveAvgPool2d((1, None))(fg.ones((1, 3, 7, 5))).shape
+    (1, 3, 1, 5)
+    """
+
+    count, function = 2, staticmethod(pooling.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptivePool):
+    """Means of windows that make up a result of a given depth, height and width.
+
+    >>> fg.nn.AdaptiveAvgPool3d(2)(fg.ones((1, 3, 4, 5, 6))).shape
+    (1, 3, 2, 2, 2)
+    """
+
+    count, function = 3, staticmethod(pooling.adaptive_avg_pool3d)
+
+
+class AdaptiveMaxPool1d(_AdaptivePool):
+    """The largest elements of windows that make up a result of a given length.
+
+    >>> fg.nn.AdaptiveMaxPool1d(2)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[2.0, 3.0]]
+    """
+
+    count, function = 1, staticmethod(pooling.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptivePool):
+    """The largest elements of windows that make up a result of a given height and width.
+
+    >>> fg.nn.AdaptiveMaxPool2d(2)(fg.ones((1, 3, 7, 5))).shape
+    (1, 3, 2, 2)
+    """
+
+    count, function = 2, staticmethod(pooling.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptivePool):
+    """The largest elements of windows that make up a result of a given depth, height and width.
+
+    >>> fg.nn.AdaptiveMaxPool3d(2)(fg.ones((1, 3, 4, 5, 6))).shape
+    (1, 3, 2, 2, 2)
+    """
+
+    count, function = 3, staticmethod(pooling.adaptive_max_pool3d)

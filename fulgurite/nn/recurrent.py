@@ -1,0 +1,402 @@
+"""Recurrent layers on `fg.scan`: one step is compiled once, whatever the length.
+
+In: (length, batch, size), or (batch, length, size) with `batch_first`, or without a batch; a first
+state or none. Out: the state after every step, and the last states of all layers. What x
+contributes to every step is one product before the loop; the loop holds the product with the state
+alone. Weights are named and laid out as torch's: `weight_ih_l0`, `weight_hh_l0_reverse`, gates in
+the order of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ..control import scan
+from ..errors import ArgumentError
+from ..functional.common import floating
+from ..functional.creation import zeros
+from ..functional.maths import tanh
+from ..functional.movement import chunk, concat, expand_dims, squeeze, stack
+from ..functional.movement import swapaxes as _swapaxes
+from ..functional.nn import relu, sigmoid
+from ..random import dropout
+from ..tensor import Tensor, TensorLike
+from . import init
+from .linear import linear, whole
+from .module import Module
+
+State = tuple[Tensor, ...]
+
+
+# --- one step ------------------------------------------------------------------------------------
+
+
+def rnn_step(
+    given: Tensor, state: State, weight: Tensor, bias: Tensor | None, activate: Any
+) -> State:
+    """h' = activate(given + h @ weight.T + bias)."""
+    return (activate(given + linear(state[0], weight, bias)),)
+
+
+def lstm_step(
+    given: Tensor, state: State, weight: Tensor, bias: Tensor | None, project: Tensor | None = None
+) -> State:
+    """The gates i, f, g, o, then c' = f * c + i * g and h' = o * tanh(c')."""
+    hidden, cell = state
+    i, f, g, o = chunk(given + linear(hidden, weight, bias), 4, -1)
+    cell = sigmoid(f) * cell + sigmoid(i) * tanh(g)
+    hidden = sigmoid(o) * tanh(cell)
+    return (hidden if project is None else linear(hidden, project)), cell
+
+
+def gru_step(given: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    """The gates r, z and the candidate n, then h' = (1 - z) * n + z * h."""
+    (hidden,) = state
+    from_input, from_state = chunk(given, 3, -1), chunk(linear(hidden, weight, bias), 3, -1)
+    r, z = (sigmoid(a + b) for a, b in zip(from_input[:2], from_state[:2], strict=True))
+    candidate = tanh(from_input[2] + r * from_state[2])
+    return (candidate + z * (hidden - candidate),)
+
+
+def _activation(nonlinearity: str) -> Any:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ArgumentError(f"nonlinearity is {nonlinearity!r}", 'use "tanh" or "relu"')
+    return tanh if nonlinearity == "tanh" else relu
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+class _Cell(Module):
+    """One step as a layer."""
+
+    gates: ClassVar[int]
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor | None
+    bias_hh: Tensor | None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: object = None,
+    ) -> None:
+        self.input_size = whole(input_size, "input_size")
+        self.hidden_size = whole(hidden_size, "hidden_size")
+        self.bias = bool(bias)
+        rows, bound = self.gates * hidden_size, init.one_over_root(hidden_size)
+        self.weight_ih = init.uniform((rows, input_size), bound, dtype, device)
+        self.weight_hh = init.uniform((rows, hidden_size), bound, dtype, device)
+        for name in ("bias_ih", "bias_hh"):
+            made = init.uniform((rows,), bound, dtype, device) if bias else None
+            self.register_parameter(name, made)
+
+    def _inputs(self, x: TensorLike, state: Any, count: int) -> tuple[Tensor, State]:
+        tensor = floating(x)
+        if tensor.ndim not in (1, 2) or tensor.node.shape[-1] != self.input_size:
+            self.misfit(f"(batch, {self.input_size}), the batch may be left out", tensor)
+        shape = (*tensor.shape[:-1], self.hidden_size)
+        if state is None:
+            return tensor, tuple([zeros(shape, tensor.dtype, tensor.device)] * count)
+        given = tuple(state) if count > 1 else (state,)
+        for part in given:
+            if part.shape != shape:
+                self.misfit(f"a state of shape {shape}", part)
+        return tensor, given
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(_Cell):
+    """h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases).
+
+    >>> fg.nn.RNNCell(3, 4)(fg.ones((2, 3))).shape
+    (2, 4)
+    """
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: str | None = None,
+        dtype: object = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+        _activation(nonlinearity)
+
+    def forward(self, x: TensorLike, hx: Tensor | None = None) -> Tensor:
+        """The next state."""
+        tensor, state = self._inputs(x, hx, 1)
+        given = linear(tensor, self.weight_ih, self.bias_ih)
+        activate = _activation(self.nonlinearity)
+        return rnn_step(given, state, self.weight_hh, self.bias_hh, activate)[0]
+
+
+class LSTMCell(_Cell):
+    """One step of an LSTM: (h, c) to (h', c').
+
+    >>> h, c = fg.nn.LSTMCell(3, 4)(fg.ones((2, 3)))
+    >>> h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
+
+    gates = 4
+
+    def forward(self, x: TensorLike, hx: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """The next state and cell."""
+        tensor, state = self._inputs(x, hx, 2)
+        given = linear(tensor, self.weight_ih, self.bias_ih)
+        hidden, cell = lstm_step(given, state, self.weight_hh, self.bias_hh)
+        return hidden, cell
+
+
+class GRUCell(_Cell):
+    """One step of a GRU.
+
+    >>> fg.nn.GRUCell(3, 4)(fg.ones((2, 3))).shape
+    (2, 4)
+    """
+
+    gates = 3
+
+    def forward(self, x: TensorLike, hx: Tensor | None = None) -> Tensor:
+        """The next state."""
+        tensor, state = self._inputs(x, hx, 1)
+        given = linear(tensor, self.weight_ih, self.bias_ih)
+        return gru_step(given, state, self.weight_hh, self.bias_hh)[0]
+
+
+# --- whole sequences -----------------------------------------------------------------------------
+
+
+class _Recurrent(Module):
+    """Layers of steps over a sequence, in one or both directions."""
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: str | None = None,
+        dtype: object = None,
+    ) -> None:
+        self.input_size = whole(input_size, "input_size")
+        self.hidden_size = whole(hidden_size, "hidden_size")
+        self.num_layers = whole(num_layers, "num_layers")
+        self.proj_size = whole(proj_size, "proj_size", 0)
+        if proj_size and (self.states == 1 or proj_size >= hidden_size):
+            raise ArgumentError(f"proj_size is {proj_size}", "an LSTM may project to a smaller size")
+        if not 0 <= dropout <= 1:
+            raise ArgumentError(f"dropout is {dropout}", "a probability is from 0 to 1")
+        self.bias, self.batch_first, self.dropout = bool(bias), batch_first, float(dropout)
+        self.bidirectional = bool(bidirectional)
+        bound = init.one_over_root(hidden_size)
+        for layer in range(num_layers):
+            for suffix in self._suffixes(layer):
+                for name, shape in self._shapes(layer).items():
+                    made = init.uniform(shape, bound, dtype, device)
+                    self.register_parameter(f"{name}_{suffix}", made)
+
+    @property
+    def _out(self) -> int:
+        return self.proj_size or self.hidden_size
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"l{layer}", *([f"l{layer}_reverse"] if self.bidirectional else [])]
+
+    def _shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
+        rows = self.gates * self.hidden_size
+        width = self.input_size if layer == 0 else self._out * (1 + self.bidirectional)
+        shapes: dict[str, tuple[int, ...]] = {
+            "weight_ih": (rows, width), "weight_hh": (rows, self._out)
+        }  # fmt: skip
+        if self.bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        if self.proj_size:
+            shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+        return shapes
+
+    def _step(self, given: Tensor, state: State, weights: dict[str, Tensor | None]) -> State:
+        raise NotImplementedError
+
+    def _run(self, x: TensorLike, first: Any) -> tuple[Tensor, State]:
+        tensor = floating(x)
+        if tensor.ndim not in (2, 3) or tensor.node.shape[-1] != self.input_size:
+            order = "batch, length" if self.batch_first else "length, batch"
+            self.misfit(f"({order}, {self.input_size}), the batch may be left out", tensor)
+        alone = tensor.ndim == 2
+        if alone:
+            tensor = expand_dims(tensor, 1)
+        elif self.batch_first:
+            tensor = _swapaxes(tensor, 0, 1)
+        starts = self._starts(tensor, first, alone)
+        ends: list[State] = []
+        for layer in range(self.num_layers):
+            if layer:
+                tensor = dropout(tensor, self.dropout, self.training)
+            parts = []
+            for way, suffix in enumerate(self._suffixes(layer)):
+                start = tuple([part[len(ends)] for part in starts])
+                out, end = self._direction(tensor, start, suffix, way == 1)
+                parts.append(out)
+                ends.append(end)
+            tensor = parts[0] if len(parts) == 1 else concat(parts, -1)
+        last = tuple([stack([end[k] for end in ends]) for k in range(self.states)])
+        if alone:
+            return squeeze(tensor, 1), tuple([squeeze(part, 1) for part in last])
+        return (_swapaxes(tensor, 0, 1) if self.batch_first else tensor), last
+
+    def _starts(self, x: Tensor, first: Any, alone: bool) -> State:
+        """The first states of all layers: (layers * directions, batch, size)."""
+        count, batch = self.num_layers * (1 + self.bidirectional), x.shape[1]
+        shapes = [(count, batch, n) for n in (self._out, self.hidden_size)[: self.states]]
+        if first is None:
+            return tuple([zeros(shape, x.dtype, x.device) for shape in shapes])
+        given = tuple(first) if self.states > 1 else (first,)
+        for part, shape in zip(given, shapes, strict=True):
+            wanted = (shape[0], shape[2]) if alone else shape
+            if part.shape != wanted:
+                self.misfit(f"a first state of shape {wanted}", part)
+        return tuple([expand_dims(part, 1) if alone else part for part in given])
+
+    def _direction(
+        self, x: Tensor, start: State, suffix: str, backwards: bool
+    ) -> tuple[Tensor, State]:
+        own = vars(self)
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        weights = {name: own.get(f"{name}_{suffix}") for name in names}
+        given = linear(x, own[f"weight_ih_{suffix}"], weights["bias_ih"])
+        start = tuple([part.astype(given.dtype) for part in start])
+
+        def step(state: State, row: Tensor) -> tuple[State, Tensor]:
+            after = self._step(row, state, weights)
+            return after, after[0]
+
+        end, out = scan(step, start, given, reverse=backwards)
+        return out, end
+
+    def extra_repr(self) -> str:
+        """Sizes and what differs from the usual."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        usual: dict[str, Any] = {
+            "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
+            "bidirectional": False, "proj_size": 0,
+        }  # fmt: skip
+        return text + "".join(
+            [f", {name}={vars(self)[name]}" for name, v in usual.items() if vars(self)[name] != v]
+        )
+
+
+class RNN(_Recurrent):
+    """h = tanh(x @ weight_ih.T + h @ weight_hh.T + biases), step by step.
+
+    >>> out, h = fg.nn.RNN(3, 4, num_layers=2)(fg.ones((5, 2, 3)))
+    >>> out.shape, h.shape
+    ((5, 2, 4), (2, 2, 4))
+    """
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: object = None,
+    ) -> None:
+        sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(*sizes, 0, device, dtype)
+        self.nonlinearity = nonlinearity
+        _activation(nonlinearity)
+
+    def forward(self, x: TensorLike, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The states of the last layer after every step, and the last states of all layers."""
+        out, last = self._run(x, hx)
+        return out, last[0]
+
+    def _step(self, given: Tensor, state: State, weights: dict[str, Any]) -> State:
+        activate = _activation(self.nonlinearity)
+        return rnn_step(given, state, weights["weight_hh"], weights["bias_hh"], activate)
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory.
+
+    >>> out, (h, c) = fg.nn.LSTM(3, 4, bidirectional=True, batch_first=True)(fg.ones((2, 5, 3)))
+    >>> out.shape, h.shape, c.shape
+    ((2, 5, 8), (2, 2, 4), (2, 2, 4))
+    """
+
+    gates, states = 4, 2
+
+    def forward(
+        self, x: TensorLike, hx: Sequence[Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The states of the last layer after every step, and the last (h, c) of all layers."""
+        out, last = self._run(x, hx)
+        return out, (last[0], last[1])
+
+    def _step(self, given: Tensor, state: State, weights: dict[str, Any]) -> State:
+        settings = (weights["weight_hh"], weights["bias_hh"], weights["weight_hr"])
+        return lstm_step(given, state, *settings)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units.
+
+    >>> out, h = fg.nn.GRU(3, 4)(fg.ones((5, 2, 3)))
+    >>> out.shape, h.shape
+    ((5, 2, 4), (1, 2, 4))
+    """
+
+    gates = 3
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: object = None,
+    ) -> None:
+        sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(*sizes, 0, device, dtype)
+
+    def forward(self, x: TensorLike, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The states of the last layer after every step, and the last states of all layers."""
+        out, last = self._run(x, hx)
+        return out, last[0]
+
+    def _step(self, given: Tensor, state: State, weights: dict[str, Any]) -> State:
+        return gru_step(given, state, weights["weight_hh"], weights["bias_hh"])
+
+

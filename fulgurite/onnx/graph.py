@@ -1,0 +1,348 @@
+"""A graph of ONNX nodes into lazy tensors, node by node.
+
+In: a parsed model and values for its inputs. Out: values for its outputs; nothing has run, except
+where an operator needed numbers that only computing could give (then `dynamic` is set). Functions
+of the model are expanded where they are used, subgraphs see the names around them. Which inputs'
+numbers were looked at is in `consulted`. The number of nodes is bounded (`MOST_NODES`), so that
+functions which call each other cannot explode, and whatever goes wrong names the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..core.node import Node as Size
+from ..core.op import Array
+from ..errors import FulguriteError
+from ..tensor import Tensor
+from . import ops as _ops  # fills the table
+from .errors import ModelError, NeedsValueError, UnsupportedError
+from .proto import Attribute, Function, Graph, Model, Node, TensorData
+from .table import FOLDS, MICROSOFT, NEWEST, Call, find
+from .types import STRING, Kind
+from .values import NONE, Nothing, Value, is_symbolic
+from .weights import Files, array_of, dense
+
+assert _ops
+
+MOST_NODES = 2_000_000  # built for one call of a model, all loops and functions expanded
+DEEPEST = 100  # functions and graphs inside each other
+FOLDED = 4096  # most elements of a value that is worked out on the host
+OLDEST = 1
+_USER_MISTAKES = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError,
+    MemoryError, RecursionError,
+)  # fmt: skip
+
+
+class Scope:
+    """Names and values; a subgraph's scope sees those around it."""
+
+    __slots__ = ("outer", "values", "weights")
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.outer, self.values = outer, {}  # type: ignore[var-annotated]
+        self.weights: Mapping[str, Callable[[], Value]] = {}
+
+    def find(self, name: str) -> Any:
+        """The value of a name."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            if name in scope.weights:
+                return scope.weights[name]()
+            scope = scope.outer
+        raise ModelError(
+            f"there is no value {name!r}", "nodes must stand after those that make their inputs"
+        )
+
+
+class Weights:
+    """The initializers of one graph, each made a tensor when it is first read."""
+
+    def __init__(self, graph: Graph, files: Files) -> None:
+        self.made: dict[str, Value] = {}
+        self.makers: dict[str, Callable[[], Value]] = {}
+        for tensor in graph.initializer:
+            self.makers[tensor.name] = lambda t=tensor: self._get(t.name, array_of, t, files)  # type: ignore[misc]
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name if sparse.values is not None else ""
+            self.makers[name] = lambda n=name, t=sparse: self._get(n, dense, t, files)  # type: ignore[misc]
+
+    def _get(self, name: str, read: Callable[..., tuple[Array, Kind]], *what: Any) -> Value:
+        if name not in self.made:
+            array, kind = read(*what)
+            self.made[name] = Value(None, kind, array, constant=True)
+        return self.made[name]
+
+
+class Program:
+    """A parsed model, checked and indexed: what all builds of it share."""
+
+    def __init__(self, model: Model, files: Files) -> None:
+        assert model.graph is not None
+        self.model, self.graph, self.files = model, model.graph, files
+        self.opsets = versions(model.opset_import)
+        self.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
+        self.weights: dict[int, Weights] = {}
+        self.folded: dict[int, Value] = {}
+
+    def weights_of(self, graph: Graph) -> Weights:
+        """The weights of a graph or subgraph."""
+        key = id(graph)
+        if key not in self.weights:
+            self.weights[key] = Weights(graph, self.files)
+        return self.weights[key]
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def versions(imports: Sequence[Any]) -> dict[str, int]:
+    """The version of each domain, which must be one that is built."""
+    found = {_domain(o.domain): o.version for o in imports}
+    for domain, version in found.items():
+        newest = NEWEST.get(domain)
+        if newest is not None and not OLDEST <= version <= newest:
+            raise UnsupportedError(
+                f"opset {version} of {domain or 'ai.onnx'} is not built, only up to {newest}",
+                "convert the model with onnx.version_converter",
+            )
+    return found
+
+
+class Build:
+    """One pass over a model for some inputs."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.consulted: set[str] = set()
+        self.dynamic = False  # a tensor's numbers were needed: the graph holds for them only
+        self.tracing = 0  # inside the body of a compiled loop
+        self.nodes = self.depth = 0
+        self.opsets = program.opsets
+        self.hosts: set[str] = set()  # operators whose work was done by Python
+        self.kept: list[Value] = []  # constants worth computing once
+
+    # --- numbers on the host ---------------------------------------------------------------------
+
+    def array(self, stored: TensorData) -> tuple[Array, Kind]:
+        """A stored tensor."""
+        return array_of(stored, self.program.files)
+
+    def peek(self, value: Value) -> Array | None:
+        """A value's numbers if they are known without computing a tensor."""
+        found = value.known()
+        if found is not None:
+            self.consulted |= value.sources
+        return found
+
+    def read(self, value: Value) -> Array:
+        """A value's numbers; a tensor is computed for them if there is no other way."""
+        found = self.peek(value)
+        if found is not None:
+            return found
+        if self.tracing:
+            raise NeedsValueError("a number is needed inside a compiled loop", "run it step by step")
+        self.dynamic = True
+        return value.tensor.numpy()
+
+    def fixed(self, array: Array) -> Array:
+        """Numbers none of which is a variable size."""
+        if is_symbolic(array):
+            raise NeedsValueError("a variable size is needed as a number", "fix the dimension")
+        return array
+
+    # --- graphs ----------------------------------------------------------------------------------
+
+    def graph(self, graph: Graph, inputs: Sequence[Any], outer: Scope | None = None) -> list[Any]:
+        """The outputs of a graph for some inputs, in the graph's own order."""
+        scope = Scope(outer)
+        scope.weights = self.program.weights_of(graph).makers
+        names = [info.name for info in graph.input]
+        if outer is None:  # weights may be listed among the inputs of an old model
+            names = names[: len(inputs)]
+        if len(names) != len(inputs):
+            raise ModelError(
+                f"a graph of {len(names)} inputs got {len(inputs)}", "the model is not valid ONNX"
+            )
+        for name, value in zip(names, inputs, strict=True):
+            if value is not None:
+                scope.values[name] = value
+        with self.deeper():
+            self.run(graph.node, scope)
+        return [scope.find(info.name) for info in graph.output]
+
+    @contextmanager
+    def deeper(self) -> Any:
+        """One level more of functions or graphs."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ModelError(
+                f"functions or graphs nest more than {DEEPEST} deep", "does one call itself?"
+            )
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def run(
+        self, nodes: Sequence[Node], scope: Scope, given: Mapping[str, Attribute] | None = None
+    ) -> None:
+        """Every node in order; `given` are the attributes of the function these nodes are in."""
+        for node in nodes:
+            self.nodes += 1
+            if self.nodes > MOST_NODES:
+                raise ModelError(f"more than {MOST_NODES} nodes", "do functions call each other?")
+            try:
+                self._node(node, scope, given)
+            except NeedsValueError:
+                raise
+            except UnsupportedError as problem:
+                raise UnsupportedError(_named(node, problem.what), problem.hint) from problem
+            except FulguriteError as problem:
+                if getattr(problem, "node_named", False):
+                    raise
+                named = ModelError(_named(node, problem.what), problem.hint)
+                named.node_named = True  # type: ignore[attr-defined]
+                raise named from problem
+            except _USER_MISTAKES as problem:
+                what = f"{type(problem).__name__}: {problem}"[:300]
+                raise ModelError(
+                    _named(node, what), "the model is not valid ONNX, or its inputs do not fit it"
+                ) from problem
+
+    def _node(self, node: Node, scope: Scope, given: Mapping[str, Attribute] | None) -> None:
+        domain = _domain(node.domain)
+        inputs = [scope.find(name) if name else None for name in node.input]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        attributes = {}
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                referred = (given or {}).get(attribute.ref_attr_name)
+                if referred is not None:
+                    attributes[attribute.name] = referred
+            else:
+                attributes[attribute.name] = attribute
+        function = self.program.functions.get((domain, node.op_type, node.overload))
+        if function is not None:
+            found = self._function(function, inputs, attributes)
+        else:
+            version = self.opsets.get(domain, 1 if domain else NEWEST[""])
+            if domain == MICROSOFT and (domain, node.op_type) not in _ops.OPERATORS:
+                domain = "" if ("", node.op_type) in _ops.OPERATORS else domain
+            entry = find(domain, node.op_type, version)
+            call = Call(self, node, inputs, version, attributes, scope)
+            found = self._results(call, entry.build(call), entry.keeps)
+            if entry.host:
+                self.hosts.add(node.op_type)
+            self._folding(call, found, domain)
+        for name, value in zip(node.output, found, strict=False):
+            if name:
+                scope.values[name] = value
+        if len(node.output) > len(found) and any(node.output[len(found) :]):
+            raise ModelError(
+                f"it has {len(found)} outputs, {len(node.output)} are asked", "the model is invalid"
+            )
+
+    def _function(
+        self, function: Function, inputs: Sequence[Any], attributes: dict[str, Attribute]
+    ) -> list[Any]:
+        """A function of the model, expanded."""
+        scope = Scope()
+        names = list(function.input)
+        if len(inputs) > len(names):
+            raise ModelError(f"it takes {len(names)} inputs and got {len(inputs)}", "")
+        for name, value in zip(names, inputs, strict=False):
+            if value is not None:
+                scope.values[name] = value
+        given = {a.name: a for a in function.attribute_proto} | attributes
+        before, self.opsets = self.opsets, self.opsets | versions(function.opset_import)
+        absent = [name for name in names if name not in scope.values]
+        nodes = _without(function.node, absent) if absent else function.node
+        try:
+            with self.deeper():
+                self.run(nodes, scope, given)
+        finally:
+            self.opsets = before
+        return [scope.find(name) for name in function.output]
+
+    def _results(self, call: Call, found: Any, keeps: bool) -> list[Any]:
+        """What a function of the table gave, as values."""
+        several = isinstance(found, tuple)
+        inputs = [v for v in call.inputs if v is not None]
+        constant = bool(inputs) and all(isinstance(v, Value) and v.constant for v in inputs)
+        made = []
+        for result in found if several else (found,):
+            if isinstance(result, Tensor):
+                kind = call.kind(0) if keeps and not call.kind(0).plain else None
+                result = Value(result, kind)
+            elif isinstance(result, np.ndarray):
+                result = Value(None, None, result)
+            elif result is not None and not isinstance(result, Value | list | Nothing):
+                raise TypeError(f"{call.node.op_type} gave {type(result).__name__}")
+            if isinstance(result, Value) and (constant or not inputs) and not self.tracing:
+                result.constant = True
+            made.append(result)
+        if not constant and not self.tracing:
+            self.kept += [v for v in inputs if isinstance(v, Value) and v.constant]
+        return made
+
+    def _folding(self, call: Call, found: list[Any], domain: str) -> None:
+        """Let small results be worked out on the host, should somebody ask."""
+        work = FOLDS.get((domain, call.node.op_type))
+        if work is None or not all(v is None or isinstance(v, Value) for v in call.inputs):
+            return
+        if not all(v is None or v.is_foldable for v in call.inputs):
+            return
+        sources = NONE.union(*[v.sources for v in call.inputs if v is not None])
+        memo: list[Any] = []
+
+        def worked(place: int) -> Array | None:
+            if not memo:
+                arrays = [None if v is None else v.known() for v in call.inputs]
+                lost = [a is None and v is not None for a, v in zip(arrays, call.inputs, strict=True)]
+                memo.append(None if any(lost) else work(call, *arrays))
+            results = memo[0]
+            if isinstance(results, tuple | list):
+                return results[place]  # type: ignore[no-any-return]
+            return results  # type: ignore[no-any-return]
+
+        for place, value in enumerate(found):
+            if isinstance(value, Value) and not value.is_foldable and _is_small(value):
+                value.fold(lambda place=place: worked(place), sources)  # type: ignore[misc]
+
+
+def _is_small(value: Value) -> bool:
+    if value.kind is STRING:
+        return True
+    count = 1
+    for n in value.shape:
+        if isinstance(n, Size):
+            return False
+        count *= n
+    return count <= FOLDED
+
+
+def _without(nodes: Sequence[Node], absent: Sequence[str]) -> list[Node]:
+    """Nodes of a function some of whose inputs were left out: these read as left out too."""
+    gone = set(absent)
+    found = []
+    for node in nodes:
+        if gone.intersection(node.input):
+            names = ["" if name in gone else name for name in node.input]
+            node = Node(names, node.output, node.name, node.op_type, node.attribute, node.domain)
+        found.append(node)
+    return found
+
+
+def _named(node: Node, what: str) -> str:
+    name = f" {node.name!r}" if node.name else ""
+    return f"{node.op_type or 'a node without operator'}{name}: {what}"

@@ -1,0 +1,186 @@
+"""Convolutions: plain, transposed, causal, deformed, and the sums that undo windows.
+
+In: a `Call`. Out: lazy tensors. A transposed convolution is computed whole, then cut: its paddings
+and the wanted shape only say which part of it is the result.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ...tensor import Tensor
+from ..errors import ModelError
+from ..table import Call, operator
+from .movement import padded
+from .normalization import along
+from .windows import windows
+
+CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
+TRANSPOSED: dict[int, Any] = {
+    1: fg.conv_transpose1d,
+    2: fg.conv_transpose2d,
+    3: fg.conv_transpose3d,
+}
+
+
+@operator("Conv")
+def conv(op: Call) -> Tensor:
+    """A convolution with padding, strides, dilation and groups."""
+    return convolved(op, op[0], op[1], op.maybe(2))
+
+
+def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A convolution by an operator's attributes."""
+    count = x.ndim - 2
+    if count not in CONVOLUTIONS:
+        raise op.unsupported(f"{count} axes")
+    size = op.ints_of("kernel_shape") or list(weight.shape[2:])
+    if list(weight.shape[2:]) != size:
+        raise ModelError(f"kernel_shape is {size}, the weight's {weight.shape}", "invalid model")
+    found = windows(op, x.node.shape[2:], size)
+    if found.is_padded:
+        x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
+    made: Tensor = CONVOLUTIONS[count](
+        x, weight, bias, found.stride, 0, found.dilation, op.int("group", 1)
+    )
+    return made
+
+
+@operator("ConvTranspose")
+def conv_transpose(op: Call) -> Tensor:
+    """Every element spreads a window over the result."""
+    x, weight = op[0], op[1]
+    count = x.ndim - 2
+    if count not in TRANSPOSED:
+        raise op.unsupported(f"{count} axes")
+    size = op.ints_of("kernel_shape") or list(weight.shape[2:])
+    strides = op.ints_of("strides") or [1] * count
+    dilations = op.ints_of("dilations") or [1] * count
+    more = op.ints_of("output_padding") or [0] * count
+    flat = op.ints_of("pads") or [0] * 2 * count
+    wanted = op.ints_of("output_shape")
+    auto = op.text("auto_pad", "NOTSET")
+    space = [int(n) for n in op.build.fixed(np.array(list(x.node.shape[2:]), object))]
+    whole = [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(space, strides, size, dilations, strict=True)
+    ]
+    if wanted is None and auto.startswith("SAME"):
+        wanted = [n * s for n, s in zip(space, strides, strict=True)]
+    cuts = list(zip(flat[:count], flat[count:], strict=True))
+    if wanted is not None:
+        wanted = wanted[-count:]
+        cuts = []
+        for full, extra, n in zip(whole, more, wanted, strict=True):
+            total = max(full + extra - n, 0)
+            half = total // 2
+            cuts.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
+    y = TRANSPOSED[count](x, weight, None, strides, 0, 0, op.int("group", 1), dilations)
+    widths = [(0, 0), (0, 0)]
+    widths += [(-low, extra - high) for (low, high), extra in zip(cuts, more, strict=True)]
+    y = padded(y, widths, "constant")
+    return y + along(op[2], y.ndim) if op.has(2) else y
+
+
+@operator("CausalConvWithState")
+def causal_conv_with_state(op: Call) -> tuple[Tensor, Tensor]:
+    """Each channel with a window of its own over what came before, carried from call to call."""
+    x, weight = op[0], op[1]
+    before = weight.shape[2] - 1
+    past = op.maybe(3)
+    if past is None:
+        past = fg.zeros((x.shape[0], x.shape[1], before), x.dtype)
+    padded_x = fg.concat([past, x], axis=2)
+    y = fg.conv1d(padded_x, weight, op.maybe(2), groups=x.shape[1])
+    if op.text("activation", "none") in ("silu", "swish"):
+        y = fg.silu(y)
+    return y.astype(x.dtype), padded_x[:, :, padded_x.shape[2] - before :]
+
+
+@operator("Col2Im")
+def col2im(op: Call) -> Tensor:
+    """Columns of windows added up into pictures."""
+    x, image, block = op[0], op.ints(1), op.ints(2)
+    count = len(image)
+    strides = op.ints_of("strides") or [1] * count
+    dilations = op.ints_of("dilations") or [1] * count
+    flat = op.ints_of("pads") or [0] * 2 * count
+    pads = list(zip(flat[:count], flat[count:], strict=True))
+    large = [n + low + high for n, (low, high) in zip(image, pads, strict=True)]
+    places = np.zeros((), np.int64)
+    results = []
+    for n, k, s, d in zip(large, block, strides, dilations, strict=True):
+        steps = (n - (k - 1) * d - 1) // s + 1
+        results.append(steps)
+        line = np.arange(k)[:, None] * d + np.arange(steps)[None] * s
+        places = places[..., None, None] * n + line
+    order = [2 * d for d in range(count)] + [2 * d + 1 for d in range(count)]
+    flat_places = places.transpose(order).reshape(-1)
+    batch = x.shape[0]
+    channels = x.shape[1] // prod(block)
+    values = fg.reshape(x, (batch * channels, flat_places.size))
+    index = fg.broadcast_to(fg.Tensor(flat_places)[None], values.shape)
+    sums = fg.scatter_add(fg.zeros((batch * channels, prod(large)), x.dtype), 1, index, values)
+    found = fg.reshape(sums, (batch, channels, *large))
+    return padded(found, [(0, 0), (0, 0), *[(-low, -high) for low, high in pads]], "constant")
+
+
+@operator("DeformConv")
+def deform_conv(op: Call) -> Tensor:
+    """A convolution whose windows are moved by offsets, between elements if need be."""
+    x, weight, offset = op[0], op[1], op[2]
+    if x.ndim != 4:
+        raise op.unsupported(f"{x.ndim - 2} axes")
+    groups, parts = op.int("group", 1), op.int("offset_group", 1)
+    found = windows(op, x.shape[2:], op.ints_of("kernel_shape") or list(weight.shape[2:]))
+    n, c, h, w = x.shape
+    kh, kw = found.size
+    oh, ow = offset.shape[2:]
+    moved = fg.reshape(offset, (n, parts, kh * kw, 2, oh, ow))
+    rows, columns = (
+        np.arange(m)[None, :] * found.stride[d] - found.pads[d][0]
+        + np.arange(found.size[d])[:, None] * found.dilation[d]
+        for d, m in enumerate((oh, ow))
+    )  # fmt: skip
+    base = [
+        np.broadcast_to(rows[:, None, :, None], (kh, kw, oh, ow)).reshape(kh * kw, oh, ow),
+        np.broadcast_to(columns[None, :, None, :], (kh, kw, oh, ow)).reshape(kh * kw, oh, ow),
+    ]
+    y, z = (moved[:, :, :, d] + fg.Tensor(base[d].astype(np.float32)) for d in (0, 1))
+    taken = sampled(fg.reshape(x, (n, parts, c // parts, h * w)), y, z, h, w)
+    if op.has(4):
+        mask = fg.reshape(op[4], (n, parts, 1, kh * kw, oh, ow))
+        taken = taken * mask
+    columns_of = fg.reshape(taken, (n, groups, c // groups * kh * kw, oh * ow))
+    kernels = fg.reshape(weight, (groups, weight.shape[0] // groups, c // groups * kh * kw))
+    out = fg.reshape(fg.matmul(kernels, columns_of), (n, weight.shape[0], oh, ow))
+    return (out + along(op[3], 4) if op.has(3) else out).astype(x.dtype)
+
+
+def sampled(x: Tensor, y: Tensor, z: Tensor, height: int, width: int) -> Tensor:
+    """Values of (n, g, c, h w) between elements at rows y and columns z, both (n, g, ...).
+
+    Outside is zero; between two elements the value is linear.
+    """
+    n, g, c, _ = x.shape
+    inner = y.shape[2:]
+    top, left = fg.floor(y), fg.floor(z)
+    found: Any = 0
+    for down in (0, 1):
+        for right in (0, 1):
+            row, column = top + down, left + right
+            weight = (1 - fg.abs(y - row)) * (1 - fg.abs(z - column))
+            inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+            place = fg.clip(row, 0, height - 1) * width + fg.clip(column, 0, width - 1)
+            index = fg.reshape(place.astype(fg.int32), (n, g, 1, prod(inner)))
+            index = fg.broadcast_to(index, (n, g, c, prod(inner)))
+            values = fg.reshape(fg.take_along_axis(x, index, axis=-1), (n, g, c, *inner))
+            factor = fg.where(inside, weight, 0)
+            found = found + values * fg.expand_dims(factor, 2)
+    made: Tensor = found
+    return made

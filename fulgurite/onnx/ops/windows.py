@@ -1,0 +1,93 @@
+"""Windows that slide over axes, as pooling and convolution place them.
+
+In: the attributes `auto_pad`, `pads`, `strides`, `dilations`, `kernel_shape`, `ceil_mode` of an
+operator and the sizes it works on. Out: `Windows`, with everything explicit. Padding that `SAME`
+means depends on sizes, which must then be fixed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import build
+from ...tensor import Tensor, node_of, wrap
+from ..errors import ModelError
+from ..table import Call
+
+
+@dataclass
+class Windows:
+    """One entry for each axis."""
+
+    size: list[int]
+    stride: list[int]
+    dilation: list[int]
+    pads: list[tuple[int, int]]
+    over: list[int]  # more elements after an axis, so that a last window that is cut off counts
+
+    def reach(self, axis: int) -> int:
+        """From the first to the last element of a window."""
+        return (self.size[axis] - 1) * self.dilation[axis] + 1
+
+    def slid(self, x: Tensor, first: int) -> Tensor:
+        """Windows as further axes at the end; x is padded already."""
+        node = node_of(x)
+        for d, each in enumerate(zip(self.size, self.stride, self.dilation, strict=True)):
+            node = build.window(node, first + d, *each)
+        return wrap(node)
+
+    @property
+    def is_padded(self) -> bool:
+        """Is there anything around?"""
+        return any(self.over) or any(p != (0, 0) for p in self.pads)
+
+    @property
+    def widths(self) -> list[tuple[int, int]]:
+        """What to pad each axis by."""
+        return [(low, high + o) for (low, high), o in zip(self.pads, self.over, strict=True)]
+
+
+def windows(op: Call, space: Any, size: list[int]) -> Windows:
+    """The windows that an operator's attributes mean."""
+    count = len(space)
+    stride = op.ints_of("strides") or [1] * count
+    dilation = op.ints_of("dilations") or [1] * count
+    flat = op.ints_of("pads") or [0] * 2 * count
+    auto = op.text("auto_pad", "NOTSET")
+    if not len(size) == len(stride) == len(dilation) == len(flat) // 2 == count:
+        raise ModelError(f"a window of {size} for {count} axes", "the model is not valid ONNX")
+    if any(n < 1 for n in (*size, *stride, *dilation)):
+        raise ModelError(f"a window of {size}, stride {stride}", "the model is not valid ONNX")
+    pads = list(zip(flat[:count], flat[count:], strict=True))
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        fixed = op.build.fixed(np.array(list(space), object))
+        pads = [
+            _same(int(n), (k - 1) * d + 1, s, auto == "SAME_UPPER")
+            for n, k, s, d in zip(fixed, size, stride, dilation, strict=True)
+        ]
+    elif auto == "VALID":
+        pads = [(0, 0)] * count
+    found = Windows(list(size), stride, dilation, pads, [0] * count)
+    if op.int("ceil_mode") and not auto.startswith("SAME"):
+        fixed = op.build.fixed(np.array(list(space), object))
+        found.over = [_over(found, axis, int(n)) for axis, n in enumerate(fixed)]
+    return found
+
+
+def _same(size: int, reach: int, stride: int, upper: bool) -> tuple[int, int]:
+    total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+    small, large = total // 2, total - total // 2
+    return (small, large) if upper else (large, small)
+
+
+def _over(found: Windows, axis: int, size: int) -> int:
+    low, high = found.pads[axis]
+    stride = found.stride[axis]
+    room = size + low + high - found.reach(axis)
+    count = -(-room // stride) + 1
+    if (count - 1) * stride >= size + low:
+        count -= 1  # a window must begin inside, or in the padding before
+    return max(0, (count - 1) * stride - room)

@@ -1,0 +1,142 @@
+"""What flows along the edges of an ONNX graph while it is built.
+
+In: tensors, host arrays, functions that work out a host array on demand. Out: `Value`: an element
+kind, a lazy tensor, and, where it follows from constants, shapes or small inputs, its numbers on
+the host. `sources` names the graph inputs those numbers depend on: a plan that used them is good
+for these numbers only. A sequence is a list of values, an absent optional is `NOTHING`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ..core.node import Node
+from ..core.op import Array
+from ..tensor import Tensor, wrap
+from .errors import ModelError
+from .types import INT64, STRING, Kind, kind_of_array, kind_of_dtype
+
+NONE: frozenset[str] = frozenset()
+
+
+class Nothing:
+    """An optional without a value."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING = Nothing()
+Items = list["Value"]  # a sequence
+Anything = "Value | Items | Nothing"
+
+
+class Value:
+    """One tensor of the model: lazy, and perhaps known on the host."""
+
+    __slots__ = ("_array", "_fold", "_tensor", "constant", "kind", "sources")
+
+    def __init__(
+        self,
+        tensor: Tensor | None = None,
+        kind: Kind | None = None,
+        array: Array | None = None,
+        sources: frozenset[str] = NONE,
+        constant: bool = False,
+    ) -> None:
+        assert tensor is not None or array is not None
+        self._tensor, self._array = tensor, array
+        self._fold: Callable[[], Array | None] | None = None
+        if kind is None:
+            kind = kind_of_dtype(tensor.dtype) if tensor is not None else _kind(array)
+        self.kind, self.sources, self.constant = kind, sources, constant
+
+    def fold(self, work: Callable[[], Array | None], sources: frozenset[str]) -> None:
+        """Its numbers can be worked out on the host, from these inputs."""
+        self._fold, self.sources = work, sources
+
+    @property
+    def is_foldable(self) -> bool:
+        """May its numbers be known without computing a tensor?"""
+        return self._array is not None or self._fold is not None
+
+    def known(self) -> Array | None:
+        """Its numbers, if they are known on the host."""
+        if self._array is None and self._fold is not None:
+            work, self._fold = self._fold, None
+            self._array = work()
+        return self._array
+
+    @property
+    def tensor(self) -> Tensor:
+        """The lazy tensor."""
+        if self._tensor is None:
+            assert self._array is not None
+            self._tensor = tensor_of(self._array, self.kind)
+        return self._tensor
+
+    @property
+    def is_text(self) -> bool:
+        """Does it hold strings?"""
+        return self.kind is STRING
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its sizes; a variable one is a node."""
+        return self._array.shape if self._tensor is None and self._array is not None else (
+            self.tensor.node.shape
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Value({self.kind}, {self.shape})"
+
+
+def _kind(array: Array | None) -> Kind:
+    assert array is not None
+    if is_symbolic(array):
+        return INT64
+    found = kind_of_array(array.dtype)
+    assert found is not None, array.dtype
+    return found
+
+
+def is_symbolic(array: Array) -> bool:
+    """Are there sizes in it that are not known yet?"""
+    return array.dtype == object and any(isinstance(x, Node) for x in array.reshape(-1))
+
+
+def is_text(array: Array) -> bool:
+    """Is it an array of strings?"""
+    return array.dtype == object and not is_symbolic(array)
+
+
+def sizes_array(sizes: Any) -> Array:
+    """Sizes as an array: whole numbers, or objects if one of them is variable."""
+    if all(isinstance(n, int) for n in sizes):
+        return np.array(sizes, np.int64).reshape(len(sizes))
+    found = np.empty(len(sizes), object)
+    found[:] = list(sizes)
+    return found
+
+
+def tensor_of(array: Array, kind: Kind) -> Tensor:
+    """A tensor with an array's values."""
+    if is_symbolic(array):
+        parts = [_scalar(x) for x in array.reshape(-1)]
+        return fg.reshape(fg.stack(parts), array.shape)
+    if kind is STRING:
+        raise ModelError("strings cannot be computed with", "they stay on the host")
+    assert kind.carrier is not None
+    if array.size == 1 and not kind.carrier.kind == "c":
+        return fg.full(array.shape, fg.Tensor(array.reshape(())[()].item(), dtype=kind.carrier))
+    return Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=kind.carrier)
+
+
+def _scalar(size: Any) -> Tensor:
+    node = wrap(size) if isinstance(size, Node) else Tensor(int(size))
+    return fg.astype(node, fg.int64)

@@ -1,0 +1,115 @@
+"""NumPy archives: read and written as NumPy does, without pickle, and never believed."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.errors import DTypeError
+from fulgurite.io.files import FileError
+from fulgurite.io.npz import load_npz, save_npz
+
+
+def test_arrays_go_to_numpy_and_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    tensors = {"a": fg.arange(6).reshape(2, 3), "b/c": fg.ones(()), "none": fg.zeros((0, 2))}
+    for compress in (False, True):
+        save_npz(tensors, path, compress)
+        with np.load(path, allow_pickle=False) as theirs:
+            ours = load_npz(path)
+            assert set(ours) == set(theirs) == set(tensors)
+            for name, tensor in tensors.items():
+                assert np.array_equal(theirs[name], tensor.numpy())
+                assert np.array_equal(ours[name].numpy(), tensor.numpy())
+
+
+def test_what_numpy_writes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    arrays = {
+        "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "swapped": np.arange(3, dtype=">i4"),
+        "truth": np.array([True, False]),
+        "complex": np.ones(2, np.complex128),
+    }
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    found = load_npz(path)
+    for name, array in arrays.items():
+        assert np.array_equal(found[name].numpy(), array)
+    np.save(tmp_path / "x.npy", arrays["columns"])
+    assert np.array_equal(fg.io.load(tmp_path / "x.npy").numpy(), arrays["columns"])
+
+
+def test_equal_tensors_give_equal_bytes(tmp_path: Path) -> None:
+    for name in "ab":
+        save_npz({"w": fg.ones(3)}, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_dtype_without_a_name_in_the_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DTypeError, match="safetensors"):
+        save_npz({"w": fg.ones(3, "bfloat16")}, tmp_path / "x.npz")
+
+
+def npy(array: object) -> bytes:
+    made = io.BytesIO()
+    np.save(made, np.asarray(array), allow_pickle=True)
+    return made.getvalue()
+
+
+def archive(**members: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, data in members.items():
+            out.writestr(f"{name}.npy", data)
+    return made.getvalue()
+
+
+def longer(claimed: str) -> bytes:
+    return npy(np.arange(2)).replace(b"(2,)", claimed.encode())
+
+
+BAD = {
+    "pickle": (archive(a=npy(np.array([{}], object))), "not of numbers"),
+    "text": (archive(a=npy(np.array(["x"]))), "not of numbers"),
+    "no array": (archive(a=b"hello"), "damaged"),
+    "no zip": (b"hello, this is no zip archive at all", "no sound zip"),
+    "cut": (archive(a=npy(np.arange(100)))[:-40], "no sound zip"),
+    "more than there is": (archive(a=longer("(9,)")), "does not take"),
+    "much more": (archive(a=longer("(1152921504606846976,)")), "does not take"),
+    "negative": (archive(a=longer("(-1,)")), "has the shape"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_refused_in_words(name: str, tmp_path: Path) -> None:
+    data, words = BAD[name]
+    path = tmp_path / "bad.npz"
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"bad\.npz") as caught:
+        load_npz(path)
+    assert words in str(caught.value)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    data = bytearray(archive(a=npy(np.zeros(1000))))
+    where = data.index(b"PK\1\2")
+    data[where + 24 : where + 28] = (1 << 31).to_bytes(4, "little")  # the size in the directory
+    path = tmp_path / "bomb.npz"
+    path.write_bytes(bytes(data))
+    with pytest.raises(FileError, match="more bytes than there are"):
+        load_npz(path)
+
+
+def test_a_wrong_checksum_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    save_npz({"w": fg.ones(100)}, path)
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(FileError, match="checksum"):
+        load_npz(path)

@@ -1,0 +1,121 @@
+"""Tests of fulgurite/native/libllvm.py: LLVM called directly says what llvmlite says."""
+
+import ctypes
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from fulgurite.native.driver import driver_text
+from fulgurite.native.libllvm import CALLS, KNOWN, Binding, Direct, Llvm, Machine
+
+llvmlite: Any = pytest.importorskip("llvmlite")
+binding: Any = pytest.importorskip("llvmlite.binding")
+pytestmark = pytest.mark.skipif(
+    not llvmlite.__version__.startswith(tuple(f"{v}." for v in KNOWN)),
+    reason="this llvmlite is called through its own Python side",
+)
+X86 = Machine("x86_64-unknown-linux-gnu", "x86-64-v3", "-prefer-256-bit")
+ARM = Machine("aarch64-unknown-linux-gnu", "generic", "")
+ONE = "define i64 @one(i64 %x) {\n  %y = add i64 %x, 1\n  ret i64 %y\n}\n"
+TWO = """
+declare i64 @one(i64)
+define i64 @two(i64 %x) {
+  %y = call i64 @one(i64 %x)
+  ret i64 %y
+}
+"""
+WRONG = {
+    "no text of LLVM": "hello",
+    "an unknown value": "define i64 @f() {\n  ret i64 %x\n}\n",
+    "no end": "define i64 @f(i64 %x) {\n  %y = add i64 %x, 1\n}\n",
+    "a value that does not reach its use": (
+        "define i64 @f(i1 %c) {\nentry:\n  br i1 %c, label %a, label %b\na:\n"
+        "  %x = add i64 1, 1\n  br label %b\nb:\n  ret i64 %x\n}\n"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def direct() -> Direct:
+    return Direct(binding.ffi.lib._name)
+
+
+@pytest.fixture(scope="module")
+def official() -> Binding:
+    return Binding()
+
+
+def _kind(declared: Any) -> Any:
+    """How an argument travels: all that is a pointer but no text travels as an address."""
+    if declared is None or declared in (ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t):
+        return declared
+    if declared is ctypes.c_bool:
+        return declared
+    return ctypes.c_void_p
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_functions_are_called_as_llvmlite_declares_them(name: str) -> None:
+    declared = getattr(binding.ffi.lib, f"LLVMPY_{name}")
+    result, arguments = CALLS[name]
+    if declared.argtypes is not None:  # it does not declare every one
+        assert [_kind(a) for a in declared.argtypes] == [_kind(a) for a in arguments]
+    if result is not None:
+        assert _kind(declared.restype) is _kind(result)
+
+
+@pytest.mark.parametrize("machine", [X86, ARM])
+def test_objects_and_assembly_are_those_of_llvmlite(
+    direct: Direct, official: Binding, machine: Machine
+) -> None:
+    arch = machine.triple.partition("-")[0]
+    for texts in ([ONE], [ONE, TWO], [TWO, ONE], [driver_text(arch)]):
+        assert direct.emit(texts, machine) == official.emit(texts, machine)
+        assert direct.emit(texts, machine) == direct.emit(texts, machine)
+    assert direct.emit([ONE], machine, assembly=True) == official.emit([ONE], machine, True)
+
+
+@pytest.mark.parametrize("about", sorted(WRONG))
+def test_what_is_wrong_with_a_text_is_said_in_the_same_words(
+    direct: Direct, official: Binding, about: str
+) -> None:
+    def said(by: Llvm) -> str:
+        with pytest.raises(RuntimeError) as problem:
+            by.check(WRONG[about])
+        return str(problem.value).strip()
+
+    assert said(direct) == said(official) != ""
+    with pytest.raises(RuntimeError):
+        direct.emit([ONE, WRONG[about]], X86)
+    direct.check(ONE)  # and the next text is read as if nothing had been
+
+
+def test_modules_that_clash_are_an_error(direct: Direct) -> None:
+    with pytest.raises(RuntimeError, match="one"):
+        direct.emit([ONE, ONE], X86)
+
+
+def test_a_machine_that_does_not_exist_is_an_error(direct: Direct) -> None:
+    with pytest.raises(RuntimeError):
+        direct.emit([ONE], Machine("nowhere-unknown-none", "generic", ""))
+
+
+def test_compiling_loads_the_library_and_not_the_python_side_of_llvmlite() -> None:
+    code = (
+        "import sys; from fulgurite.native.compiler import compile_object\n"
+        "from fulgurite.native.target import target\n"
+        f"made = compile_object([{ONE!r}], target())\n"
+        "assert made[:4] == b'\\x7fELF' and 'llvmlite' in sys.modules\n"
+        "assert 'llvmlite.binding' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_where_the_python_side_is_loaded_already_it_is_asked() -> None:
+    code = (
+        "import llvmlite.binding; from fulgurite.native.libllvm import Binding, llvm\n"
+        "assert isinstance(llvm(), Binding)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
