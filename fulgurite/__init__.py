@@ -4,6 +4,7 @@
 the array API standard, `aliases.py` adds those of NumPy and torch.
 """
 
+import math as _math
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -314,6 +315,7 @@ from .functional.scattering import (
 )
 from .functional.sets import (
     argwhere,
+    isin,
     nonzero,
     unique,
     unique_all,
@@ -342,6 +344,8 @@ from .transforms import checkpoint, custom_vjp, hessian, jacobian, jvp, vmap
 from .userkernel import kernel, max_over, min_over, prod_over, sum_over
 
 __version__ = "0.1.0"
+__array_api_version__ = "2025.12"
+e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None
 
 __all__ = [  # noqa: RUF022
     "__version__", "Tensor", "Var", "abs", "acos", "acosh", "adaptive_avg_pool1d",
@@ -357,41 +361,68 @@ __all__ = [  # noqa: RUF022
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "copysign", "cos", "cosh",
     "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cross_entropy", "ctc_loss",
     "cummax", "cummin", "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum",
-    "custom", "custom_vjp", "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout",
+    "custom", "custom_vjp", "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout", "e",
     "einsum", "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
     "expand_dims", "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud",
     "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide",
-    "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss", "gelu", "glu", "grad",
-    "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
-    "hessian", "hinge_embedding_loss", "huber_loss", "hypot", "iinfo", "imag", "index_add",
-    "index_copy", "index_fill", "instance_norm", "int16", "int32", "int64", "int8", "interpolate",
-    "isdtype", "isfinite", "isinf", "isnan", "jacobian", "jvp", "kernel", "kl_div", "kron",
-    "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
-    "load_schedule", "local_response_norm", "log", "log10", "log1p", "log2", "log_sigmoid",
-    "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose", "max",
-    "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median",
-    "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis", "mse_loss",
-    "multi_margin_loss", "multiply", "native_kernel", "negative", "nextafter", "nll_loss",
-    "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
-    "pairwise_distance", "permute_dims", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss",
-    "positive", "pow", "prelu", "prod", "prod_over", "put_along_axis", "quantile", "rand",
-    "randint", "randn", "random", "real", "realize", "reciprocal", "register_host", "relu", "relu6",
-    "remainder", "repeat", "reshape", "result_type", "rms_norm", "roll", "rot90", "round", "rsqrt",
-    "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
-    "scope", "searchsorted", "selu", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
-    "sliding_window_view", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "sum_over", "swapaxes", "synchronize", "take",
-    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
-    "trace", "transpose", "tree", "tril", "triplet_margin_loss", "triu", "trunc", "uint16",
-    "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
+    "from_dlpack", "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss", "gelu", "glu",
+    "grad", "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "hessian", "hinge_embedding_loss", "huber_loss", "hypot", "iinfo", "imag",
+    "index_add", "index_copy", "index_fill", "inf", "instance_norm", "int16", "int32", "int64",
+    "int8", "interpolate", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp",
+    "kernel", "kl_div", "kron", "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less",
+    "less_equal", "lgamma", "linspace", "load_schedule", "local_response_norm", "log", "log10",
+    "log1p", "log2", "log_sigmoid", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "margin_ranking_loss", "matmul",
+    "matrix_transpose", "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum",
+    "mean", "median", "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis",
+    "mse_loss", "multi_margin_loss", "multiply", "nan", "native_kernel", "negative", "newaxis",
+    "nextafter", "nll_loss", "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like",
+    "outer", "pad", "pairwise_distance", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle",
+    "poisson_nll_loss", "positive", "pow", "prelu", "prod", "prod_over", "put_along_axis",
+    "quantile", "rand", "randint", "randn", "random", "real", "realize", "reciprocal",
+    "register_host", "relu", "relu6", "remainder", "repeat", "reshape", "result_type", "rms_norm",
+    "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention", "scan", "scatter",
+    "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted", "selu", "sigmoid", "sign",
+    "signbit", "silu", "sin", "sinh", "sliding_window_view", "smooth_l1_loss", "soft_margin_loss",
+    "softmax", "softmin", "softplus", "softshrink", "softsign", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "sum_over", "swapaxes",
+    "synchronize", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold",
+    "tile", "topk", "trace", "transpose", "tree", "tril", "triplet_margin_loss", "triu", "trunc",
+    "uint16", "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
     "unique_inverse", "unique_values", "unstack", "value_and_grad", "var", "vecdot", "vjp", "vmap",
     "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
 
-_LATER = ("fft", "linalg", "nn", "io", "optim", "data")  # packages that are imported when somebody asks for them
+_LATER = (
+    "fft",
+    "linalg",
+    "nn",
+    "io",
+    "optim",
+    "data",
+)  # packages that are imported when somebody asks for them
 _OF_IO = ("save", "load")
+
+
+def __array_namespace_info__() -> _Any:
+    """Facts about this namespace, as the array API standard asks for them.
+
+    >>> fg.__array_namespace_info__().default_dtypes()["integral"]
+    int32
+    """
+    return _import_module(f"{__name__}.interchange").Info()
+
+
+def from_dlpack(x: object, /, *, device: str | None = None, copy: _Any = None) -> Tensor:
+    """A tensor with the value of another library's array, sharing its memory unless `copy`.
+
+    >>> import numpy as np
+    >>> fg.from_dlpack(np.array([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+    found: Tensor = _import_module(f"{__name__}.interchange").from_dlpack(x, device, copy)
+    return found
 
 
 def __getattr__(name: str) -> _Any:

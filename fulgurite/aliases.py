@@ -196,8 +196,8 @@ def install(tensor: type, namespace: dict[str, Any]) -> None:
     for name, function in list(namespace.items()):
         if inspect.isfunction(function) and ".functional." in function.__module__:
             namespace[name] = accept_keywords(function)
-    for name in dir(tensor):
-        method = inspect.getattr_static(tensor, name)
+    found = {name: member for cls in reversed(tensor.__mro__) for name, member in vars(cls).items()}
+    for name, method in found.items():
         if inspect.isfunction(method) and not name.startswith("_"):
             setattr(tensor, name, accept_keywords(method))
     for name, alias in vars(Habits).items():

@@ -39,6 +39,7 @@ class Options:
         "auto", "widest vectors of native code; auto: the processor's own",
         choices=("auto", "avx512", "avx2", "sse2"),
     )  # fmt: skip
+    search: bool = _option(False, "look for better kernels than the greedy ones: streaming folds")
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
     verify: bool = _option(False, "check the graph's grammar after every stage", in_key=False)

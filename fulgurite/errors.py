@@ -91,6 +91,10 @@ class VariableError(FulguriteError, ValueError):
     """A variable that is unbound, out of bounds, or bound twice."""
 
 
+class JitError(FulguriteError, RuntimeError):
+    """Something that a captured function cannot do."""
+
+
 class VerifyError(FulguriteError, AssertionError):
     """A graph that breaks the grammar of its level."""
 

@@ -9,8 +9,7 @@ anything runs. Explaining computes nothing and changes no cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .config import current
 from .core.node import Node, toposort
@@ -29,13 +28,11 @@ from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
 from .runtime.donation import assigned_tensors, candidates
-from .runtime.loops import asked_bodies
 from .runtime.realize import FAMILIES, cache_key, is_realized
 from .tensor import Tensor
 
 
-@dataclass(frozen=True)
-class KernelReport:
+class KernelReport(NamedTuple):
     """One kernel of the plan."""
 
     kind: str
@@ -56,8 +53,7 @@ class KernelReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(NamedTuple):
     """What would run for some tensors."""
 
     kernels: tuple[KernelReport, ...]
@@ -136,7 +132,9 @@ def _by_library(item: Item) -> str:
 def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:
     """The kernels of the bodies that a loop or a choice runs."""
     reports: list[KernelReport] = []
-    for body, read in asked_bodies(kernel) if kernel.kind in ("loop", "cond") else ():
+    if kernel.kind not in ("loop", "cond"):
+        return ()
+    for body, read in late("runtime.loops").asked_bodies(kernel):
         options = current()
         sink = simplify(body.sink) if options.simplify else body.sink
         found = schedule(sink, len(read), options.fuse)

@@ -24,9 +24,9 @@ from .core.dtype import uint32, uint64
 from .core.node import Node, Shape, constant
 from .core.ops.random import threefry
 from .core.shape import prod, show, upper
-from .errors import ArgumentError, DTypeError
+from .errors import ArgumentError, DTypeError, JitError
 from .host import array_node
-from .tensor import Tensor, node_of, wrap
+from .tensor import SCOPES, Tensor, node_of, wrap
 
 _WORDS = 2  # of a block, and of a key
 _MASK = (1 << 64) - 1
@@ -43,12 +43,14 @@ class Generator:
 
     def set(self, key: tuple[int, int], counter: int) -> None:
         """Go on from another state."""
+        _not_captured("sets the state of the generator")
         with self._lock:
             self._key, self._counter = key, counter
             self._buffers: dict[str, Node] = {}  # the key on every device that drew
 
     def get(self) -> tuple[tuple[int, int], int]:
         """The key, and the block that the next draw begins with."""
+        _not_captured("reads the state of the generator")
         with self._lock:
             return self._key, self._counter
 
@@ -65,6 +67,14 @@ class Generator:
     def after_fork(self) -> None:
         """In a child process no other thread lives: a lock it held is open again."""
         self._lock = threading.Lock()
+
+
+def _not_captured(what: str) -> None:
+    if SCOPES.capturing:
+        raise JitError(
+            f"a captured function {what}, which a replay would not do again",
+            "do it before the call, or draw with keys: fg.random.key(seed)",
+        )
 
 
 def seed_key(seed: object) -> tuple[int, int]:

@@ -251,6 +251,7 @@ def tape_leaf(node: Node, tensor: Tensor) -> Node:
 
 def backward(tensor: Tensor, seed: TensorLike | None) -> None:
     """Add the gradient of a result to the `grad` of every live leaf under it."""
+    SCOPES.backward += 1
     node = tensor.entry.node
     if TAPE not in node.watched:
         raise GradientError(

@@ -14,8 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config import config, current
 from .core.node import Node, parents_of
@@ -57,8 +56,7 @@ PATIENCE = 3  # plain runs in a row after which they keep nothing
 Replay = Callable[[], tuple[Tensor, ...]]
 
 
-@dataclass(frozen=True)
-class ScheduledItem:
+class ScheduledItem(NamedTuple):
     """One step: a kernel, or a copy from one device to another."""
 
     number: int

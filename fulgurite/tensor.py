@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from .core.operators import Operators
 from .core.ops.effect import TAPE, WATCH
 from .core.shape import prod, show
 from .errors import ArgumentError, DataError, DTypeError, ShapeError
+from .forks import late
 from .graph.registry import REGISTRY, Entry
 from .host import array_node, to_array
 from .methods import Methods
@@ -52,6 +54,20 @@ class _Scopes(threading.local):
     def __init__(self) -> None:
         self.stack: list[list[weakref.ref[Entry]]] = []
         self.bodies: list[int] = []  # of loops being built: entries before this one are outside
+        self.transforms = 0  # that are rewriting a function in this thread
+        self.capturing = False  # is a function being captured in this thread?
+        self.changed: set[Entry] = set()  # by assignment, while one is
+        self.backward = 0  # how often `backward()` was called
+
+
+@contextmanager
+def transforming() -> Iterator[None]:
+    """While a transform calls a function: its tensors are stand-ins."""
+    SCOPES.transforms += 1
+    try:
+        yield
+    finally:
+        SCOPES.transforms -= 1
 
 
 SCOPES = _Scopes()
@@ -227,6 +243,38 @@ class Tensor(Methods, Habits, Operators):
         # through a read-only memoryview: a plain view's base could be written to
         shown = memoryview(raw).toreadonly()  # type: ignore[arg-type]  # arrays are buffers
         return np.asarray(shown).view(array.dtype)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        return late("interchange").namespace(api_version)  # type: ignore[no-any-return]
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
+        return late("interchange").apply_ufunc(ufunc, method, inputs, keywords)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, keywords: Any) -> Any:
+        return late("interchange").apply_function(function, args, keywords)
+
+    def __dlpack__(
+        self, *, stream: object = None, max_version: tuple[int, int] | None = None,
+        dl_device: object = None, copy: bool | None = None,
+    ) -> object:  # fmt: skip
+        return late("interchange").to_dlpack(self, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # host memory
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return late("interchange").buffer_of(self)  # type: ignore[no-any-return]
+
+    def _repr_html_(self) -> str:
+        return late("interchange").shown_as_html(self)  # type: ignore[no-any-return]
+
+    def to_device(self, device: str, /, *, stream: object = None) -> Tensor:
+        """The tensor on another device: `to` by the standard's name."""
+        if device not in device_names():
+            raise ArgumentError(
+                f"there is no device {device!r}", f"one of {', '.join(device_names())}"
+            )
+        return self.to(device)
 
     def __copy__(self) -> Tensor:
         """A tensor with the same value; the copy of a leaf is a leaf of its own."""

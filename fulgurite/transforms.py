@@ -30,7 +30,7 @@ from .core.tangent import tangents as moved
 from .errors import ArgumentError, GradientError, ShapeError
 from .generator import sharing_draws
 from .grad import check_callable, new_scope, places_of, value_and_grad, vjp, watched_leaf
-from .tensor import Tensor, node_of, wrap
+from .tensor import Tensor, node_of, transforming, wrap
 from .tree import Form, flatten, leaves_like, unflatten
 from .tree import spread as spread_tree
 
@@ -67,7 +67,7 @@ def vmap(
         batch = new_batch()
         examples, size = _examples(leaves, axes, batch)
         inside, named = unflatten(form, examples)
-        with sharing_draws(randomness == "same"):
+        with sharing_draws(randomness == "same"), transforming():
             result = function(*inside, **named)
         outputs, out_form = flatten(result)
         nodes = batched([node_of(output) for output in outputs], batch)
@@ -141,7 +141,8 @@ def jvp(
     seeds = leaves_like(tuple(tangents), form)
     watches = [watched_leaf(leaf, scope) for leaf in leaves]
     inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watches, strict=True)]
-    outputs, out_form = flatten(function(*unflatten(form, inside)))
+    with transforming():
+        outputs, out_form = flatten(function(*unflatten(form, inside)))
     roots = [node_of(output) for output in outputs]
     pairs = [(w, _seed(s, w)) for w, s in zip(watches, seeds, strict=True) if w is not None]
     found = moved(roots, [w for w, _ in pairs], [s for _, s in pairs])
@@ -309,7 +310,8 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
         watches = [watched_leaf(leaf, scope) for leaf in leaves]
         fresh = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watches, strict=True)]
         inside, named = unflatten(form, fresh)
-        outputs, out_form = flatten(function(*inside, **named))
+        with transforming():
+            outputs, out_form = flatten(function(*inside, **named))
         values = [node_of(output) for output in outputs]
         inputs = _inputs(values, start)
         if not any([node.watched for node in inputs]):
@@ -433,7 +435,8 @@ class custom_vjp:
                 f"{self.name} has no gradient yet", "set it with defvjp(forward, backward)"
             )
         inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watches, strict=True)]
-        pair = self.forward(*unflatten(form, inside))
+        with transforming():
+            pair = self.forward(*unflatten(form, inside))
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ArgumentError(
                 f"the forward of {self.name} returned {type(pair).__name__}",
@@ -453,7 +456,8 @@ class custom_vjp:
             before = [wrap(next(back)) if k is _SAVED else k for k in rest]
             results = [_flow(f, *kind) for f, kind in zip(flows, kinds, strict=True)]
             assert self.backward is not None
-            shares = self.backward(unflatten(kept_form, before), unflatten(out_form, results))
+            with transforming():
+                shares = self.backward(unflatten(kept_form, before), unflatten(out_form, results))
             found = _shares(shares, form, self.name)
             own = [g for g, moving in zip(found, moves, strict=True) if moving]
             checked = [_share(g, *k, self.name) for g, k in zip(own, inputs_kinds, strict=True)]

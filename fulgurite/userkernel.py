@@ -14,9 +14,8 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import index as as_int
-from typing import Any
+from typing import Any, NamedTuple
 
 from .core import build
 from .core import shape as sizes
@@ -32,8 +31,7 @@ from .tensor import Tensor, TensorLike, lifted, node_of, wrap
 Shape = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class UserKernel:
+class UserKernel(NamedTuple):
     """A kernel of the user, and the expression that it may stand for, if they said one."""
 
     name: str
@@ -197,8 +195,7 @@ class Operand:
         )
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """Places one after the other: along an axis (a dimension from the back), or 0 and one place."""
 
     axis: int

@@ -315,7 +315,7 @@ STEPS: dict[str, tuple[Callable[..., None], int, int]] = {  # function, numbers,
     "copied": (_copied, 2, 2), "export": (_export, 1, 2), "outside": (_outside, 2, 1),
     "fail": (_fail, 2, 2),
 }  # fmt: skip
-_NAMES = [name for name, (_, _, weight) in STEPS.items() for _ in range(weight)]
+NAMES = [name for name, (_, _, weight) in STEPS.items() for _ in range(weight)]
 
 
 def program(seed: int, length: int = 12) -> Program:
@@ -323,21 +323,32 @@ def program(seed: int, length: int = 12) -> Program:
     pick = random.Random(seed)
     steps: Program = [("new", pick.randrange(1000), 2)]
     for _ in range(length):
-        name = pick.choice(_NAMES)
+        name = pick.choice(NAMES)
         steps.append((name, *[pick.randrange(1000) for _ in range(STEPS[name][1])]))
     return steps
 
 
-def run(steps: Program) -> None:
-    """Do every step on tensors and on arrays; in the end everything is compared."""
-    s = State()
-    for name, *numbers in steps:
-        if s.cells or name == "new":
-            STEPS[name][0](s, *numbers)
-        for shown, held in s.shown:
-            assert np.array_equal(shown, held), "an exported array changed"
+def do(s: State, step: Step) -> None:
+    """Do a step on tensors and on arrays; whoever was shown memory still sees what he saw."""
+    name, *numbers = step
+    if s.cells or name == "new":
+        STEPS[name][0](s, *numbers)
+    for shown, held in s.shown:
+        assert np.array_equal(shown, held), "an exported array changed"
+
+
+def compare(s: State) -> None:
+    """Every tensor has the values of its array."""
     for cell in s.cells:
         same(cell.tensor, cell.array)
+
+
+def run(steps: Program) -> None:
+    """Do every step; in the end everything is compared."""
+    s = State()
+    for step in steps:
+        do(s, step)
+    compare(s)
 
 
 def failure(steps: Program) -> BaseException | None:

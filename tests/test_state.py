@@ -9,10 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
 
 import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
-from fulgurite.errors import BoundsError
+from fulgurite.errors import BoundsError, ConstantError
 from fulgurite.graph import donate
 from fulgurite.graph.registry import REGISTRY, LostError
 from fulgurite.runtime import donation
@@ -92,6 +100,55 @@ def test_tiny_programs_on_the_cpu_do_what_they_do_to_arrays(faults: None) -> Non
     with fg.config(device="cpu", tier="auto"):
         for seed in range(60_000, 60_300):
             mirror.check(seed)
+
+
+STEP = st.sampled_from(mirror.NAMES).flatmap(
+    lambda name: st.tuples(st.just(name), *[st.integers(0, 999)] * mirror.STEPS[name][1])
+)
+
+
+class Mirrored(RuleBasedStateMachine):
+    """Steps that hypothesis chooses, on tensors and arrays; it makes smaller what fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = mirror.State()
+
+    @initialize(seed=st.integers(0, 999))
+    def begin(self, seed: int) -> None:
+        mirror.do(self.state, ("new", seed, 2))
+
+    @rule(step=STEP)
+    def do(self, step: mirror.Step) -> None:
+        mirror.do(self.state, step)
+
+    def teardown(self) -> None:
+        mirror.Fault.left = -1
+        mirror.compare(self.state)
+
+
+SIZES = [("reference", 300), ("cpu", 40), pytest.param("reference", 20_000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES)
+def test_states_that_hypothesis_leads_through_are_those_of_arrays(
+    name: str, size: int, faults: None
+) -> None:
+    chosen = settings(max_examples=size, stateful_step_count=12, deadline=None, database=None)
+    with fg.config(device=name, tier="native"):
+        run_state_machine_as_test(Mirrored, settings=chosen)  # type: ignore[no-untyped-call]
+
+
+def test_hypothesis_makes_a_sequence_that_fails_as_short_as_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(mirror.STEPS, "alias", (lambda s, i: 1 // 0, 1, 1))
+    phases = (Phase.generate, Phase.shrink)
+    chosen = settings(max_examples=200, deadline=None, database=None, phases=phases)
+    with fg.config(device="reference"), pytest.raises(ZeroDivisionError) as problem:
+        run_state_machine_as_test(Mirrored, settings=chosen)  # type: ignore[no-untyped-call]
+    shown = "\n".join(problem.value.__notes__)
+    assert shown.count("state.do(") == 1 and "'alias'" in shown, shown
 
 
 @pytest.mark.slow
@@ -300,6 +357,56 @@ def test_a_part_that_reads_its_own_tensor_elsewhere_is_worked_out_before(
             fg.clear_caches()
 
 
+def products(x: fg.Tensor) -> tuple[Any, Any, fg.Tensor, fg.Tensor]:
+    """Factors of a product in the shape of a tensor, as arrays and as tensors."""
+    generator = np.random.default_rng(3)
+    rows, columns = x.shape
+    a = generator.integers(-3, 4, (rows, columns)).astype(np.float32)
+    b = generator.integers(-3, 4, (columns, columns)).astype(np.float32)
+    return a, b, fg.Tensor(a), fg.Tensor(b)
+
+
+@pytest.mark.parametrize("shape", [(64, 32), (5, 7), (300, 257)])
+def test_an_update_that_a_product_ends_with_is_written_in_place(
+    device: str, shape: tuple[int, int]
+) -> None:
+    x, array = made(shape)
+    a, b, left, right = products(x)
+    before = address(x)
+    x -= 2 * (left @ right)
+    assert [k.kind for k in fg.explain(x).kernels] == ["contract"]
+    x.realize()
+    assert address(x) == before
+    np.testing.assert_array_equal(x.numpy(), array - 2 * (a @ b))
+
+
+def test_a_product_that_reads_what_it_updates_has_memory_of_its_own(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(x: Any, b: Any) -> None:
+        x += x @ b
+        x %= 97
+
+    _, b, _, right = products(fg.zeros((300, 300)))
+
+    def right_numbers() -> bool:
+        x, array = made((300, 300))
+        array %= 97
+        x %= 97
+        x.realize()
+        change(x, right)
+        change(array, b)
+        return bool(np.array_equal(x.numpy(), array))
+
+    assert right_numbers()
+    if device == "cpu":  # others compute all of it before they store
+        monkeypatch.setattr(donate, "_reads_above_sums", lambda kernel, param: True)
+        fg.clear_caches()
+        wrong = not right_numbers()
+        fg.clear_caches()
+        assert wrong, "the rule is needed"
+
+
 def test_a_tensor_that_is_turned_round_in_itself_is_copied_first(device: str) -> None:
     def turn(x: Any) -> None:
         x[:] = x[::-1] * 1
@@ -388,6 +495,21 @@ def test_a_host_function_may_look_at_the_tensor_that_is_assigned(device: str) ->
     x.assign(wrap(node))
     np.testing.assert_array_equal(x.numpy(), array + 1)
     np.testing.assert_array_equal(seen[0], array)
+
+
+def test_numbers_in_a_list_have_no_dtype_and_no_device_of_their_own() -> None:
+    x = fg.zeros((3,), dtype="uint8", device="reference")
+    x[:2] = [7, 255]
+    x[2] = np.uint8(3)
+    assert (x.tolist(), str(x.dtype), x.device) == ([7, 255, 3], "uint8", "reference")
+    truths = fg.Tensor([True, False])
+    truths[:] = [0, 1]
+    assert truths.tolist() == [False, True]
+    for target, value in ((x, [1, -1, 0]), (x, [256, 0, 0]), (x, [0.5, 0, 0]), (truths, [0, 2])):
+        kept = target.tolist()
+        with pytest.raises(ConstantError, match="try:"):
+            target[:] = value
+        assert target.tolist() == kept
 
 
 # --- failures ------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ SOURCES = tuple(Source(i) for i in range(256))  # singletons, compared by identi
 Dims: TypeAlias = tuple[int | Source, ...]
 
 
-_NUMBERS = (int, float, complex, np.number)
+_SCALARS = (int, float, complex, np.number)
 
 
 class Node(Operators):
@@ -148,7 +148,7 @@ class Node(Operators):
         What is neither a node nor a number, such as a tensor, says itself what it does with a node.
         """
         for x in operands:
-            if not isinstance(x, Node) and not isinstance(x, _NUMBERS):
+            if not isinstance(x, Node) and not isinstance(x, _SCALARS):
                 return NotImplemented
         return op(*[x if isinstance(x, Node) else constant_like(x, self) for x in operands])
 
@@ -256,8 +256,14 @@ def remember(node: Node, origins: Iterable[Origin]) -> Node:
     return node
 
 
+_NUMBERS = frozenset({bool, int, float, complex})
+
+
 def constant(number: Number, dtype: DType, shape: Shape = ()) -> Node:
     """A number on its dtype's grid, as a tensor of this shape."""
+    if type(number) not in _NUMBERS and hasattr(number, "as_constant"):
+        made: Node = number.as_constant(dtype, shape)  # a number that is known at run time only
+        return made
     return constant_bits(encode(number, dtype), dtype, shape)
 
 

@@ -81,6 +81,8 @@ def _change(x: Tensor, make: Callable[[Node], Node]) -> None:
             return
         bound = _bound(x, old, new, leaf)
         if REGISTRY.rebind(x.entry, old, bound):
+            if SCOPES.capturing:
+                SCOPES.changed.add(x.entry)
             for touched in SCOPES.stack:  # ends with the gradient scope: see grad.vjp
                 touched.append(weakref.ref(x.entry))
             return

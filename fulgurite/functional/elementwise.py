@@ -505,13 +505,19 @@ def bitwise_right_shift(x1: TensorLike, x2: TensorLike) -> Tensor:
 # --- conversion ----------------------------------------------------------------------------------
 
 
-def astype(x: TensorLike, dtype: object) -> Tensor:
+def astype(x: TensorLike, dtype: object, copy: bool = True, device: str | None = None) -> Tensor:
     """The same numbers in another dtype; floats to whole numbers saturate, NaN gives 0.
+
+    Without `copy` a tensor that has the dtype already is returned itself.
 
     >>> fg.astype(fg.Tensor([1.7, -1.7]), fg.int8).tolist()
     [1, -1]
     """
-    return wrap(build.cast(node_of(x), dtype_of(dtype)))
+    wanted = dtype_of(dtype)
+    if not copy and device is None and isinstance(x, Tensor) and x.dtype is wanted:
+        return x
+    found = wrap(build.cast(node_of(x), wanted))
+    return found if device is None else found.to(device)
 
 
 def bitcast(x: TensorLike, dtype: object) -> Tensor:

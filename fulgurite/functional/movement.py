@@ -20,8 +20,10 @@ from .common import Axis, ShapeLike
 from .elementwise import clip, where
 
 
-def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
+def reshape(x: TensorLike, shape: ShapeLike, copy: bool | None = None) -> Tensor:
     """The elements in order, in another shape; one size may be -1 and is worked out.
+
+    `copy` is the array API standard's: values never change under a reader, so it makes no odds.
 
     >>> fg.reshape(fg.arange(4), (2, -1)).tolist()
     [[0, 1], [2, 3]]

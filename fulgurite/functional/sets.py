@@ -11,14 +11,18 @@ import numpy as np
 from ..core import build
 from ..core import shape as sizes
 from ..core.dtype import bool_
+from ..core.node import Node
 from ..core.ops.elementwise import NE
 from ..errors import ShapeError
-from ..tensor import Tensor, TensorLike, node_of, wrap
-from .common import apply, as_tensor, astype
+from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
+from .common import apply, as_tensor, astype, common_dtype
+from .creation import full_like
+from .elementwise import equal, minimum
 from .indexing import take
-from .movement import pad, reshape, stack
+from .movement import flatten, pad, reshape, stack
 from .results import UniqueAll, UniqueCounts, UniqueInverse
 from .scanning import cumulative_sum, diff, neighbours
+from .sorting import searchsorted, sort
 
 
 def nonzero(x: TensorLike) -> tuple[Tensor, ...]:
@@ -125,3 +129,23 @@ def unique(
     asked = (True, return_index, return_inverse, return_counts)
     chosen = tuple(part for part, wanted in zip(found, asked, strict=True) if wanted)
     return chosen if len(chosen) > 1 else chosen[0]
+
+
+def isin(x1: TensorLike, x2: TensorLike, invert: bool = False) -> Tensor:
+    """Which elements of x1 are among those of x2; NaN is among none.
+
+    >>> fg.isin(fg.Tensor([1, 2, 3]), fg.Tensor([3, 1])).tolist()
+    [True, False, True]
+    """
+    wanted, known = (flatten(x) if i else as_tensor(x) for i, x in enumerate(_together(x1, x2)))
+    if known.shape == (0,):
+        return full_like(wanted, invert, dtype=bool_)
+    rising = sort(known)
+    there = minimum(searchsorted(rising, wanted), known.size - 1)
+    return equal(take(rising, there), wanted) ^ invert
+
+
+def _together(x1: TensorLike, x2: TensorLike) -> list[Tensor]:
+    nodes = lifted(x1, x2)
+    dtype = common_dtype(*nodes)
+    return [astype(wrap(x) if isinstance(x, Node) else x, dtype) for x in nodes]

@@ -30,30 +30,34 @@ from .kernel import Item, Kernel, Schedule
 from .lower import IndexKernel, lower
 from .memory import replaceable
 from .regroup import CannotLower
-from .schedule import schedule
+from .schedule import Choose, schedule
 
 Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
 _TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs memory of its own
 _SAFE = frozenset({"elementwise", "movement", "leaf"})
 
 
-def in_place(sink: Node, inputs: int, fuse: bool, donated: Sequence[Pair]) -> Schedule:
+def in_place(
+    sink: Node, inputs: int, fuse: bool, donated: Sequence[Pair], choose: Choose | None = None
+) -> Schedule:
     """The schedule that writes over as much of the donated memory as it may."""
     left = list(donated)
     while left:
-        found = _arranged(sink, inputs, fuse, left)
+        found = _arranged(sink, inputs, fuse, left, choose)
         if isinstance(found, Schedule):
             return found
         left.remove(found)
-    return schedule(sink, inputs, fuse)
+    return schedule(sink, inputs, fuse, choose)
 
 
-def _arranged(sink: Node, inputs: int, fuse: bool, pairs: Sequence[Pair]) -> Schedule | Pair:
+def _arranged(
+    sink: Node, inputs: int, fuse: bool, pairs: Sequence[Pair], choose: Choose | None
+) -> Schedule | Pair:
     """The schedule with its aliases, or a pair that cannot have one."""
     made = {pair: _assignment(sink.src[pair[1]], pair[0]) for pair in pairs}
     parts = {sink.src[root]: node for (_, root), node in made.items() if node is not None}
     made = {pair: node if _is_assigned(node) else None for pair, node in made.items()}
-    found = schedule(substitute(sink, parts, walk=True), inputs, fuse)
+    found = schedule(substitute(sink, parts, walk=True), inputs, fuse, choose)
     writer = {slot: item for item in found.items for slot in item.writes}
     aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
     owner: dict[int, Pair] = {}

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import TypeAlias
 
-from ..core.dtype import DType
+from ..core.dtype import DType, decode
 from ..core.node import Node, Shape, make, remember
 from ..core.ops.effect import CONTIGUOUS, REMAT
 from ..core.ops.leaf import CONST, SINK, param
@@ -27,7 +28,7 @@ Memory: TypeAlias = "Node | tuple[int, DType]"  # a stored value, or the bits of
 class Kernel:
     """One unit of native code: outputs as a graph over its numbered params."""
 
-    kind: str  # map, reduce, contract, scan, sort, scatter, assign or host
+    kind: str  # map, reduce, contract, fold, scan, sort, scatter, assign or host
     body: Node  # SINK of the outputs; interned, so its identity is the kernel's structure
     inputs: int
 
@@ -112,7 +113,7 @@ class Extractor:
                 if memory in readable:
                     number = reads.setdefault(memory, len(reads))
                     made[node] = self.param(number, node.dtype, node.shape)
-                elif op is CONST and node.dtype.is_inexact and not node.src:
+                elif op is CONST and node.dtype.is_inexact and not _stays(kind, node):
                     number = reads.setdefault((node.arg[0], node.dtype), len(reads))
                     made[node] = self.scalar(number, node.dtype, node.shape)
                 else:
@@ -137,6 +138,14 @@ class Extractor:
                 remember(copy, original.origins)
         origins = dict.fromkeys([n.origins[0] for n in made if n.origins])
         return found, tuple(reads), tuple(origins)
+
+
+def _stays(kind: str, node: Node) -> bool:
+    """Is a number part of the kernel? In a fold those are that laws speak of."""
+    return bool(node.src) or (kind == "fold" and decode(node.arg[0], node.dtype) in _SPOKEN_OF)
+
+
+_SPOKEN_OF = (0.0, 1.0, 2.0, inf, -inf)
 
 
 def _param(number: int, dtype: DType, shape: Shape) -> Node:

@@ -199,6 +199,11 @@ class Registry:
             raise MovedError(f"{buffer!r} has a later version")
         return found
 
+    def release(self, buffer: Node) -> None:
+        """Let go of a buffer's memory, if it has any."""
+        with self._lock:
+            self._storage.pop(buffer, None)
+
     def take(self, buffer: Node) -> Storage | None:
         """Take a buffer's memory, to write over it or to give it back."""
         with self._lock:
@@ -286,6 +291,16 @@ class Registry:
         if new.op is BUFFER:
             entry.value = new
             old.realized = weakref.ref(new)
+
+    def readers(self, nodes: Iterable[Node]) -> list[Entry]:
+        """The live tensors that are computed from these nodes, or are one of them."""
+        with self._lock:
+            return self._affected(nodes)
+
+    def above(self, keys: Iterable[Node]) -> list[Entry]:
+        """The living tensors whose graphs hold one of these nodes."""
+        with self.rewriting:
+            return self._affected(keys)
 
     def _affected(self, keys: Iterable[Node]) -> list[Entry]:
         """The entries above the keys, found through the parents of live nodes."""

@@ -11,7 +11,7 @@ never stored; `lower` turns them into index arithmetic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from functools import cache, lru_cache
 
 from ..core.node import Node, Shape, constant, toposort
@@ -32,6 +32,9 @@ from .kernel import Cut, Extractor, Item, Kernel, Memory, Schedule, Slot
 from .sooner import sooner
 
 __all__ = ["Item", "Kernel", "Schedule", "Slot", "schedule"]
+
+Pieces = Sequence[tuple[str, list[Node], Cut]]  # why, what is stored, the kernel
+Choose = Callable[[Pieces, Set[Node]], list[tuple[str, list[Node], Cut]]]
 
 REMAT = 48  # compute again up to this much per element rather than write and read it once more
 DEAR = 16  # what costs more than this and is used twice is stored
@@ -520,8 +523,13 @@ class _Greedy:
         return varying[node]
 
 
-def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
-    """Kernels for every root of the sink, over slots of which the first `inputs` are params."""
+def schedule(
+    sink: Node, inputs: int, fuse: bool = True, choose: Choose | None = None
+) -> Schedule:
+    """Kernels for every root of the sink, over slots of which the first `inputs` are params.
+
+    `choose` may put other kernels in the place of the greedy ones.
+    """
     assert sink.op is SINK, "a schedule is of a SINK"
     order = toposort([sink])
     if any([0 in n.shape for n in order]):
@@ -545,7 +553,10 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
             place[node] = node.arg[0]
             slots[node.arg[0]] = slot(node.dtype, node.shape, node.device)
     items = []
-    for group, outputs, (kernel, memory, origins) in greedy.cut():
+    pieces = [(group.reason, outputs, cut) for group, outputs, cut in greedy.cut()]
+    if choose is not None and fuse:
+        pieces = choose(pieces, set(greedy.outputs.values()))
+    for reason, outputs, (kernel, memory, origins) in pieces:
         for scalar in memory:
             if isinstance(scalar, tuple) and scalar not in place:
                 place[scalar] = len(slots)
@@ -554,7 +565,7 @@ def schedule(sink: Node, inputs: int, fuse: bool = True) -> Schedule:
         for node in outputs:
             place[node] = len(slots)
             slots.append(slot(node.dtype, node.shape, node.device))
-        items.append(Item(kernel, reads, tuple(range(first, len(slots))), origins, group.reason))
+        items.append(Item(kernel, reads, tuple(range(first, len(slots))), origins, reason))
     outputs_ = tuple([place[greedy.outputs[root]] for root in sink.src])
     items = sooner(items, slots, set(outputs_)) if fuse else items
     return Schedule(inputs, tuple(slots), tuple(items), outputs_)

@@ -14,7 +14,7 @@ from collections.abc import Sequence, Set
 from ..core.shape import upper
 from .kernel import Item, Slot
 
-_MOVABLE = frozenset({"map", "reduce", "contract", "scan", "sort", "scatter"})
+_MOVABLE = frozenset({"map", "reduce", "contract", "fold", "scan", "sort", "scatter"})
 
 
 def sooner(items: Sequence[Item], slots: Sequence[Slot | None], results: Set[int]) -> list[Item]:

@@ -2,10 +2,10 @@
 
 In: an `IndexKernel`. Out: a `Contraction`: the fold, its two factors, and the axes as batch, rows
 (of the left factor only; none where it is a vector), columns (of the right factor only, along which
-results are stored) and folded ones; or None. Each part of the kernel (a factor, or what is computed from the sum) walks
-lines of axes of its own, merged where that part's memory allows it. A `Cut` says how large tiles
-are and how each factor reaches the microkernel. All of it is plain data made from sizes, steps and
-dtypes: nothing depends on the number of threads.
+results are stored) and folded ones; or None. Each part of the kernel (a factor, or what is computed
+from the sum) walks lines of axes of its own, merged where that part's memory allows it. A `Cut`
+says how large tiles are and how each factor reaches the microkernel. All of it is plain data made
+from sizes, steps and dtypes: nothing depends on the number of threads.
 """
 
 from __future__ import annotations

@@ -19,8 +19,15 @@ from ..core.node import Node, constant, make, toposort
 from ..core.ops.elementwise import MUL
 from ..core.ops.index import FOLD, LOAD, STORE
 from ..graph.body import free_axes, indices
-from ..graph.search.online import State, Streaming
+from ..graph.cost import CostTable, work_of
+from ..graph.kernel import Kernel
+from ..graph.lower import lower
+from ..graph.regroup import CannotLower
+from ..graph.search.choose import Proposal, Source
+from ..graph.search.online import State, Streaming, stream
+from .axes import merge_axes
 from .contract import Block, Contraction, Line, Part, _collect, _line, _ordered, _steps
+from .skip import tests
 
 ROWS = 96  # of a tile, where there are as many
 STEPS = 128  # of the streamed axis in a block
@@ -342,6 +349,63 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     while tall > panel and batch * -(-rows // tall) < UNITS:
         tall = _up(tall // 2, panel)
     return FoldCut(tall, steps, tuple(each), tuple(resident))
+
+
+# --- as an alternative ---------------------------------------------------------------------------
+
+
+def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """A kernel as a fold, and what that costs."""
+    try:
+        indexed = lower(kernel.body, kernel.inputs)
+    except CannotLower:
+        return None
+    streaming = stream(merge_axes(indexed))
+    fold = None if streaming is None else find_fold(streaming)
+    if streaming is None or fold is None:
+        return None
+    cut = cut_fold(fold, Block(9, 3 * 16 * 4 // fold.dtype.itemsize, 16, fold.dtype.itemsize), 256)
+    if cut is None:
+        return None
+    states = ", ".join(f"{s.op} {'row' if s in fold.scalars else 'rows of columns'}"
+                       for s in streaming.states)  # fmt: skip
+    length = fold.count(streaming.axes)
+    what = f"fold over {length} elements, {len(fold.products)} products inside; state: {states}"
+    cost = _time(kernel, fold, cut, table)
+    return Proposal("fold", cost, what, streaming.fired, streaming.nodes)
+
+
+def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
+    """Nanoseconds of a fold: products at their rate, blocks walked, rows in whole vectors."""
+    streaming = fold.streaming
+    streamed = frozenset(streaming.axes)
+    rows, length = fold.count(fold.rows), fold.count(streaming.axes)
+    places = fold.count(fold.batch) * _up(rows, 16) * length
+    tiles = 1
+    if len(fold.matrices) == 1:
+        tiles = -(-fold.count(fold.columns[0]) // cut.columns[0])
+    inside = sum([fold.count(p.contraction.folded) for p in fold.products])
+    beside = sum([fold.count(c) for c in fold.columns])
+    stops = {s.fold for s in streaming.states} | {p.node for p in fold.products}
+    bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.matrices]
+    walked = strided = 0
+    for node in _above(bodies, frozenset(stops)):
+        if node in stops or not fold.free[node] & streamed:
+            continue
+        walked += node.op.cost
+        if node.op is LOAD and fold.free[node] & frozenset(fold.rows):
+            strided += (fold.rows[-1], 1) not in node.arg[1][1]
+    walked += 2 * len(fold.scalars)
+    arithmetic = places * (2 * (inside * tiles + beside) / table.folded
+                           + tiles * (walked / table.walked + strided / table.strided))  # fmt: skip
+    if tests(streaming.states, streamed):
+        arithmetic *= 0.6  # of the blocks some are left out
+    moved = work_of(kernel).bytes
+    memory = moved / (table.near if moved <= table.cache else table.far)
+    return table.launch + max(memory, arithmetic)
+
+
+SOURCES = (Source("fold", propose),)
 
 
 def _up(size: int, step: int) -> int:

@@ -11,41 +11,29 @@ follow from the shape alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.dtype import DType, float32, float64, int8, int32, int64, uint8
+from ..core.dtype import DType
 from ..core.node import Node
-from ..core.ops.elementwise import CAST
-from ..core.ops.index import LOAD
 from ..graph.lower import IndexKernel
 from ..kernel.contract import (
-    FEW,
-    LANED,
-    NEAR,
-    Block,
     Contraction,
-    Cut,
-    cut,
     find_contraction,
-    outer_columns_as_batch,
-    part,
 )
-from .code import Phase, Rendered
+from .code import FIRST, Phase, Rendered
 from .convert import round_small
-from .emitter import Val, scalar_type
-from .frame import Frame, Numbers
-from .microkernel import MASKS, Module, Registers, block, dots, transpose
-from .moving import ARGUMENTS, moving
+from .emitter import Val
+from .frame import Frame
+from .lent import BLOCK, MOVE, PIECE, TABLE, TILE, WAYS, piece, tile
+from .microkernel import Module, Registers, block, dots, transpose
+from .moving import moving
 from .operate import cast
-from .packing import BytePacker, Packer, Side, Span, side
+from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
+from .product import Product, accumulated, byte_sums
 from .target import Target
 
-WAYS = ("plain", "own", "shared")  # numbers of how a factor reaches the microkernel
-FEW_DOTS = 64  # columns of a vector's product that keep threads busy
-LONG_DOTS = 1 << 20  # products of numbers from which that matters
-_BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
 _DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
 
 
@@ -60,135 +48,35 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     return template.render() if found.rows or template.takes_a_vector() else None
 
 
-def byte_sums(c: Contraction, target: Target) -> str:
-    """The signs of the factors (u or s) where an instruction sums products of bytes, or nothing."""
-    if {"avx512": "avx512_vnni", "avx2": "avx_vnni"}.get(target.vectors) not in target.features:
-        return ""
-    if accumulated(c.fold.dtype) is not int32 or not all(r.op is CAST for r in (c.left, c.right)):
-        return ""
-    signs = "".join([{int8: "s", uint8: "u"}.get(r.src[0].dtype, "?") for r in (c.left, c.right)])
-    return signs if signs in ("us", "su", "ss") else ""
+def _around(stem: str, module: Module, types: str) -> str:
+    """A function of this kernel that is one of the library's."""
+    typed = [f"{kind} %a{i}" for i, kind in enumerate(types.split(", "))]
+    head = f"define internal void @kernel_{stem}({', '.join(typed)}) nounwind {{"
+    return f"{head}\n  tail call void @{module.name}({', '.join(typed)})\n  ret void\n}}"
 
 
-def accumulated(dtype: DType) -> DType:
-    """The dtype that sums are kept in; whole numbers wrap, so wider ones are as good."""
-    if dtype.kind == "f":
-        return float64 if dtype is float64 else float32
-    return int64 if dtype.bits == 64 else int32
+class _Template(Product):
+    """Writes the text of one contraction."""
 
-
-class _Template:
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
-        left = side(c, "left")
-        if left.memory and left.straight:
-            c = outer_columns_as_batch(c)
-        self.c, self.dtypes, self.registers = c, dtypes, registers
-        self.target = registers.target
-        self.inner = scalar_type(registers.dtype)
-        self.size = registers.dtype.itemsize
-        dot = bool(registers.dot)
-        self.left, self.right = side(c, "left", dot), side(c, "right", dot)
-        self.above = part(c, c.stores, c.fold)
-        self.numbers = Numbers(c.order)
-        self.batch, self.rows = c.count(c.batch), c.count(c.rows)
-        self.columns, self.steps = c.count(c.columns), c.count(c.folded)
-        self.depth = -(-self.steps // 4) if dot else self.steps
-        self.direct = self.is_direct()
-        self.cut = self.choose()
+        super().__init__(c, dtypes, registers)
         self.modules: dict[str, Module] = {}
-
-    def choose(self) -> Cut:
-        r = self.registers
-        left, right = [self.as_it_is(s) for s in (self.left, self.right)]
-        if not self.left.straight and self.rows * self.size > NEAR:
-            left = False  # steps of k are too far apart
-        right = right and self.readable
-        shape = Block(r.height, r.panel, self.target.lanes, self.size)
-        found = cut(
-            self.batch, self.rows, self.columns, self.depth, shape, (left, right), self.direct
-        )
-        if self.dotted:
-            found = replace(found, right="plain", block=LANED)
-        return found
-
-    @property
-    def readable(self) -> bool:
-        """Can a microkernel read the right factor where it is, if its size allows?"""
-        lies = self.right.straight and self.target.vectors in MASKS
-        return lies and self.as_it_is(self.right)
-
-    @property
-    def dotted(self) -> bool:
-        """Is it a vector times columns that lie along k?"""
-        return not self.c.rows and not self.right.straight
-
-    def takes_a_vector(self) -> bool:
-        """Is a vector's product worth tiles: memory as it is, and enough columns?"""
-        if self.target.vectors not in MASKS or not self.as_it_is(self.right):
-            return False
-        if self.batch * self.columns < FEW_DOTS and self.columns * self.steps >= LONG_DOTS:
-            return False
-        return self.left.along == "folded" and self.left.straight
-
-    def is_direct(self) -> bool:
-        """Can sums be kept where results go: is it memory of their own kind, read by nobody?"""
-        store, above = self.c.stores[0], self.above
-        number, index = store.arg[:2]
-        if len(self.c.stores) > 1 or self.target.vectors not in MASKS:
-            return False
-        if len(above.rows.axes) != 1 or len(above.columns.axes) != 1:
-            return False
-        if self.dtypes[number] is not self.registers.dtype or self.c.fold.dtype.is_small_float:
-            return False
-        if not all(isinstance(atom, int) for atom, _ in index[1]):
-            return False
-        steps = dict(index[1])
-        # results may take the place of an operand that is read where they are written
-        read = [n for n in above.nodes if n.op is LOAD and n.arg[1] == index]
-        return not read and steps.get(above.columns.axes[0]) == 1 and above.rows.axes[0] in steps
-
-    def as_it_is(self, s: Side) -> bool:
-        """Is a factor memory of what is accumulated in?"""
-        if self.registers.dot or not s.memory:
-            return False
-        dtype = self.dtypes[s.root.arg[0]]
-        same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
-        return same and dtype.kind in "fiu" and scalar_type(dtype) == self.inner
-
-    # --- numbers ---------------------------------------------------------------------------------
-
-    @property
-    def tall(self) -> int:
-        return -(-self.rows // self.cut.rows)
-
-    @property
-    def wide(self) -> int:
-        return -(-self.columns // self.cut.columns)
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.depth // self.cut.block)
-
-    @property
-    def flat(self) -> bool:
-        """Is the right factor packed as rows? Few rows of the left one do not pay for panels."""
-        straight = self.right.straight and not self.registers.dot
-        few = self.rows <= FEW and self.target.vectors in MASKS
-        return self.cut.right == "own" and straight and few and not self.as_it_is(self.right)
-
-    def way(self, name: str) -> str:
-        return self.cut.left if name == "left" else self.cut.right
+        self.around: dict[str, tuple[Module, str]] = {}  # functions whose address is taken
 
     # --- the whole kernel ------------------------------------------------------------------------
 
     def render(self) -> Rendered:
+        if self.lent:
+            table = self.table()
+            for key in TABLE:
+                self.numbers.place(key, table[key])
         frames: list[Frame] = []
         phases: list[Phase] = []
         workspace = 0
         for s in (self.left, self.right):
             shared = self.way(s.name) == "shared"
             if shared or (self.as_it_is(s) and self.c.rows):
-                frame, units = self.packing(s)
+                frame, units = self.moved(s) if self.lent else self.packing(s)
                 frames.append(frame)
             if shared:
                 work = self.batch * self.depth * self.count_of(s.name) * 2
@@ -201,15 +89,15 @@ class _Template:
         declared: dict[str, str] = {}
         for f in frames:
             declared |= f.e.declared
-        text = "\n".join([*[f.text() for f in frames], *declared.values(), ""])
+        for module, types in self.around.values():
+            declared[module.name] = f"declare void @{module.name}({types})"
+        around = [_around(stem, *found) for stem, found in self.around.items()]
+        text = "\n".join([*[f.text() for f in frames], *around, *declared.values(), ""])
         library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
             workspace, library,
         )  # fmt: skip
-
-    def count_of(self, name: str) -> int:
-        return self.rows if name == "left" else self.columns
 
     def frame(self, symbol: str) -> Frame:
         masked = self.target.vectors == "avx512"
@@ -231,7 +119,7 @@ class _Template:
         """Fill a tile; the batch is open. Memory as it is has functions in the library."""
         if self.as_it_is(s):
             module = moving(self.registers, s.name, s.straight)
-            self.call(f, module, ARGUMENTS, [
+            self.call(f, module, MOVE, [
                 *self.source(f, s, span.own, span.k), to.memory,
                 to.stride if s.name == "left" else to.depth, span.owned, span.depth,
             ])  # fmt: skip
@@ -268,6 +156,62 @@ class _Template:
         pointer = f.pointer(number)
         return f.e.let(f"getelementptr {self.inner}, ptr {pointer}, i64 {place}"), stride
 
+    def base(self, f: Frame, s: Side, batch: str) -> str:
+        """Where a factor that is memory as it is begins for one product of a batch."""
+        f.part = s.part
+        f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
+        return self.source(f, s, "0", "0")[0]
+
+    def known_numbers(self, f: Frame) -> str:
+        """Where the table is."""
+        if "table" not in f.read:
+            f.read["table"] = f.e.name("n")
+            at = FIRST + len(self.numbers.variables)
+            f.entry.append(f"  {f.read['table']} = getelementptr i64, ptr %values, i64 {at}")
+        return f.read["table"]
+
+    def named(self, module: Module, types: str, stem: str) -> str:
+        """A function of the library under a name of this kernel's own, whose address is known."""
+        self.modules[module.name] = module
+        self.around[stem] = module, types
+        return f"@kernel_{stem}"
+
+    def moved(self, s: Side) -> tuple[Frame, int]:
+        """A phase that packs a factor of memory as it is, by functions of the library."""
+        f = self.frame(f"kernel_{s.name}")
+        wide, tall = self.pieces(s)
+        many = -(-self.count_of(s.name) // wide) * self.blocks * (self.cut.block // tall)
+        each = f.number(("pieces of one", s.name), many)
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            batch, inner = f.divided(index, each)
+            base = self.base(f, s, batch)
+            move = self.named(moving(self.registers, s.name, s.straight), MOVE, f"move_{s.name}")
+            room = f.pointer(len(self.dtypes))
+            operands = [self.known_numbers(f), base, room, batch, inner, move]
+            self.call(f, piece(self.registers, s.name), PIECE, operands)
+            return []
+
+        f.e.loop("%first", "%last", 1, [], unit)
+        return f, self.batch * many
+
+    def lend(self, f: Frame, batch: str, row: str, column: str, sums: str, width: str) -> None:
+        """The sums of a tile by a function of the library."""
+        left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
+        panel = self.named(block(self.registers), BLOCK, "panel")
+        plain = "null"
+        if self.readable:
+            plain = self.named(block(self.registers, True), BLOCK, "plain")
+        moves = [
+            self.named(moving(self.registers, s.name, s.straight), MOVE, f"move_{s.name}")
+            for s in (self.left, self.right)
+        ]
+        operands = [
+            self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
+            sums, width, panel, plain, *moves,
+        ]  # fmt: skip
+        self.call(f, tile(self.registers), TILE, operands)
+
     def goal(self, f: Frame, memory: str) -> Goal:
         return Goal(memory, f.number("stride", self.cut.stride), f.number("deep", self.cut.depth))
 
@@ -303,14 +247,6 @@ class _Template:
         f.e.loop("%first", "%last", 1, [], unit)
         return f, self.batch * -(-self.count_of(s.name) // wide) * self.blocks * many
 
-    def pieces(self, s: Side) -> tuple[int, int]:
-        """What one unit packs: how many of a factor's own places, and how much of k."""
-        if s.name == "left":
-            return self.cut.rows, self.cut.block
-        if s.straight:  # along whole rows of memory, a few at a time
-            return -(-self.columns // self.registers.panel) * self.registers.panel, 32
-        return self.cut.columns, self.cut.block
-
     def shared(
         self, f: Frame, s: Side, batch: str, begin: str, tile: str, number: str, down: str
     ) -> str:
@@ -323,19 +259,9 @@ class _Template:
         else:
             place = f.add(place, f.mul(begin, f.number("deep", self.cut.depth)))
             place = f.add(place, f.mul(down, str(self.registers.panel)))
-            before = self.batch * self.blocks * self.block_numbers("left")
-            if self.cut.left != "shared":
-                before = 0
-            place = f.add(place, f.number("before right", before))
+            place = f.add(place, f.number("before right", self.before_right()))
         base = f.pointer(len(self.dtypes))
         return f.e.let(f"getelementptr {self.inner}, ptr {base}, i64 {place}")
-
-    def block_numbers(self, name: str) -> int:
-        """How many numbers one block of k of a whole shared factor has."""
-        if name == "left":
-            return self.tall * (self.cut.rows + self.target.lanes) * self.cut.stride
-        panel = self.registers.panel
-        return -(-self.columns // panel) * panel * self.cut.depth
 
     def span(self, f: Frame, begin: str, tile: str, all_: str, number: str, depth: str) -> Span:
         """A tile's places of a factor and one block of k."""
@@ -358,7 +284,8 @@ class _Template:
         blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
         f.read["row"] = f.number("row", self.cut.columns + self.target.lanes)
         for name, count in zip(("left", "right", "sums"), self.cut.scratch(e.lanes), strict=True):
-            f.scratch(name, self.inner, f.number(("scratch", name), count))
+            if name == "sums" or not self.lent:
+                f.scratch(name, self.inner, f.number(("scratch", name), count))
         f.part = self.above
         self.constants(f, self.above.nodes)
 
@@ -387,7 +314,10 @@ class _Template:
                 f.scopes.pop()
                 return []
 
-            e.loop("0", blocks, 1, [], deep)
+            if self.lent:
+                self.lend(f, batch, row, column, sums, width)
+            else:
+                e.loop("0", blocks, 1, [], deep)
             f.part = self.above
             f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
             if not self.direct or self.c.stores[0].src[0] is not self.c.fold:
@@ -441,14 +371,6 @@ class _Template:
         own, folded = self.strides(s)
         return known, f.number(("own", s.name), own), f.number(("folded", s.name), folded)
 
-    def strides(self, s: Side) -> tuple[int, int]:
-        """The strides of a factor that is memory as it is, on the way that it goes."""
-        if self.way(s.name) != "plain":
-            packed = (self.cut.stride, 1), (self.cut.depth, self.registers.panel)
-            return packed[s.name == "right"]
-        steps = dict(s.root.arg[1][1])
-        return steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
-
     @property
     def panel(self) -> str:
         return str(self.registers.panel)
@@ -475,26 +397,18 @@ class _Template:
             count = f.least(wide, f.sub(columns, column))
             operands = [*a, at, b[2], to, width, depth, rows, count, first, ahead]
             if self.flat or not self.c.rows:
-                self.call(f, block(self.registers, True), _BLOCK, operands)
+                self.call(f, block(self.registers, True), BLOCK, operands)
             elif not self.readable:
-                self.call(f, block(self.registers), _BLOCK, operands)
+                self.call(f, block(self.registers), BLOCK, operands)
             else:
                 plain = e.let(f"icmp eq i64 {f.number(('way', 'right'), 0)}, 0")
                 other = e.let(f"xor i1 {plain}, true")
                 for way, masked in ((plain, True), (other, False)):
                     module = block(self.registers, masked)
-                    e.branch(way, lambda m=module: self.call(f, m, _BLOCK, operands))
+                    e.branch(way, lambda m=module: self.call(f, m, BLOCK, operands))
             return []
 
         e.loop("0", panels, 1, [], turn)
-
-    def step(self) -> int:
-        """Columns of a panel: nearly equal ones where nothing is packed, or one keeps nobody busy."""
-        r = self.registers
-        if not self.flat and self.cut.right != "plain":
-            return r.panel
-        vectors = -(-min(self.columns, self.cut.columns) // r.width)
-        return -(-vectors // -(-vectors // r.vectors)) * r.width
 
     # --- what is computed from the sums ----------------------------------------------------------
 

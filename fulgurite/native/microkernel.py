@@ -382,7 +382,7 @@ def dots(registers: Registers) -> Module:
         "  %whole = sub i64 %columns, %rest",
         "  br label %head",
         "head:",
-        f"  %j = phi i64 [ 0, %entry ], [ %jmany, %many ], [ %jone, %one ]",
+        "  %j = phi i64 [ 0, %entry ], [ %jmany, %many ], [ %jone, %one ]",
         "  %offset = mul i64 %j, %bs",
         f"  %b = getelementptr {inner}, ptr %B, i64 %offset",
         f"  %c = getelementptr {inner}, ptr %C, i64 %j",
@@ -436,7 +436,8 @@ def _dotted(registers: Registers, count: int) -> str:
     ]  # fmt: skip
     x = let(f"load {kind}, ptr {let(f'getelementptr {inner}, ptr %A, i64 %k')}, align 1")
     for j in range(count):
-        y = let(f"load {kind}, ptr {let(f'getelementptr {inner}, ptr {starts[j]}, i64 %k')}, align 1")
+        place = let(f"getelementptr {inner}, ptr {starts[j]}, i64 %k")
+        y = let(f"load {kind}, ptr {place}, align 1")
         lines.append(f"  %r{j} = {_add(registers, x, y, f'%c{j}', let)}")
     lines += [f"  %knext = add i64 %k, {width}", "  br label %head", "tail:"]
     lanes = ", ".join(f"i32 {i}" for i in range(width))

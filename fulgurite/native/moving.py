@@ -21,7 +21,6 @@ from .packing import Packer, Side, Span, Target
 
 _STEP = 1 << 20  # stands for the argument
 _NOTHING = Line((), (), frozenset())
-ARGUMENTS = "ptr, i64, ptr, i64, i64, i64"
 
 
 class _Function(Frame):
@@ -50,9 +49,7 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     f = _Function("SELF", Numbers([load]), [registers.dtype], registers.target.lanes, masked)
     packer = Packer(f, Side(name, load, part, own, along), registers, {load: frozenset({0, 1})})
     packer.pack(Span("0", "%owned", "0", "%depth"), Target("%to", "%stride", "%stride"))
-    args = (
-        "ptr noalias %from, i64 %step, ptr noalias %to, i64 %stride, i64 %owned, i64 %depth"
-    )
+    args = "ptr noalias %from, i64 %step, ptr noalias %to, i64 %stride, i64 %owned, i64 %depth"
     body = "\n".join([*f.entry, *f.e.lines])
     text = f"define void @SELF({args}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
     turn = transpose(registers)

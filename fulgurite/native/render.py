@@ -19,6 +19,7 @@ from ..kernel.fixed import fixed_sizes
 from ..kernel.pairs import in_pairs
 from .code import Rendered
 from .contract import contractions
+from .fold import folds
 from .llvm import loops
 from .parts import in_parts
 from .target import Target
@@ -28,11 +29,18 @@ Template = Callable[[IndexKernel, Sequence[DType], Target], Rendered | None]
 TEMPLATES: tuple[Template, ...] = (contractions, loops)
 
 
-def render(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
+def render(
+    kernel: IndexKernel, dtypes: Sequence[DType], target: Target, kind: str = ""
+) -> Rendered:
     """The kernel as functions of a module of its own."""
     kernel, dtypes = in_pairs(kernel, dtypes)
     kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
     merged = merge_axes(kernel)
+    if kind == "fold":
+        streamed = folds(merged, dtypes, target)
+        if streamed is None:
+            raise CannotLower("no template streams it")
+        return replace(streamed, library=(*streamed.library, *library(streamed.text)))
     found = in_parts(merged, dtypes, target, _plain) or _plain(merged, dtypes, target)
     return replace(found, library=(*found.library, *library(found.text)))
 

@@ -19,7 +19,7 @@ from .linear import whole
 from .module import Module
 
 
-class _Activation(Module):
+class Activation(Module):
     """A function of a tensor and settings; a class says which, and what they are called."""
 
     function: ClassVar[Callable[..., Tensor]]
@@ -37,7 +37,7 @@ class _Activation(Module):
         return ", ".join([f"{name}={vars(self)[name]}" for name in self.settings])
 
 
-class ReLU(_Activation):
+class ReLU(Activation):
     """x where it is positive, else 0.
 
     >>> fg.nn.ReLU()(fg.Tensor([-1.0, 2.0])).tolist()
@@ -47,7 +47,7 @@ class ReLU(_Activation):
     function = staticmethod(nn.relu)
 
 
-class ReLU6(_Activation):
+class ReLU6(Activation):
     """x between 0 and 6.
 
     >>> fg.nn.ReLU6()(fg.Tensor([0.0])).shape
@@ -57,7 +57,7 @@ class ReLU6(_Activation):
     function = staticmethod(activation.relu6)
 
 
-class SELU(_Activation):
+class SELU(Activation):
     """elu with the scale that keeps mean 0 and variance 1.
 
     >>> fg.nn.SELU()(fg.Tensor([0.0])).shape
@@ -67,7 +67,7 @@ class SELU(_Activation):
     function = staticmethod(activation.selu)
 
 
-class SiLU(_Activation):
+class SiLU(Activation):
     """x * sigmoid(x).
 
     >>> fg.nn.SiLU()(fg.Tensor([0.0])).shape
@@ -77,7 +77,7 @@ class SiLU(_Activation):
     function = staticmethod(nn.silu)
 
 
-class Mish(_Activation):
+class Mish(Activation):
     """x * tanh(softplus(x)).
 
     >>> fg.nn.Mish()(fg.Tensor([0.0])).shape
@@ -87,7 +87,7 @@ class Mish(_Activation):
     function = staticmethod(activation.mish)
 
 
-class Hardswish(_Activation):
+class Hardswish(Activation):
     """x * hardsigmoid(x).
 
     >>> fg.nn.Hardswish()(fg.Tensor([0.0])).shape
@@ -97,7 +97,7 @@ class Hardswish(_Activation):
     function = staticmethod(activation.hardswish)
 
 
-class Hardsigmoid(_Activation):
+class Hardsigmoid(Activation):
     """x / 6 + 1 / 2 between 0 and 1.
 
     >>> fg.nn.Hardsigmoid()(fg.Tensor([0.0])).shape
@@ -107,7 +107,7 @@ class Hardsigmoid(_Activation):
     function = staticmethod(activation.hardsigmoid)
 
 
-class Tanh(_Activation):
+class Tanh(Activation):
     """The hyperbolic tangent.
 
     >>> fg.nn.Tanh()(fg.Tensor([0.0])).shape
@@ -117,7 +117,7 @@ class Tanh(_Activation):
     function = staticmethod(maths.tanh)
 
 
-class Sigmoid(_Activation):
+class Sigmoid(Activation):
     """1 / (1 + exp(-x)).
 
     >>> fg.nn.Sigmoid()(fg.Tensor([0.0])).shape
@@ -127,7 +127,7 @@ class Sigmoid(_Activation):
     function = staticmethod(nn.sigmoid)
 
 
-class LogSigmoid(_Activation):
+class LogSigmoid(Activation):
     """The logarithm of sigmoid.
 
     >>> fg.nn.LogSigmoid()(fg.Tensor([0.0])).shape
@@ -137,7 +137,7 @@ class LogSigmoid(_Activation):
     function = staticmethod(activation.log_sigmoid)
 
 
-class Softsign(_Activation):
+class Softsign(Activation):
     """x / (1 + |x|).
 
     >>> fg.nn.Softsign()(fg.Tensor([0.0])).shape
@@ -147,7 +147,7 @@ class Softsign(_Activation):
     function = staticmethod(activation.softsign)
 
 
-class Tanhshrink(_Activation):
+class Tanhshrink(Activation):
     """x - tanh(x).
 
     >>> fg.nn.Tanhshrink()(fg.Tensor([0.0])).shape
@@ -157,7 +157,7 @@ class Tanhshrink(_Activation):
     function = staticmethod(activation.tanhshrink)
 
 
-class LeakyReLU(_Activation):
+class LeakyReLU(Activation):
     """x where it is positive, else a small part of it.
 
     >>> fg.nn.LeakyReLU(0.5)(fg.Tensor([-1.0, 2.0])).tolist()
@@ -228,7 +228,7 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class ELU(_Activation):
+class ELU(Activation):
     """x where it is positive, else alpha * (exp(x) - 1).
 
     >>> fg.nn.ELU()(fg.Tensor([float("-inf"), 2.0])).tolist()
@@ -252,7 +252,7 @@ class CELU(ELU):
     function = staticmethod(activation.celu)
 
 
-class GELU(_Activation):
+class GELU(Activation):
     """x times the chance that a normal number is below it; approximate="tanh" is quicker.
 
     >>> fg.nn.GELU(approximate="tanh")(fg.Tensor([0.0, 100.0])).tolist()
@@ -270,7 +270,7 @@ class GELU(_Activation):
         return f"approximate={self.approximate!r}"
 
 
-class Softplus(_Activation):
+class Softplus(Activation):
     """log(1 + exp(beta * x)) / beta: a smooth relu; x itself above the threshold.
 
     >>> fg.nn.Softplus()(fg.Tensor([-1000.0, 1000.0])).tolist()
@@ -288,7 +288,7 @@ class Softplus(_Activation):
         return where(tensor * self.beta > self.threshold, tensor, nn.softplus(tensor, self.beta))
 
 
-class Hardtanh(_Activation):
+class Hardtanh(Activation):
     """x between two bounds.
 
     >>> fg.nn.Hardtanh(-2.0, 2.0)(fg.Tensor([-3.0, 0.5])).tolist()
@@ -302,7 +302,7 @@ class Hardtanh(_Activation):
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
 
-class Softshrink(_Activation):
+class Softshrink(Activation):
     """x moved towards 0 by `lambd`, and 0 where that is passed.
 
     >>> fg.nn.Softshrink()(fg.Tensor([-2.0, 0.25])).tolist()
@@ -326,7 +326,7 @@ class Hardshrink(Softshrink):
     function = staticmethod(activation.hardshrink)
 
 
-class Threshold(_Activation):
+class Threshold(Activation):
     """x above the threshold, else the value.
 
     >>> fg.nn.Threshold(2.0, 9.0)(fg.Tensor([1.0, 3.0])).tolist()
@@ -338,65 +338,3 @@ class Threshold(_Activation):
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         self.threshold, self.value, self.inplace = threshold, value, inplace
-
-
-class _AlongAxis(_Activation):
-    settings = ("dim",)
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-
-class Softmax(_AlongAxis):
-    """Positive numbers with sum 1 along an axis, in proportion to exp(x).
-
-    >>> fg.nn.Softmax(dim=-1)(fg.Tensor([0.0, 0.0])).tolist()
-    [0.5, 0.5]
-    """
-
-    function = staticmethod(nn.softmax)
-
-
-class LogSoftmax(_AlongAxis):
-    """The logarithm of softmax.
-
-    >>> fg.nn.LogSoftmax(dim=-1)(fg.Tensor([0.0, 1000.0])).tolist()
-    [-1000.0, 0.0]
-    """
-
-    function = staticmethod(nn.log_softmax)
-
-
-class Softmin(_AlongAxis):
-    """softmax of -x.
-
-    >>> fg.nn.Softmin(dim=-1)(fg.Tensor([0.0, 0.0])).tolist()
-    [0.5, 0.5]
-    """
-
-    function = staticmethod(activation.softmin)
-
-
-class Softmax2d(Module):
-    """softmax over the channels of (batch, channels, height, width).
-
-    >>> fg.nn.Softmax2d()(fg.ones((1, 2, 1, 1))).tolist()
-    [[[[0.5]], [[0.5]]]]
-    """
-
-    def forward(self, x: TensorLike) -> Tensor:
-        """softmax over channels."""
-        tensor = as_tensor(x)
-        if tensor.ndim not in (3, 4):
-            self.misfit("(batch, channels, height, width), the batch may be left out", tensor)
-        return nn.softmax(tensor, -3)
-
-
-class GLU(_AlongAxis):
-    """The first half of an axis times sigmoid of the second.
-
-    >>> fg.nn.GLU()(fg.Tensor([4.0, 0.0])).tolist()
-    [2.0]
-    """
-
-    function = staticmethod(activation.glu)

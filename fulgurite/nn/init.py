@@ -99,7 +99,8 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with 1 on its diagonal and 0 elsewhere."""
     if tensor.ndim != 2:
         raise ShapeError(f"eye_ of shape {tensor.shape}", "give a matrix")
-    return _filled(tensor, eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+    rows, columns = tensor.shape
+    return _filled(tensor, eye(rows, columns, dtype=tensor.dtype, device=tensor.device))
 
 
 def dirac_(tensor: Tensor) -> Tensor:

@@ -201,10 +201,7 @@ class Module:
         cache = vars(self).setdefault(CACHE, {})
         if cache.get("settled") != tree.epoch():
             tensors = [*self.parameters(), *self.buffers()]
-            fresh = [t for t in tensors if isinstance(t, Parameter) and not t.is_realized]
-            if fresh:
-                fresh += [t for t in tensors if t.node.device is None and not t.is_realized]
-                realize_all(*dict.fromkeys(fresh))
+            realize_all(*[t for t in tensors if _is_fresh(t)])
             cache["settled"] = tree.epoch()
         return self
 
@@ -278,9 +275,7 @@ class Module:
         else:
             path = before[0].get(id(self))
             if path:
-                label, outer = path, before[2]
-                label = path[len(outer) + 1 :] if outer and path.startswith(outer + ".") else path
-                _calls.path = path
+                label, _calls.path = path.removeprefix(before[2] + "."), path
         try:
             with scope(label):
                 return self._hooked(args, keywords)
@@ -357,6 +352,13 @@ class Module:
 
 
 tree.register(Module, structure.apart, structure.together, structure.names)
+
+
+def _is_fresh(tensor: Any) -> bool:
+    """Is it a value that its module drew or filled, which nobody has asked for yet?"""
+    if not isinstance(tensor, Tensor) or tensor.is_realized:
+        return False
+    return isinstance(tensor, Parameter) or (tensor.node.device is None and not tensor.node.watched)
 
 
 def _walk(module: Module, path: str, met: set[int] | None) -> Iterator[tuple[str, Module]]:

@@ -16,168 +16,13 @@ from ..control import scan
 from ..errors import ArgumentError
 from ..functional.common import floating
 from ..functional.creation import zeros
-from ..functional.maths import tanh
-from ..functional.movement import chunk, concat, expand_dims, squeeze, stack
-from ..functional.movement import swapaxes as _swapaxes
-from ..functional.nn import relu, sigmoid
+from ..functional.movement import concat, expand_dims, squeeze, stack, swapaxes
 from ..random import dropout
 from ..tensor import Tensor, TensorLike
 from . import init
+from .cells import State, activation_of, gru_step, lstm_step, rnn_step
 from .linear import linear, whole
 from .module import Module
-
-State = tuple[Tensor, ...]
-
-
-# --- one step ------------------------------------------------------------------------------------
-
-
-def rnn_step(
-    given: Tensor, state: State, weight: Tensor, bias: Tensor | None, activate: Any
-) -> State:
-    """h' = activate(given + h @ weight.T + bias)."""
-    return (activate(given + linear(state[0], weight, bias)),)
-
-
-def lstm_step(
-    given: Tensor, state: State, weight: Tensor, bias: Tensor | None, project: Tensor | None = None
-) -> State:
-    """The gates i, f, g, o, then c' = f * c + i * g and h' = o * tanh(c')."""
-    hidden, cell = state
-    i, f, g, o = chunk(given + linear(hidden, weight, bias), 4, -1)
-    cell = sigmoid(f) * cell + sigmoid(i) * tanh(g)
-    hidden = sigmoid(o) * tanh(cell)
-    return (hidden if project is None else linear(hidden, project)), cell
-
-
-def gru_step(given: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    """The gates r, z and the candidate n, then h' = (1 - z) * n + z * h."""
-    (hidden,) = state
-    from_input, from_state = chunk(given, 3, -1), chunk(linear(hidden, weight, bias), 3, -1)
-    r, z = (sigmoid(a + b) for a, b in zip(from_input[:2], from_state[:2], strict=True))
-    candidate = tanh(from_input[2] + r * from_state[2])
-    return (candidate + z * (hidden - candidate),)
-
-
-def _activation(nonlinearity: str) -> Any:
-    if nonlinearity not in ("tanh", "relu"):
-        raise ArgumentError(f"nonlinearity is {nonlinearity!r}", 'use "tanh" or "relu"')
-    return tanh if nonlinearity == "tanh" else relu
-
-
-# --- cells ---------------------------------------------------------------------------------------
-
-
-class _Cell(Module):
-    """One step as a layer."""
-
-    gates: ClassVar[int]
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor | None
-    bias_hh: Tensor | None
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: str | None = None,
-        dtype: object = None,
-    ) -> None:
-        self.input_size = whole(input_size, "input_size")
-        self.hidden_size = whole(hidden_size, "hidden_size")
-        self.bias = bool(bias)
-        rows, bound = self.gates * hidden_size, init.one_over_root(hidden_size)
-        self.weight_ih = init.uniform((rows, input_size), bound, dtype, device)
-        self.weight_hh = init.uniform((rows, hidden_size), bound, dtype, device)
-        for name in ("bias_ih", "bias_hh"):
-            made = init.uniform((rows,), bound, dtype, device) if bias else None
-            self.register_parameter(name, made)
-
-    def _inputs(self, x: TensorLike, state: Any, count: int) -> tuple[Tensor, State]:
-        tensor = floating(x)
-        if tensor.ndim not in (1, 2) or tensor.node.shape[-1] != self.input_size:
-            self.misfit(f"(batch, {self.input_size}), the batch may be left out", tensor)
-        shape = (*tensor.shape[:-1], self.hidden_size)
-        if state is None:
-            return tensor, tuple([zeros(shape, tensor.dtype, tensor.device)] * count)
-        given = tuple(state) if count > 1 else (state,)
-        for part in given:
-            if part.shape != shape:
-                self.misfit(f"a state of shape {shape}", part)
-        return tensor, given
-
-    def extra_repr(self) -> str:
-        """Sizes."""
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
-
-
-class RNNCell(_Cell):
-    """h' = tanh(x @ weight_ih.T + h @ weight_hh.T + biases).
-
-    >>> fg.nn.RNNCell(3, 4)(fg.ones((2, 3))).shape
-    (2, 4)
-    """
-
-    gates = 1
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: str | None = None,
-        dtype: object = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, device, dtype)
-        self.nonlinearity = nonlinearity
-        _activation(nonlinearity)
-
-    def forward(self, x: TensorLike, hx: Tensor | None = None) -> Tensor:
-        """The next state."""
-        tensor, state = self._inputs(x, hx, 1)
-        given = linear(tensor, self.weight_ih, self.bias_ih)
-        activate = _activation(self.nonlinearity)
-        return rnn_step(given, state, self.weight_hh, self.bias_hh, activate)[0]
-
-
-class LSTMCell(_Cell):
-    """One step of an LSTM: (h, c) to (h', c').
-
-    >>> h, c = fg.nn.LSTMCell(3, 4)(fg.ones((2, 3)))
-    >>> h.shape, c.shape
-    ((2, 4), (2, 4))
-    """
-
-    gates = 4
-
-    def forward(self, x: TensorLike, hx: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The next state and cell."""
-        tensor, state = self._inputs(x, hx, 2)
-        given = linear(tensor, self.weight_ih, self.bias_ih)
-        hidden, cell = lstm_step(given, state, self.weight_hh, self.bias_hh)
-        return hidden, cell
-
-
-class GRUCell(_Cell):
-    """One step of a GRU.
-
-    >>> fg.nn.GRUCell(3, 4)(fg.ones((2, 3))).shape
-    (2, 4)
-    """
-
-    gates = 3
-
-    def forward(self, x: TensorLike, hx: Tensor | None = None) -> Tensor:
-        """The next state."""
-        tensor, state = self._inputs(x, hx, 1)
-        given = linear(tensor, self.weight_ih, self.bias_ih)
-        return gru_step(given, state, self.weight_hh, self.bias_hh)[0]
-
-
-# --- whole sequences -----------------------------------------------------------------------------
 
 
 class _Recurrent(Module):
@@ -204,7 +49,9 @@ class _Recurrent(Module):
         self.num_layers = whole(num_layers, "num_layers")
         self.proj_size = whole(proj_size, "proj_size", 0)
         if proj_size and (self.states == 1 or proj_size >= hidden_size):
-            raise ArgumentError(f"proj_size is {proj_size}", "an LSTM may project to a smaller size")
+            raise ArgumentError(
+                f"proj_size is {proj_size}", "an LSTM may project to a smaller size"
+            )
         if not 0 <= dropout <= 1:
             raise ArgumentError(f"dropout is {dropout}", "a probability is from 0 to 1")
         self.bias, self.batch_first, self.dropout = bool(bias), batch_first, float(dropout)
@@ -247,7 +94,7 @@ class _Recurrent(Module):
         if alone:
             tensor = expand_dims(tensor, 1)
         elif self.batch_first:
-            tensor = _swapaxes(tensor, 0, 1)
+            tensor = swapaxes(tensor, 0, 1)
         starts = self._starts(tensor, first, alone)
         ends: list[State] = []
         for layer in range(self.num_layers):
@@ -263,7 +110,7 @@ class _Recurrent(Module):
         last = tuple([stack([end[k] for end in ends]) for k in range(self.states)])
         if alone:
             return squeeze(tensor, 1), tuple([squeeze(part, 1) for part in last])
-        return (_swapaxes(tensor, 0, 1) if self.batch_first else tensor), last
+        return (swapaxes(tensor, 0, 1) if self.batch_first else tensor), last
 
     def _starts(self, x: Tensor, first: Any, alone: bool) -> State:
         """The first states of all layers: (layers * directions, batch, size)."""
@@ -332,7 +179,7 @@ class RNN(_Recurrent):
         sizes = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         super().__init__(*sizes, 0, device, dtype)
         self.nonlinearity = nonlinearity
-        _activation(nonlinearity)
+        activation_of(nonlinearity)
 
     def forward(self, x: TensorLike, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The states of the last layer after every step, and the last states of all layers."""
@@ -340,7 +187,7 @@ class RNN(_Recurrent):
         return out, last[0]
 
     def _step(self, given: Tensor, state: State, weights: dict[str, Any]) -> State:
-        activate = _activation(self.nonlinearity)
+        activate = activation_of(self.nonlinearity)
         return rnn_step(given, state, weights["weight_hh"], weights["bias_hh"], activate)
 
 
@@ -398,5 +245,3 @@ class GRU(_Recurrent):
 
     def _step(self, given: Tensor, state: State, weights: dict[str, Any]) -> State:
         return gru_step(given, state, weights["weight_hh"], weights["bias_hh"])
-
-

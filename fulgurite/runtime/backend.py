@@ -34,7 +34,8 @@ def rendering(kernel: Kernel) -> Rendered:
         return _user(kernel)
     dtypes = [p.dtype for p in params_of(kernel)]
     render = late("native.render").render  # not needed where plans come from the disk
-    found: Rendered = render(lower(kernel.body, kernel.inputs), dtypes, target(current().vectors))
+    indexed = lower(kernel.body, kernel.inputs)
+    found: Rendered = render(indexed, dtypes, target(current().vectors), kernel.kind)
     return found
 
 

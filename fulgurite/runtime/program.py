@@ -98,6 +98,13 @@ class Program:
             len(self.segments) == len(native_only) == 1 and fresh == list(schedule.outputs)
             and not (schedule.aliases or self.symbolic or self.names)
         ) else 0  # fmt: skip
+        # the same of one that writes over inputs, and whose other outputs are fresh
+        taken_or_fresh = sorted([*fresh, *[s for s in self.outputs if s in taken]])
+        self.over_only = native_only[0] if (
+            len(self.segments) == len(native_only) == 1 and schedule.aliases
+            and sorted(schedule.outputs) == taken_or_fresh
+            and not (self.symbolic or self.names)
+        ) else 0  # fmt: skip
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
 
@@ -138,6 +145,10 @@ class Program:
         addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
         if 0 in addresses:
             return self.run_in(self.take(False), inputs, values, False)
+        return self.launch(addresses)
+
+    def launch(self, addresses: list[int]) -> list[Buffer]:
+        """A plain program's pass over addresses of its inputs, to which those of outputs come."""
         try:
             frame = self._idle.pop()
         except IndexError:
@@ -150,11 +161,30 @@ class Program:
             addresses.append(made._address)
         workers = self.workers
         threads = workers.ready() if self.shares else 1
-        if workers.call(records, frame.address, workers.pool, threads, *addresses):
+        if workers.call(self.plain, frame.address, workers.pool, threads, *addresses):
             raise out_of_range(frame.words[SIZE])
         if len(self._idle) < IDLE:
             self._idle.append(frame)
         return results
+
+    def frame_over(self, addresses: Sequence[int]) -> Frame:
+        """A frame for passes that write over these inputs."""
+        frame = self.frame(False, self.layout)
+        for place, source in self.schedule.aliases:
+            frame.words[self.word[place]] = addresses[source]
+        return frame
+
+    def launch_over(self, frame: Frame, addresses: list[int]) -> list[Buffer | None]:
+        """A pass that writes over inputs; None for each output that is an input's memory now."""
+        results: dict[int, Buffer | None] = {}
+        for place, nbytes, size, shape, dtype, spares in self.made:
+            made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
+            addresses.append(made._address or 0)
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        if workers.call(self.over_only, frame.address, workers.pool, threads, *addresses):
+            raise out_of_range(frame.words[SIZE])
+        return [results.get(place) for place in self.schedule.outputs]
 
     @staticmethod
     def _fresh(

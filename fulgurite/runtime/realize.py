@@ -74,9 +74,19 @@ def scheduled(sink: Node, context: Context) -> Schedule:
     native = context.device != "reference"
     if native and context.options.tier == "auto" and is_tiny(sink):
         return whole(sink, context.inputs)
+    choose = searcher(context.options)
     if context.donated:
-        return in_place(sink, context.inputs, context.options.fuse, context.donated)
-    return schedule(sink, context.inputs, context.options.fuse)
+        return in_place(sink, context.inputs, context.options.fuse, context.donated, choose)
+    return schedule(sink, context.inputs, context.options.fuse, choose)
+
+
+def searcher(options: Options) -> Searcher | None:
+    """Who chooses among kernels, if anybody does: folds reassociate, which `exact` forbids."""
+    if not options.search or options.exact or not options.fuse:
+        return None
+    sources = late("kernel.fold").SOURCES
+    made: Searcher = late("graph.search.choose").Searcher(sources)
+    return made
 
 
 class Compiled:
@@ -210,12 +220,23 @@ def run_stages(
     return value, seconds
 
 
+class _Observer(threading.local):
+    """Who forbids this thread to look at values: a function that raises, while one is captured."""
+
+    refuse: Callable[[], None] | None = None
+
+
+OBSERVER = _Observer()
+
+
 def realize(entries: Sequence[Entry]) -> None:
     """Give every entry a buffer, in one plan.
 
     Equal expressions share their buffer, except those made of constants alone: two `zeros(3)`
     are two tensors, each with memory of its own.
     """
+    if OBSERVER.refuse is not None:
+        OBSERVER.refuse()
     met: set[str] = set()
     while True:  # another thread may rewrite an entry while we compute what it was
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}

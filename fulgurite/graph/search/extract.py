@@ -1,0 +1,176 @@
+"""Extraction: which producers to run, so that everything asked for is there and the sum is least.
+
+In: producers, each with the values it makes, those it needs and its cost; the values asked for; a
+cap on steps and, if wanted, on the bytes that are kept. Out: producers in an order that works. A
+value that two consumers share is paid once. `greedily` is the answer that always exists: for each
+value the producer that is cheapest with all it needs. `extract` begins there and improves it by
+branch and bound: it settles one missing value after the other, cheapest producers first, and leaves
+a branch whose cost plus the least that is still missing cannot beat the best. More steps never give
+a costlier answer, since the best so far is only ever replaced by a cheaper one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Value: TypeAlias = Hashable
+STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A kernel that could be run."""
+
+    name: str
+    makes: tuple[Value, ...]
+    needs: frozenset[Value]
+    cost: float
+    bytes: int = 0  # that it leaves in memory
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What to run, in order."""
+
+    producers: tuple[Producer, ...]
+    cost: float
+    steps: int
+    complete: bool  # was every alternative looked at, or excluded?
+
+
+class NoPlanError(Exception):
+    """A value is asked for that nothing makes, or not within the memory there is."""
+
+
+def extract(
+    producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value] = (),
+    steps: int = STEPS, memory: int | None = None,
+) -> Extraction:  # fmt: skip
+    """The cheapest producers found within so many steps."""
+    return _Search(producers, wanted, given, steps, memory).run()
+
+
+class _Search:
+    def __init__(
+        self, producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value],
+        steps: int, memory: int | None,
+    ) -> None:  # fmt: skip
+        self.wanted, self.given = list(dict.fromkeys(wanted)), frozenset(given)
+        self.limit, self.memory = steps, memory
+        self.makers: dict[Value, list[Producer]] = {}
+        for producer in producers:
+            for value in producer.makes:
+                self.makers.setdefault(value, []).append(producer)
+        self.rank = {p: (p.cost, i) for i, p in enumerate(producers)}
+        self.order: dict[Value, int] = {}
+        for producer in producers:
+            for value in (*producer.makes, *sorted(producer.needs, key=repr)):
+                self.order.setdefault(value, len(self.order))
+        self.steps, self.complete = 0, True
+        self.best: tuple[float, tuple[Producer, ...]] | None = None
+
+    def run(self) -> Extraction:
+        first = self.greedily()
+        if first is not None:
+            self.offer(first)
+        self.branch([v for v in self.wanted if v not in self.given], frozenset(), {}, 0.0, 0)
+        if self.best is None:
+            raise NoPlanError("nothing makes what is asked for")
+        cost, chosen = self.best
+        return Extraction(self.sorted(chosen), cost, self.steps, self.complete)
+
+    # --- the answer that always exists -----------------------------------------------------------
+
+    def greedily(self) -> tuple[Producer, ...] | None:
+        """For each value the producer that is cheapest with all it needs, paid each time."""
+        price: dict[Value, tuple[float, Producer]] = {}
+        changed = True
+        while changed:
+            changed = False
+            for value in self.order:
+                for maker in self.makers.get(value, ()):
+                    parts = [self.price(price, n) for n in maker.needs]
+                    if any(p is None for p in parts):
+                        continue
+                    cost = maker.cost + sum([p for p in parts if p is not None])
+                    if value not in price or cost < price[value][0]:
+                        price[value] = cost, maker
+                        changed = True
+        chosen: dict[Producer, None] = {}
+        stack, seen = list(self.wanted), set[Value]()
+        while stack:
+            value = stack.pop()
+            if value in self.given or value in seen:
+                continue
+            seen.add(value)
+            if value not in price:
+                return None
+            maker = price[value][1]
+            chosen[maker] = None
+            stack.extend(sorted(maker.needs, key=self.order.__getitem__))
+        return tuple(chosen)
+
+    def price(self, price: dict[Value, tuple[float, Producer]], value: Value) -> float | None:
+        if value in self.given:
+            return 0.0
+        return price[value][0] if value in price else None
+
+    def offer(self, chosen: tuple[Producer, ...]) -> None:
+        """A complete choice: without what the others make superfluous, if it is the best."""
+        if not self.sorted(chosen):
+            return
+        if self.memory is not None and sum([p.bytes for p in chosen]) > self.memory:
+            return
+        cost = sum([p.cost for p in chosen])
+        if self.best is None or cost < self.best[0] - 1e-9:
+            self.best = cost, chosen
+
+    # --- branch and bound ------------------------------------------------------------------------
+
+    def branch(
+        self, missing: list[Value], made: frozenset[Value], chosen: dict[Producer, None],
+        cost: float, kept: int,
+    ) -> None:  # fmt: skip
+        self.steps += 1
+        if self.steps > self.limit:
+            self.complete = False
+            return
+        if self.memory is not None and kept > self.memory:
+            return
+        if not missing:
+            if self.sorted(tuple(chosen)):
+                self.offer(tuple(chosen))
+            return
+        if self.best is not None:
+            makers = [self.makers.get(v, ()) for v in missing]
+            least = max([min([p.cost for p in m if p not in chosen], default=0.0) for m in makers])
+            if cost + least >= self.best[0] - 1e-9:
+                return
+        value = min(missing, key=lambda v: (len(self.makers.get(v, ())), self.order.get(v, 0)))
+        for maker in sorted(self.makers.get(value, ()), key=self.rank.__getitem__):
+            if maker in chosen:
+                continue
+            now = made | frozenset(maker.makes)
+            rest = [v for v in missing if v not in now]
+            more = [
+                v for v in sorted(maker.needs, key=lambda v: self.order.get(v, 0))
+                if v not in now and v not in self.given and v not in rest
+            ]  # fmt: skip
+            self.branch(
+                rest + more, now, {**chosen, maker: None}, cost + maker.cost, kept + maker.bytes
+            )
+
+    def sorted(self, chosen: tuple[Producer, ...]) -> tuple[Producer, ...]:
+        """The producers in an order that works, or nothing if there is none."""
+        ready, left, out = set(self.given), list(chosen), []
+        while left:
+            able = [p for p in left if p.needs <= ready]
+            if not able:
+                return ()
+            for producer in able:
+                left.remove(producer)
+                out.append(producer)
+                ready.update(producer.makes)
+        return tuple(out)

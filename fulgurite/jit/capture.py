@@ -1,0 +1,385 @@
+"""Capturing a call: the function runs once, on stand-ins, and becomes a plan that can be replayed.
+
+In: a function and the arguments of a call. Out: a `Captured`, whose `call(args, keywords)` replays
+it where its checks hold. While the function runs, every tensor that it can reach is bound to new
+memory nodes, so nothing that was computed before can be mistaken for what it computes; looking at a
+value raises. Then everything is put back as it was. A tensor that the function hid somewhere, or
+took from where the survey did not look, is found in the graph: such a call is settled like any
+lazy code, and nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..config import Options, current
+from ..core.dtype import uint32, uint64
+from ..core.node import Node, constant
+from ..core.ops.effect import ASSIGN, TAPE, WATCH
+from ..core.ops.leaf import BUFFER, new_buffer
+from ..errors import JitError, user_line
+from ..generator import GENERATOR, Tape
+from ..graph.normalize import normalize
+from ..graph.registry import REGISTRY, Entry
+from ..host import array_node
+from ..runtime.device import several_devices
+from ..runtime.realize import OBSERVER, realize, storage_of, value_node
+from ..tensor import SCOPES, Tensor, is_recording
+from ..tree import map as map_tree
+from .holders import Effect
+from .number import Number, Numbers, plain
+from .replay import Expected, Misfit, Place, Replay
+from .survey import Survey
+from .template import CannotRemake, Template
+from .varying import Varying, varying
+
+MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
+_LOOKUPS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+
+
+class Inline(Exception):
+    """A call that is better not captured; the text says why."""
+
+
+@dataclass
+class _Stand:
+    """A tensor while a function is captured."""
+
+    tensor: Tensor
+    way: str
+    old: Node  # what it was
+    base: Node  # the buffer of that
+    buffer: Node  # the memory that stands for it
+    node: Node  # what it is meanwhile
+    varying: Varying | None
+
+    @property
+    def entry(self) -> Entry:
+        return self.tensor.entry
+
+
+class Captured:
+    """A captured call: checks, a plan, and what is made of its results."""
+
+    def __init__(
+        self, survey: Survey, numbers: Numbers, template: Template, result: str,
+        effects: list[str], replay: Replay, inputs: list[str], recording: bool,
+    ) -> None:  # fmt: skip
+        self.replay, self.options, self.recording = replay, replay.options, recording
+        self._survey_lines, self._reasons = survey.lines, survey.reasons
+        tensors = ", ".join([name for name, _, _ in survey.tensors])
+        arrays = "".join([f"{name}, " for name, _, _ in survey.arrays])
+        fed = "".join([f"{source}, " for source in inputs])
+        self._tail = [
+            f"o = run([{tensors}], ({arrays}), ({fed}))", *effects, f"return {result}",
+        ]  # fmt: skip
+        self._known = {**survey.known, **numbers.constants, **template.known,
+                       "run": replay.run, "LOOKUPS": _LOOKUPS, "MISS": MISS}  # fmt: skip
+        self.call: Callable[[Any, Any], Any] = self._function(
+            [re.sub(r"return @\d+$", "return MISS", line) for line in self._survey_lines],
+            self._tail, "return MISS",
+        )  # fmt: skip
+
+    def _function(self, lines: list[str], tail: list[str], otherwise: str) -> Any:
+        body = ["def call(args, keywords):", "    try:", "        pass",
+                *[f"        {line}" for line in lines], "    except LOOKUPS:",
+                f"        {otherwise}", *[f"    {line}" for line in tail]]  # fmt: skip
+        space = dict(self._known)
+        exec(compile("\n".join(body), "<fulgurite jit>", "exec"), space)
+        return space["call"]
+
+    def holds(self) -> bool:
+        """Are the options and the recording of gradients as they were?"""
+        now = current()
+        return (now is self.options or now == self.options) and is_recording() is self.recording
+
+    def misfit(self, args: Any, keywords: Any) -> str:
+        """Why it does not hold for a call."""
+        if not self.holds():
+            return "the options, or whether gradients are recorded"
+        lines = [re.sub(r"return @(\d+)$", r"return REASONS[\1]", line)
+                 for line in self._survey_lines]  # fmt: skip
+        self._known["REASONS"] = self._reasons
+        names = self._tail[0].partition("run([")[2].partition("]")[0]
+        explain = self._function(lines, [f"return [{names}]"], "return 'something is gone'")
+        found = explain(args, keywords)
+        if isinstance(found, str):
+            return found
+        pairs = zip(self.replay.expected, found, strict=True)
+        return next((why for e, t in pairs if (why := e.misfit(t))), "")
+
+
+class Capture:
+    """One run of a function on stand-ins."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any],
+                 fixed: set[str], dynamic: dict[Any, dict[int, Node]]) -> None:  # fmt: skip
+        self.function, self.dynamic = function, dynamic
+        self.options: Options = current()
+        self.numbers = Numbers(fixed, self.options.device)
+        self.survey = Survey(function, args, keywords, self.numbers)
+        if self.survey.outside:
+            raise Inline(self.survey.outside)
+        self.recording = is_recording()
+        self.stands: list[_Stand] = []
+        self.observed: JitError | None = None
+
+    # --- stand-ins -------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        tensors = [tensor for _, tensor, _ in self.survey.tensors]
+        realize([tensor.entry for tensor in tensors])
+        nodes = [tensor.entry.node for tensor in tensors]
+        given = [tensor.entry.node for _, tensor, _ in self.survey.arrays]
+        devices = {node.device for node in [*nodes, *given] if node.device}
+        if len(devices) > 1:
+            raise Inline("its tensors are on several devices")
+        self.device = next(iter(devices), self.options.device)
+        self.numbers.device = self.device
+        for node in nodes:
+            leaf = node.op is WATCH and node.arg[0] == TAPE
+            if node.watched and not leaf:
+                raise Inline("a gradient goes through one of its tensors")
+
+    def _stand(self) -> None:
+        """Bind every tensor to memory of no history, with the same contents for other threads."""
+        for name, tensor, way in self.survey.tensors:
+            while True:
+                old = tensor.entry.node
+                base = value_node(old)
+                if base is None:
+                    realize([tensor.entry])
+                    continue
+                axes = self._axes(name, way)
+                how = varying(axes, base.shape, way) if axes else None  # type: ignore[arg-type]
+                buffer = new_buffer(how.most if how else base.shape, base.dtype, self.device)  # type: ignore[arg-type]
+                node = how.stand_in(buffer, base.shape) if how else buffer
+                if how is None:
+                    REGISTRY.attach(buffer, storage_of(base))
+                if old.op is WATCH and TAPE in old.watched:
+                    node = WATCH(node, arg=old.arg)
+                if REGISTRY.rebind(tensor.entry, old, node):
+                    self.stands.append(_Stand(tensor, way, old, base, buffer, node, how))
+                    break
+
+    def _axes(self, name: str, way: str) -> dict[int, Node]:
+        if not self.dynamic:
+            return {}
+        for place, line in enumerate(self.survey.lines):
+            if line == f"{name} = args[{place}]":
+                break
+        number = next((int(m[1]) for line in self.survey.lines
+                       if (m := re.fullmatch(rf"{name} = args\[(\d+)\]", line))), None)  # fmt: skip
+        return self.dynamic.get(way) or (self.dynamic.get(number) if number is not None else {}) or {}
+
+    def _put_back(self) -> None:
+        """Bind every tensor to what it was, unless another thread assigned it meanwhile."""
+        for stand in self.stands:
+            node = stand.entry.node
+            if node is stand.node or stand.entry in self.changed:
+                REGISTRY.rebind(stand.entry, node, stand.old)
+
+    def _forget(self) -> None:
+        for stand in self.stands:
+            REGISTRY.release(stand.buffer)
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        what, hint = _observation()
+        problem = JitError(f"{what} while the function is captured: there is none yet", hint)
+        self.observed = self.observed or problem
+        raise problem
+
+    def run(self) -> tuple[Captured | None, Any, str]:
+        """The captured call; or None, the result, and why nothing could be kept."""
+        self._prepare()
+        self.changed: set[Entry] = set()
+        begin = new_buffer((), uint32, self.device)
+        first = REGISTRY.enter(begin)
+        self._stand()
+        key = new_buffer((2,), uint32, self.device)
+        counter = new_buffer((), uint64, self.device)
+        self.tape = Tape(key, counter)
+        steps = SCOPES.backward
+        before = SCOPES.changed
+        try:
+            SCOPES.capturing, SCOPES.changed = True, self.changed
+            OBSERVER.refuse = self._refuse
+            try:
+                with self.tape:
+                    result = self.function(*self.survey.args, **self.survey.keywords)
+            finally:
+                OBSERVER.refuse = None
+                SCOPES.capturing, SCOPES.changed = False, before
+            if self.observed is not None:
+                raise self.observed
+            return self._kept(result, begin.id, first.id, SCOPES.backward > steps)
+        except BaseException:
+            for holder in self.survey.holders:
+                holder.restore()
+            self._put_back()
+            self._substitute()
+            raise
+        finally:
+            self.numbers.open = False
+            self._forget()
+
+    def _kept(
+        self, result: Any, begin: int, first: int, differentiated: bool
+    ) -> tuple[Captured | None, Any, str]:
+        effects = [effect for holder in self.survey.holders for effect in holder.effects()]
+        assigned = [(i, s) for i, s in enumerate(self.stands) if s.entry.node is not s.node]
+        template = Template(self.survey)
+        try:
+            statements = [template.effect(effect) for effect in effects]
+            made = template.expression(result)
+        except CannotRemake as reason:
+            return None, self._settled(result, effects), str(reason)
+        results = template.results
+        roots = [tensor.entry.node for tensor in results]
+        for _, stand in assigned:
+            node = stand.entry.node
+            leaf = node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
+            if stand.entry not in self.changed:
+                return None, self._settled(result, effects), f"{stand.way} was changed meanwhile"
+            if leaf != (stand.node.op is WATCH) or (node.watched and not leaf):
+                return None, self._settled(result, effects), f"a gradient goes through {stand.way}"
+            roots.append(node.src[0] if leaf else node)
+        if not differentiated and any([root.watched for root in roots]):
+            raise Inline("its result has a gradient; call it inside no_grad() to replay it")
+        if not roots:
+            roots = [constant(0, uint32)]
+        problem = self._escaped({t.entry for t in results}, first)
+        normal = normalize(roots)
+        places, foreign = self._places(normal.buffers, begin)
+        problem = problem or foreign
+        if several_devices() and any([root.device not in (None, self.device) for root in roots]):
+            problem = problem or "its results are on another device"
+        if problem:
+            return None, self._settled(result, effects), problem
+        for holder in self.survey.holders:
+            holder.restore()
+        self._put_back()
+        expected = [
+            Expected(type(s.tensor), s.base.shape, s.base.dtype, self.device,  # type: ignore[arg-type]
+                     s.node.op is WATCH, s.way, s.varying)
+            for s in self.stands
+        ]  # fmt: skip
+        used = {p.number for p in places if p.kind == "number"}
+        replay = Replay(
+            expected, places, normal, roots, self.device,
+            [(i, len(results) + k) for k, (i, _) in enumerate(assigned)], len(results),
+            self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
+        )  # fmt: skip
+        assert used <= set(range(len(self.numbers.inputs)))
+        sources = [source for source, _ in self.numbers.inputs]
+        if assigned:
+            self._stay_apart()
+        captured = Captured(self.survey, self.numbers, template, made, statements, replay, sources,
+                            self.recording)  # fmt: skip
+        return captured, None, ""
+
+    def _stay_apart(self) -> None:
+        """Tensors that are several here must be several in a replay, where one is assigned."""
+        names = [name for name, _, _ in self.survey.tensors]
+        if len(names) > 1:
+            listed = ", ".join([f"id({name})" for name in names])
+            self.survey.line(f"if len({{{listed}}}) != {len(names)}:", "two tensors are one")
+
+    def _places(self, buffers: Iterable[Node], begin: int) -> tuple[list[Place], str]:
+        """What every input of the plan is; text if one comes from somewhere else."""
+        stands = {s.buffer: i for i, s in enumerate(self.stands)}
+        arrays = {t.entry.node: i for i, (_, t, _) in enumerate(self.survey.arrays)}
+        numbers = {node: i for i, node in enumerate(self.numbers.inputs.values())}
+        found: list[Place] = []
+        for buffer in buffers:
+            if buffer in stands:
+                found.append(Place("tensor", stands[buffer]))
+            elif buffer in arrays:
+                found.append(Place("array", arrays[buffer]))
+            elif buffer in numbers:
+                found.append(Place("number", numbers[buffer]))
+            elif buffer is self.tape.key:
+                found.append(Place("key"))
+            elif buffer is self.tape.counter:
+                found.append(Place("counter", len(numbers)))
+            elif buffer.id > begin:
+                found.append(Place("constant", 0, storage_of(buffer)))
+            else:
+                return found, "it uses a tensor that it reaches in a way that cannot be followed"
+        return found, ""
+
+    # --- calls of which nothing is kept ----------------------------------------------------------
+
+    def _inputs(self) -> list[Node]:
+        mine = [s.buffer for s in self.stands]
+        return [*mine, *self.numbers.inputs.values(), self.tape.key, self.tape.counter]
+
+    def _escaped(self, known: set[Entry], first: int) -> str:
+        """Is there a tensor made by the function that is neither a result nor a tensor's value?"""
+        known = known | {s.entry for s in self.stands}
+        for attempt in range(2):
+            left = [e for e in REGISTRY.above(self._inputs()) if e not in known and e.id > first]
+            if not left:
+                return ""
+            del left
+            if attempt == 0:
+                gc.collect()  # it may be held by a cycle that is garbage
+        return "it keeps a tensor where a replay could not put it again"
+
+    def _substitute(self) -> None:
+        """Let every living tensor read what stand-ins stood for."""
+        becomes: dict[Node, Node] = {s.buffer: s.base for s in self.stands if s.varying is None}
+        for (_, dtype), node in self.numbers.inputs.items():
+            becomes[node] = constant(self._number(node), dtype)
+        if self.tape.blocks:
+            key, first = GENERATOR.reserve(self.tape.blocks, self.device)
+            becomes[self.tape.key] = key
+            becomes[self.tape.counter] = array_node(np.array(first, np.uint64), self.device, False)
+        REGISTRY.becomes(becomes, walk=True)
+
+    def _number(self, node: Node) -> Any:
+        return self.numbers.values[node]
+
+    def _settled(self, result: Any, effects: list[Effect]) -> Any:
+        """The result as the function itself would have left everything."""
+        for stand in self.stands:
+            REGISTRY.rebind(stand.entry, stand.node, stand.old)
+        self._substitute()
+        for effect in effects:
+            if type(effect.value) is Number and effect.kind in ("attrs", "slot"):
+                setattr(self.survey.known.get(effect.name, None), effect.key, plain(effect.value))
+        return map_tree(plain, result)
+
+
+_HINTS = {
+    "__bool__": ("the truth of a tensor is asked for",
+                 "use fg.where or fg.cond in place of `if`, or decide outside of the function"),
+    "__repr__": ("the value of a tensor is printed", "return it, and print it after the call"),
+    "__index__": ("the value of a tensor is a size or an index of Python",
+                  "index with the tensor itself, or pass the number as an argument"),
+    "__iter__": ("the values of a tensor are iterated over", "use fg.scan, or return it"),
+}  # fmt: skip
+
+
+def _observation() -> tuple[str, str]:
+    """What was asked of a tensor, and what to do instead."""
+    frame: Any = sys._getframe(2)
+    for _ in range(8):
+        if frame is None:
+            break
+        if frame.f_code.co_name in _HINTS and "fulgurite" in frame.f_code.co_filename:
+            return _HINTS[frame.f_code.co_name]
+        frame = frame.f_back
+    return "the value of a tensor is asked for", "return it, and look at it after the call"
+
+
+_ = (ASSIGN, BUFFER, Misfit, user_line)

@@ -1,0 +1,144 @@
+"""What a function returned or left behind, as source that makes it again from fresh results.
+
+In: values that hold tensors the function computed, things that were there before, numbers. Out: an
+expression over the variables of the checks and the list `o` of results. Containers and plain
+objects are made anew in every call, what was there before is that very thing. What cannot be made
+again raises `CannotRemake` with the reason.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+
+from ..tensor import Tensor
+from ..tree import kind_of
+from .holders import MISSING, Effect
+from .number import Number, source_of
+from .survey import Survey
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, slice,
+          np.generic, np.dtype, type, types.FunctionType, types.BuiltinFunctionType,
+          types.ModuleType)  # fmt: skip
+_DEEP = 200
+
+
+class CannotRemake(Exception):
+    """A value that a replay could not make again."""
+
+
+class Template:
+    """Expressions for values, and the tensors that they need as results."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.results: list[Tensor] = []
+        self.known: dict[str, Any] = {"remade": remade, "refill": refill, "setattr": setattr,
+                                      "delattr": delattr}  # fmt: skip
+        self._places: dict[int, int] = {}
+        self._depth = 0
+
+    def _constant(self, thing: Any) -> str:
+        name = f"c{len(self.known)}"
+        self.known[name] = thing
+        return name
+
+    def expression(self, value: Any) -> str:
+        """Source for a value."""
+        source = source_of(value)
+        if source is not None:
+            return source
+        known = self.survey.swapped.get(id(value))
+        if known is None:
+            found = self.survey.found.get(id(value))
+            known = found[0] if found is not None and found[1] is value else None
+        if known is not None and not isinstance(value, str | bytes | int | float):
+            return known
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return f"{self._constant(value.copy())}.copy()"
+        self._depth += 1
+        if self._depth > _DEEP:
+            raise CannotRemake("it holds itself")
+        try:
+            return self._made(value)
+        finally:
+            self._depth -= 1
+
+    def _tensor(self, tensor: Tensor) -> str:
+        if type(tensor) is not Tensor:
+            raise CannotRemake(f"it makes a new {type(tensor).__name__}")
+        if tensor.grad is not None:
+            raise CannotRemake("it makes a tensor with a gradient of its own")
+        place = self._places.setdefault(id(tensor), len(self.results))
+        if place == len(self.results):
+            self.results.append(tensor)
+        return f"o[{place}]"
+
+    def _made(self, value: Any) -> str:
+        kind = type(value)
+        if kind in (list, tuple):
+            inside = ", ".join([self.expression(item) for item in value])
+            end = "," if kind is tuple and len(value) == 1 else ""
+            return f"[{inside}]" if kind is list else f"({inside}{end})"
+        if kind is dict:
+            rows = [f"{self._key(k)}: {self.expression(v)}" for k, v in value.items()]
+            return "{" + ", ".join(rows) + "}"
+        container = kind_of(kind)
+        if container is not None:
+            children, extra = container.apart(value)
+            inside = ", ".join([self.expression(child) for child in children])
+            return f"{self._constant(container.together)}({self._constant(extra)}, [{inside}])"
+        if isinstance(value, _PLAIN) or isinstance(value, set | frozenset):
+            if isinstance(value, set | frozenset):
+                return f"{self._constant(kind)}({self._constant(frozenset(value))})"
+            return self._constant(value)
+        if isinstance(value, types.MethodType | types.CellType) or not hasattr(value, "__dict__"):
+            raise CannotRemake(f"it makes a {kind.__name__}, which cannot be made again")
+        rows = [f"{k!r}: {self.expression(v)}" for k, v in vars(value).items()]
+        return f"remade({self._constant(kind)}, {{{', '.join(rows)}}})"
+
+    def _key(self, key: Any) -> str:
+        if isinstance(key, Tensor) or type(key) is Number:
+            raise CannotRemake("a tensor or a number of the call is the key of a dict")
+        return repr(key) if type(key) in (str, int) else self._constant(key)
+
+    def effect(self, effect: Effect) -> str:
+        """A statement that does a change again."""
+        kind, name, key = effect.kind, effect.name, effect.key
+        if kind == "array":
+            raise CannotRemake(f"it writes to the NumPy array {effect.way}")
+        if effect.value is MISSING:
+            if kind == "item":
+                return f"{name}.pop({key!r}, None)"
+            if kind == "cell":
+                raise CannotRemake(f"it deletes {effect.way}")
+            return f"delattr({name}, {key!r})"
+        if kind == "array":
+            raise CannotRemake(f"it writes to the NumPy array {effect.way}")
+        source = self.expression(effect.value)
+        if kind in ("list", "bytearray"):
+            return f"{name}[:] = {source}"
+        if kind in ("dict", "set", "deque"):
+            return f"refill({name}, {source})"
+        if kind == "item":
+            return f"{name}[{key!r}] = {source}"
+        if kind == "cell":
+            return f"{name}.cell_contents = {source}"
+        return f"{name}.grad = {source}" if kind == "grad" else f"setattr({name}, {key!r}, {source})"
+
+
+def remade(kind: type, attributes: dict[str, Any]) -> Any:
+    """A plain object with these attributes, without any code of its class."""
+    made = object.__new__(kind)
+    vars(made).update(attributes)
+    return made
+
+
+def refill(thing: Any, items: Any) -> None:
+    """Let a dict, set or deque hold these."""
+    thing.clear()
+    (thing.extend if hasattr(thing, "extend") else thing.update)(items)

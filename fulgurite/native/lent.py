@@ -1,0 +1,166 @@
+"""Tiles of products whose two factors are memory as it is: library functions for every shape.
+
+In: the registers. Out: texts of modules. `tile` computes the sums of one tile, over all blocks of
+k, going the way that each factor goes (plain, packed here, packed before); `piece` packs one piece
+of a factor into the workspace. All they know of a kernel is a table of numbers, in the order of
+`TABLE`, and what other functions of the library are called: they get those as arguments, since a
+module of the library knows no other. So a kernel over plain matrices has no text but its batch and
+its epilogue, and is quickly compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+
+from .emitter import scalar_type
+from .frame import Frame, Numbers
+from .microkernel import MASKS, Module, Registers, named
+
+WAYS = ("plain", "own", "shared")  # numbers of how a factor reaches the microkernel
+BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
+MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
+TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
+PIECE = "ptr, ptr, ptr, i64, i64, ptr"
+_SIDE = (
+    "all", "tile", "way", "from own", "from k", "apart", "own", "k", "numbers", "scratch",
+    "piece", "pieces", "high", "chunks", "packed",
+)  # fmt: skip
+TABLE: tuple[Hashable, ...] = (
+    "blocks", "depth", "block of k", "deep", "wide", "tile numbers", "before right",
+    *[(name, side) for side in ("left", "right") for name in _SIDE],
+)  # fmt: skip
+
+
+class _Lent(Frame):
+    """A function that reads its numbers from a kernel's table."""
+
+    def __init__(self, registers: Registers) -> None:
+        lanes, masked = registers.target.lanes, registers.target.vectors in MASKS
+        super().__init__("SELF", Numbers([]), [], lanes, masked)
+        self.inner = scalar_type(registers.dtype)
+
+    def number(self, name: Hashable, value: int = 0) -> str:
+        """A number of the table, read once."""
+        if name not in self.read:
+            place, found = self.e.name("n"), self.e.name("n")
+            at = TABLE.index(name)
+            self.entry.append(f"  {place} = getelementptr i64, ptr %numbers, i64 {at}")
+            self.entry.append(f"  {found} = load i64, ptr {place}")
+            self.read[name] = found
+        return self.read[name]
+
+    def at(self, memory: str, place: str) -> str:
+        """The address of a place."""
+        return self.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
+
+    def source(self, side: str, own: str, k: str) -> str:
+        """Where a factor has a place in memory as it is."""
+        down, along = self.number(("from own", side)), self.number(("from k", side))
+        return self.at(f"%{side}", self.add(self.mul(own, down), self.mul(k, along)))
+
+    def workspace(self, side: str, batch: str, own: str, tile: str, number: str, down: str) -> str:
+        """Where in the workspace a block of a factor is: places from `own`, k from `down`."""
+        block = self.add(self.mul(batch, self.number("blocks")), number)
+        place = self.mul(block, self.number(("numbers", side)))
+        if side == "left":
+            place = self.add(place, self.mul(tile, self.number("tile numbers")))
+        else:
+            place = self.add(place, self.mul(own, self.number("deep")))
+            place = self.add(place, self.mul(down, self.number(("k", "right"))))
+            place = self.add(place, self.number("before right"))
+        return self.at("%workspace", place)
+
+    def invoke(self, function: str, types: str, operands: list[str]) -> None:
+        """Call a function by its address."""
+        typed = [f"{t} {o}" for t, o in zip(types.split(", "), operands, strict=True)]
+        self.e.line(f"call void {function}({', '.join(typed)})")
+
+    def module(self, stem: str, arguments: str) -> Module:
+        """The function as a module."""
+        body = "\n".join([*self.entry, *self.e.lines])
+        text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+        return named(stem, "\n".join([text, *self.e.declared.values()]))
+
+
+@lru_cache(maxsize=32)
+def tile(registers: Registers) -> Module:
+    """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
+    ptr sums, i64 width, ptr panel, ptr plain, ptr move_left, ptr move_right)`: the sums of the tile
+    at a row and column of tiles; `panel` and `plain` are blocks, for a right factor on its ways."""
+    f = _Lent(registers)
+    e = f.e
+    for side in ("left", "right"):
+        f.scratch(side, f.inner, f.number(("scratch", side)))
+    begin, count = {}, {}
+    for side, at in (("left", "%row"), ("right", "%column")):
+        begin[side] = f.mul(at, f.number(("tile", side)))
+        rest = f.sub(f.number(("all", side)), begin[side])
+        count[side] = f.least(f.number(("tile", side)), rest)
+    wide, across = f.number("wide"), f.number(("own", "right"))
+    panels, _ = f.divided(f.add(count["right"], f.sub(wide, "1")), wide)
+    is_way = {
+        (side, way): e.let(f"icmp eq i64 {f.number(('way', side))}, {WAYS.index(way)}")
+        for side in ("left", "right") for way in ("plain", "own")
+    }  # fmt: skip
+    packed = e.let(f"xor i1 {is_way['right', 'plain']}, true")
+
+    def deep(number: str, _: list[str]) -> list[str]:
+        k = f.mul(number, f.number("block of k"))
+        depth = f.least(f.number("block of k"), f.sub(f.number("depth"), k))
+        first = e.let(f"icmp eq i64 {number}, 0")
+        found = {}
+        for side, place in (("left", "%row"), ("right", "%column")):
+            memory, scratch = f.source(side, begin[side], k), f.read[side]
+
+            def pack(side: str = side, memory: str = memory, scratch: str = scratch) -> None:
+                apart, stride = f.number(("apart", side)), f.number(("packed", side))
+                operands = [memory, apart, scratch, stride, count[side], depth]
+                f.invoke(f"%move_{side}", MOVE, operands)
+
+            e.branch(is_way[side, "own"], pack)
+            shared = f.workspace(side, "%batch", begin[side], place, number, "0")
+            known = e.let(f"select i1 {is_way[side, 'own']}, ptr {scratch}, ptr {shared}")
+            found[side] = e.let(f"select i1 {is_way[side, 'plain']}, ptr {memory}, ptr {known}")
+
+        def turn(panel: str, _: list[str]) -> list[str]:
+            column = f.mul(panel, wide)
+            at, to = f.at(found["right"], f.mul(column, across)), f.at("%sums", column)
+            operands = [
+                found["left"], f.number(("own", "left")), f.number(("k", "left")), at,
+                f.number(("k", "right")), to, "%width", depth, count["left"],
+                f.least(wide, f.sub(count["right"], column)), first,
+                f.at(at, f.mul(wide, across)),
+            ]  # fmt: skip
+            e.branch(is_way["right", "plain"], lambda: f.invoke("%plain", BLOCK, operands))
+            e.branch(packed, lambda: f.invoke("%panel", BLOCK, operands))
+            return []
+
+        e.loop("0", panels, 1, [], turn)
+        return []
+
+    e.loop("0", f.number("blocks"), 1, [], deep)
+    arguments = (
+        "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
+        "ptr %sums, i64 %width, ptr %panel, ptr %plain, ptr %move_left, ptr %move_right"
+    )
+    return f.module(f"tile_{registers.dtype}", arguments)
+
+
+@lru_cache(maxsize=32)
+def piece(registers: Registers, side: str) -> Module:
+    """`void f(ptr numbers, ptr factor, ptr workspace, i64 batch, i64 index, ptr move)`: packs one
+    piece of a factor of one product of a batch."""
+    f = _Lent(registers)
+    outer, chunk = f.divided("%index", f.number(("chunks", side)))
+    place, number = f.divided(outer, f.number("blocks"))
+    size, high = f.number(("piece", side)), f.number(("high", side))
+    own, down = f.mul(place, size), f.mul(chunk, high)
+    k = f.add(f.mul(number, f.number("block of k")), down)
+    owned = f.least(size, f.sub(f.number(("all", side)), own))
+    depth = f.least(high, f.sub(f.number("depth"), k))
+    memory = f.workspace(side, "%batch", own, place, number, down)
+    apart, stride = f.number(("apart", side)), f.number(("packed", side))
+    f.invoke("%move", MOVE, [f.source(side, own, k), apart, memory, stride, owned, depth])
+    arguments = f"ptr %numbers, ptr %{side}, ptr %workspace, i64 %batch, i64 %index, ptr %move"
+    return f.module(f"piece_{side}_{registers.dtype}", arguments)

@@ -1,0 +1,228 @@
+"""A contraction in numbers: how it is cut, which way each factor goes, and what is where.
+
+In: a `Contraction`, the dtypes of its params, the registers. Out: a `Product`: both sides, the cut,
+and every number that the text of the kernel and the functions of the library read when they run.
+Nothing here writes text. What a property says of a factor as memory (`as_it_is`, `readable`,
+`dotted`, `lent`) decides the text; sizes decide numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from ..core.dtype import DType, float32, float64, int8, int32, int64, uint8
+from ..core.ops.elementwise import CAST
+from ..core.ops.index import LOAD
+from ..kernel.contract import (
+    FEW,
+    LANED,
+    NEAR,
+    Block,
+    Contraction,
+    Cut,
+    cut,
+    outer_columns_as_batch,
+    part,
+)
+from .emitter import scalar_type
+from .frame import Numbers
+from .lent import WAYS
+from .microkernel import MASKS, Registers
+from .packing import Side, side
+from .target import Target
+
+FEW_DOTS = 64  # columns of a vector's product that keep threads busy
+LONG_DOTS = 1 << 20  # products of numbers from which that matters
+
+
+def byte_sums(c: Contraction, target: Target) -> str:
+    """The signs of the factors (u or s) where an instruction sums products of bytes, or nothing."""
+    if {"avx512": "avx512_vnni", "avx2": "avx_vnni"}.get(target.vectors) not in target.features:
+        return ""
+    if accumulated(c.fold.dtype) is not int32 or not all(r.op is CAST for r in (c.left, c.right)):
+        return ""
+    signs = "".join([{int8: "s", uint8: "u"}.get(r.src[0].dtype, "?") for r in (c.left, c.right)])
+    return signs if signs in ("us", "su", "ss") else ""
+
+
+def accumulated(dtype: DType) -> DType:
+    """The dtype that sums are kept in; whole numbers wrap, so wider ones are as good."""
+    if dtype.kind == "f":
+        return float64 if dtype is float64 else float32
+    return int64 if dtype.bits == 64 else int32
+
+
+class Product:
+    """The numbers of one contraction."""
+
+    def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
+        left = side(c, "left")
+        if left.memory and left.straight:
+            c = outer_columns_as_batch(c)
+        self.c, self.dtypes, self.registers = c, dtypes, registers
+        self.target = registers.target
+        self.inner = scalar_type(registers.dtype)
+        self.size = registers.dtype.itemsize
+        dot = bool(registers.dot)
+        self.left, self.right = side(c, "left", dot), side(c, "right", dot)
+        self.above = part(c, c.stores, c.fold)
+        self.numbers = Numbers(c.order)
+        self.batch, self.rows = c.count(c.batch), c.count(c.rows)
+        self.columns, self.steps = c.count(c.columns), c.count(c.folded)
+        self.depth = -(-self.steps // 4) if dot else self.steps
+        self.direct = self.is_direct()
+        self.cut = self.choose()
+
+    def choose(self) -> Cut:
+        r = self.registers
+        left, right = [self.as_it_is(s) for s in (self.left, self.right)]
+        if not self.left.straight and self.rows * self.size > NEAR:
+            left = False  # steps of k are too far apart
+        right = right and self.readable
+        shape = Block(r.height, r.panel, self.target.lanes, self.size)
+        found = cut(
+            self.batch, self.rows, self.columns, self.depth, shape, (left, right), self.direct
+        )
+        if self.dotted:
+            found = replace(found, right="plain", block=LANED)
+        return found
+
+    @property
+    def readable(self) -> bool:
+        """Can a microkernel read the right factor where it is, if its size allows?"""
+        lies = self.right.straight and self.target.vectors in MASKS
+        return lies and self.as_it_is(self.right)
+
+    @property
+    def dotted(self) -> bool:
+        """Is it a vector times columns that lie along k?"""
+        return not self.c.rows and not self.right.straight
+
+    def takes_a_vector(self) -> bool:
+        """Is a vector's product worth tiles: memory as it is, and enough columns?"""
+        if self.target.vectors not in MASKS or not self.as_it_is(self.right):
+            return False
+        if self.batch * self.columns < FEW_DOTS and self.columns * self.steps >= LONG_DOTS:
+            return False
+        return self.left.along == "folded" and self.left.straight
+
+    def is_direct(self) -> bool:
+        """Can sums be kept where results go: is it memory of their own kind, read by nobody?"""
+        store, above = self.c.stores[0], self.above
+        number, index = store.arg[:2]
+        if len(self.c.stores) > 1 or self.target.vectors not in MASKS:
+            return False
+        if len(above.rows.axes) != 1 or len(above.columns.axes) != 1:
+            return False
+        if self.dtypes[number] is not self.registers.dtype or self.c.fold.dtype.is_small_float:
+            return False
+        if not all(isinstance(atom, int) for atom, _ in index[1]):
+            return False
+        steps = dict(index[1])
+        # results may take the place of an operand that is read where they are written
+        read = [n for n in above.nodes if n.op is LOAD and n.arg[1] == index]
+        return not read and steps.get(above.columns.axes[0]) == 1 and above.rows.axes[0] in steps
+
+    def as_it_is(self, s: Side) -> bool:
+        """Is a factor memory of what is accumulated in?"""
+        if self.registers.dot or not s.memory:
+            return False
+        dtype = self.dtypes[s.root.arg[0]]
+        same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
+        return same and dtype.kind in "fiu" and scalar_type(dtype) == self.inner
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    @property
+    def tall(self) -> int:
+        return -(-self.rows // self.cut.rows)
+
+    @property
+    def wide(self) -> int:
+        return -(-self.columns // self.cut.columns)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.depth // self.cut.block)
+
+    @property
+    def flat(self) -> bool:
+        """Is the right factor packed as rows? Few rows of the left one do not pay for panels."""
+        straight = self.right.straight and not self.registers.dot
+        few = self.rows <= FEW and self.target.vectors in MASKS
+        return self.cut.right == "own" and straight and few and not self.as_it_is(self.right)
+
+    @property
+    def lent(self) -> bool:
+        """Are both factors memory as it is, so that the library has all but the epilogue?"""
+        return bool(self.c.rows) and self.as_it_is(self.left) and self.as_it_is(self.right)
+
+    def way(self, name: str) -> str:
+        return self.cut.left if name == "left" else self.cut.right
+
+    def count_of(self, name: str) -> int:
+        return self.rows if name == "left" else self.columns
+
+    def table(self) -> dict[Hashable, int]:
+        """The numbers that functions of the library read."""
+        cut_ = self.cut
+        found: dict[Hashable, int] = {
+            "blocks": self.blocks, "depth": self.depth, "block of k": cut_.block,
+            "deep": cut_.depth, "wide": self.step(),
+            "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
+            "before right": self.before_right(),
+        }  # fmt: skip
+        scratch = cut_.scratch(self.target.lanes)
+        for number, s in enumerate((self.left, self.right)):
+            steps = dict(s.root.arg[1][1])
+            own, k = steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
+            wide, tall = self.pieces(s)
+            used = self.strides(s)
+            values = {
+                "all": self.count_of(s.name), "tile": (cut_.rows, cut_.columns)[number],
+                "way": WAYS.index(self.way(s.name)), "from own": own, "from k": k,
+                "apart": own if s.along == "folded" else k, "own": used[0], "k": used[1],
+                "numbers": self.block_numbers(s.name), "scratch": scratch[number], "piece": wide,
+                "pieces": -(-self.count_of(s.name) // wide), "high": tall,
+                "chunks": cut_.block // tall, "packed": (cut_.stride, cut_.depth)[number],
+            }  # fmt: skip
+            found |= {(name, s.name): value for name, value in values.items()}
+        return found
+
+    def pieces(self, s: Side) -> tuple[int, int]:
+        """What one unit packs: how many of a factor's own places, and how much of k."""
+        if s.name == "left":
+            return self.cut.rows, self.cut.block
+        if s.straight:  # along whole rows of memory, a few at a time
+            return -(-self.columns // self.registers.panel) * self.registers.panel, 32
+        return self.cut.columns, self.cut.block
+
+    def before_right(self) -> int:
+        """Numbers in the workspace before those of the right factor."""
+        if self.cut.left != "shared":
+            return 0
+        return self.batch * self.blocks * self.block_numbers("left")
+
+    def block_numbers(self, name: str) -> int:
+        """How many numbers one block of k of a whole shared factor has."""
+        if name == "left":
+            return self.tall * (self.cut.rows + self.target.lanes) * self.cut.stride
+        panel = self.registers.panel
+        return -(-self.columns // panel) * panel * self.cut.depth
+
+    def strides(self, s: Side) -> tuple[int, int]:
+        """The strides of a factor that is memory as it is, on the way that it goes."""
+        if self.way(s.name) != "plain":
+            packed = (self.cut.stride, 1), (self.cut.depth, self.registers.panel)
+            return packed[s.name == "right"]
+        steps = dict(s.root.arg[1][1])
+        return steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
+
+    def step(self) -> int:
+        """Columns of a panel: nearly equal ones where nothing is packed."""
+        r = self.registers
+        if not self.flat and self.cut.right != "plain":
+            return r.panel
+        vectors = -(-min(self.columns, self.cut.columns) // r.width)
+        return -(-vectors // -(-vectors // r.vectors)) * r.width

@@ -1,0 +1,254 @@
+"""Classical models: labels, trees, scalers, linear models (domain ai.onnx.ml).
+
+In: a `Call`. Out: lazy tensors. A tree is walked by all samples at once, a level at each step, by
+gathers from its tables; labels among which are strings are looked up on the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ...core.op import Array
+from ...tensor import Tensor
+from ..errors import ModelError
+from ..table import Call, operator
+from ..types import STRING, kind_of_array
+from ..values import Value
+
+ML = "ai.onnx.ml"
+MEMBER = 6
+
+
+def _listed(op: Call, what: str) -> Array | None:
+    """Keys or values, whichever attribute holds them."""
+    for suffix, numpy in (("floats", np.float32), ("int64s", np.int64)):
+        read = op.floats_of if suffix == "floats" else op.ints_of
+        if op.given(f"{what}_{suffix}"):
+            return np.array(read(f"{what}_{suffix}"), numpy)
+    if op.given(f"{what}_strings"):
+        return np.array(op.texts_of(f"{what}_strings"), object)
+    stored = op.array(f"{what}_tensor")
+    return None if stored is None else stored[0].reshape(-1)
+
+
+@operator("LabelEncoder", domain=ML)
+def label_encoder(op: Call) -> Any:
+    """A value for each key; another for what is no key."""
+    keys, values = _listed(op, "keys"), _listed(op, "values")
+    if keys is None or values is None:
+        raise op.unsupported("classes_strings of version 1")
+    default: Any
+    stored = op.array("default_tensor")
+    if stored is not None:
+        default = stored[0].reshape(-1)[0]
+    elif values.dtype == object:
+        default = op.text("default_string", "_Unused")
+    elif values.dtype.kind == "f":
+        default = op.float("default_float", -0.0)
+    else:
+        default = op.int("default_int64", -1)
+    if op.value(0).is_text or values.dtype == object or keys.dtype == object:
+        op.build.hosts.add("strings")
+        table = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        x = op.host(0)
+        found = np.array([table.get(k, default) for k in x.reshape(-1).tolist()], values.dtype)
+        kind = STRING if values.dtype == object else kind_of_array(values.dtype)
+        return Value(None, kind, found.reshape(x.shape))
+    x = op[0]
+    order = np.argsort(keys, kind="stable")
+    known, given = fg.Tensor(keys[order]), fg.Tensor(values[order])
+    place = fg.minimum(fg.searchsorted(known, x), len(keys) - 1)
+    same = fg.take(known, place, axis=0) == x
+    if keys.dtype.kind == "f" and np.isnan(keys).any():
+        nan = fg.full((), fg.Tensor(values[np.isnan(keys)][0].item(), dtype=given.dtype))
+        return fg.where(fg.isnan(x), nan, fg.where(same, fg.take(given, place, axis=0), default))
+    return fg.where(same, fg.take(given, place, axis=0), fg.Tensor(default.item() if isinstance(default, np.generic) else default, dtype=given.dtype))
+
+
+@operator("Binarizer", domain=ML)
+def binarizer(op: Call) -> Tensor:
+    """1 above a threshold."""
+    return (op[0] > op.float("threshold", 0.0)).astype(op[0].dtype)
+
+
+@operator("Scaler", domain=ML)
+def scaler(op: Call) -> Tensor:
+    """(x - offset) scale."""
+    offset = fg.Tensor(op.floats_of("offset", [0.0]))
+    scale = fg.Tensor(op.floats_of("scale", [1.0]))
+    return (op[0].astype(fg.float32) - offset) * scale
+
+
+@operator("Normalizer", domain=ML)
+def normalizer(op: Call) -> Tensor:
+    """Divided by the norm of a row."""
+    x = op[0].astype(fg.float32)
+    norm = op.text("norm", "MAX")
+    if norm == "L1":
+        size = fg.sum(fg.abs(x), axis=-1, keepdims=True)
+    elif norm == "L2":
+        size = fg.sqrt(fg.sum(x * x, axis=-1, keepdims=True))
+    else:
+        size = fg.max(x, axis=-1, keepdims=True)
+    return fg.where(size == 0, x, x / size)
+
+
+@operator("Imputer", domain=ML)
+def imputer(op: Call) -> Tensor:
+    """Other values for missing ones."""
+    x = op[0]
+    whole = op.given("imputed_value_int64s")
+    values = op.ints_of("imputed_value_int64s") if whole else op.floats_of("imputed_value_floats", [])
+    missing: Any = op.int("replaced_value_int64", 0) if whole else op.float("replaced_value_float", 0.0)
+    gone = fg.isnan(x) if missing != missing else x == missing
+    return fg.where(gone, fg.Tensor(values, dtype=x.dtype), x)
+
+
+def _transformed(op: Call, scores: Tensor) -> Tensor:
+    mode = op.text("post_transform", "NONE")
+    if mode == "NONE":
+        return scores
+    if mode == "LOGISTIC":
+        return fg.sigmoid(scores)
+    if mode == "SOFTMAX":
+        return fg.softmax(scores, axis=-1)
+    raise op.unsupported(f"post_transform {mode}")
+
+
+def _scores(op: Call, targets: int) -> Tensor:
+    weight = fg.Tensor(op.floats_of("coefficients", []))
+    scores = op[0].astype(fg.float32) @ fg.matrix_transpose(fg.reshape(weight, (targets, -1)))
+    bias = op.floats_of("intercepts")
+    return scores + fg.Tensor(bias) if bias else scores
+
+
+@operator("LinearRegressor", domain=ML)
+def linear_regressor(op: Call) -> Tensor:
+    """A matrix product."""
+    return _transformed(op, _scores(op, op.int("targets", 1)))
+
+
+@operator("LinearClassifier", domain=ML)
+def linear_classifier(op: Call) -> tuple[Any, Tensor]:
+    """The class with the best score."""
+    names = op.texts_of("classlabels_strings")
+    labels = op.ints_of("classlabels_ints")
+    count = len(names or labels or [])
+    given = len(op.floats_of("coefficients", [])) // max(op[0].shape[-1], 1)
+    scores = _scores(op, given)
+    if given == 1 and count == 2:
+        scores = fg.concat([-scores, scores], axis=-1)
+    best = fg.argmax(scores, axis=-1)
+    shown = _transformed(op, scores)
+    if names:
+        op.build.hosts.add("strings")
+        found = np.array(names, object)[op.build.read(Value(best))]
+        return Value(None, STRING, found), shown
+    return fg.take(fg.Tensor(np.array(labels, np.int64)), best, axis=0), shown
+
+
+@operator("TreeEnsemble", domain=ML, since=5)
+def tree_ensemble(op: Call) -> Tensor:
+    """Sums, means or extremes of the leaves that samples reach."""
+    x = op[0]
+    feature = np.array(op.ints_of("nodes_featureids"), np.int64)
+    modes_of = op.array("nodes_modes")
+    splits_of, weights_of = op.array("nodes_splits"), op.array("leaf_weights")
+    if modes_of is None or splits_of is None or weights_of is None:
+        raise ModelError("its nodes or leaves are missing", "the model is not valid ONNX")
+    modes, splits, weights = (a[0].reshape(-1) for a in (modes_of, splits_of, weights_of))
+    true, false = (np.array(op.ints_of(f"nodes_{s}nodeids"), np.int64) for s in ("true", "false"))
+    leaf_true, leaf_false = (np.array(op.ints_of(f"nodes_{s}leafs"), np.int64) for s in ("true", "false"))
+    missing = np.array(op.ints_of("nodes_missing_value_tracks_true") or [0] * len(feature), bool)
+    targets = np.array(op.ints_of("leaf_targetids"), np.int64)
+    roots = op.ints_of("tree_roots")
+    nodes, leaves = len(feature), len(weights)
+    arrays = (modes, splits, true, false, leaf_true, leaf_false, missing)
+    if any(len(a) != nodes for a in arrays) or len(targets) != leaves:
+        raise ModelError("its tables have different lengths", "the model is not valid ONNX")
+    # a leaf is a node after all others that leads to itself
+    after_true = np.where(leaf_true > 0, true + nodes, true)
+    after_false = np.where(leaf_false > 0, false + nodes, false)
+    depth = _depth(roots, after_true, after_false, nodes, leaves)
+    own = np.arange(nodes, nodes + leaves)
+    tables = {
+        "feature": np.concatenate([feature, np.zeros(leaves, np.int64)]),
+        "mode": np.concatenate([modes.astype(np.int64), np.zeros(leaves, np.int64)]),
+        "split": np.concatenate([splits.astype(np.float64), np.zeros(leaves)]),
+        "true": np.concatenate([after_true, own]),
+        "false": np.concatenate([after_false, own]),
+        "missing": np.concatenate([missing, np.zeros(leaves, bool)]),
+    }
+    members, member_of = _members(op, modes)
+    table = {name: fg.Tensor(array) for name, array in tables.items()}
+    place = fg.broadcast_to(fg.Tensor(np.array(roots, np.int64))[None], (x.shape[0], len(roots)))
+    wide = x.astype(fg.float64)
+    for _ in range(depth):
+        at = {name: fg.take(column, place, axis=0) for name, column in table.items()}
+        value = fg.take_along_axis(wide, at["feature"], axis=1)
+        holds = _compared(value, at["split"], at["mode"])
+        if members is not None:
+            listed = (value[:, :, None] == members) & (place[:, :, None] == member_of)
+            holds = fg.where(at["mode"] == MEMBER, fg.any(listed, axis=-1), holds)
+        holds = holds | (at["missing"] & fg.isnan(value))
+        place = fg.where(holds, at["true"], at["false"])
+    leaf = place - nodes
+    gained = fg.take(fg.Tensor(weights.astype(np.float64)), leaf, axis=0)
+    target = fg.take(fg.Tensor(targets), leaf, axis=0)
+    count = op.int("n_targets", 1)
+    mine = target[:, :, None] == fg.arange(count, dtype=fg.int64)
+    kind = op.int("aggregate_function", 1)
+    if kind in (0, 1):
+        found = fg.sum(fg.where(mine, gained[:, :, None], 0.0), axis=1)
+        found = found / len(roots) if kind == 0 else found
+    else:
+        limit = np.finfo(x.dtype.numpy)
+        other = float(limit.max if kind == 2 else limit.min)
+        found = (fg.min if kind == 2 else fg.max)(fg.where(mine, gained[:, :, None], other), axis=1)
+    if op.int("post_transform", 0):
+        raise op.unsupported("post_transform")
+    return found.astype(x.dtype)
+
+
+def _compared(value: Tensor, split: Tensor, mode: Tensor) -> Tensor:
+    rules = (value <= split, value < split, value >= split, value > split,
+             value == split, value != split)  # fmt: skip
+    found = rules[0]
+    for number, rule in enumerate(rules[1:], start=1):
+        found = fg.where(mode == number, rule, found)
+    return found
+
+
+def _depth(roots: Any, true: Array, false: Array, nodes: int, leaves: int) -> int:
+    """The longest way from a root to a leaf; a circle or a node outside is an error."""
+    level, depth = np.array(roots, np.int64), 0
+    while True:
+        if level.size and (level.min() < 0 or level.max() >= nodes + leaves):
+            raise ModelError("a tree leads outside its tables", "the model is not valid ONNX")
+        inner = level[level < nodes]
+        if not inner.size:
+            return depth
+        level = np.unique(np.concatenate([true[inner], false[inner]]))
+        depth += 1
+        if depth > nodes:
+            raise ModelError("a tree leads in a circle", "the model is not valid ONNX")
+
+
+def _members(op: Call, modes: Array) -> tuple[Tensor | None, Tensor | None]:
+    """The sets of membership nodes: all members, and the node of each."""
+    stored = op.array("membership_values")
+    owners = np.flatnonzero(modes == MEMBER)
+    if stored is None or not owners.size:
+        return None, None
+    values, nodes, number = [], [], 0
+    for value in stored[0].reshape(-1).astype(np.float64):
+        if np.isnan(value):
+            number += 1
+        elif number < len(owners):
+            values.append(value)
+            nodes.append(owners[number])
+    return fg.Tensor(np.array(values, np.float64)), fg.Tensor(np.array(nodes, np.int64))

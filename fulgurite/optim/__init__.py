@@ -1,0 +1,29 @@
+"""Optimisers, schedules, clipping, mixed precision: everything between a gradient and a weight.
+
+`optimizer = fg.optim.AdamW(model.parameters(), lr=1e-3)`, then `optimizer.step()` after
+`loss.backward()`, or `optimizer.step(grads)` with what `fg.value_and_grad` gave. A step is one
+plan; state and names are torch's.
+"""
+
+from .adam import LAMB, Adam, AdamW, Lion
+from .gradients import (
+    EMA,
+    Accumulator,
+    clip_by_norm,
+    clip_by_value,
+    clip_grad_norm_,
+    clip_grad_value_,
+    global_norm,
+)
+from .matrix import Adafactor, Muon
+from .optimizer import Group, Optimizer
+from .precision import LossScaler, Policy
+from .schedule import Schedule, constant, cosine, join, linear, step_decay, warmup
+from .sgd import SGD, Adagrad, RMSprop
+
+__all__ = [
+    "EMA", "LAMB", "SGD", "Accumulator", "Adafactor", "Adagrad", "Adam", "AdamW", "Group", "Lion",
+    "LossScaler", "Muon", "Optimizer", "Policy", "RMSprop", "Schedule", "clip_by_norm",
+    "clip_by_value", "clip_grad_norm_", "clip_grad_value_", "constant", "cosine", "global_norm",
+    "join", "linear", "step_decay", "warmup",
+]  # fmt: skip

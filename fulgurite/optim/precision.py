@@ -1,0 +1,127 @@
+"""Mixed precision as a policy: compute in few bits, keep and update weights in many.
+
+In: a loss as a function of a model (or any nest of parameters) and batches. Out: a function that
+gives its value and gradients, computed in the policy's dtype; the weights themselves, which the
+optimiser updates, stay float32, and so do gradients and the loss. float16 has too few small
+numbers for gradients: `LossScaler` multiplies the loss, and skips a step whose gradients overflow.
+Buffers of a model (running statistics) are not cast, so what is assigned to them is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from ..core.dtype import dtype_of, float16, float32
+from ..errors import ArgumentError, DTypeError
+from ..functional.elementwise import isfinite, minimum, where
+from ..grad import value_and_grad
+from ..tensor import Tensor, no_grad
+from .gradients import _mapped
+from .optimizer import _listed, scalar
+
+
+class Policy:
+    """The dtype to compute in; weights, gradients and losses are float32.
+
+    >>> policy = fg.optim.Policy("bfloat16")
+    >>> w, x = fg.Tensor([[1.0, 2.0]]), fg.Tensor([[3.0], [4.0]])
+    >>> value, grads = policy.value_and_grad(lambda w, x: (w @ x).sum())(w, x)
+    >>> value.dtype, grads.dtype, grads.tolist()
+    (float32, float32, [[3.0, 4.0]])
+    """
+
+    def __init__(self, compute: object = "bfloat16", scaler: LossScaler | None = None) -> None:
+        self.compute = dtype_of(compute)
+        if self.compute.kind != "f":
+            raise DTypeError(f"{self.compute} is no dtype to compute in", "bfloat16 or float16")
+        self.scaler = scaler
+        if self.compute is float16 and scaler is None:
+            self.scaler = LossScaler()
+
+    def cast(self, nest: Any) -> Any:
+        """A nest whose float32 tensors are of the policy's dtype; a model's buffers stay."""
+        buffers = getattr(nest, "buffers", None)
+        kept = {id(buffer) for buffer in buffers()} if callable(buffers) else set()
+
+        def one(leaf: Any) -> Any:
+            wide = isinstance(leaf, Tensor) and leaf.dtype is float32 and id(leaf) not in kept
+            return leaf.astype(self.compute) if wide else leaf
+
+        return tree.map(one, nest)
+
+    def value_and_grad(self, function: Callable[..., Any], has_aux: bool = False) -> Any:
+        """As `fg.value_and_grad` by the first argument, computed in the policy's dtype."""
+
+        def lowered(model: Any, *args: Any, **keywords: Any) -> Any:
+            given = [self.cast(arg) for arg in args]
+            found = function(self.cast(model), *given, **keywords)
+            loss, aux = found if has_aux else (found, None)
+            loss = loss.astype(float32)
+            scaled = loss if self.scaler is None else loss * self.scaler.scale
+            return scaled, (loss, aux)
+
+        both = value_and_grad(lowered, has_aux=True)
+
+        def differentiated(model: Any, *args: Any, **keywords: Any) -> Any:
+            (_, (loss, aux)), grads = both(model, *args, **keywords)
+            if self.scaler is not None:
+                grads = self.scaler.unscale(grads)
+            return ((loss, aux) if has_aux else loss), grads
+
+        return differentiated
+
+
+class LossScaler:
+    """A factor of the loss that is as large as gradients allow; `step` skips what overflows.
+
+    It doubles after `interval` good steps and halves after one that overflowed.
+    """
+
+    def __init__(self, scale: float = 2.0**16, interval: int = 2000, growth: float = 2.0,
+                 backoff: float = 0.5) -> None:  # fmt: skip
+        if not (scale > 0 and interval >= 1 and growth >= 1 and 0 < backoff <= 1):
+            raise ArgumentError(
+                f"scale {scale}, interval {interval}, growth {growth}, backoff {backoff}",
+                "give a positive scale, an interval, growth >= 1 and backoff <= 1",
+            )
+        self.scale, self.good = scalar(scale), scalar(0.0)
+        self.interval, self.growth, self.backoff = interval, growth, backoff
+
+    def unscale(self, grads: Any) -> Any:
+        """Gradients of the loss from those of the scaled loss."""
+        return _mapped(lambda g: g.astype(float32) / self.scale, grads)
+
+    def step(self, optimizer: Any, grads: Any) -> Tensor:
+        """Step if every gradient is finite, and set the scale of the next; was it?"""
+        found = [g for g in _listed(grads) if g is not None]
+        fine = isfinite(found[0]).all()
+        for grad in found[1:]:
+            fine = fine & isfinite(grad).all()
+        fine = fine.contiguous()
+        with no_grad():
+            counted = where(fine, self.good + 1, self.good * 0)
+            grown = counted >= self.interval
+            largest = minimum(self.scale * self.growth, 2.0**120)
+            bigger = where(grown, largest, self.scale)
+            smaller = self.scale * self.backoff
+            self.scale.assign(where(fine, bigger, smaller))
+            self.good.assign(where(grown, counted * 0, counted))
+        optimizer.step(grads, when=fine)
+        return fine
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale, and the number of good steps since it changed."""
+        return {"scale": self.scale, "good": self.good}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state_dict` gave."""
+        try:
+            scale, good = [np.float32(np.asarray(state[name])) for name in ("scale", "good")]
+        except (KeyError, TypeError, ValueError):
+            raise ArgumentError("this is no state of a scaler", "give its state_dict()") from None
+        self.scale.assign(scalar(float(scale)))
+        self.good.assign(scalar(float(good)))

@@ -1,0 +1,34 @@
+"""The end of a training step: all that changed, and all that still waits for it, in one plan.
+
+In: tensors that were just assigned, what they held before, and tensors to leave alone. Out: their
+values, computed in one plan together with every pending tensor that reads what they held before:
+the loss that somebody will print, running statistics, the norm of the gradients. Left pending,
+those would keep the old weights alive and compute the forward pass a second time when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .core.node import Node
+from .graph.registry import REGISTRY, Entry
+from .runtime.realize import is_realized, realize
+from .tensor import Tensor
+
+
+def realize_step(
+    changed: Sequence[Tensor], before: Sequence[Node], apart: Iterable[Tensor] = ()
+) -> None:
+    """Compute what changed and what reads the values before the change, in one plan."""
+    entries = [tensor.entry for tensor in changed]
+    known = {entry.id for entry in entries} | {tensor.entry.id for tensor in apart}
+    realize([*entries, *_waiting(before, known)])
+
+
+def _waiting(before: Sequence[Node], known: set[int]) -> list[Entry]:
+    """Tensors that are still to be computed from these nodes."""
+    return [
+        entry
+        for entry in REGISTRY.readers(before)
+        if entry.id not in known and not is_realized(entry.node)
+    ]
