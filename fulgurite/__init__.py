@@ -333,6 +333,7 @@ from .functional.sorting import (
     topk,
 )
 from .grad import grad, value_and_grad, vjp
+from .jit import jit
 from .memory import empty_cache, memory_stats, synchronize
 from .nativekernel import native_kernel
 from .random import dropout, rand, randint, randn
@@ -369,7 +370,7 @@ __all__ = [  # noqa: RUF022
     "grad", "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish",
     "hardtanh", "hessian", "hinge_embedding_loss", "huber_loss", "hypot", "iinfo", "imag",
     "index_add", "index_copy", "index_fill", "inf", "instance_norm", "int16", "int32", "int64",
-    "int8", "interpolate", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jvp",
+    "int8", "interpolate", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jit", "jvp",
     "kernel", "kl_div", "kron", "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less",
     "less_equal", "lgamma", "linspace", "load_schedule", "local_response_norm", "log", "log10",
     "log1p", "log2", "log_sigmoid", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",

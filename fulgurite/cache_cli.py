@@ -73,7 +73,13 @@ def clear(store: Store, options: Options, arguments: argparse.Namespace) -> int:
 
 def export(store: Store, options: Options, arguments: argparse.Namespace) -> int:
     """Write the archive and say how large it is."""
-    count = store.export(arguments.file)
+    try:
+        count = store.export(arguments.file)
+    except OSError as error:
+        raise _unusable(
+            f"{arguments.file} cannot be written: {error.strerror or error}",
+            "name a file in a folder that exists, that you may write to and that has room",
+        ) from error
     size = human(os.path.getsize(arguments.file))
     print(f"exported {_entries(count)} to {arguments.file} ({size})")
     return 0
@@ -81,13 +87,25 @@ def export(store: Store, options: Options, arguments: argparse.Namespace) -> int
 
 def import_(store: Store, options: Options, arguments: argparse.Namespace) -> int:
     """Read the archive and say how much the cache holds now."""
-    count, expected = store.import_(arguments.file)
+    try:
+        count, expected = store.import_(arguments.file)
+    except OSError as error:
+        raise _unusable(
+            f"{arguments.file} cannot be read: {error.strerror or error}",
+            "name a file that 'fulgurite cache export' wrote and that you may read",
+        ) from error
     found = store.stats()
     print(f"imported {_entries(count)} from {arguments.file}")
     print(f"the cache now holds {_entries(found.entries)} ({human(found.size)})")
     if count < expected:
         print(f"{_entries(expected - count)} could not be stored", file=sys.stderr)
     return 1 if count < expected else 0
+
+
+def _unusable(what: str, hint: str) -> Exception:
+    from .errors import ArgumentError
+
+    return ArgumentError(what, hint, where="")
 
 
 def human(size: int) -> str:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache_cli
+from . import cache_cli, run_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
 CPU_FEATURES = (
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     doctor_parser.set_defaults(run=lambda _: doctor())
     cache_cli.add_commands(commands)
+    run_cli.add_command(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()

@@ -134,10 +134,12 @@ def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:
     reports: list[KernelReport] = []
     if kernel.kind not in ("loop", "cond"):
         return ()
-    for body, read in late("runtime.loops").asked_bodies(kernel):
+    loops = late("runtime.loops")
+    for body, read in loops.asked_bodies(kernel):
         options = current()
-        sink = simplify(body.sink) if options.simplify else body.sink
-        found = schedule(sink, len(read), options.fuse)
+        sink = loops.distinct(simplify(body.sink) if options.simplify else body.sink)
+        over = loops.donated(kernel, body, read)
+        found = in_place(sink, len(read), options.fuse, over)
         reports += [_report(item, found) for item in found.items]
     return tuple(reports)
 

@@ -33,6 +33,7 @@ from .runtime.incremental import Incremental, Values
 from .runtime.interpreter import SharedBuffer
 from .runtime.plan import Plan
 from .runtime.realize import (
+    OBSERVER,
     Compiled,
     adopt,
     cache_key,
@@ -51,7 +52,7 @@ from .tensor import Tensor, wrap
 if TYPE_CHECKING:
     from .shipping import LoadedSchedule
 
-KEEP = 1 << 26  # as many bytes of values a plain run keeps for the next one
+KEEP = 1 << 22  # as many bytes of values a plain run keeps before anybody asked what changed
 PATIENCE = 3  # plain runs in a row after which they keep nothing
 Replay = Callable[[], tuple[Tensor, ...]]
 
@@ -159,6 +160,7 @@ class TensorSchedule:
         self._copies: dict[Node, tuple[object, Buffer]] = {}  # of values that crossed: mark, memory
         self._lock = threading.RLock()
         self._plain = 0  # runs in a row that did not ask what changed
+        self._asked = False  # did any?
         self._replay: Replay | None = None  # once runs keep nothing, if there is only one part
         self.ran: tuple[int, ...] = ()  # the items that the last run ran
         _schedules.add(self)
@@ -264,7 +266,9 @@ class TensorSchedule:
         self._replay = None
         nothing: list[_Left | None] = [None] * len(self._parts)
         self._plain = 0 if changed_only else self._plain + 1
-        if self._plain > PATIENCE:  # nobody asks what changed: do not pay for it
+        self._asked = self._asked or changed_only
+        keep = self._asked or all([part.steps().kept_bytes <= KEEP for part in self._parts])
+        if self._plain > PATIENCE or not keep:  # nobody asks what changed: do not pay for it
             self._left = nothing
             if len(self._parts) > 1:
                 return self._run(nothing, {}, False)
@@ -273,8 +277,7 @@ class TensorSchedule:
             self.ran = part.every
             return replay()
         if not changed_only:
-            keep = all([part.steps().kept_bytes <= KEEP for part in self._parts])
-            if not keep or not self._lock.acquire(blocking=False):
+            if not self._lock.acquire(blocking=False):
                 return self._run(nothing, {}, False)
             try:
                 self._left = nothing
@@ -517,6 +520,8 @@ def schedule(*tensors: Tensor) -> TensorSchedule:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
+    if OBSERVER.refuse is not None:
+        OBSERVER.refuse()
     if not tensors or all(is_realized(t.node) for t in tensors):
         raise ArgumentError(
             "there is nothing to schedule", "pass at least one tensor that is not realized yet"

@@ -13,16 +13,24 @@ from collections.abc import Iterable, Sequence
 from .core.node import Node
 from .graph.registry import REGISTRY, Entry
 from .runtime.realize import is_realized, realize
-from .tensor import Tensor
+from .tensor import SCOPES, Tensor
 
 
 def realize_step(
-    changed: Sequence[Tensor], before: Sequence[Node], apart: Iterable[Tensor] = ()
+    changed: Sequence[Tensor], before: list[Node], apart: Iterable[Tensor] = ()
 ) -> None:
-    """Compute what changed and what reads the values before the change, in one plan."""
+    """Compute what changed and what reads the values before the change, in one plan.
+
+    The list of what was before is emptied: memory that somebody still names is not written over.
+    """
+    if SCOPES.capturing:  # the capture takes all that was assigned as its results
+        before.clear()
+        return
     entries = [tensor.entry for tensor in changed]
     known = {entry.id for entry in entries} | {tensor.entry.id for tensor in apart}
-    realize([*entries, *_waiting(before, known)])
+    waiting = _waiting(before, known)
+    before.clear()
+    realize([*entries, *waiting])
 
 
 def _waiting(before: Sequence[Node], known: set[int]) -> list[Entry]:

@@ -304,6 +304,19 @@ def test_gradients_of_arguments_in_place_and_of_several_results_arrive_together(
     np.testing.assert_array_equal(db.numpy(), [3, 3, 3])
 
 
+def test_the_gradient_of_one_result_is_no_list_and_may_be_an_array() -> None:
+    def clear(a: Array) -> None:
+        a[0] = 0
+
+    def loss(t: fg.Tensor, grad: Any) -> Any:
+        return (fg.custom(clear, t, inplace=[0], grad=grad) * 2).sum()
+
+    x = fg.Tensor(data(3))
+    keep = np.array([0, 1, 1], np.float32)
+    assert fg.grad(lambda t: loss(t, lambda g, y, t: g * keep))(x).tolist() == [0, 2, 2]
+    assert fg.grad(lambda t: loss(t, lambda g, y, t: keep))(x).tolist() == [0, 1, 1]
+
+
 def test_a_function_without_a_gradient_says_so() -> None:
     def loss(t: fg.Tensor) -> Any:
         return fg.custom(np.sin, t, shape=t.shape).sum()

@@ -190,6 +190,32 @@ def _before(i: Any, *, a: Any) -> Any:
     return a[i - 1]
 
 
+def test_dimensions_may_be_empty_or_of_variable_size() -> None:
+    @fg.kernel(out=lambda a, b: (a.shape[0], b.shape[1]))
+    def product(i: Any, j: Any, *, a: Any, b: Any) -> Any:
+        return fg.sum_over(lambda k: a[i, k] * b[k, j], a.shape[1])
+
+    @fg.kernel(out=lambda a: a.shape)
+    def turned(i: Any, *, a: Any) -> Any:
+        return a[a.shape[0] - 1 - i]
+
+    assert product(fg.zeros((0, 3)), fg.zeros((3, 2))).tolist() == []
+    assert product(fg.zeros((2, 0)), fg.zeros((0, 1))).tolist() == [[0], [0]]
+    n, x = fg.Var("n", 1, 5), data(5, 5)
+    for count in (2, 5):
+        part = fg.Tensor(x)[: n.bind(count)]
+        got = product(part, fg.Tensor(x)).numpy()
+        np.testing.assert_allclose(got, x[:count] @ x, rtol=1e-4, atol=1e-5)
+        assert turned(fg.arange(n.bind(count))).tolist() == list(range(count))[::-1]
+
+    @fg.kernel(out=lambda a: a.shape)
+    def beyond(i: Any, *, a: Any) -> Any:
+        return a[i + 1]
+
+    with pytest.raises(BoundsError, match="of size n"):
+        beyond(fg.arange(n.bind(2)))
+
+
 def test_a_pattern_is_kept_for_a_search() -> None:
     before = len(USER_KERNELS)
 
@@ -325,6 +351,9 @@ def test_a_native_kernel_runs_in_loops_and_has_the_gradient_it_was_given() -> No
     x = data(2, 3)
     got = fg.grad(lambda t: both(t)[1].sum())(fg.Tensor(x))
     np.testing.assert_array_equal(got.numpy(), np.full((2, 3), 2.0))
+    one = native(outputs=[SAME], grad=lambda g, y, x: g * 3)  # of one result it is no list
+    got = fg.grad(lambda t: one(t).sum())(fg.Tensor(x))
+    np.testing.assert_array_equal(got.numpy(), np.full((2, 3), 3.0))
     last, _ = fg.scan(lambda h, _: (both(h)[1], None), fg.Tensor(x), length=5)
     np.testing.assert_array_equal(last.numpy(), x * 32)
     with pytest.raises(ArgumentError, match="knows no batches"):
@@ -338,6 +367,10 @@ def test_what_is_passed_is_checked_against_what_was_declared() -> None:
         (DTypeError, "tensor 0 .* is float64, not float32", lambda: both(x.astype("float64"))),
         (ShapeError, r"tensor 0 .* has shape \(4,\)", lambda: both(x[0])),
         (ArgumentError, "has -1 units", lambda: native(units=-1)(x)),
+        (ArgumentError, "nobody writes its outputs", lambda: native(units=0)(x)),
+        (ArgumentError, "units of native kernel", lambda: native(units=lambda x: 1)(x)),
+        (ArgumentError, "shape of an output",
+         lambda: native(outputs=[("float32", lambda x, y: x)])(x)),
         (ArgumentError, "has 'many' units", lambda: native(units=lambda *s: "many")(x)),
         (ArgumentError, "units is str", lambda: native(units="many")),
         (ArgumentError, "no outputs", lambda: native(outputs=[])),

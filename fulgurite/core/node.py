@@ -148,7 +148,8 @@ class Node(Operators):
         What is neither a node nor a number, such as a tensor, says itself what it does with a node.
         """
         for x in operands:
-            if not isinstance(x, Node) and not isinstance(x, _SCALARS):
+            known = isinstance(x, Node) or isinstance(x, _SCALARS)
+            if not known and not hasattr(x, "as_constant"):
                 return NotImplemented
         return op(*[x if isinstance(x, Node) else constant_like(x, self) for x in operands])
 

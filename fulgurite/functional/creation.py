@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core import build
 from ..core import shape as sizes
-from ..core.dtype import DType, default_float, default_int, dtype_of, float64, int32, int64
+from ..core.dtype import DType, bool_, default_float, default_int, dtype_of, float64, int32, int64
 from ..core.node import Node, Size, constant_bits
 from ..core.ops.elementwise import ADD, EQ, LE
 from ..errors import ArgumentError, VariableError
@@ -291,7 +291,7 @@ def tril(x: TensorLike, k: int = 0) -> Tensor:
     """
     tensor = _matrices(x)
     row, column = _row_and_column(*tensor.shape[-2:])
-    return where(apply(LE, column, row + _diagonal(k)), tensor, 0)
+    return where(apply(LE, column, row + _diagonal(k)), tensor, _nothing(tensor))
 
 
 def triu(x: TensorLike, k: int = 0) -> Tensor:
@@ -302,7 +302,12 @@ def triu(x: TensorLike, k: int = 0) -> Tensor:
     """
     tensor = _matrices(x)
     row, column = _row_and_column(*tensor.shape[-2:])
-    return where(apply(LE, row + _diagonal(k), column), tensor, 0)
+    return where(apply(LE, row + _diagonal(k), column), tensor, _nothing(tensor))
+
+
+def _nothing(x: Tensor) -> bool | int:
+    """A zero that leaves the dtype as it is."""
+    return False if x.dtype is bool_ else 0
 
 
 def _matrices(x: TensorLike) -> Tensor:

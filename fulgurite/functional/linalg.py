@@ -19,6 +19,7 @@ from ..core.ops.elementwise import MUL
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 from .common import apply
+from .complexes import conj
 from .movement import moveaxis
 
 Label: TypeAlias = Hashable
@@ -95,10 +96,12 @@ def _same_inside(a: Node, la: Labels, b: Node, lb: Labels) -> None:
 def vecdot(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Tensor:
     """The scalar product of vectors along an axis; the other dimensions broadcast.
 
+    Of complex vectors the first is conjugated.
+
     >>> fg.vecdot(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([1, 10])).tolist()
     [21, 43]
     """
-    (a, b), dtype = operands(moveaxis(x1, axis, -1), moveaxis(x2, axis, -1))
+    (a, b), dtype = operands(moveaxis(conj(x1), axis, -1), moveaxis(x2, axis, -1))
     la, lb = [*range(1 - a.ndim, 0), "k"], [*range(1 - b.ndim, 0), "k"]
     _same_inside(a, la, b, lb)
     out = [*range(1 - max(a.ndim, b.ndim), 0)]

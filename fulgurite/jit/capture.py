@@ -22,20 +22,21 @@ import numpy as np
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.node import Node, constant
-from ..core.ops.effect import ASSIGN, TAPE, WATCH
-from ..core.ops.leaf import BUFFER, new_buffer
-from ..errors import JitError, user_line
+from ..core.ops.effect import TAPE, WATCH
+from ..core.ops.leaf import new_buffer
+from ..errors import BoundsError, JitError
 from ..generator import GENERATOR, Tape
 from ..graph.normalize import normalize
 from ..graph.registry import REGISTRY, Entry
 from ..host import array_node
 from ..runtime.device import several_devices
+from ..runtime.fresh import Fresh
 from ..runtime.realize import OBSERVER, realize, storage_of, value_node
 from ..tensor import SCOPES, Tensor, is_recording
 from ..tree import map as map_tree
-from .holders import Effect
-from .number import Number, Numbers, plain
-from .replay import Expected, Misfit, Place, Replay
+from .holders import MISSING, Effect
+from .number import Numbers, plain
+from .replay import Expected, Place, Replay
 from .survey import Survey
 from .template import CannotRemake, Template
 from .varying import Varying, varying
@@ -66,50 +67,107 @@ class _Stand:
 
 
 class Captured:
-    """A captured call: checks, a plan, and what is made of its results."""
+    """A captured call: checks, a plan, and what is made of its results, as one Python function."""
 
     def __init__(
         self, survey: Survey, numbers: Numbers, template: Template, result: str,
-        effects: list[str], replay: Replay, inputs: list[str], recording: bool,
+        effects: list[str], replay: Replay, recording: bool,
     ) -> None:  # fmt: skip
         self.replay, self.options, self.recording = replay, replay.options, recording
-        self._survey_lines, self._reasons = survey.lines, survey.reasons
-        tensors = ", ".join([name for name, _, _ in survey.tensors])
-        arrays = "".join([f"{name}, " for name, _, _ in survey.arrays])
-        fed = "".join([f"{source}, " for source in inputs])
-        self._tail = [
-            f"o = run([{tensors}], ({arrays}), ({fed}))", *effects, f"return {result}",
-        ]  # fmt: skip
-        self._known = {**survey.known, **numbers.constants, **template.known,
-                       "run": replay.run, "LOOKUPS": _LOOKUPS, "MISS": MISS}  # fmt: skip
-        self.call: Callable[[Any, Any], Any] = self._function(
-            [re.sub(r"return @\d+$", "return MISS", line) for line in self._survey_lines],
-            self._tail, "return MISS",
-        )  # fmt: skip
+        self._checks, self._reasons = survey.lines, survey.reasons
+        self._tensors = [name for name, _, _ in survey.tensors]
+        self._arrays = [name for name, _, _ in survey.arrays]
+        self._numbers = [source for source, _ in numbers.inputs]
+        self._after = [*effects, f"return {result}"]
+        self._known = {
+            **survey.known, **numbers.constants, **template.known, "LOOKUPS": _LOOKUPS,
+            "MISS": MISS, "BOUNDS": BoundsError, "registry": REGISTRY, "reading": REGISTRY.reading,
+            "idle": replay.idle, "make": replay.bound, "bind": replay.bind, "run": replay.run,
+            "named": replay.name_the_line, "Tensor": Tensor, "new": Tensor.__new__, "Fresh": Fresh,
+        }  # fmt: skip
+        self.call: Callable[[Any, Any], Any]
 
-    def _function(self, lines: list[str], tail: list[str], otherwise: str) -> Any:
+    def settle(self) -> None:
+        """Compile what the next call needs."""
+        self.replay.settle()
+        checks = [re.sub(r"return @\d+$", "return MISS", line) for line in self._checks]
+        self.call = self._function(checks, "return MISS", self._source())
+
+    def _source(self) -> list[str]:
+        """What a call does once its checks hold."""
+        tensors = ", ".join(self._tensors)
+        arrays = "".join([f"{name}, " for name in self._arrays])
+        numbers = "".join([f"{source}, " for source in self._numbers])
+        if self.replay.bare is not None:
+            self._known["launch"], self._known["constants"] = self.replay.bare
+            run = ["if not b.strided:",
+                   "    try:",
+                   "        m = launch(b.addresses + constants)",
+                   "    except BOUNDS:",
+                   "        named(nodes)",
+                   "        raise",
+                   *self._wrapped(),
+                   "    break"]  # fmt: skip
+            loads = [f"n_{name} = {name}.entry.node" for name in self._tensors]
+            loads += [f"nodes = [{', '.join([f'n_{name}' for name in self._tensors])}]",
+                      f"ids = [{', '.join([f'n_{name}.id' for name in self._tensors])}]"]
+        else:  # no name may hold a node: references to nodes are counted
+            run = []
+            loads = [f"nodes = [{', '.join([f'{name}.entry.node' for name in self._tensors])}]",
+                     "ids = [node.id for node in nodes]"]  # fmt: skip
+        return [
+            f"numbers = ({numbers})",
+            "try:",
+            "    b = idle.pop()",
+            "except IndexError:",
+            "    b = make()",
+            "reading.add(b)",  # from here on no other thread begins to write over what we read
+            "try:",
+            "    while True:",
+            "        if registry.writing:",
+            "            registry.wait()",
+            "        try:",
+            *[f"            {line}" for line in loads],
+            "        except AttributeError:",
+            "            return MISS",
+            "        if ids != b.ids:",
+            f"            nodes = bind(b, [{tensors}])",
+            *[f"        {line}" for line in run],
+            f"        o = run(b, [{tensors}], nodes, ({arrays}), numbers)",
+            "        if o is not None:",
+            "            break",
+            "finally:",
+            "    reading.discard(b)",
+            "idle.append(b)",
+            *self._after,
+        ]
+
+    def _wrapped(self) -> list[str]:
+        """Lines that make the list of results of the memory in `m`."""
+        lines, names = [], []
+        for out, about in enumerate(self.replay.abouts[: self.replay.results]):
+            self._known[f"about{out}"] = about
+            names.append(f"o{out}")
+            lines += [f"    o{out} = new(Tensor)", f"    o{out}.grad = None",
+                      f"    o{out}.entry = Fresh(m[{out}], about{out})"]  # fmt: skip
+        return [*lines, f"    o = [{', '.join(names)}]"]
+
+    def _function(self, checks: list[str], otherwise: str, rest: list[str]) -> Any:
         body = ["def call(args, keywords):", "    try:", "        pass",
-                *[f"        {line}" for line in lines], "    except LOOKUPS:",
-                f"        {otherwise}", *[f"    {line}" for line in tail]]  # fmt: skip
+                *[f"        {line}" for line in checks], "    except LOOKUPS:",
+                f"        {otherwise}", *[f"    {line}" for line in rest]]  # fmt: skip
         space = dict(self._known)
         exec(compile("\n".join(body), "<fulgurite jit>", "exec"), space)
         return space["call"]
 
-    def holds(self) -> bool:
-        """Are the options and the recording of gradients as they were?"""
-        now = current()
-        return (now is self.options or now == self.options) and is_recording() is self.recording
-
     def misfit(self, args: Any, keywords: Any) -> str:
         """Why it does not hold for a call."""
-        if not self.holds():
+        if current() != self.options or is_recording() is not self.recording:
             return "the options, or whether gradients are recorded"
-        lines = [re.sub(r"return @(\d+)$", r"return REASONS[\1]", line)
-                 for line in self._survey_lines]  # fmt: skip
+        checks = [re.sub(r"return @(\d+)$", r"return REASONS[\1]", line) for line in self._checks]
         self._known["REASONS"] = self._reasons
-        names = self._tail[0].partition("run([")[2].partition("]")[0]
-        explain = self._function(lines, [f"return [{names}]"], "return 'something is gone'")
-        found = explain(args, keywords)
+        rest = [f"return [{', '.join(self._tensors)}]"]
+        found = self._function(checks, "return 'something is gone'", rest)(args, keywords)
         if isinstance(found, str):
             return found
         pairs = zip(self.replay.expected, found, strict=True)
@@ -121,10 +179,13 @@ class Capture:
 
     def __init__(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any],
                  fixed: set[str], dynamic: dict[Any, dict[int, Node]]) -> None:  # fmt: skip
-        self.function, self.dynamic = function, dynamic
+        self.function = function
         self.options: Options = current()
         self.numbers = Numbers(fixed, self.options.device)
         self.survey = Survey(function, args, keywords, self.numbers)
+        labels = self.survey.labels
+        self.dynamic = {labels[k] if isinstance(k, int) and k < len(labels) else k: axes
+                        for k, axes in dynamic.items()}  # fmt: skip
         if self.survey.outside:
             raise Inline(self.survey.outside)
         self.recording = is_recording()
@@ -150,14 +211,14 @@ class Capture:
 
     def _stand(self) -> None:
         """Bind every tensor to memory of no history, with the same contents for other threads."""
-        for name, tensor, way in self.survey.tensors:
+        for _, tensor, way in self.survey.tensors:
             while True:
                 old = tensor.entry.node
                 base = value_node(old)
                 if base is None:
                     realize([tensor.entry])
                     continue
-                axes = self._axes(name, way)
+                axes = self.dynamic.get(way)
                 how = varying(axes, base.shape, way) if axes else None  # type: ignore[arg-type]
                 buffer = new_buffer(how.most if how else base.shape, base.dtype, self.device)  # type: ignore[arg-type]
                 node = how.stand_in(buffer, base.shape) if how else buffer
@@ -168,16 +229,6 @@ class Capture:
                 if REGISTRY.rebind(tensor.entry, old, node):
                     self.stands.append(_Stand(tensor, way, old, base, buffer, node, how))
                     break
-
-    def _axes(self, name: str, way: str) -> dict[int, Node]:
-        if not self.dynamic:
-            return {}
-        for place, line in enumerate(self.survey.lines):
-            if line == f"{name} = args[{place}]":
-                break
-        number = next((int(m[1]) for line in self.survey.lines
-                       if (m := re.fullmatch(rf"{name} = args\[(\d+)\]", line))), None)  # fmt: skip
-        return self.dynamic.get(way) or (self.dynamic.get(number) if number is not None else {}) or {}
 
     def _put_back(self) -> None:
         """Bind every tensor to what it was, unless another thread assigned it meanwhile."""
@@ -273,17 +324,15 @@ class Capture:
                      s.node.op is WATCH, s.way, s.varying)
             for s in self.stands
         ]  # fmt: skip
-        used = {p.number for p in places if p.kind == "number"}
         replay = Replay(
             expected, places, normal, roots, self.device,
             [(i, len(results) + k) for k, (i, _) in enumerate(assigned)], len(results),
             self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
         )  # fmt: skip
-        assert used <= set(range(len(self.numbers.inputs)))
-        sources = [source for source, _ in self.numbers.inputs]
+        self.survey.settle_numbers()
         if assigned:
             self._stay_apart()
-        captured = Captured(self.survey, self.numbers, template, made, statements, replay, sources,
+        captured = Captured(self.survey, self.numbers, template, made, statements, replay,
                             self.recording)  # fmt: skip
         return captured, None, ""
 
@@ -339,25 +388,27 @@ class Capture:
         """Let every living tensor read what stand-ins stood for."""
         becomes: dict[Node, Node] = {s.buffer: s.base for s in self.stands if s.varying is None}
         for (_, dtype), node in self.numbers.inputs.items():
-            becomes[node] = constant(self._number(node), dtype)
+            becomes[node] = constant(self.numbers.values[node], dtype)
         if self.tape.blocks:
             key, first = GENERATOR.reserve(self.tape.blocks, self.device)
             becomes[self.tape.key] = key
             becomes[self.tape.counter] = array_node(np.array(first, np.uint64), self.device, False)
         REGISTRY.becomes(becomes, walk=True)
 
-    def _number(self, node: Node) -> Any:
-        return self.numbers.values[node]
-
     def _settled(self, result: Any, effects: list[Effect]) -> Any:
         """The result as the function itself would have left everything."""
         for stand in self.stands:
             REGISTRY.rebind(stand.entry, stand.node, stand.old)
         self._substitute()
-        for effect in effects:
-            if type(effect.value) is Number and effect.kind in ("attrs", "slot"):
-                setattr(self.survey.known.get(effect.name, None), effect.key, plain(effect.value))
+        for holder in self.survey.holders if self.numbers.inputs else ():
+            for effect in holder.effects():
+                holder.put(effect.key, _plainly(effect.value))
         return map_tree(plain, result)
+
+
+def _plainly(value: Any) -> Any:
+    """What a place holds, with numbers themselves."""
+    return value if value is MISSING else map_tree(plain, value)
 
 
 _HINTS = {
@@ -381,5 +432,3 @@ def _observation() -> tuple[str, str]:
         frame = frame.f_back
     return "the value of a tensor is asked for", "return it, and look at it after the call"
 
-
-_ = (ASSIGN, BUFFER, Misfit, user_line)

@@ -80,37 +80,37 @@ class Holder:
     def restore(self) -> None:
         """Put back what was there."""
         for effect in self.effects():
-            self._restore(effect.key)
+            before = self.before
+            self.put(effect.key, before.get(effect.key, MISSING) if self.kind == "attrs" else before)
 
-    def _restore(self, key: Any) -> None:
-        kind, thing, before = self.kind, self.thing, self.before
-        if kind == "list":
-            thing[:] = before
+    def put(self, key: Any, value: Any) -> None:
+        """Let it hold a value, at a key if it has several."""
+        kind, thing = self.kind, self.thing
+        if kind in ("list", "bytearray"):
+            thing[:] = value
         elif kind in ("dict", "set", "deque"):
             thing.clear()
-            (thing.extend if kind == "deque" else thing.update)(before)
-        elif kind == "bytearray":
-            thing[:] = before
+            (thing.extend if kind == "deque" else thing.update)(value)
         elif kind == "array":
-            np.copyto(thing, before)
+            np.copyto(thing, value)
         elif kind == "attrs":
-            _set_attribute(thing, key, before.get(key, MISSING))
+            _set_attribute(thing, key, value)
         elif kind == "item":
-            if before is MISSING:
+            if value is MISSING:
                 thing.pop(key, None)
             else:
-                thing[key] = before
+                thing[key] = value
         elif kind == "slot":
-            if before is MISSING:
+            if value is MISSING:
                 object.__delattr__(thing, key)
             else:
-                object.__setattr__(thing, key, before)
+                object.__setattr__(thing, key, value)
         elif kind == "grad":
-            thing.grad = before
-        elif before is MISSING:
+            thing.grad = value
+        elif value is MISSING:
             del thing.cell_contents
         else:
-            thing.cell_contents = before
+            thing.cell_contents = value
 
 
 def _set_attribute(thing: Any, key: str, value: Any) -> None:

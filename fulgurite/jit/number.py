@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import DType
-from ..core.node import Node, Shape
+from ..core.dtype import DType, encode
+from ..core.node import Node, Shape, constant
 from ..core.ops.leaf import new_buffer
 from ..core.ops.movement import expand, reshape
 
@@ -33,17 +33,24 @@ class Numbers:
     def begin(self) -> None:
         """Forget what was made: the call is looked at anew."""
         self.inputs: dict[tuple[str, DType], Node] = {}  # source and dtype -> the 0-d input
+        self.values: dict[Node, Any] = {}  # what each is in this call
+        self.met: dict[str, tuple[str, Any]] = {}  # way -> variable and value of each stand-in
         self.constants: dict[str, Any] = {}
 
     def made(self, value: Any, name: str, way: str) -> Any:
         """What the function is to see of a number: a stand-in, unless it is fixed."""
-        return value if way in self.fixed else Number(self, value, name, frozenset({way}))
+        if way in self.fixed:
+            return value
+        self.met[way] = name, value
+        return Number(self, value, name, frozenset({way}))
 
-    def input(self, source: str, dtype: DType) -> Node:
+    def input(self, source: str, value: Any, dtype: DType) -> Node:
         """The 0-d input of a number in a dtype."""
         found = self.inputs.get((source, dtype))
         if found is None:
+            encode(value, dtype)  # or it does not fit
             found = self.inputs[source, dtype] = new_buffer((), dtype, self.device)
+            self.values[found] = value
         return found
 
 
@@ -62,9 +69,9 @@ class Number:
 
     def as_constant(self, dtype: DType, shape: Shape) -> Node:
         """The number as a tensor of a shape; see `core.node.constant`."""
-        if not self._numbers.open:
-            raise RuntimeError("a number of a capture that has ended")
-        scalar = self._numbers.input(self._source, dtype)
+        if not self._numbers.open:  # the capture has ended: it is what it was
+            return constant(self._value, dtype, shape)
+        scalar = self._numbers.input(self._source, self._value, dtype)
         return expand(reshape(scalar, (1,) * len(shape)), shape) if shape else scalar
 
     def fixed(self) -> Any:
@@ -76,8 +83,8 @@ class Number:
         return np.asarray(self.fixed(), dtype)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__array"):
-            raise AttributeError(name)
+        if not hasattr(type(self._value), name):  # which is known without looking at its value
+            raise AttributeError(f"{type(self._value).__name__} has no attribute {name!r}")
         return getattr(self.fixed(), name)
 
     def __reduce__(self) -> Any:

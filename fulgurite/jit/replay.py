@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,12 +32,11 @@ from ..graph.registry import REGISTRY
 from ..runtime.device import Buffer, get_device
 from ..runtime.fresh import Fresh
 from ..runtime.realize import Compiled, inputs_of, lookup, name_the_line, realize, value_node
-from ..runtime.steps import concrete, is_spoiled
+from ..runtime.steps import concrete
 from ..tensor import Tensor
 from .sole import are_sole, counts_are_exact
-from .varying import Varying, padded
+from .varying import Varying, padded, sizes_of
 
-_IDLE = 2  # bound sets of addresses that a capture keeps
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
             "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip
 
@@ -83,7 +82,7 @@ class Expected:
         return ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Bound:
     """Addresses of one set of nodes; used by one call at a time."""
 
@@ -122,11 +121,12 @@ class Replay:
             (concrete(root.shape, normal.values), root.dtype, device) for root in roots
         ]
         self.format = self._quick_format()
-        self.runs = 0
         self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
         self._programs: dict[bool, Any] = {}
         self._lock = threading.RLock()
-        self._idle: list[Bound] = []
+        self.idle: list[Bound] = []  # taken and given by single steps of a list: no lock
+        # of a plan that takes tensors and gives results, and no more: how to run it
+        self.bare: tuple[Callable[[list[int]], list[Buffer]], list[int]] | None = None
 
     def _quick_format(self) -> str:
         """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
@@ -163,40 +163,17 @@ class Replay:
         """Compile what the next call needs."""
         if self.pairs and self.program(True) is None:
             self.pairs = ()
-        if not self.pairs:
-            self.plan()
+        if self.pairs:
+            return
+        program = self.program(False)
+        fed = {p.kind for p in self.places} - {"tensor", "constant"}
+        if program is not None and not (self.assigned or fed or self.blocks):
+            self.bare = program.launch, self._constants(False)
 
     # --- a call ----------------------------------------------------------------------------------
 
-    def run(self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        """The results as tensors; raises `Misfit` if this capture does not hold for them."""
-        reading, token = REGISTRY.reading, object()
-        reading.add(token)  # from here on no other thread begins to write over what we read
-        try:
-            while True:
-                if REGISTRY.writing:
-                    REGISTRY.wait()
-                try:
-                    nodes = [t.entry.node for t in tensors]
-                except AttributeError:
-                    raise Misfit("something is no tensor any more") from None
-                ids = [node.id for node in nodes]
-                try:
-                    bound = self._idle.pop()
-                except IndexError:
-                    bound = self._bound()
-                if ids != bound.ids:
-                    nodes = self._bind(bound, tensors)
-                found = self._run(bound, tensors, nodes, arrays, numbers)
-                if found is not None:
-                    self.runs += 1
-                    if len(self._idle) < _IDLE:
-                        self._idle.append(bound)
-                    return found
-        finally:
-            reading.discard(token)
-
-    def _bound(self) -> Bound:
+    def bound(self) -> Bound:
+        """Room for the addresses of one call at a time."""
         area = np.zeros(8 * (len(self.numbers) + 1), np.uint8)
         start: int = area.__array_interface__["data"][0]
         addresses = [0] * len(self.places)
@@ -207,8 +184,8 @@ class Replay:
                 addresses[place] = p.memory.address
         return Bound(addresses, area)
 
-    def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Node]:
-        """Find the memory of every tensor; their nodes."""
+    def bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Node]:
+        """Find the memory of every tensor; their nodes. Raises `Misfit` if one is not expected."""
         bound.ids = []
         realize([t.entry for t in tensors])
         for tensor, expected in zip(tensors, self.expected, strict=True):
@@ -226,11 +203,11 @@ class Replay:
         bound.ids = [node.id for node in nodes]
         return nodes
 
-    def _run(
+    def run(
         self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
         numbers: Sequence[Any],
     ) -> list[Tensor] | None:  # fmt: skip
-        """One run; None: another thread assigned a tensor meanwhile."""
+        """The results of a call; None: another thread assigned a tensor meanwhile."""
         state = GENERATOR.reserve(self.blocks, self.device) if self.blocks else None
         try:
             over = self.pairs and not bound.strided
@@ -248,7 +225,7 @@ class Replay:
             memories = program.launch(addresses)
             del kept
         except BoundsError:
-            self._name_the_line(nodes, arrays, numbers, state)
+            self.name_the_line(nodes, arrays, numbers, state)
             raise
         return self._finished(tensors, nodes, memories, self.abouts)
 
@@ -286,22 +263,24 @@ class Replay:
         """Run the plan that writes over its inputs, if by now it may."""
         program = self.program(True)
         addresses = [*bound.addresses, *self._constants(True)]
-        with REGISTRY.overwriting() as alone:
-            if not alone:
-                return None
-            written = [(tensors[i], nodes[i], bound.memories[i]) for i in self.written]
-            if not are_sole(written):
-                return None
-            if bound.frame is None:
-                bound.frame = program.frame_over(addresses)
+        with REGISTRY.rewriting:
+            before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
             try:
+                if len(REGISTRY.reading) > 1:
+                    return None
+                if not are_sole(self.written, tensors, nodes, bound.memories):
+                    return None
+                if bound.frame is None:
+                    bound.frame = program.frame_over(addresses)
                 memories: list[Buffer | None] = program.launch_over(bound.frame, addresses)
             except BoundsError:
                 raise
             except BaseException:
-                for _, node, _ in written:
-                    REGISTRY.lose(_base(node))
+                for i in self.written:
+                    REGISTRY.lose(_base(nodes[i]))
                 raise
+            finally:
+                REGISTRY.writing = before
         return memories
 
     def _slowly(
@@ -326,9 +305,9 @@ class Replay:
         device = get_device(self.device)
         values = dict(self.normal.values)
         found: list[Buffer] = []
-        for e, node in zip(self.expected, nodes, strict=True):
-            if e.varying is not None:
-                e.varying.note(node.shape, values, e.way)
+        if self.varies:
+            values |= sizes_of([(e.varying, node.shape, e.way)
+                                for e, node in zip(self.expected, nodes, strict=True)])  # fmt: skip
         for p in self.places:
             if p.kind == "tensor":
                 varying = self.expected[p.number].varying
@@ -347,9 +326,11 @@ class Replay:
                 found.append(p.memory)
         return found, values
 
-    def _name_the_line(
-        self, nodes: list[Node], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
-    ) -> None:
+    def name_the_line(
+        self, nodes: list[Node], arrays: Sequence[Any] = (), numbers: Sequence[Any] = (),
+        state: Any = None,
+    ) -> None:  # fmt: skip
+        """Raise an index error again with the user's line."""
         inputs, _ = self._inputs(nodes, arrays, numbers, state or (None, 0))
         name_the_line(self.roots, self.normal, inputs)
 
@@ -369,12 +350,14 @@ class Replay:
                 made.append((tensors[i].entry, nodes[i], node))
             if not REGISTRY.rebind_all(made):
                 return None
-        results = []
-        for out in range(self.results):
-            tensor = Tensor.__new__(Tensor)
-            tensor.entry, tensor.grad = Fresh(memories[out], abouts[out]), None
-            results.append(tensor)
-        return results
+        return [_held(memories[out], abouts[out]) for out in range(self.results)]
+
+
+def _held(memory: Buffer, about: Any) -> Tensor:
+    """A tensor of memory that a plan has just written."""
+    tensor = Tensor.__new__(Tensor)
+    tensor.entry, tensor.grad = Fresh(memory, about), None
+    return tensor
 
 
 def _base(node: Node) -> Node:
@@ -389,5 +372,3 @@ def _memory(node: Node) -> Any:
     assert memory is not None, f"{node!r} has memory"
     return memory
 
-
-_ = is_spoiled

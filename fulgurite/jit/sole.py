@@ -27,16 +27,21 @@ from ..runtime.interpreter import HostBuffer
 from ..runtime.memory import BlockBuffer
 from ..tensor import Tensor, wrap
 
-Written = tuple[Tensor, Node, Any]  # a tensor, its node, and a weak reference to its memory
 
 
-def are_sole(written: Sequence[Written]) -> bool:
-    """Does nothing but each tensor itself hold its node and its memory?"""
+def are_sole(
+    places: Sequence[int], tensors: Sequence[Tensor], nodes: Sequence[Node], memories: Sequence[Any]
+) -> bool:
+    """Does nothing but the tensor itself hold its node and its memory, at each of the places?
+
+    `nodes` holds each node once more, `memories` are weak references.
+    """
     alone, leaf = _alone()
-    for tensor, node, reference in written:
-        if tensor.entry.node is not node:
+    for i in places:
+        node = nodes[i]
+        if tensors[i].entry.node is not node:
             return False
-        if _counts(node, reference) != (leaf if node.op is WATCH else alone):
+        if _counts(node, memories[i]) != (leaf if node.op is WATCH else alone):
             return False
     return True
 
@@ -65,4 +70,7 @@ def _measured(leaf: bool) -> Any:
     memory = weakref.ref(REGISTRY.storage(buffer))  # type: ignore[arg-type]
     del buffer
     nodes = [t.entry.node for t in [tensor]]  # as a replay holds them
-    return [_counts(n, r) for _, n, r in [(tensor, nodes[0], memory)]][0]
+    for i in (0,):
+        node = nodes[i]
+        found = _counts(node, memory)
+    return found

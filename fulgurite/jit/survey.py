@@ -70,6 +70,11 @@ def _module_place(name: str) -> str:
     return _place(getattr(module, "__file__", None)) if module is not None else "user"
 
 
+def _within(module: str, names: tuple[str, ...]) -> bool:
+    """Is it one of these modules, or inside one?"""
+    return any([module == name or module.startswith(name + ".") for name in names])
+
+
 def _owner(thing: Any) -> str:
     return _module_place(str(getattr(thing, "__module__", None) or "builtins"))
 
@@ -113,7 +118,7 @@ class Survey:
         self.line(f"if len(args) != {len(args)}:", f"{len(args)} arguments")
         names = self.constant(list(keywords))
         self.line(f"if [*keywords] != {names}:", "the names of keyword arguments")
-        labels = _labels(function, len(args))
+        labels = self.labels = _labels(function, len(args))
         self.args = tuple([self.value(arg, f"args[{i}]", labels[i], True)
                            for i, arg in enumerate(args)])  # fmt: skip
         self.keywords = {key: self.value(value, f"keywords[{key!r}]", key, True)
@@ -223,6 +228,12 @@ class Survey:
             return self._static(value, name, way)
         self.line(f"if type({name}) is not {self.constant(type(value))}:", f"the type of {way}")
         return made
+
+    def settle_numbers(self) -> None:
+        """Check the values of numbers that turned out to decide something."""
+        for way, (name, value) in self.numbers.met.items():
+            if way in self.numbers.fixed:
+                self._static(value, name, way)
 
     def _tensor(self, tensor: Tensor, name: str, way: str) -> None:
         self.tensors.append((name, tensor, way))
@@ -368,7 +379,7 @@ class Survey:
         """Is it something whose answers differ from call to call?"""
         owner = str(getattr(thing, "__module__", None) or "")
         held = getattr(thing, "__self__", None)
-        if owner.startswith(_CHANGING) or isinstance(
+        if _within(owner, _CHANGING) or isinstance(
             held, random.Random | np.random.RandomState | np.random.Generator
         ):
             self._leave(f"{way} gives another answer in every call")
@@ -424,17 +435,21 @@ class Survey:
             if where == "user":
                 self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
                 self.value(inside, source, source)
-            elif module.__name__.startswith(_CHANGING) and callable(inside):
+            elif _within(module.__name__, _CHANGING) and callable(inside):
                 self._leave(f"{source} gives another answer in every call")
-            elif isinstance(inside, types.ModuleType) and inside.__name__.startswith(_CHANGING):
+            elif isinstance(inside, types.ModuleType) and _within(inside.__name__, _CHANGING):
                 self.value(inside, source, source)
 
     def _object(self, value: Any, kind: type, name: str, way: str) -> None:
         """Any other thing: by its attributes if it has some, else by what it is."""
         where = _owner(kind)
+        if isinstance(value, types.SimpleNamespace):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+            self._attributes(value, kind, name, way)
+            return
         lasting = isinstance(value, enum.Enum | Node | DType | Options | np.ufunc | property)
         bare = where == "ours" and not hasattr(value, "__dict__")
-        if lasting or bare or str(kind.__module__).startswith(_LASTING):
+        if lasting or bare or _within(str(kind.__module__), _LASTING):
             self._same(value, name, way)
             return
         if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or callable(
@@ -449,7 +464,7 @@ class Survey:
         if hasattr(value, "__next__") or isinstance(value, io.IOBase):
             self._leave(f"{way} is an iterator or a file: reading it changes it")
             return
-        if str(kind.__module__).startswith(_CHANGING):
+        if _within(str(kind.__module__), _CHANGING):
             self._leave(f"{way} gives another answer in every call")
             return
         if not hasattr(value, "__dict__") and not _slots(kind):
@@ -461,9 +476,10 @@ class Survey:
 
     def _attributes(self, value: Any, kind: type, name: str, way: str) -> None:
         """The attributes of an object that code may read; of modules and the like all of them."""
-        whole = self.names.any_attribute or _owner(kind) != "user" or any(
+        followed = kind is types.SimpleNamespace or _owner(kind) == "user"
+        whole = self.names.any_attribute or not followed or any(
             [_owner(base) in ("module", "standard") and base is not object
-             for base in kind.__mro__])  # fmt: skip
+             for base in kind.__mro__ if base is not types.SimpleNamespace])  # fmt: skip
         if hasattr(kind, "__fulgurite_module__"):
             whole = True
             self.grads = True
@@ -486,6 +502,9 @@ class Survey:
         labels = self.names.attributes
         for label, inside in kept.items():
             if whole or label in labels:
+                if _is_plain(type(thing), label):
+                    self.value(inside, f"{name}.{label}", f"{way}.{label}")
+                    continue
                 table = table or self._variable(source)
                 self.value(inside, f"{table}[{label!r}]", f"{way}.{label}")
         missing = [] if whole else sorted(
@@ -498,6 +517,14 @@ class Survey:
             self.line(f"if len({table or source}) != {len(own)} and "
                       f"[k for k in {table or source} if k != {_CACHE!r}] != "
                       f"{self.constant(list(kept))}:", f"the attributes of {way}")  # fmt: skip
+
+
+def _is_plain(kind: type, label: str) -> bool:
+    """Does `thing.label` give what the thing's own table holds, without any code of its class?"""
+    if kind.__getattribute__ is not object.__getattribute__ or not label.isidentifier():
+        return False
+    return not any([hasattr(type(base.__dict__[label]), "__set__")
+                    for base in kind.__mro__ if label in base.__dict__])  # fmt: skip
 
 
 def _class_names(kind: type) -> set[str]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .. import tree
 from ..tensor import Tensor
-from ..tree import kind_of
 from .holders import MISSING, Effect
 from .number import Number, source_of
 from .survey import Survey
@@ -87,7 +87,7 @@ class Template:
         if kind is dict:
             rows = [f"{self._key(k)}: {self.expression(v)}" for k, v in value.items()]
             return "{" + ", ".join(rows) + "}"
-        container = kind_of(kind)
+        container = tree._kind(kind)
         if container is not None:
             children, extra = container.apart(value)
             inside = ", ".join([self.expression(child) for child in children])

@@ -7,7 +7,7 @@ bounds, or two sizes for one variable, is an error at the user's line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,19 +45,21 @@ class Varying:
         vary = {d: bind(var, shape[d]) for d, var in self.axes}  # type: ignore[arg-type]
         return shrink(buffer, [(0, vary.get(d, n)) for d, n in enumerate(self.most)])
 
-    def note(self, shape: Shape, values: dict[str, int], way: str) -> None:
-        """Note the sizes of a call; one variable has one size."""
-        seen: dict[str, int] = values.setdefault("", {})  # type: ignore[arg-type, assignment]
-        for d, var in self.axes:
-            name, low, high, _ = var.arg
-            size = shape[d]
+
+
+def sizes_of(tensors: Iterable[tuple[Varying | None, Shape, str]]) -> dict[str, int]:
+    """The sizes of a call by variable, each of which has one."""
+    found: dict[str, int] = {}
+    for how, shape, way in tensors:
+        for d, var in how.axes if how is not None else ():
+            name, size = var.arg[0], shape[d]
             assert isinstance(size, int)
-            if seen.setdefault(name, size) != size:
+            if found.setdefault(name, size) != size:
                 raise VariableError(
-                    f"{name} is {seen[name]} and, by {way}, {size} in one call",
+                    f"{name} is {found[name]} and, by {way}, {size} in one call",
                     "sizes with one variable are equal: use two variables",
                 )
-            values[name] = size
+    return found
 
 
 def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:

@@ -30,12 +30,12 @@ LANED = 2048  # of a block of k where lanes run along k
 SCRATCH = 248 << 10  # bytes of a thread's stack that one tile may take
 SUMS = 144 << 10  # bytes of a tile's sums
 TALL_SUMS = 264 << 10  # where the tile packs its own columns, for as many rows as there are
-HUGE_SUMS = 800 << 10  # of a product so large that factors come from far away
-HUGE = 1 << 21  # results of such a product
+HUGE = 1 << 21  # results of a product so large that factors come from far away
+FAR = 8 << 10  # bytes between rows that fall into few sets of the second cache
 ROW = 2 << 10  # bytes of one row of them
 ENOUGH = 8  # tiles that keep threads busy
 SHORT = 8  # numbers next to each other that are not worth a vector
-ROOM = 64 << 20  # bytes of workspace that packed columns may take
+ROOM = 160 << 20  # bytes of workspace that packed columns may take
 FEW = 9  # rows that are too few to pay for packing the columns
 NEAR = 1024  # bytes between rows of memory that microkernels may read as they are
 LONG = 512  # columns that are enough for tiles of their own
@@ -298,7 +298,7 @@ def cut(
     steps = block_of_k(rows, columns, depth)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
     near = columns * block.bytes <= NEAR and rows <= 14 * block.height
-    huge = direct and rows * columns >= HUGE and depth > DEPTH
+    huge = rows * columns >= HUGE and depth * block.bytes >= FAR
     left = "shared" if huge else "plain" if plain[0] else "own"
     one = not huge and rows <= _largest(block, deep, columns, left, "own", direct)[0]
     many = batch * -(-columns // block.panel) >= ENOUGH or rows * columns * depth < 2 * WORTH
@@ -351,7 +351,7 @@ def _largest(
 ) -> tuple[int, int]:
     """The largest tile: its sums stay in the second cache, its scratch fits."""
     room = SCRATCH // block.bytes - 2 * block.lanes * deep
-    sums = (HUGE_SUMS if left == "shared" else SUMS) // block.bytes
+    sums = SUMS // block.bytes
     wide = min(ROW // block.bytes // block.panel * block.panel, _up(columns, block.panel))
     if right == "own":
         most = room if direct and left != "own" else room * 3 // 5

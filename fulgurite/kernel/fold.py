@@ -29,9 +29,10 @@ from .axes import merge_axes
 from .contract import Block, Contraction, Line, Part, _collect, _line, _ordered, _steps
 from .skip import tests
 
-ROWS = 96  # of a tile, where there are as many
+ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
+TALL = 384  # where keys are put in order for every tile anew
 STEPS = 128  # of the streamed axis in a block
-ROOM = 224 << 10  # bytes of a thread's stack that one tile may take
+ROOM = 640 << 10  # bytes of a thread's stack that one tile may take: half of the second cache
 SUMS = 96 << 10  # of which rows of columns may take
 UNITS = 8  # tiles that keep threads busy
 
@@ -69,6 +70,7 @@ class Fold:
     rows: tuple[int, ...]
     columns: tuple[tuple[int, ...], ...]  # of each matrix
     products: tuple[Product, ...]
+    turned: tuple[Contraction, ...]  # loads along the streamed axis: each `left` as rows of a tile
     scalars: tuple[State, ...]  # states of one number a row
     matrices: tuple[Matrix, ...]
 
@@ -285,10 +287,27 @@ class _Roles:
                     contraction(state.fold, weights, values, rows, own, streamed),
                 )
             )  # fmt: skip
+        turned = [
+            contraction(load, load, load, streamed, (), rows) for load in self.along(rows, free)
+        ]
         return Fold(
             self.s, self.dtype, sizes, order, free, batch, rows, tuple(columns), products,
-            tuple(self.scalars), tuple(matrices),
+            tuple(turned), tuple(self.scalars), tuple(matrices),
         )  # fmt: skip
+
+    def along(self, rows: Sequence[int], free: dict[Node, frozenset[int]]) -> list[Node]:
+        """Loads of rows and streamed elements whose memory runs along the latter."""
+        bodies = [s.body for s in self.scalars] + [w for w, _ in self.pairs.values()]
+        stops = frozenset(self.group | set(self.inner))
+        found = []
+        for node in _above(bodies, stops):
+            if node.op is not LOAD or node.dtype.kind not in "bf" or node.src:
+                continue
+            terms = node.arg[1][1]
+            both = free[node] & self.streamed and free[node] & frozenset(rows)
+            if both and (self.s.axes[-1], 1) in terms and (rows[-1], 1) not in terms:
+                found.append(node)
+        return found
 
     def deep(self, node: Node, keys: Node) -> tuple[int, ...]:
         """The folded axes of a product, outermost first in the memory of its keys."""
@@ -317,15 +336,18 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     wide = [fold.count(c) for c in fold.columns]
     depths = [fold.count(p.contraction.folded) for p in fold.products]
     steps = min(STEPS // block.height * block.height, length)
-    tall = min(_up(rows, lanes), _up(ROWS, panel) if rows > panel else panel)
-    tiles = max(1, len(fold.products) + len(fold.matrices) - 1) if fold.products else (
-        max(1, len(fold.matrices)))  # fmt: skip
+    ordered = all(_lies_well(p) for p in fold.products)
+    most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
+    tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
+    if rows > tall:
+        tall = _up(-(-rows // -(-rows // tall)), panel)
+    tiles = len(fold.turned) + len(fold.products) + len(fold.matrices)
     while True:
         each = [_up(c, panel) for c in wide]
         if len(each) == 1 and tall * each[0] * size > SUMS:
             most = max(panel, SUMS // (tall * size) // panel * panel)
             each = [_up(-(-each[0] // -(-each[0] // most)), panel)]
-        used = tiles * steps * (tall + lanes) * size
+        used = tiles * (steps + lanes) * (tall + lanes) * size
         used += sum([tall * (c + lanes) for c in each]) * size
         used += (2 * len(fold.streaming.states) + 8) * (tall + 2 * lanes) * size
         # values and keys that must be packed
@@ -346,9 +368,16 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             steps //= 2
         else:
             return None
-    while tall > panel and batch * -(-rows // tall) < UNITS:
+    while tall > panel and batch * -(-rows // tall) < busy:
         tall = _up(tall // 2, panel)
     return FoldCut(tall, steps, tuple(each), tuple(resident))
+
+
+def _lies_well(p: Product) -> bool:
+    """Are keys memory whose rows are next to each other?"""
+    if p.keys.op is not LOAD or p.keys.arg[2] or p.keys.src:
+        return False
+    return (p.contraction.folded[-1], 1) in p.keys.arg[1][1]
 
 
 # --- as an alternative ---------------------------------------------------------------------------
@@ -388,13 +417,15 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     beside = sum([fold.count(c) for c in fold.columns])
     stops = {s.fold for s in streaming.states} | {p.node for p in fold.products}
     bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.matrices]
-    walked = strided = 0
+    turned = {c.left for c in fold.turned}
+    walked = 4 * len(turned)
+    strided = 0
     for node in _above(bodies, frozenset(stops)):
         if node in stops or not fold.free[node] & streamed:
             continue
         walked += node.op.cost
         if node.op is LOAD and fold.free[node] & frozenset(fold.rows):
-            strided += (fold.rows[-1], 1) not in node.arg[1][1]
+            strided += (fold.rows[-1], 1) not in node.arg[1][1] and node not in turned
     walked += 2 * len(fold.scalars)
     arithmetic = places * (2 * (inside * tiles + beside) / table.folded
                            + tiles * (walked / table.walked + strided / table.strided))  # fmt: skip

@@ -12,10 +12,13 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from ..forks import QUIET
-from .libllvm import Machine, llvm
 from .target import Target
+
+if TYPE_CHECKING:
+    from .libllvm import Llvm, Machine
 
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
 _FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
@@ -27,10 +30,18 @@ def triple(target: Target) -> str:
     return f"{target.arch}-unknown-linux-gnu"
 
 
+def _llvm() -> Llvm:
+    from .libllvm import llvm  # where code comes from the disk it is not needed
+
+    return llvm()
+
+
 @lru_cache(maxsize=8)
 def _machine(target: Target) -> Machine:
     wanted = [f"+{_FEATURES[f]}" for f in sorted(target.features) if f in _FEATURES]
     features = ",".join([*wanted, "-prefer-256-bit"]) if target.arch == "x86_64" else ""
+    from .libllvm import Machine
+
     return Machine(triple(target), _CPUS[target.vectors], features)
 
 
@@ -39,14 +50,14 @@ def compile_object(texts: Sequence[str], target: Target) -> bytes:
     global calls
     with QUIET:  # until LLVM's own objects are gone too
         calls += 1
-        return llvm().emit(texts, _machine(target))
+        return _llvm().emit(texts, _machine(target))
 
 
 def fault(text: str) -> str | None:
     """What is wrong with a text, in the compiler's words; None if it can be read."""
     with QUIET:
         try:
-            llvm().check(text)
+            _llvm().check(text)
         except RuntimeError as problem:
             return str(problem).strip()
     return None
@@ -55,7 +66,7 @@ def fault(text: str) -> str | None:
 def compile_assembly(text: str, target: Target) -> str:
     """What the text becomes in the target's own assembly language, to be looked at."""
     with QUIET:
-        return llvm().emit([text], _machine(target), assembly=True).decode()
+        return _llvm().emit([text], _machine(target), assembly=True).decode()
 
 
 def available() -> bool:

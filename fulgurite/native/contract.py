@@ -290,8 +290,8 @@ class _Template(Product):
         self.constants(f, self.above.nodes)
 
         def unit(index: str, _: list[str]) -> list[str]:
-            outer, row = f.divided(index, tall)
-            batch, column = f.divided(outer, wide)
+            outer, column = f.divided(index, wide)  # rows stay near while columns go by
+            batch, row = f.divided(outer, tall)
             top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
             rows = f.least(tile_rows, f.sub(all_rows, top))
             columns = f.least(tile_columns, f.sub(all_columns, start))

@@ -39,7 +39,6 @@ _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
 _CLOSE = 2048  # bytes of a row of values that is near enough to be read as it is
 
-
 def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
     """A kernel that streams over an axis."""
     streaming = stream(kernel)
@@ -49,137 +48,21 @@ def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     registers = Registers(fold.dtype, target)
     shape = Block(registers.height, registers.panel, target.lanes, fold.dtype.itemsize)
     cut = cut_fold(fold, shape, DEPTH)
-    return None if cut is None else _Template(fold, dtypes, registers, cut).render()
+    if cut is None:
+        return None
+    template = StreamLanes if cut.along == "streamed" else RowLanes
+    return template(fold, dtypes, registers, cut).render()
 
 
-def _is_memory(s: Side) -> bool:
-    """Is a factor memory as it is, next to each other along one line?"""
-    return is_plain(s.part, s.root, s.own, s.along)
-
-
-class _Template:
-    def __init__(
-        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
-    ) -> None:
-        self.fold, self.dtypes, self.registers, self.cut = fold, dtypes, registers, cut
-        self.target = registers.target
-        self.inner = scalar_type(fold.dtype)
-        self.lanes = self.target.lanes
-        self.vector = f"<{self.lanes} x {self.inner}>"
-        self.states = fold.streaming.states
-        self.group = {s.fold for s in self.states}
-        self.stops = self.group | {p.node for p in fold.products}
-        self.streamed = frozenset(fold.streaming.axes)
-        self.rows, self.length = fold.count(fold.rows), fold.count(fold.streaming.axes)
-        self.batch = fold.count(fold.batch)
-        self.modules: dict[str, Module] = {}
-        self.numbers = Numbers(fold.order)
-        self.tall = -(-self.rows // cut.rows)
-        self.wide = 1
-        if len(fold.matrices) == 1:
-            self.wide = -(-fold.count(fold.columns[0]) // cut.columns[0])
-        self.olds = {s.old for s in self.states}
-        self.tainted = self._tainted()
-        self.keys = [side(p.contraction, "left") for p in fold.products]
-        self.queries = [side(p.contraction, "right") for p in fold.products]
-        self.values = [side(m.contraction, "right") for m in fold.matrices]
-        self.coefficients = self._coefficients()
-        self.tests = tests(self.states, self.streamed)
-
-    def _tainted(self) -> set[Node]:
-        """Nodes that depend on states."""
-        found: set[Node] = set()
-        for node in self.fold.order:
-            if node in self.group or node in self.olds or any(s in found for s in node.src):
-                found.add(node)
-        return found
-
-    def _coefficients(self) -> dict[Node, int]:
-        """What repairs of states with columns need for each row, numbered."""
-        found: dict[Node, int] = {}
-        with_columns = {m.state.old for m in self.fold.matrices}
-        for m in self.fold.matrices:
-            if m.state.repair is None:
-                continue
-            moving: set[Node] = set()
-            for node in toposort([m.state.repair]):
-                if node in with_columns or any(s in moving for s in node.src):
-                    moving.add(node)
-            for node in toposort([m.state.repair]):
-                for source in node.src if node in moving else ():
-                    if source not in moving and (source in self.tainted or self.fold.free[source]):
-                        found.setdefault(source, len(found))
-            if m.state.repair not in moving:
-                found.setdefault(m.state.repair, len(found))
-        return found
-
-    # --- the whole kernel ------------------------------------------------------------------------
-
-    def render(self) -> Rendered:
-        f = self.main()
-        products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
-        products += sum([self.fold.count(c) for c in self.fold.columns])
-        work = 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes
-        text = "\n".join([f.text(), *f.e.declared.values(), ""])
-        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in f.e.declared)
-        phase = Phase("kernel", self.batch * self.tall * self.wide, work)
-        return Rendered(
-            text, (phase,), tuple(self.numbers.variables), tuple(self.numbers.values), 0, library
-        )
-
-    def main(self) -> FoldFrame:
-        masked = self.target.vectors == "avx512"
-        f = self.f = FoldFrame("kernel", self.numbers, self.dtypes, self.lanes, masked)
-        f.sizes = self.fold.sizes
-        e = f.e
-        all_rows, tile_rows = f.number("rows", self.rows), f.number("tile rows", self.cut.rows)
-        tall, wide = f.number("tall", self.tall), f.number("wide", self.wide)
-        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
-        f.read["row"] = f.number("row", max(self.cut.rows, *self.cut.columns, 0) + self.lanes)
-        self.stride = f.number("stride", self.cut.rows + self.lanes)
-        self.reserve()
-        f.part = self.fold.part([], (), ())
-        for node in self.fold.order:
-            plain = node not in self.tainted and node.op not in (FOLD, STORE, SINK)
-            if plain and not self.fold.free[node]:
-                e.pin(f.value(node))
-
-        def unit(index: str, _: list[str]) -> list[str]:
-            outer, row = f.divided(index, tall)
-            self.at, column = f.divided(outer, wide)
-            self.top = f.mul(row, tile_rows)
-            self.count = f.least(tile_rows, f.sub(all_rows, self.top))
-            self.left: list[tuple[str, str]] = []  # of each matrix: first column, how many
-            for number, columns in enumerate(self.fold.columns):
-                size = f.number(("columns", number), self.fold.count(columns))
-                tile = f.number(("tile columns", number), self.cut.columns[number])
-                start = f.mul(column, tile)
-                self.left.append((start, f.least(tile, f.sub(size, start))))
-            f.scopes.append({})
-            for number, _product in enumerate(self.fold.products):
-                if self.cut.resident[number]:
-                    self.pack_queries(number)
-            self.begin()
-
-            def turn(k: str, _: list[str]) -> list[str]:
-                self.k, self.deep = k, f.least(steps, f.sub(length, k))
-                self.when_possible(lambda: f.scope(self.block))
-                return []
-
-            e.loop("0", length, self.cut.steps, [], turn)
-            self.finish()
-            f.scopes.pop()
-            return []
-
-        e.loop("%first", "%last", 1, [], unit)
-        return f
-
-    # --- memory of a tile ------------------------------------------------------------------------
+class RowLanes(FoldStates):
+    """Tiles with the rows side by side."""
 
     def reserve(self) -> None:
         """Everything a tile needs, on the stack."""
         f, cut = self.f, self.cut
-        tile = cut.steps * (cut.rows + self.lanes) + self.lanes
+        tile = (cut.steps + self.lanes) * (cut.rows + self.lanes)
+        for number in range(len(self.turned)):
+            self.room(f"turned{number}", tile)
         for number, product in enumerate(self.fold.products):
             self.room(f"tile{number}", tile)
             blocks = self.blocks(product) if cut.resident[number] else 1
@@ -206,114 +89,12 @@ class _Template:
         self.room("changed", cut.rows + 2 * self.lanes)
         f.scratch("begun", "i64", "1")
 
-    def room(self, name: str, count: int) -> None:
-        self.f.scratch(name, self.inner, self.f.number(("room", name), count))
-
     def in_place(self, m: Matrix) -> bool:
         """May weights take the place of the product they are made of?"""
         only = len(self.fold.products) == 1 and len(self.fold.matrices) == 1
         product = self.fold.products[0].node if only else None
         later = [s.body for s in self.fold.scalars if s.level > m.state.level]
         return only and product not in toposort(later)
-
-    def blocks(self, p: Product) -> int:
-        return -(-self.fold.count(p.contraction.folded) // DEPTH)
-
-    def deepest(self, p: Product) -> int:
-        depth = self.fold.count(p.contraction.folded)
-        return min(DEPTH, -(-depth // self.lanes) * self.lanes) + self.lanes
-
-    def query_numbers(self, p: Product) -> int:
-        panel = self.registers.panel
-        return -(-self.cut.rows // panel) * panel * self.deepest(p)
-
-    def is_plain(self, s: Side) -> bool:
-        """Can microkernels read keys where they are?"""
-        far = self.length * self.fold.dtype.itemsize > NEAR
-        if not _is_memory(s) or (far and not s.straight):
-            return False
-        return self.dtypes[s.root.arg[0]] is self.fold.dtype
-
-    def is_near(self, number: int) -> bool:
-        """Can microkernels read values where they are?"""
-        s = self.values[number]
-        if not (_is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
-            return False
-        close = self.fold.count(self.fold.columns[number]) * self.fold.dtype.itemsize <= _CLOSE
-        return close and self.dtypes[s.root.arg[0]] is self.fold.dtype
-
-    def element(self, memory: str, place: str) -> str:
-        return self.f.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
-
-    def load(self, memory: str, place: str) -> Val:
-        where = self.element(memory, place)
-        return Val(self.f.e.let(f"load {self.vector}, ptr {where}, align 4"), self.fold.dtype, True)
-
-    def one(self, memory: str, place: str) -> Val:
-        where = self.element(memory, place)
-        return Val(self.f.e.let(f"load {self.inner}, ptr {where}, align 4"), self.fold.dtype)
-
-    def put(self, memory: str, place: str, value: Val) -> None:
-        """Write the lanes that are in use."""
-        f = self.f
-        where, text = self.element(memory, place), f.e.splat(value).text
-        if f.mask is None:
-            f.e.line(f"store {self.vector} {text}, ptr {where}, align 4")
-            return
-        name = f"llvm.masked.store.{f.e.suffix(self.fold.dtype, True)}.p0"
-        mask = f"<{self.lanes} x i1>"
-        f.e.declare(f"void @{name}({self.vector}, ptr, {mask})", name)
-        f.e.line(
-            f"call void @{name}({self.vector} {text}, ptr align 4 {where}, {mask} {f.mask})"
-        )
-
-    def begin(self) -> None:
-        """States before anything was seen."""
-        f, e = self.f, self.f.e
-        e.line(f"store i64 0, ptr {f.read['begun']}")
-        for number, state in enumerate(self.states):
-            if state in self.fold.scalars:
-                start = identity(e, state.op, self.fold.dtype, True)
-                self.fill(f.read[f"state{number}"], self.count, start)
-        for number, (_, count) in enumerate(self.left):
-            width = self.width(number)
-            zero = e.const(0, self.fold.dtype, True)
-            memory = f.read[f"sums{number}"]
-
-            def row(r: str, _: list[str], memory: str = memory, width: str = width,
-                    count: str = count, zero: Val = zero) -> list[str]:  # fmt: skip
-                self.fill(self.element(memory, f.mul(r, width)), count, zero)
-                return []
-
-            e.loop("0", self.count, 1, [], row)
-
-    def fill(self, memory: str, count: str, value: Val) -> None:
-        def step(i: str, _: list[str]) -> list[str]:
-            where = self.element(memory, i)
-            self.f.e.line(f"store {self.vector} {value.text}, ptr {where}, align 4")
-            return []
-
-        self.f.e.loop("0", count, self.lanes, [], step)
-
-    def width(self, number: int) -> str:
-        """Numbers from one row of sums to the next."""
-        return self.f.number(("width", number), self.cut.columns[number] + self.lanes)
-
-    # --- products --------------------------------------------------------------------------------
-
-    def packer(self, s: Side) -> Packer:
-        if not s.straight:
-            module = transpose(self.registers)
-            self.modules[module.name] = module
-        return Packer(self.f, s, self.registers, self.fold.free)
-
-    def open_batch(self, s: Side) -> None:
-        self.f.part = s.part
-        self.f.opened(s.part.batch, self.f.coordinates(s.part.batch, self.at))
-
-    def goal(self, memory: str, depth: int) -> Goal:
-        text = self.f.number(("deep", depth), depth)
-        return Goal(memory, text, text)
 
     def pack_queries(self, number: int, only: str | None = None) -> None:
         """The rows of one unit, for the whole depth or for one block of it."""
@@ -388,88 +169,16 @@ class _Template:
         else:
             e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
 
-    def multiply(
-        self, module: Module, a: tuple[str, str, str], b: tuple[str, str], c: tuple[str, str],
-        sizes: tuple[str, str, str], first: str,
-    ) -> None:  # fmt: skip
-        """Rows times a panel, by a microkernel: pointers with strides, then depth, rows, columns."""
-        self.modules[module.name] = module
-        kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
-        self.f.e.declare(f"void @{module.name}({kinds})", module.name)
-        depth, rows, columns = sizes
-        self.f.e.line(
-            f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
-            f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
-            f"ptr {b[0]})"
-        )
-
-    def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
-        """Where a plain factor begins, and how far apart its rows are."""
-        f = self.f
-        f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = own, folded
-        number, index, _ = s.root.arg
-        name = ("at", self.numbers.position[s.root])
-        place = f.index(index, (), name).text
-        rows = s.name == "left" and s.straight
-        other = s.own.axes[0] if rows else s.part.folded.axes[0]
-        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
-        stride = f.number((name, steps[0][0], "step"), steps[0][1])
-        return self.element(f.pointer(number), place), stride
-
-    # --- a block ---------------------------------------------------------------------------------
-
-    def when_possible(self, body: Callable[[], None]) -> None:
-        """A block, unless its indices alone say that it adds nothing."""
-        e, needed = self.f.e, ""
-        for test in self.tests:
-            most = self.most(test.index)
-            now = e.let(f"icmp sge i64 {most}, 0")
-            needed = e.let(f"and i1 {needed}, {now}") if needed else now
-        if needed:
-            e.branch(needed, body)
-        else:
-            body()
-
-    def most(self, index: Affine) -> str:
-        """The largest value of an index over the rows of this tile and this block."""
-        f, e = self.f, self.f.e
-        total = f.number(("most", index, "offset"), index[0]) if index[0] else "0"
-        last = f.sub(f.add(self.k, self.deep), "1")
-        ranges = self.reach(self.fold.streaming.axes, self.k, last)
-        end = f.sub(f.add(self.top, self.count), "1")
-        ranges |= self.reach(self.fold.rows, self.top, end)
-        ranges |= self.reach(self.fold.batch, self.at, self.at)
-        for place, (atom, step) in enumerate(index[1]):
-            assert isinstance(atom, int)
-            low, high = ranges[atom]
-            each = f.number(("most", index, place), step)
-            total = f.add(total, f.mul(high if step > 0 else low, each))
-        return total if total.startswith("%") else e.let(f"add i64 {total}, 0")
-
-    def reach(self, axes: Sequence[int], first: str, last: str) -> dict[int, tuple[str, str]]:
-        """The least and largest index of every axis between two places of a line."""
-        f, e = self.f, self.f.e
-        if len(axes) == 1:
-            return {axes[0]: (first, last)}
-        line = Line(tuple(axes), tuple([self.fold.sizes[a] for a in axes]), frozenset())
-        f.part = self.fold.part([], (), ())
-        pairs = [f.coordinates(line, first), f.coordinates(line, last)]
-        found: dict[int, tuple[str, str]] = {}
-        same = "true"
-        for axis, low, high in zip(axes, *pairs, strict=True):
-            most = f.number(("last", axis), self.fold.sizes[axis] - 1)
-            found[axis] = (
-                e.let(f"select i1 {same}, i64 {low}, i64 0"),
-                e.let(f"select i1 {same}, i64 {high}, i64 {most}"),
-            )
-            equal = e.let(f"icmp eq i64 {low}, {high}")
-            same = e.let(f"and i1 {same}, {equal}")
-        return found
-
     def block(self) -> None:
         f, e = self.f, self.f.e
         for number in range(len(self.fold.products)):
             self.product(number)
+        for number, c in enumerate(self.fold.turned):
+            s = side(c, "left")
+            self.open_batch(s)
+            span = Span(self.k, self.deep, self.top, self.count)
+            goal = Goal(f.read[f"turned{number}"], self.stride, self.stride)
+            f.scope(lambda s=s, span=span, goal=goal: self.packer(s).pack(span, goal))  # type: ignore[misc]
         begun = e.let(f"load i64, ptr {f.read['begun']}")
         self.begun = e.let(f"icmp ne i64 {begun}, 0")
         if self.fold.scalars or any(t.startswith("weights") for t in self.tiles) or (
@@ -481,14 +190,6 @@ class _Template:
         for number in range(len(self.fold.matrices)):
             self.add(number)
         e.line(f"store i64 1, ptr {f.read['begun']}")
-
-    def bodies(self, level: int) -> list[Node]:
-        """What one walk over a block computes."""
-        found = [s.body for s in self.fold.scalars if s.level == level]
-        return found + [
-            m.weights for m in self.fold.matrices
-            if m.state.level == level and m.weights not in self.stops
-        ]  # fmt: skip
 
     def walk_rows(self) -> None:
         """All states of one number a row, and the weights, lanes along the rows."""
@@ -523,16 +224,6 @@ class _Template:
             self.put(f.read["changed"], place, self.as_number(self.moved()))
         for state in self.fold.scalars:
             self.put(memory[state], place, e.splat(scope[state.fold]))
-
-    def as_number(self, value: Val) -> Val:
-        """A truth as 0 or 1."""
-        e = self.f.e
-        if value.dtype is not bool_:
-            return value
-        value = e.splat(value)
-        one, zero = (e.const(n, self.fold.dtype, True).text for n in (1, 0))
-        kinds = f"<{self.lanes} x i1> {value.text}, {self.vector} {one}, {self.vector} {zero}"
-        return Val(e.let(f"select {kinds}"), self.fold.dtype, True)
 
     def moved(self) -> Val:
         """Which rows have a base that is not what it was."""
@@ -573,11 +264,15 @@ class _Template:
                 for number, product in enumerate(fold.products):
                     if product.node in nodes:
                         f.scopes[-1][product.node] = self.load(f.read[f"tile{number}"], line)
+                for number, node in enumerate(self.turned):
+                    if node in nodes:
+                        found = self.load(f.read[f"turned{number}"], line)
+                        f.scopes[-1][node] = self.as_truth(found) if node.dtype is bool_ else found
                 out = []
                 for state, total in zip(scalars, sums, strict=True):
                     known = Val(total, fold.dtype, True)
-                    found = combine(e, state.op, known, e.splat(f.value(state.body)))
-                    out.append(found.text)
+                    total_now = combine(e, state.op, known, e.splat(f.value(state.body)))
+                    out.append(total_now.text)
                 for number, node in weights:
                     self.put(f.read[self.tiles[number]], line, f.value(node))
                 f.scopes.pop()
@@ -627,180 +322,3 @@ class _Template:
         return Val(e.let(f"select i1 {self.begun}, {kinds}"), self.fold.dtype, True)
 
     # --- states with columns ---------------------------------------------------------------------
-
-    def repair(self) -> None:
-        """Rows of sums whose bases moved, as if they had been built on those of now."""
-        f, e = self.f, self.f.e
-
-        def row(r: str, _: list[str]) -> list[str]:
-            moved = self.one(f.read["changed"], r).text
-            yes = e.let(f"fcmp une {self.inner} {moved}, {e.const(0, self.fold.dtype).text}")
-            e.branch(yes, lambda: f.scope(lambda: self.repair_row(r)))
-            return []
-
-        e.loop("0", self.count, 1, [], row)
-
-    def repair_row(self, r: str) -> None:
-        f, e = self.f, self.f.e
-        scope = f.scopes[-1]
-        for node, number in self.coefficients.items():
-            value = self.one(f.read[f"coefficient{number}"], r)
-            if node.dtype is bool_:
-                zero = e.const(0, self.fold.dtype).text
-                value = Val(e.let(f"fcmp une {self.inner} {value.text}, {zero}"), bool_)
-            scope[node] = value
-            e.pin(value)
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for number, columns in enumerate(self.fold.columns):
-            groups.setdefault(columns, []).append(number)
-        for members in groups.values():
-            self.repair_columns(r, members)
-
-    def repair_columns(self, r: str, members: list[int]) -> None:
-        f = self.f
-        found = [(n, self.fold.matrices[n].state) for n in members]
-
-        def step(c: str, _: list[str]) -> list[str]:
-            f.scopes.append({})
-            places = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
-            for n, state in found:
-                f.scopes[-1][state.old] = self.load(f.read[f"sums{n}"], places[n])
-            made = [(n, f.value(s.repair)) for n, s in found if s.repair is not None]
-            for n, value in made:
-                where = self.element(f.read[f"sums{n}"], places[n])
-                f.e.line(f"store {self.vector} {f.e.splat(value).text}, ptr {where}, align 4")
-            f.scopes.pop()
-            return []
-
-        f.e.loop("0", self.left[members[0]][1], self.lanes, [], step)
-
-    def add(self, number: int) -> None:
-        """Weights times values, added to the sums."""
-        f, e, s = self.f, self.f.e, self.values[number]
-        start, count = self.left[number]
-        near = self.is_near(number)
-        module = block(self.registers, near)
-        self.open_batch(s)
-        panel, deep = self.registers.panel, self.cut.steps + self.lanes
-        if near:
-            right, stride = self.where(s, start, self.k)
-        else:
-            right, stride = f.read[f"values{number}"], str(panel)
-            span = Span(start, count, self.k, self.deep)
-            f.scope(lambda: self.packer(s).pack(span, self.goal(right, deep)))
-        weights, sums = f.read[self.tiles[number]], f.read[f"sums{number}"]
-
-        def panel_of(column: str, many: str) -> None:
-            place = column if near else f.mul(column, f.number(("deep", deep), deep))
-            at, to = self.element(right, place), self.element(sums, column)
-            self.multiply(
-                module, (weights, "1", self.stride), (at, stride), (to, self.width(number)),
-                (self.deep, self.count, many), "false",
-            )  # fmt: skip
-
-        if near:
-            self.evenly(count, panel_of)
-        else:
-
-            def turn(column: str, _: list[str]) -> list[str]:
-                panel_of(column, f.sub(count, column))
-                return []
-
-            e.loop("0", count, panel, [], turn)
-
-    def evenly(self, columns: str, panel: Callable[[str, str], None]) -> None:
-        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
-        f, r = self.f, self.registers
-        vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
-        panels, _ = f.divided(f.add(vectors, str(r.vectors - 1)), str(r.vectors))
-        each, more = f.divided(vectors, panels)
-
-        def turn(number: str, _: list[str]) -> list[str]:
-            start = f.add(f.mul(number, each), f.least(number, more))
-            large = f.e.let(f"icmp slt i64 {number}, {more}")
-            count = f.add(each, f.e.let(f"zext i1 {large} to i64"))
-            column = f.mul(start, str(r.width))
-            panel(column, f.least(f.mul(count, str(r.width)), f.sub(columns, column)))
-            return []
-
-        f.e.loop("0", panels, 1, [], turn)
-
-    # --- results ---------------------------------------------------------------------------------
-
-    def finish(self) -> None:
-        """Everything that is computed from the states at the end."""
-        columns = {frozenset(c): n for n, c in enumerate(self.fold.columns)}
-        own = frozenset((*self.fold.batch, *self.fold.rows))
-        groups: dict[int, list[Node]] = {}
-        for store in self.fold.streaming.stores:
-            number = columns.get(self.fold.free[store] - own, -1)
-            groups.setdefault(number, []).append(store)
-        for number, stores in groups.items():
-            if number < 0:
-                self.f.scope(lambda stores=stores: self.finish_rows(stores))  # type: ignore[misc]
-            else:
-                self.f.scope(lambda n=number, s=stores: self.finish_columns(n, s))  # type: ignore[misc]
-
-    def state_at(self, place: str, load: Callable[[str, str], Val]) -> None:
-        for number, state in enumerate(self.states):
-            if state in self.fold.scalars:
-                value = load(self.f.read[f"state{number}"], place)
-                self.f.scopes[-1][state.fold] = value
-
-    def finish_rows(self, stores: Sequence[Node]) -> None:
-        f, fold = self.f, self.fold
-        part = f.part = fold.part(stores, self.group, ())
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-
-        def run(offset: str, first: str, last: str) -> None:
-            def vector(step: str) -> None:
-                self.state_at(f.add(offset, step), self.load)
-                values = [f.value(s.src[0]) for s in stores]
-                for store, value in zip(stores, values, strict=True):
-                    f.store(store, value)
-
-            f.lanes(part.rows.axes[-1], first, last, [], vector)
-
-        f.runs(part.rows, f.coordinates(part.rows, self.top), self.count, run)
-
-    def finish_columns(self, number: int, stores: Sequence[Node]) -> None:
-        f, fold = self.f, self.fold
-        columns = fold.columns[number]
-        part = f.part = fold.part(stores, self.group, columns)
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        start, count = self.left[number]
-        mine = [n for n, c in enumerate(fold.columns) if c == columns]
-        inner = frozenset(columns)
-        moving = {m.state.fold for m in fold.matrices}
-        for node in part.nodes:
-            if any(s in moving for s in node.src):
-                moving.add(node)
-        fixed = [
-            n for n in part.nodes
-            if n not in moving and not fold.free[n] & inner and n.op is not STORE
-        ]  # fmt: skip
-        at = f.coordinates(part.columns, start)
-
-        def row(r: str) -> None:
-            self.state_at(r, self.one)
-
-            def run(offset: str, first: str, last: str) -> None:
-                def vector(step: str) -> None:
-                    place = f.add(offset, step)
-                    for n in mine:
-                        where = f.add(f.mul(r, self.width(n)), place)
-                        f.scopes[-1][fold.matrices[n].state.fold] = self.load(
-                            f.read[f"sums{n}"], where
-                        )
-                    values = [f.value(s.src[0]) for s in stores]
-                    for store, value in zip(stores, values, strict=True):
-                        f.store(store, value)
-
-                f.lanes(part.columns.axes[-1], first, last, fixed, vector)
-
-            f.runs(part.columns, at, count, run)
-
-        f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, row)
-
-
-__all__ = ["State", "folds"]

@@ -15,9 +15,8 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 KNOWN = ("0.50",)  # tests/native/test_libllvm.py compares calls with what llvmlite declares
 _TEXT, _PLACE, _WORD = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
@@ -45,8 +44,7 @@ _LIBRARY = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}.get(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(NamedTuple):
     """For whom code is made, in LLVM's words."""
 
     triple: str

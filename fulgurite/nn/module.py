@@ -22,8 +22,9 @@ from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, realize_all
 from . import structure
 from .parameter import Parameter
+from .parts import is_fresh, modules_in, walk
 from .state import Loaded, load_state_dict, moved, state_dict
-from .structure import CACHE, KINDS, Kinds, is_module
+from .structure import CACHE, KINDS, Kinds
 
 Self = TypeVar("Self", bound="Module")
 
@@ -91,7 +92,8 @@ class Module:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold everything but what can be found again."""
-        return {name: value for name, value in vars(self).items() if name != CACHE}
+        kept = {name: value for name, value in vars(self).items() if name != CACHE}
+        return kept | {KINDS: Kinds(kept[KINDS])}
 
     def register_parameter(self, name: str, value: Tensor | None) -> None:
         """Make an attribute a parameter; None holds the name's place."""
@@ -116,7 +118,7 @@ class Module:
         """The modules that it holds itself, also in lists and dicts, each once."""
         met: set[int] = set()
         for name, value in list(vars(self).items()):
-            for path, child in _modules_in(name, value):
+            for path, child in modules_in(name, value):
                 if id(child) not in met:
                     met.add(id(child))
                     yield path, child
@@ -129,7 +131,7 @@ class Module:
         self, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """It and all modules in it, with their dotted names."""
-        return _walk(self, prefix, set() if remove_duplicate else None)
+        return walk(self, prefix, set() if remove_duplicate else None)
 
     def modules(self) -> Iterator[Module]:
         """It and all modules in it."""
@@ -201,7 +203,9 @@ class Module:
         cache = vars(self).setdefault(CACHE, {})
         if cache.get("settled") != tree.epoch():
             tensors = [*self.parameters(), *self.buffers()]
-            realize_all(*[t for t in tensors if _is_fresh(t)])
+            fresh = [t for t in tensors if is_fresh(t)]
+            if fresh:
+                realize_all(*fresh)
             cache["settled"] = tree.epoch()
         return self
 
@@ -336,7 +340,8 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in _shown(self)]
+        held = [pair for name, value in vars(self).items() for pair in modules_in(name, value)]
+        lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in held]
         if not lines:
             return f"{type(self).__name__}({self.extra_repr()})"
         about = [self.extra_repr()] if self.extra_repr() else []
@@ -352,40 +357,6 @@ class Module:
 
 
 tree.register(Module, structure.apart, structure.together, structure.names)
-
-
-def _is_fresh(tensor: Any) -> bool:
-    """Is it a value that its module drew or filled, which nobody has asked for yet?"""
-    if not isinstance(tensor, Tensor) or tensor.is_realized:
-        return False
-    return isinstance(tensor, Parameter) or (tensor.node.device is None and not tensor.node.watched)
-
-
-def _walk(module: Module, path: str, met: set[int] | None) -> Iterator[tuple[str, Module]]:
-    if met is not None:
-        if id(module) in met:
-            return
-        met.add(id(module))
-    yield path, module
-    for name, value in list(vars(module).items()):
-        for inner, child in _modules_in(name, value):
-            yield from _walk(child, f"{path}.{inner}" if path else inner, met)
-
-
-def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
-    if is_module(value):
-        yield name, value
-    elif isinstance(value, list | tuple) and name != "_hooks":
-        for place, item in enumerate(value):
-            yield from _modules_in(f"{name}.{place}", item)
-    elif isinstance(value, dict) and name not in (KINDS, CACHE):
-        for key, item in value.items():
-            yield from _modules_in(f"{name}.{key}", item)
-
-
-def _shown(module: Module) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(module).items():
-        yield from _modules_in(name, value)
 
 
 def _plain(name: str) -> str:

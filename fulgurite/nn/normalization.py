@@ -80,14 +80,6 @@ class _WithStatistics(Module):
     def _channel_axis(self, x: Tensor) -> int:
         return 1 if x.ndim > 1 else 0
 
-    def _share(self) -> Any:
-        """How much the newest statistics count."""
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.assign(self.num_batches_tracked + 1)
-        if self.momentum is not None:
-            return self.momentum
-        return 1.0 / self.num_batches_tracked.astype("float32")
-
     def _update(self, average: Tensor | None, spread: Tensor | None) -> None:
         for buffer, value in ((self.running_mean, average), (self.running_var, spread)):
             assert buffer is not None and value is not None
@@ -114,6 +106,14 @@ class _BatchNorm(_WithStatistics):
     ) -> None:
         settings = (affine, track_running_stats, device, dtype)
         self._set_up(num_features, eps, momentum, *settings)
+
+    def _share(self) -> Any:
+        """How much the newest statistics count."""
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        if self.momentum is not None:
+            return self.momentum
+        return 1.0 / self.num_batches_tracked.astype("float32")
 
     def forward(self, x: TensorLike) -> Tensor:
         """Each channel normalised: by this batch in training, else by the past."""
@@ -201,7 +201,8 @@ class _InstanceNorm(_WithStatistics):
         return squeeze(out, 0) if alone else out
 
     def _take_in(self, x: Tensor) -> None:
-        share, axes = self._share(), tuple(range(2, x.ndim))
+        # as torch does it: no count, and no cumulative mean without a momentum
+        share, axes = self.momentum or 0.0, tuple(range(2, x.ndim))
         assert self.running_mean is not None and self.running_var is not None
         with no_grad():
             average, spread = mean(mean(x, axes), 0), mean(var(x, axes, correction=1), 0)

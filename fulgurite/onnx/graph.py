@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+import fulgurite as fg
+
 from ..core.node import Node as Size
 from ..core.op import Array
 from ..errors import FulguriteError
@@ -130,6 +132,24 @@ class Build:
         self.hosts: set[str] = set()  # operators whose work was done by Python
         self.kept: list[Value] = []  # constants worth computing once
 
+    def keep(self, *tensors: Tensor) -> None:
+        """Values that follow from weights alone: computed once, before the first run."""
+        self.kept += [Value(tensor) for tensor in tensors]
+
+    def uniform(self, shape: Any, seed: int | None) -> Tensor:
+        """Random numbers from 0 to below 1."""
+        return self._drawn(fg.random.uniform, shape, seed)
+
+    def normal(self, shape: Any, seed: int | None) -> Tensor:
+        """Random numbers of the normal distribution."""
+        return self._drawn(fg.random.normal, shape, seed)
+
+    def _drawn(self, draw: Callable[..., Tensor], shape: Any, seed: int | None) -> Tensor:
+        if seed is not None:
+            return draw(shape, key=fg.random.key(seed))
+        self.dynamic = True  # a plan would repeat itself
+        return draw(shape)
+
     # --- numbers on the host ---------------------------------------------------------------------
 
     def array(self, stored: TensorData) -> tuple[Array, Kind]:
@@ -240,7 +260,11 @@ class Build:
                 domain = "" if ("", node.op_type) in _ops.OPERATORS else domain
             entry = find(domain, node.op_type, version)
             call = Call(self, node, inputs, version, attributes, scope)
-            found = self._results(call, entry.build(call), entry.keeps)
+            if any(isinstance(v, Value) and v.is_text for v in inputs) and entry.keeps:
+                made = self._moved_texts(call, domain)
+            else:
+                made = entry.build(call)
+            found = self._results(call, made, entry.keeps)
             if entry.host:
                 self.hosts.add(node.op_type)
             self._folding(call, found, domain)
@@ -251,6 +275,18 @@ class Build:
             raise ModelError(
                 f"it has {len(found)} outputs, {len(node.output)} are asked", "the model is invalid"
             )
+
+    def _moved_texts(self, call: Call, domain: str) -> Any:
+        """Strings stay on the host: what moves them is the operator's host form."""
+        work = FOLDS.get((domain, call.node.op_type))
+        if work is None:
+            raise UnsupportedError("strings here are not built", "use numbers")
+        self.hosts.add("strings")
+        arrays = [None if v is None else self.read(v) for v in call.inputs]
+        found = work(call, *arrays)
+        several = isinstance(found, tuple | list)
+        made = [Value(None, STRING, a.astype(object)) for a in (found if several else [found])]
+        return tuple(made) if several else made[0]
 
     def _function(
         self, function: Function, inputs: Sequence[Any], attributes: dict[str, Attribute]

@@ -38,9 +38,7 @@ def global_norm(grads: Any, norm_type: float = 2.0) -> Tensor:
         return total
     if not norm_type > 0:
         raise ArgumentError(f"norm_type is {norm_type}", "give 2, another positive number or inf")
-    parts = [
-        (g * g).sum() if norm_type == 2 else (absolute(g) ** norm_type).sum() for g in found
-    ]
+    parts = [(g * g).sum() if norm_type == 2 else (absolute(g) ** norm_type).sum() for g in found]
     total = parts[0]
     for part in parts[1:]:
         total = total + part

@@ -11,7 +11,7 @@ torch's layout and names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,42 @@ from ..tensor import Tensor, no_grad
 State = dict[str, Tensor]
 
 
-class Group(dict[str, Any]):
-    """Options of some parameters; setting `lr` also sets the tensor that steps read."""
+class Group(MutableMapping[str, Any]):
+    """Options of some parameters, as a dict has them.
 
-    def __init__(self, options: Mapping[str, Any], rate: Tensor) -> None:
-        super().__init__(options)
-        self.rate = rate
+    The learning rate is in memory and nowhere else, so that no code can depend on its value but by
+    reading that memory: a step that was captured reads the rate of the day.
+    """
+
+    def __init__(self, options: Mapping[str, Any], device: str | None) -> None:
+        self._options = dict(options)
+        rate = _number("lr", self._options.pop("lr"))
+        self.rate = scalar(rate, device)  # what steps compute with
+        self._exact = Tensor(np.array(rate, np.float64), device=device)  # what was given
+
+    def __getitem__(self, name: str) -> Any:
+        return self._exact.item() if name == "lr" else self._options[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if name == "lr":
-            value = _number(name, value)
-            self.rate.assign(scalar(value, self.rate.device))
-        super().__setitem__(name, value)
+        if name != "lr":
+            self._options[name] = value
+            return
+        rate = _number(name, value)
+        self.rate.assign(scalar(rate, self.rate.device))
+        self._exact.assign(Tensor(np.array(rate, np.float64), device=self.rate.device))
+
+    def __delitem__(self, name: str) -> None:
+        del self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield "lr"
+        yield from self._options
+
+    def __len__(self) -> int:
+        return len(self._options) + 1
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 def scalar(value: float, device: str | None = None) -> Tensor:
@@ -91,7 +115,7 @@ class Optimizer:
         merged["lr"] = _number("lr", merged["lr"])
         self._check(merged)
         device = params[0].device if params else None
-        group = Group(merged, scalar(merged["lr"], device))
+        group = Group(merged, device)
         step = scalar(0.0, device)
         for param in params:
             index = len(self.params)
@@ -355,5 +379,3 @@ def _checked_state(state: Any) -> tuple[list[Any], Mapping[Any, Any]]:
             "this is no state of an optimiser", "give what state_dict() gave"
         ) from None
     return groups, states
-
-

@@ -81,7 +81,7 @@ class LossScaler:
     It doubles after `interval` good steps and halves after one that overflowed.
     """
 
-    def __init__(self, scale: float = 2.0**16, interval: int = 2000, growth: float = 2.0,
+    def __init__(self, scale: float = 2.0**15, interval: int = 2000, growth: float = 2.0,
                  backoff: float = 0.5) -> None:  # fmt: skip
         if not (scale > 0 and interval >= 1 and growth >= 1 and 0 < backoff <= 1):
             raise ArgumentError(

@@ -124,4 +124,5 @@ def _read(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
 
 
 def _refusal(problem: str) -> ArchiveError:
-    return ArchiveError(f"the archive is refused: {problem}", "export it again", where="")
+    hint = "name a file that 'fulgurite cache export' wrote; if it is one, export it again"
+    return ArchiveError(f"the archive is refused: {problem}", hint, where="")

@@ -13,7 +13,7 @@ import json
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..config import current
 from ..native.code import Rendered
@@ -25,8 +25,7 @@ from .store import store_for
 THREADED = 1 << 17  # additions in a phase from which sharing it among threads pays
 
 
-@dataclass(frozen=True, slots=True)
-class Native:
+class Native(NamedTuple):
     """A kernel that the driver can launch."""
 
     digest: str  # of its text
@@ -36,8 +35,7 @@ class Native:
     workspace: int
 
 
-@dataclass(frozen=True, slots=True)
-class Object:
+class Object(NamedTuple):
     """Machine code as bytes: which texts it holds, and which others these call."""
 
     data: bytes

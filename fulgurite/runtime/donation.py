@@ -27,6 +27,7 @@ from .device import Buffer
 from .interpreter import HostBuffer
 from .memory import Block, BlockBuffer
 from .steps import is_spoiled
+from .walk import unknown_order
 
 
 def assigned_tensors(normal: Normal) -> list[Node]:
@@ -97,7 +98,7 @@ def _explained(
 
     Roots are left out: who holds one reads the new buffer through it.
     """
-    order = _order(roots)
+    order = unknown_order(roots)
     held = Counter([id(s) for node in order for s in node.src])
     for container in (normal.nodes, normal.buffers, normal.assigned, taken):
         held.update(map(id, container))
@@ -112,27 +113,6 @@ def _explained(
         mask[node] = found
     checked = [n for n in order if mask[n] and n not in asked]
     return checked, [held[id(n)] + _ALONE for n in checked], [mask[n] for n in checked]
-
-
-def _order(roots: Sequence[Node]) -> list[Node]:
-    """Every node below the roots, sources first; what is known already counts as its buffer."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    path: list[Node] = []
-    stack = [iter(roots)]
-    while stack:
-        for node in stack[-1]:
-            node = known(node)
-            if node not in seen:
-                seen.add(node)
-                path.append(node)
-                stack.append(iter(node.src))
-                break
-        else:
-            stack.pop()
-            if path:
-                order.append(path.pop())
-    return order
 
 
 def _ours(storages: list[Any], more: int) -> list[bool]:

@@ -3,7 +3,8 @@
 In: a kernel of kind "loop" or "cond", whose nodes hold bodies. Out: a callable for the plan around
 it. A body is compiled once, by the same stages as any graph, to a plan that is kept as long as
 somebody uses it; a loop of another length finds it there. A native step is a few addresses and one
-call: rows are read and written where they lie, and carries go to and fro between two places, or
+call: rows are read and written where they lie. A carry stays where it is if the body can write over
+it, so a cache that changes by a row costs a row; others go to and fro between two places, or
 straight into the rows of their trail. What nobody asked for is not computed. Other devices run the
 body's plan step by step and copy.
 """
@@ -20,11 +21,12 @@ from ..config import current
 from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.body import Body, close
-from ..core.ops.control import LOOP, Loop
-from ..core.ops.effect import CONTIGUOUS
+from ..core.ops.control import COND, LOOP, Loop
+from ..core.ops.effect import CONTIGUOUS, HOSTS
 from ..core.ops.leaf import PARAM, SINK
 from ..forks import late
-from ..graph.kernel import Kernel
+from ..graph.donate import Pair
+from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import slot_bytes
 from ..graph.simplify import simplify
 from .cache import WeakCache
@@ -74,20 +76,36 @@ def _only(roots: Sequence[Node]) -> tuple[Body, list[int]]:
     return close(roots, [known[number] for number in read], lambda n: False)[0], read
 
 
-def plan_of(body: Body, inputs: int, device: str) -> Plan:
+def donated(kernel: Kernel, body: Body, read: Sequence[int]) -> tuple[Pair, ...]:
+    """The carries that a loop's body may write over, as (its input, its root).
+
+    A trail keeps what was there, and host steps may fail between two that write.
+    """
+    node = kernel.body.src[0]
+    if node.op is not LOOP or any([n.op in (*HOSTS, LOOP, COND) for n in body.order]):
+        return ()
+    loop = Loop.of(node)
+    items = [n.arg[0] for n in kernel.body.src]
+    carried, _ = asked_items(loop, items)
+    kept = {loop.trailed(i) for i in items if i >= len(loop.body.roots)}
+    places = [(at, n) for at, n in enumerate(read) if n < loop.carries and n not in kept]
+    return tuple([(at, carried.index(n)) for at, n in places])
+
+
+def plan_of(body: Body, inputs: int, device: str, over: tuple[Pair, ...] = ()) -> Plan:
     """The plan of a body, found or made now."""
     options = replace(current(), tier="native")  # many steps pay for compiling
     stages = late("runtime.realize").run_stages
 
     def make() -> Plan:
         sink = simplify(body.sink) if options.simplify else body.sink
-        plan: Plan = stages(_distinct(sink), inputs, device, options)[0]
+        plan: Plan = stages(distinct(sink), inputs, device, options, over)[0]
         return plan
 
-    return BODIES.get_or_make((device, options.key, inputs, body), make)
+    return BODIES.get_or_make((device, options.key, inputs, body, over), make)
 
 
-def _distinct(sink: Node) -> Node:
+def distinct(sink: Node) -> Node:
     """A graph with a value of its own for every root, which the schedule stores."""
     roots: dict[Node, None] = {}
     for number, root in enumerate(sink.src):
@@ -198,7 +216,10 @@ class _Looping:
         count = len(loop.body.roots)
         self.carried, self.given = asked_items(loop, list(self.items))
         ((body, read),) = asked_bodies(kernel)
-        self.passes = _Passes(plan_of(body, len(read), device.name), len(body.roots))
+        over = donated(kernel, body, read)
+        plan = plan_of(body, len(read), device.name, over)
+        self.passes = _Passes(plan, len(body.roots))
+        self.kept = _kept(plan.schedule, over)
         self.read = read
         # of the body's inputs: (its place, the source or the carry that comes there)
         self.rows = [(at, n) for at, n in enumerate(read) if loop.carries <= n < self.fixed]
@@ -230,6 +251,13 @@ class _Looping:
             run.stepwise()
 
 
+def _kept(schedule: Schedule, over: Sequence[Pair]) -> frozenset[int]:
+    """The carries that stay where they are: their root is stored over their param, or is it."""
+    memory = dict(schedule.aliases)
+    places = [(param, root, schedule.outputs[root]) for param, root in over]
+    return frozenset([root for param, root, at in places if memory.get(at, at) == param])
+
+
 class _Run:
     """One run of a loop: its memory, and the rows of the steps that happen."""
 
@@ -238,7 +266,7 @@ class _Run:
     ) -> None:
         self.code, self.arrays, self.results = code, arrays, results
         self.start = [arrays[i] for i in code.carried]
-        self.spare = [self._pair(i) for i in code.carried]
+        self.spare = [self._pair(at, i) for at, i in enumerate(code.carried)]
         self.rows: Sequence[int] | None = None if count is None else range(count)
         if code.loop.mode == "where":
             self.rows = np.flatnonzero(arrays[code.loop.carries]).tolist()
@@ -248,12 +276,16 @@ class _Run:
         # which carry says whether there is another step
         self.going = code.carried.index(0) if code.loop.mode == "while" else None
 
-    def _pair(self, carry: int) -> tuple[Array, Array]:
-        root = self.code.loop.body.roots[carry]
+    def _pair(self, at: int, carry: int) -> tuple[Array, Array]:
+        """The places that a carry goes to and fro between; one that stays has a single one."""
+        root, stays = self.code.loop.body.roots[carry], at in self.code.kept
+        if stays and carry in self.code.items:
+            home = self.results[self.code.items[carry]]
+            return home, home
         shape: Any = root.shape
         allocate, poison = self.code.device.allocate, current().poison
-        first, second = (allocate(shape, root.dtype, poison) for _ in range(2))
-        return first.array, second.array  # type: ignore[attr-defined]
+        made: list[Any] = [allocate(shape, root.dtype, poison) for _ in range(1 if stays else 2)]
+        return made[0].array, made[-1].array
 
     def row(self, step: int) -> int:
         """The row of a step; of a loop without a bound there are none."""
@@ -262,6 +294,8 @@ class _Run:
     def place(self, at: int, step: int) -> Array:
         """Where a carry is before a step, and after the last."""
         carry = self.code.carried[at]
+        if at in self.code.kept:
+            return self.spare[at][0]
         if step == 0:
             return self.start[at]
         if step == self.total and carry in self.code.items:
@@ -288,7 +322,9 @@ class _Run:
                 self.results[place][self.row(step)] = 0
 
     def begin(self) -> None:
-        """A carry with a trail is in its rows from the beginning."""
+        """A carry with a trail is in its rows from the beginning, and one that stays is in place."""
+        for at in self.code.kept:
+            np.copyto(self.spare[at][0], self.start[at])
         for carry, place in self.code.trails.items():
             if self.total != 0:
                 self.results[place][self.row(0)] = self.start[self.code.carried.index(carry)]
@@ -332,7 +368,10 @@ class _Run:
         moving += [(word, *_rows(a)) for word, a in zip(written, given, strict=True)]
         reading = [(slots + at, carry) for at, carry in code.states]
         bases = [self._bases(0), self._bases(1)]
-        now, step = [_address(a) for a in self.start], 0
+        now, step = [_address(self.place(at, 0)) for at in range(len(self.start))], 0
+        home = {at: now[carry] for at, carry in code.states}
+        for place, source in passes.plan.schedule.aliases:  # those that stay, and what leads there
+            words[program.word[place]] = home[source]
         rows, total, going, go = self.rows, self.total, self.going, program.go
         while step != total and (going is None or not self.ends(step)):
             if rows is not None:

@@ -17,30 +17,15 @@ from ..core.ops.leaf import new_buffer
 from ..core.origin import places
 from ..core.substitute import substitute
 from ..errors import ShapeError
-from ..graph.normalize import known
+from .walk import unknown_order
 
 
 def crossings(roots: Sequence[Node]) -> list[Node]:
     """The copies from one device to another that are still to be made, sources first."""
-    found: list[Node] = []
-    seen: set[Node] = set()
-    path: list[Node] = []
-    stack = [iter(roots)]
-    while stack:
-        for node in stack[-1]:
-            node = known(node)
-            if node not in seen:
-                seen.add(node)
-                path.append(node)
-                stack.append(iter(node.src))
-                break
-        else:
-            stack.pop()
-            if path:
-                node = path.pop()
-                if node.op is COPY and node.src[0].device not in (None, node.arg):
-                    _check(node)
-                    found.append(node)
+    found = [n for n in unknown_order(roots)
+             if n.op is COPY and n.src[0].device not in (None, n.arg)]  # fmt: skip
+    for node in found:
+        _check(node)
     return found
 
 

@@ -158,7 +158,7 @@ class Program:
             made = BlockBuffer(spares.pop(), nbytes, shape, dtype, spares.append) if spares else (
                 self._fresh(nbytes, size, shape, dtype, spares))  # fmt: skip
             results.append(made)
-            addresses.append(made._address)
+            addresses.append(made._address)  # type: ignore[arg-type]
         workers = self.workers
         threads = workers.ready() if self.shares else 1
         if workers.call(self.plain, frame.address, workers.pool, threads, *addresses):

@@ -117,7 +117,10 @@ class Family:
 
     def find(self, constants: tuple[int, ...]) -> Compiled | None:
         """The member that computes with these constants."""
-        return next((member for member in self.members if member.fits(constants)), None)
+        for member in self.members:
+            if member.constants == constants or member.fits(constants):
+                return member
+        return None
 
 
 _MOST_MEMBERS = 8
@@ -245,9 +248,12 @@ def realize(entries: Sequence[Entry]) -> None:
         if several_devices():
             bring(list(pending.values()), _copied)
             pending = {entry: node for entry, node in pending.items() if not is_realized(node)}
-        for device in dict.fromkeys(node.device for node in pending.values()):
+        places: dict[str | None, dict[Entry, Node]] = {}
+        for entry, node in pending.items():
+            places.setdefault(node.device, {})[entry] = node
+        for device, group in places.items():
             try:
-                _realize({e: node for e, node in pending.items() if node.device == device})
+                _realize(group, device)
             except MovedError as moved:  # another thread wrote over what we were about to read
                 if moved.what in met:  # but then its root knows the new buffer: look again, once
                     raise
@@ -272,35 +278,51 @@ def _copied(sources: list[Node], copies: list[Node]) -> None:
         REGISTRY.becomes_later(copy, adopt(copy, moved, copy.arg, {}))
 
 
-def _realize(pending: dict[Entry, Node]) -> None:
-    shared = list(dict.fromkeys(node for node in pending.values() if node.device is not None))
-    own = [(entry, node) for entry, node in pending.items() if node.device is None]
-    if not own and len(shared) == 1 and (view := view_of(shared[0])) is not None:
+def _realize(pending: dict[Entry, Node], device: str | None) -> None:
+    """Compute what is pending on one device, or (None) what is made of constants alone."""
+    if device is None:  # each tensor has memory of its own
+        own = list(pending.values())
+
+        def knows(buffers: Sequence[Node]) -> None:
+            for (entry, node), buffer in zip(pending.items(), buffers, strict=True):
+                REGISTRY.knows(entry, node, buffer)
+
+        run(own, normalize(own), knows)
+        return
+    shared = list(dict.fromkeys(pending.values()))
+    if len(shared) == 1 and (view := view_of(shared[0])) is not None:
         REGISTRY.becomes({shared[0]: view}, walk=True)
         return
-    normal = normalize([*shared, *[node for _, node in own]])
+    normal = normalize(shared)
     if normal.assigned:  # what is assigned on the way is a result too, so that it is done once
         before = len(shared)
-        late = [node for node in assigned_tensors(normal) if node.device == shared[0].device]
-        shared = list(dict.fromkeys([*shared, *late]))
+        later = [node for node in assigned_tensors(normal) if node.device == device]
+        shared = list(dict.fromkeys([*shared, *later]))
         if len(shared) > before:
-            normal = normalize([*shared, *[node for _, node in own]])
+            normal = normalize(shared)
 
     def commit(buffers: Sequence[Node]) -> None:
-        if shared:
-            REGISTRY.becomes(dict(zip(shared, buffers, strict=False)), walk=True)
-        for (entry, node), buffer in zip(own, buffers[len(shared) :], strict=True):
-            REGISTRY.knows(entry, node, buffer)
+        if len(buffers) == len(pending) == 1 and _is_alone(shared[0]):
+            (entry,) = pending
+            with REGISTRY.rewriting:
+                REGISTRY.rebind(entry, shared[0], buffers[0])
+        else:
+            REGISTRY.becomes(dict(zip(shared, buffers, strict=True)), walk=True)
 
-    run([*shared, *[node for _, node in own]], normal, commit)
+    run(shared, normal, commit)
+
+
+def _is_alone(node: Node) -> bool:
+    """Is a node the root of one tensor and known to no other graph? Most results are."""
+    return node.parents is None and len(node.tensors or ()) == 1 and not node.watched
 
 
 Commit = Callable[[Sequence[Node]], None]
 
 
 def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
-    """Compute the roots and hand their new BUFFER nodes on."""
-    device = next((root.device for root in roots if root.device), current().device)
+    """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
+    device = roots[0].device or current().device
     donated = candidates(roots, normal) if normal.assigned else ()
     compiled = lookup(normal, device, donated)
     inputs = inputs_of(normal, compiled)

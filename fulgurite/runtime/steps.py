@@ -126,6 +126,11 @@ def place_of(
 
 def concrete(shape: Shape, values: dict[str, int]) -> tuple[int, ...]:
     """A shape in ints once the variables are known."""
+    for size in shape:
+        if type(size) is not int:
+            break
+    else:
+        return shape  # type: ignore[return-value]
     return tuple([n if isinstance(n, int) else size_value(n, values) for n in shape])
 
 

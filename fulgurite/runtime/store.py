@@ -17,7 +17,6 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import stat
 import sys
 import time
@@ -316,6 +315,8 @@ class Store:
                 changed = entry.stat(follow_symlinks=False).st_mtime
                 if chosen(entry.name) and (before is None or changed < before):
                     if entry.is_dir(follow_symlinks=False):  # somebody's; it is in the way
+                        import shutil  # which loads every kind of compression
+
                         shutil.rmtree(entry.path)
                     else:
                         os.unlink(entry.path)

@@ -61,6 +61,7 @@ class Index:
         self._connection: Connection | None = None
         self._lock = threading.RLock()
         self._warned: set[str] = set()
+        self._told: set[str] = set()  # faults that were warned of, in reading or in writing
         self._not_before: dict[str, float] = {}  # doing -> the end of its rest
         with _indexes_lock:
             _indexes.add(self)
@@ -96,7 +97,8 @@ class Index:
                 self.close()
                 raise
         self._not_before[doing] = time.monotonic() + REST
-        if doing != "drop":
+        if doing != "drop" and str(failure) not in self._told:  # of one fault one warning
+            self._told.add(str(failure))
             self.warn(
                 doing,
                 f"compiled code cannot be {'stored' if doing == 'write' else 'read'} on disk "

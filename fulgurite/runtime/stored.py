@@ -20,8 +20,8 @@ from ..config import Options
 from ..core.dtype import DType, dtype_of
 from ..core.node import Node, Shape
 from ..core.ops.leaf import SINK
-from ..core.text import parse, show
 from ..errors import ArgumentError
+from ..forks import late
 from ..graph.kernel import Item, Kernel, Schedule, Slot
 from ..graph.memory import Layout
 from ..graph.normalize import Normal, digest
@@ -61,6 +61,10 @@ def _build() -> str:
     return repr(sorted((f.st_size, f.st_mtime_ns) for f in files))
 
 
+def _text() -> Any:
+    return late("core.text")  # a process that only runs what is kept does without
+
+
 class StoredKernel(Kernel):
     """A kernel whose graph is parsed when first looked at."""
 
@@ -79,7 +83,7 @@ class StoredKernel(Kernel):
     def body(self) -> Node:
         """SINK of the outputs."""
         if self._body is None:
-            object.__setattr__(self, "_body", parse(self._text))
+            object.__setattr__(self, "_body", _text().parse(self._text))
         assert self._body is not None
         return self._body
 
@@ -123,12 +127,13 @@ def _kernel(compiled: CompiledKernel) -> list[Any]:
     launch = None
     if isinstance(made, Native):
         launch = [made.digest, made.phases, made.variables, made.numbers, made.workspace]
-    text = show(SINK() if kernel.kind == "user" else kernel.body)  # whose code is all there is
+    body = SINK() if kernel.kind == "user" else kernel.body  # of those the code is all there is
+    text = _text().show(body)
     return [kernel.kind, kernel.inputs, kernel.name, text, launch]
 
 
 def _shape(shape: Shape) -> list[int | str]:
-    return [n if isinstance(n, int) else show(n) for n in shape]
+    return [n if isinstance(n, int) else _text().show(n) for n in shape]
 
 
 # --- from text -----------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ def _native(launch: Sequence[Any]) -> Native:
 
 
 def _slot(dtype: str, shape: Sequence[int | str], device: str | None, bits: int | None) -> Slot:
-    sizes = tuple([n if isinstance(n, int) else parse(n) for n in shape])
+    sizes = tuple([n if isinstance(n, int) else _text().parse(n) for n in shape])
     return Slot(dtype_of(dtype), sizes, device, bits)
 
 

@@ -170,6 +170,35 @@ def test_kernels_are_shared_by_graphs_that_differ_in_constants() -> None:
     assert KERNELS.stats.misses - before == 1  # the exponential; the other kernel is known
 
 
+def test_an_input_lives_as_long_as_a_run_reads_it() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    size = 50_000
+    old = np.arange(size, dtype=np.float32)
+    x = (fg.Tensor(old) * 1).realize()
+    found: list[Any] = []
+
+    def wait(a: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return a + 1
+
+    def run(held: list[fg.Tensor]) -> None:
+        found.append(held.pop().numpy())
+
+    late = fg.custom(wait, fg.Tensor(np.zeros(1, np.float32)), shape=(1,))
+    thread = threading.Thread(target=run, args=([fg.sort(x * 2 + late)],))
+    del late
+    thread.start()
+    assert begun.wait(60)
+    del x  # nobody but the run has it
+    gc.collect()
+    others = [(fg.full((size,), -1.0 - i) * 1).realize() for i in range(8)]  # would take its place
+    go_on.set()
+    thread.join()
+    np.testing.assert_array_equal(found[0], old * 2 + 1)
+    assert len(others) == 8
+
+
 # --- the kernel cache ----------------------------------------------------------------------------
 
 

@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_ours_alone_is_not_used(
         assert store.get("object", A) is None
         store.put("object", B, b"y")
         assert store.get("object", B) is None
-    assert len(caught) == 2  # one for reading, one for writing
+    assert len(caught) == 1  # reading and writing fail for one reason
     assert sorted(path.rglob("*")) == before
 
 

@@ -25,7 +25,6 @@ from .extract import STEPS, Extraction, Producer, extract
 
 Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel
 _KINDS = ("map", "reduce", "contract")  # pieces that may be merged
-LEAST = 1 << 16  # bytes between two kernels that are worth a look
 DEEP = 4  # pieces that one may take in, one behind the other
 TRIES = 8  # merged graphs that are tried for one piece
 _KEPT = 512  # regions whose answer is kept
@@ -209,15 +208,16 @@ class _Work:
     def taken_in(self, place: int) -> Iterator[int]:
         """The pieces whose results this one reduces and could compute itself."""
         kernel = self.pieces[place][2][0]
-        if kernel.kind not in ("reduce", "contract"):
+        if kernel.kind not in _KINDS:
             return
+        most = max([elements(n.shape) for n in self.pieces[place][1]])
         for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
             other = self.maker.get(node)
             if other is None or node in self.roots:
                 continue
             inner = self.pieces[other][2][0]
-            large = elements(node.shape) * node.dtype.itemsize >= LEAST
-            if inner.kind in _KINDS and large and _worth(kernel, inner):
+            picks = kernel.kind != "map" or 4 * most <= elements(node.shape)
+            if inner.kind in _KINDS and picks and _worth(kernel, inner):
                 yield other
 
     def regions(self) -> list[list[int]]:
@@ -254,7 +254,7 @@ class _Work:
     def tries(self, place: int) -> Iterator[list[int]]:
         """The sets of pieces that one may take in: nearest first, then what those read."""
         taken: list[int] = []
-        edge = list(self.edges[place])
+        edge = self.below(place) if self.edges[place] else []
         tried = 0
         for _ in range(DEEP):
             fresh = [e for e in dict.fromkeys(edge) if e not in taken]
@@ -323,12 +323,10 @@ class _Work:
 
 def _worth(outer: Kernel, inner: Kernel) -> bool:
     """May merging two kernels pay? A product inside is worked out again for every tile of columns."""
-    products = any(n.op is REDUCE and is_contraction(n) for n in toposort([inner.body]))
-    if outer.kind == "contract":
-        if not products and inner.kind == "map":
-            return False
-        return not products or _columns(outer) <= COLUMNS
-    return products
+    folds = [n for n in toposort([inner.body]) if n.op is REDUCE]
+    if outer.kind != "contract" or not folds:
+        return bool(folds)
+    return not any(map(is_contraction, folds)) or _columns(outer) <= COLUMNS
 
 
 COLUMNS = 512  # of a contraction, more of which would mean several tiles

@@ -27,6 +27,7 @@ from ..body import indices
 
 NODES, ROUNDS = 2000, 6  # caps of one region
 _MOST = 12  # factors of a flat product
+_NESTED = 4  # what a fold costs more for every fold that it waits for: another pass over its axis
 _PRODUCT, _INVERSE = "product", "inverse"
 
 
@@ -52,7 +53,8 @@ class Terms:
         self.number: dict[Node, int] = {}
         analysis = Analysis(self._free, frozenset.intersection)
         self.unordered: set[Key] = set()
-        self.graph = EGraph(analyses={"axes": analysis})
+        folds = Analysis(self._height, min)
+        self.graph = EGraph(analyses={"axes": analysis, "height": folds})
         self.axes_in: dict[Key, frozenset[int]] = {}  # that a node's own argument names
 
     def _free(self, graph: EGraph, term: Term) -> frozenset[int]:
@@ -62,6 +64,11 @@ class Terms:
         if key.name == FOLD.name:
             found -= frozenset(self.made[key][2][1])
         return found
+
+    def _height(self, graph: EGraph, term: Term) -> int:
+        """How many folds are above each other, at least."""
+        below = max([graph.get("height", s) for s in term[1:]], default=0)
+        return int(below + (term[0].name == FOLD.name))
 
     def add(self, roots: Sequence[Node]) -> list[int]:
         """The classes of some nodes."""
@@ -107,7 +114,7 @@ class Terms:
         key: Key = term[0]
         if key.name == FOLD.name:
             inside = self.axes(term[1]) | frozenset(self.made[key][2][1])
-            return float(self.count(inside))
+            return self.count(inside) * (1 + _NESTED * self.graph.get("height", term[1]))
         each = self.count(self.axes(number))
         if key.name == _PRODUCT:
             parts = [(self.axes(s), self.graph.digest(s)) for s in term[1:]]

@@ -87,7 +87,7 @@ def stream(kernel: IndexKernel) -> Streaming | None:
 
 def _stream(kernel: IndexKernel) -> Streaming | None:
     sizes = [n for n in kernel.axes if isinstance(n, int)]
-    stores = kernel.body.src
+    stores: Sequence[Node] = kernel.body.src
     order = toposort([kernel.body])
     if len(sizes) != len(kernel.axes) or not all(sizes):
         return None
@@ -95,6 +95,7 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
         return None
     if not any(n.op is FOLD for n in order):
         return None
+    stores, sizes = apart(stores, sizes)
     values, report = improved([s.src[0] for s in stores], sizes)
     fired = tuple(sorted(report.fired.items()))
     made = tuple(
@@ -147,6 +148,35 @@ def _candidates(stores: Sequence[Node], sizes: Sequence[int]) -> list[tuple[int,
 # --- one name for one axis -----------------------------------------------------------------------
 
 
+def apart(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:
+    """The stores with axes of their own for folds, named by how many folds are inside them.
+
+    Equal sizes may have given one axis to a result and to a fold below it, or to two folds of which
+    one is inside the other.
+    """
+    sizes = list(sizes)
+    named: dict[tuple[int, int, int], int] = {}
+    done: dict[Node, Node] = {}
+    height: dict[Node, int] = {}
+    for node in toposort(stores):
+        sources = tuple([done[s] for s in node.src])
+        arg = node.arg
+        height[node] = max([height[s] for s in node.src], default=0)
+        if node.op is FOLD:
+            height[node] += 1
+            fresh = []
+            for place, axis in enumerate(arg[1]):
+                name = (height[node], sizes[axis], place)
+                if name not in named:
+                    named[name] = len(sizes)
+                    sizes.append(sizes[axis])
+                fresh.append(named[name])
+            sources = (renamed(sources[0], dict(zip(arg[1], fresh, strict=True))),)
+            arg = (arg[0], tuple(fresh))
+        done[node] = make(node.op, node.dtype, sources, arg)
+    return tuple([done[s] for s in stores]), sizes
+
+
 class _CaptureError(Exception):
     """A renamed axis would be bound by another fold."""
 
@@ -157,19 +187,36 @@ def unified(
     """The stores with every fold over axes of the same sizes running over `axes` itself."""
     lengths = [sizes[a] for a in axes]
     done: dict[Node, Node] = {}
-    order = toposort(stores)
-    for node in order:
-        sources = tuple([done[s] for s in node.src])
-        arg = node.arg
-        if node.op is FOLD and arg[1] != axes and [sizes[a] for a in arg[1]] == lengths:
-            free = free_axes(toposort(sources))
-            if not free[sources[0]] & frozenset(axes):
-                try:
-                    sources = (renamed(sources[0], dict(zip(arg[1], axes, strict=True))),)
-                    arg = (arg[0], axes)
-                except _CaptureError:
-                    pass
-        done[node] = make(node.op, node.dtype, sources, arg)
+    inside: dict[Node, tuple[Node, tuple[int, ...]]] = {}  # of a fold: its body and axes as named
+
+    def sources(node: Node) -> tuple[Node, ...]:
+        """What a node is made of; folds further out are named before those inside them."""
+        if node.op is not FOLD:
+            return node.src
+        if node not in inside:
+            body, own = node.src[0], node.arg[1]
+            if own != axes and [sizes[a] for a in own] == lengths:
+                free = free_axes(toposort([body]))[body]
+                if not free & frozenset(axes):
+                    try:
+                        body, own = renamed(body, dict(zip(own, axes, strict=True))), axes
+                    except _CaptureError:
+                        pass
+            inside[node] = body, own
+        return (inside[node][0],)
+
+    stack = list(stores)
+    while stack:
+        node = stack[-1]
+        missing = [s for s in sources(node) if s not in done]
+        if node in done or not missing:
+            stack.pop()
+            if node not in done:
+                arg = (node.arg[0], inside[node][1]) if node.op is FOLD else node.arg
+                found = tuple([done[s] for s in sources(node)])
+                done[node] = make(node.op, node.dtype, found, arg)
+        else:
+            stack.extend(missing)
     return tuple([done[s] for s in stores])
 
 

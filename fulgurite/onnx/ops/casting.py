@@ -137,6 +137,7 @@ def encode(x: Tensor, kind: Kind, saturate: bool = True, mode: str = "up") -> Te
             signed = fg.where(fg.isinf(x), nan, signed)
     else:
         signed = fg.where(negative, code + (1 << kind.bits - 1), code)
+        signed = fg.where(fg.isnan(x), 1 << kind.bits - 1, signed)
     return signed.astype(fg.uint8)
 
 

@@ -76,6 +76,7 @@ def conv_transpose(op: Call) -> Tensor:
     if wanted is not None:
         wanted = wanted[-count:]
         cuts = []
+        more = [max(extra, n - full) for full, extra, n in zip(whole, more, wanted, strict=True)]
         for full, extra, n in zip(whole, more, wanted, strict=True):
             total = max(full + extra - n, 0)
             half = total // 2

@@ -122,17 +122,18 @@ def places_of(plan: Plan, size: int) -> Array:
     """Where the new elements lie among the old ones."""
     new = np.arange(plan.size, dtype=np.float64)
     mode, scale = plan.coordinates, plan.scale
+    width = scale * size  # not always whole: the standard's own formulas take it as it is
     if mode == "align_corners":
-        return new * ((size - 1) / (plan.size - 1)) if plan.size > 1 else new * 0
+        return new * 0 if width == 1 else new * ((size - 1) / (width - 1))
     if mode == "asymmetric":
         return new / scale
     if mode == "tf_half_pixel_for_nn":
         return (new + 0.5) / scale
     if mode == "tf_crop_and_resize":
         first, last = plan.part
-        if plan.size > 1:
-            return first * (size - 1) + new * ((last - first) * (size - 1) / (plan.size - 1))
-        return np.full(1, 0.5 * (first + last) * (size - 1))
+        if width != 1:
+            return first * (size - 1) + new * ((last - first) * (size - 1) / (width - 1))
+        return np.full(plan.size, 0.5 * (first + last) * (size - 1))
     if mode == "pytorch_half_pixel" and plan.size <= 1:
         return new * 0
     if mode == "half_pixel_symmetric":

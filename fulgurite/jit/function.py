@@ -1,0 +1,175 @@
+"""`fg.jit`: a function whose calls are captured once and replayed.
+
+In: a function of trees of tensors, numbers and anything else. Out: a `Jitted`, called like it. A
+call looks for a capture whose checks hold, newest first; if there is none the function is captured,
+and the reason is said on the log channel `fulgurite.jit`. A few captures are kept. Inside another
+capture, a transform, or the body of a loop it is the plain function: what surrounds it sees through
+it. Whatever cannot be replayed runs as plain lazy code, which is slower and never stale.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+from ..config import current
+from ..errors import ArgumentError
+from ..tensor import SCOPES, is_recording
+from .capture import MISS, Capture, Captured, Inline
+from .replay import Misfit
+from .varying import check_dynamic
+
+LOG = logging.getLogger("fulgurite.jit")
+MOST = 32  # captures that a function keeps
+_PATIENCE = 4  # captures in a row of which nothing could be kept, after which
+_PAUSE = 64  # so many calls are not tried
+_lock = threading.RLock()  # one capture at a time: it binds tensors to stand-ins
+
+
+class Jitted:
+    """A function that is captured and replayed."""
+
+    __fulgurite_jit__ = True
+
+    def __init__(self, function: Callable[..., Any], dynamic: Any = None) -> None:
+        self.function = function
+        self.dynamic = check_dynamic(dynamic)
+        self._captures: tuple[Captured, ...] = ()
+        self._fixed: set[str] = set()  # the ways to numbers that decide something
+        self._vain = self._pause = 0
+        self.captured = 0  # how often the function was captured
+        update_wrapper(self, function)
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        return self if owner is None else Method(self, owner)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        now = SCOPES.__dict__  # one look: those of a thread's own object cost more
+        if now["capturing"] or now["transforms"] or now["stack"] or now["bodies"]:
+            return self.function(*args, **keywords)
+        result = self._replayed(args, keywords)
+        return self._capture(args, keywords) if result is MISS else result
+
+    def _replayed(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        options, recording = current(), is_recording()
+        for captured in self._captures:
+            if captured.recording is recording and (
+                captured.options is options or captured.options == options
+            ):
+                try:
+                    result = captured.call(args, keywords)
+                except Misfit:
+                    continue
+                if result is not MISS:
+                    return result
+        return MISS
+
+    @property
+    def captures(self) -> tuple[Captured, ...]:
+        """Those that are kept, the newest first."""
+        return self._captures
+
+    def clear(self) -> None:
+        """Forget all captures."""
+        self._captures = ()
+
+    def _capture(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        if self._pause:
+            self._pause -= 1
+            return self.function(*args, **keywords)
+        with _lock:
+            result = self._replayed(args, keywords)
+            if result is not MISS:  # another thread was first
+                return result
+            if LOG.isEnabledFor(logging.INFO):
+                LOG.info("%s is captured: %s", name, self._reason(args, keywords))
+            self.captured += 1
+            try:
+                work = Capture(self.function, args, keywords, self._fixed, self.dynamic)
+                found, result, problem = work.run()
+            except Inline as reason:
+                self._gave_up(name, str(reason))
+                found, problem = None, ""
+            else:
+                if found is None:
+                    self._gave_up(name, problem)
+                    return result
+            if found is not None:
+                found.settle()
+                self._captures = (found, *self._captures)[:MOST]
+                self._vain = 0
+                result = found.call(args, keywords)
+                if result is not MISS:
+                    return result
+                self._captures = self._captures[1:]
+                self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords)}")
+        return self.function(*args, **keywords)
+
+    def _gave_up(self, name: str, reason: str) -> None:
+        LOG.info("%s is not replayed: %s", name, reason)
+        self._vain += 1
+        if self._vain >= _PATIENCE:
+            self._vain, self._pause = 0, _PAUSE
+
+    def _reason(self, args: Any, keywords: Any) -> str:
+        if not self._captures:
+            return "its first call"
+        return self._captures[0].misfit(args, keywords) or "another thread changed something"
+
+
+class Method:
+    """A captured method of one object."""
+
+    __slots__ = ("__self__", "__func__")
+    __fulgurite_jit__ = True
+
+    def __init__(self, jitted: Jitted, owner: Any) -> None:
+        self.__func__, self.__self__ = jitted, owner
+
+    @property
+    def function(self) -> Any:
+        """The plain method."""
+        return self.__func__.function.__get__(self.__self__)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self.__func__(self.__self__, *args, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+
+def jit(function: Any = None, *, dynamic: Any = None) -> Any:
+    """Capture a function of tensors into one plan that later calls replay with one native call.
+
+    >>> @fg.jit
+    ... def step(x, w, rate):
+    ...     w -= rate * (x @ w)
+    ...     return w.sum()
+    >>> w = fg.ones((2, 2))
+    >>> step(fg.ones((2, 2)), w, 0.25).item(), step(fg.ones((2, 2)), w, 0.25).item()
+    (2.0, 1.0)
+    """
+    if function is None:
+        return lambda function: jit(function, dynamic=dynamic)
+    if isinstance(function, Jitted):
+        function = function.function
+    if isinstance(function, staticmethod | classmethod):
+        raise ArgumentError(
+            f"jit of a {type(function).__name__}", "put @staticmethod above @fg.jit, not below it"
+        )
+    if not callable(function):
+        raise ArgumentError(f"{type(function).__name__} is not a function", "give a function")
+    return Jitted(function, dynamic)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)

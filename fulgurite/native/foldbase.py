@@ -1,0 +1,365 @@
+"""What all folds in native code share: the loop over units and blocks, and the memory of a tile.
+
+In: a `Fold` and its cut. Out: the text of one function; how products, walks over a block and results
+are written is left to the classes above this one. A tile's memory is on the stack. Blocks that a
+condition on indices leaves out whole are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..core.dtype import DType, bool_
+from ..core.node import Node, toposort
+from ..core.ops.index import FOLD, STORE
+from ..core.ops.leaf import SINK
+from ..graph.affine import Affine
+from ..kernel.contract import DEPTH, NEAR, Line, is_plain
+from ..kernel.fold import Fold, FoldCut, Product
+from ..kernel.skip import tests
+from .code import Phase, Rendered
+from .emitter import Val, scalar_type
+from .foldframe import FoldFrame
+from .frame import Numbers
+from .microkernel import Module, Registers, transpose
+from .operate import identity
+from .packing import Packer, Side
+from .packing import Target as Goal
+
+_MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
+_CLOSE = 2048  # bytes of a row of values that is near enough to be read as it is
+
+
+def _is_memory(s: Side) -> bool:
+    """Is a factor memory as it is, next to each other along one line?"""
+    return is_plain(s.part, s.root, s.own, s.along)
+
+
+class FoldBase:
+    """One fold being written."""
+
+    f: FoldFrame
+    stride: str  # between rows of a tile of products
+
+    def __init__(
+        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
+    ) -> None:
+        self.fold, self.dtypes, self.registers, self.cut = fold, dtypes, registers, cut
+        self.target = registers.target
+        self.inner = scalar_type(fold.dtype)
+        self.lanes = self.target.lanes
+        self.vector = f"<{self.lanes} x {self.inner}>"
+        self.states = fold.streaming.states
+        self.group = {s.fold for s in self.states}
+        self.turned = [c.left for c in fold.turned]
+        self.stops = self.group | {p.node for p in fold.products} | set(self.turned)
+        self.streamed = frozenset(fold.streaming.axes)
+        self.rows, self.length = fold.count(fold.rows), fold.count(fold.streaming.axes)
+        self.batch = fold.count(fold.batch)
+        self.modules: dict[str, Module] = {}
+        self.numbers = Numbers(fold.order)
+        self.tall = -(-self.rows // cut.rows)
+        self.wide = 1
+        if len(fold.matrices) == 1:
+            self.wide = -(-fold.count(fold.columns[0]) // cut.columns[0])
+        self.olds = {s.old for s in self.states}
+        self.tainted = self._tainted()
+        self.keys = [side(p.contraction, "left") for p in fold.products]
+        self.queries = [side(p.contraction, "right") for p in fold.products]
+        self.values = [side(m.contraction, "right") for m in fold.matrices]
+        self.coefficients = self._coefficients()
+        self.tests = tests(self.states, self.streamed)
+
+    def _tainted(self) -> set[Node]:
+        """Nodes that depend on states."""
+        found: set[Node] = set()
+        for node in self.fold.order:
+            if node in self.group or node in self.olds or any(s in found for s in node.src):
+                found.add(node)
+        return found
+
+    def _coefficients(self) -> dict[Node, int]:
+        """What repairs of states with columns need for each row, numbered."""
+        found: dict[Node, int] = {}
+        with_columns = {m.state.old for m in self.fold.matrices}
+        for m in self.fold.matrices:
+            if m.state.repair is None:
+                continue
+            moving: set[Node] = set()
+            for node in toposort([m.state.repair]):
+                if node in with_columns or any(s in moving for s in node.src):
+                    moving.add(node)
+            for node in toposort([m.state.repair]):
+                for source in node.src if node in moving else ():
+                    if source not in moving and (source in self.tainted or self.fold.free[source]):
+                        found.setdefault(source, len(found))
+            if m.state.repair not in moving:
+                found.setdefault(m.state.repair, len(found))
+        return found
+
+    # --- the whole kernel ------------------------------------------------------------------------
+
+    def render(self) -> Rendered:
+        f = self.main()
+        products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
+        products += sum([self.fold.count(c) for c in self.fold.columns])
+        work = 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes
+        text = "\n".join([f.text(), *f.e.declared.values(), ""])
+        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in f.e.declared)
+        phase = Phase("kernel", self.batch * self.tall * self.wide, work)
+        return Rendered(
+            text, (phase,), tuple(self.numbers.variables), tuple(self.numbers.values), 0, library
+        )
+
+    def main(self) -> FoldFrame:
+        masked = self.target.vectors == "avx512"
+        f = self.f = FoldFrame("kernel", self.numbers, self.dtypes, self.lanes, masked)
+        f.sizes = self.fold.sizes
+        e = f.e
+        all_rows, tile_rows = f.number("rows", self.rows), f.number("tile rows", self.cut.rows)
+        tall, wide = f.number("tall", self.tall), f.number("wide", self.wide)
+        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
+        f.read["row"] = f.number("row", max(self.cut.rows, *self.cut.columns, 0) + self.lanes)
+        self.stride = f.number("stride", self.cut.rows + self.lanes)
+        self.reserve()
+        f.part = self.fold.part([], (), ())
+        for node in self.fold.order:
+            plain = node not in self.tainted and node.op not in (FOLD, STORE, SINK)
+            if plain and not self.fold.free[node]:
+                e.pin(f.value(node))
+
+        zero = e.const(0, self.fold.dtype, True)
+        for number in range(len(self.fold.products)):  # lanes that no row has: nothing odd in them
+            self.fill(f.read[f"tile{number}"], f.read["room", f"tile{number}"], zero)
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            outer, row = f.divided(index, tall)
+            self.at, column = f.divided(outer, wide)
+            self.top = f.mul(row, tile_rows)
+            self.count = f.least(tile_rows, f.sub(all_rows, self.top))
+            self.left: list[tuple[str, str]] = []  # of each matrix: first column, how many
+            for number, columns in enumerate(self.fold.columns):
+                size = f.number(("columns", number), self.fold.count(columns))
+                tile = f.number(("tile columns", number), self.cut.columns[number])
+                start = f.mul(column, tile)
+                self.left.append((start, f.least(tile, f.sub(size, start))))
+            f.scopes.append({})
+            for number, _product in enumerate(self.fold.products):
+                if self.cut.resident[number]:
+                    self.pack_queries(number)
+            self.begin()
+
+            def turn(k: str, _: list[str]) -> list[str]:
+                self.k, self.deep = k, f.least(steps, f.sub(length, k))
+                self.when_possible(lambda: f.scope(self.block))
+                return []
+
+            e.loop("0", length, self.cut.steps, [], turn)
+            self.finish()
+            f.scopes.pop()
+            return []
+
+        e.loop("%first", "%last", 1, [], unit)
+        return f
+
+    # --- memory of a tile ------------------------------------------------------------------------
+
+    # --- left to others --------------------------------------------------------------------------
+
+    def tiles_of_products(self) -> None:
+        """Reserve what products need."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        """What is done once for a unit, before the first block."""
+
+    def block(self) -> None:
+        """One block of the streamed axis."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """What is computed from the states at the end."""
+        raise NotImplementedError
+
+    # --- memory of a tile ------------------------------------------------------------------------
+
+    def room(self, name: str, count: int) -> None:
+        self.f.scratch(name, self.inner, self.f.number(("room", name), count))
+
+    def blocks(self, p: Product) -> int:
+        return -(-self.fold.count(p.contraction.folded) // DEPTH)
+
+    def deepest(self, p: Product) -> int:
+        depth = self.fold.count(p.contraction.folded)
+        return min(DEPTH, -(-depth // self.lanes) * self.lanes) + self.lanes
+
+    def query_numbers(self, p: Product) -> int:
+        panel = self.registers.panel
+        return -(-self.cut.rows // panel) * panel * self.deepest(p)
+
+    def is_plain(self, s: Side) -> bool:
+        """Can microkernels read keys where they are?"""
+        far = self.length * self.fold.dtype.itemsize > NEAR
+        if not _is_memory(s) or (far and not s.straight):
+            return False
+        return self.dtypes[s.root.arg[0]] is self.fold.dtype
+
+    def is_near(self, number: int) -> bool:
+        """Can microkernels read values where they are?"""
+        s = self.values[number]
+        if not (_is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
+            return False
+        close = self.fold.count(self.fold.columns[number]) * self.fold.dtype.itemsize <= _CLOSE
+        return close and self.dtypes[s.root.arg[0]] is self.fold.dtype
+
+    def element(self, memory: str, place: str) -> str:
+        return self.f.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
+
+    def load(self, memory: str, place: str) -> Val:
+        where = self.element(memory, place)
+        return Val(self.f.e.let(f"load {self.vector}, ptr {where}, align 4"), self.fold.dtype, True)
+
+    def one(self, memory: str, place: str) -> Val:
+        where = self.element(memory, place)
+        return Val(self.f.e.let(f"load {self.inner}, ptr {where}, align 4"), self.fold.dtype)
+
+    def put(self, memory: str, place: str, value: Val) -> None:
+        """Write the lanes that are in use."""
+        f = self.f
+        where, text = self.element(memory, place), f.e.splat(value).text
+        if f.mask is None:
+            f.e.line(f"store {self.vector} {text}, ptr {where}, align 4")
+            return
+        name = f"llvm.masked.store.{f.e.suffix(self.fold.dtype, True)}.p0"
+        mask = f"<{self.lanes} x i1>"
+        f.e.declare(f"void @{name}({self.vector}, ptr, {mask})", name)
+        f.e.line(
+            f"call void @{name}({self.vector} {text}, ptr align 4 {where}, {mask} {f.mask})"
+        )
+
+    def begin(self) -> None:
+        """States before anything was seen."""
+        f, e = self.f, self.f.e
+        e.line(f"store i64 0, ptr {f.read['begun']}")
+        for number, state in enumerate(self.states):
+            if state in self.fold.scalars:
+                start = identity(e, state.op, self.fold.dtype, True)
+                self.fill(f.read[f"state{number}"], self.count, start)
+        for number, (_, count) in enumerate(self.left):
+            width = self.width(number)
+            zero = e.const(0, self.fold.dtype, True)
+            memory = f.read[f"sums{number}"]
+
+            def row(r: str, _: list[str], memory: str = memory, width: str = width,
+                    count: str = count, zero: Val = zero) -> list[str]:  # fmt: skip
+                self.fill(self.element(memory, f.mul(r, width)), count, zero)
+                return []
+
+            e.loop("0", self.count, 1, [], row)
+
+    def fill(self, memory: str, count: str, value: Val) -> None:
+        def step(i: str, _: list[str]) -> list[str]:
+            where = self.element(memory, i)
+            self.f.e.line(f"store {self.vector} {value.text}, ptr {where}, align 4")
+            return []
+
+        self.f.e.loop("0", count, self.lanes, [], step)
+
+    def width(self, number: int) -> str:
+        """Numbers from one row of sums to the next."""
+        return self.f.number(("width", number), self.cut.columns[number] + self.lanes)
+
+    # --- products --------------------------------------------------------------------------------
+
+    def packer(self, s: Side) -> Packer:
+        if not s.straight:
+            module = transpose(self.registers)
+            self.modules[module.name] = module
+        return Packer(self.f, s, self.registers, self.fold.free)
+
+    def open_batch(self, s: Side) -> None:
+        self.f.part = s.part
+        self.f.opened(s.part.batch, self.f.coordinates(s.part.batch, self.at))
+
+    def goal(self, memory: str, depth: int) -> Goal:
+        text = self.f.number(("deep", depth), depth)
+        return Goal(memory, text, text)
+
+    def multiply(
+        self, module: Module, a: tuple[str, str, str], b: tuple[str, str], c: tuple[str, str],
+        sizes: tuple[str, str, str], first: str,
+    ) -> None:  # fmt: skip
+        """Rows times a panel, by a microkernel: pointers with strides, then depth, rows, columns."""
+        self.modules[module.name] = module
+        kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
+        self.f.e.declare(f"void @{module.name}({kinds})", module.name)
+        depth, rows, columns = sizes
+        self.f.e.line(
+            f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
+            f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
+            f"ptr {b[0]})"
+        )
+
+    def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
+        """Where a plain factor begins, and how far apart its rows are."""
+        f = self.f
+        f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = own, folded
+        number, index, _ = s.root.arg
+        name = ("at", self.numbers.position[s.root])
+        place = f.index(index, (), name).text
+        rows = s.name == "left" and s.straight
+        other = s.own.axes[0] if rows else s.part.folded.axes[0]
+        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
+        stride = f.number((name, steps[0][0], "step"), steps[0][1])
+        return self.element(f.pointer(number), place), stride
+
+    # --- a block ---------------------------------------------------------------------------------
+
+    def when_possible(self, body: Callable[[], None]) -> None:
+        """A block, unless its indices alone say that it adds nothing."""
+        e, needed = self.f.e, ""
+        for test in self.tests:
+            most = self.most(test.index)
+            now = e.let(f"icmp sge i64 {most}, 0")
+            needed = e.let(f"and i1 {needed}, {now}") if needed else now
+        if needed:
+            e.branch(needed, body)
+        else:
+            body()
+
+    def most(self, index: Affine) -> str:
+        """The largest value of an index over the rows of this tile and this block."""
+        f, e = self.f, self.f.e
+        total = f.number(("most", index, "offset"), index[0]) if index[0] else "0"
+        last = f.sub(f.add(self.k, self.deep), "1")
+        ranges = self.reach(self.fold.streaming.axes, self.k, last)
+        end = f.sub(f.add(self.top, self.count), "1")
+        ranges |= self.reach(self.fold.rows, self.top, end)
+        ranges |= self.reach(self.fold.batch, self.at, self.at)
+        for place, (atom, step) in enumerate(index[1]):
+            assert isinstance(atom, int)
+            low, high = ranges[atom]
+            each = f.number(("most", index, place), step)
+            total = f.add(total, f.mul(high if step > 0 else low, each))
+        return total if total.startswith("%") else e.let(f"add i64 {total}, 0")
+
+    def reach(self, axes: Sequence[int], first: str, last: str) -> dict[int, tuple[str, str]]:
+        """The least and largest index of every axis between two places of a line."""
+        f, e = self.f, self.f.e
+        if len(axes) == 1:
+            return {axes[0]: (first, last)}
+        line = Line(tuple(axes), tuple([self.fold.sizes[a] for a in axes]), frozenset())
+        f.part = self.fold.part([], (), ())
+        pairs = [f.coordinates(line, first), f.coordinates(line, last)]
+        found: dict[int, tuple[str, str]] = {}
+        same = "true"
+        for axis, low, high in zip(axes, *pairs, strict=True):
+            most = f.number(("last", axis), self.fold.sizes[axis] - 1)
+            found[axis] = (
+                e.let(f"select i1 {same}, i64 {low}, i64 0"),
+                e.let(f"select i1 {same}, i64 {high}, i64 {most}"),
+            )
+            equal = e.let(f"icmp eq i64 {low}, {high}")
+            same = e.let(f"and i1 {same}, {equal}")
+        return found
+

@@ -1,0 +1,224 @@
+"""States of a fold: those with columns are repaired and added to, and results are stored.
+
+In: a block whose weights are in a tile, coefficients of every row in small arrays. Out: lines that
+repair the rows whose bases moved, add weights times values by a microkernel, and at the end evaluate
+everything that is computed from the states, lanes along the columns or along the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..core.dtype import bool_
+from ..core.node import Node
+from ..core.ops.index import STORE
+from .emitter import Val
+from .foldbase import FoldBase
+from .microkernel import block
+from .packing import Span
+
+
+class FoldStates(FoldBase):
+    """States with columns, and results."""
+
+    weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
+
+    def bodies(self, level: int) -> list[Node]:
+        """What one walk over a block computes."""
+        found = [s.body for s in self.fold.scalars if s.level == level]
+        return found + [
+            m.weights for m in self.fold.matrices
+            if m.state.level == level and m.weights not in self.stops
+        ]  # fmt: skip
+
+    def as_number(self, value: Val) -> Val:
+        """A truth as 0 or 1."""
+        e = self.f.e
+        if value.dtype is not bool_:
+            return value
+        value = e.splat(value)
+        one, zero = (e.const(n, self.fold.dtype, True).text for n in (1, 0))
+        kinds = f"<{self.lanes} x i1> {value.text}, {self.vector} {one}, {self.vector} {zero}"
+        return Val(e.let(f"select {kinds}"), self.fold.dtype, True)
+
+    def as_truth(self, value: Val) -> Val:
+        """0 or 1 as a truth."""
+        zero = self.f.e.const(0, self.fold.dtype, True).text
+        return Val(self.f.e.let(f"fcmp une {self.vector} {value.text}, {zero}"), bool_, True)
+
+    def repair(self) -> None:
+        """Rows of sums whose bases moved, as if they had been built on those of now."""
+        f, e = self.f, self.f.e
+
+        def row(r: str, _: list[str]) -> list[str]:
+            moved = self.one(f.read["changed"], r).text
+            yes = e.let(f"fcmp une {self.inner} {moved}, {e.const(0, self.fold.dtype).text}")
+            e.branch(yes, lambda: f.scope(lambda: self.repair_row(r)))
+            return []
+
+        e.loop("0", self.count, 1, [], row)
+
+    def repair_row(self, r: str) -> None:
+        f, e = self.f, self.f.e
+        scope = f.scopes[-1]
+        for node, number in self.coefficients.items():
+            value = self.one(f.read[f"coefficient{number}"], r)
+            if node.dtype is bool_:
+                zero = e.const(0, self.fold.dtype).text
+                value = Val(e.let(f"fcmp une {self.inner} {value.text}, {zero}"), bool_)
+            scope[node] = value
+            e.pin(value)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for number, columns in enumerate(self.fold.columns):
+            groups.setdefault(columns, []).append(number)
+        for members in groups.values():
+            self.repair_columns(r, members)
+
+    def repair_columns(self, r: str, members: list[int]) -> None:
+        f = self.f
+        found = [(n, self.fold.matrices[n].state) for n in members]
+
+        def step(c: str, _: list[str]) -> list[str]:
+            f.scopes.append({})
+            places = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
+            for n, state in found:
+                f.scopes[-1][state.old] = self.load(f.read[f"sums{n}"], places[n])
+            made = [(n, f.value(s.repair)) for n, s in found if s.repair is not None]
+            for n, value in made:
+                where = self.element(f.read[f"sums{n}"], places[n])
+                f.e.line(f"store {self.vector} {f.e.splat(value).text}, ptr {where}, align 4")
+            f.scopes.pop()
+            return []
+
+        f.e.loop("0", self.left[members[0]][1], self.lanes, [], step)
+
+    def add(self, number: int) -> None:
+        """Weights times values, added to the sums."""
+        f, e, s = self.f, self.f.e, self.values[number]
+        start, count = self.left[number]
+        near = self.is_near(number)
+        module = block(self.registers, near)
+        self.open_batch(s)
+        panel, deep = self.registers.panel, self.cut.steps + self.lanes
+        if near:
+            right, stride = self.where(s, start, self.k)
+        else:
+            right, stride = f.read[f"values{number}"], str(panel)
+            span = Span(start, count, self.k, self.deep)
+            f.scope(lambda: self.packer(s).pack(span, self.goal(right, deep)))
+        weights, sums = f.read[self.tiles[number]], f.read[f"sums{number}"]
+
+        def panel_of(column: str, many: str) -> None:
+            place = column if near else f.mul(column, f.number(("deep", deep), deep))
+            at, to = self.element(right, place), self.element(sums, column)
+            self.multiply(
+                module, (weights, "1", self.stride), (at, stride), (to, self.width(number)),
+                (self.deep, self.count, many), "false",
+            )  # fmt: skip
+
+        if near:
+            self.evenly(count, panel_of)
+        else:
+
+            def turn(column: str, _: list[str]) -> list[str]:
+                panel_of(column, f.sub(count, column))
+                return []
+
+            e.loop("0", count, panel, [], turn)
+
+    def evenly(self, columns: str, panel: Callable[[str, str], None]) -> None:
+        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
+        f, r = self.f, self.registers
+        vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
+        panels, _ = f.divided(f.add(vectors, str(r.vectors - 1)), str(r.vectors))
+        each, more = f.divided(vectors, panels)
+
+        def turn(number: str, _: list[str]) -> list[str]:
+            start = f.add(f.mul(number, each), f.least(number, more))
+            large = f.e.let(f"icmp slt i64 {number}, {more}")
+            count = f.add(each, f.e.let(f"zext i1 {large} to i64"))
+            column = f.mul(start, str(r.width))
+            panel(column, f.least(f.mul(count, str(r.width)), f.sub(columns, column)))
+            return []
+
+        f.e.loop("0", panels, 1, [], turn)
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Everything that is computed from the states at the end."""
+        columns = {frozenset(c): n for n, c in enumerate(self.fold.columns)}
+        own = frozenset((*self.fold.batch, *self.fold.rows))
+        groups: dict[int, list[Node]] = {}
+        for store in self.fold.streaming.stores:
+            number = columns.get(self.fold.free[store] - own, -1)
+            groups.setdefault(number, []).append(store)
+        for number, stores in groups.items():
+            if number < 0:
+                self.f.scope(lambda stores=stores: self.finish_rows(stores))  # type: ignore[misc]
+            else:
+                self.f.scope(lambda n=number, s=stores: self.finish_columns(n, s))  # type: ignore[misc]
+
+    def state_at(self, place: str, load: Callable[[str, str], Val]) -> None:
+        for number, state in enumerate(self.states):
+            if state in self.fold.scalars:
+                value = load(self.f.read[f"state{number}"], place)
+                self.f.scopes[-1][state.fold] = value
+
+    def finish_rows(self, stores: Sequence[Node]) -> None:
+        f, fold = self.f, self.fold
+        part = f.part = fold.part(stores, self.group, ())
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+
+        def run(offset: str, first: str, last: str) -> None:
+            def vector(step: str) -> None:
+                self.state_at(f.add(offset, step), self.load)
+                values = [f.value(s.src[0]) for s in stores]
+                for store, value in zip(stores, values, strict=True):
+                    f.store(store, value)
+
+            f.lanes(part.rows.axes[-1], first, last, [], vector)
+
+        f.runs(part.rows, f.coordinates(part.rows, self.top), self.count, run)
+
+    def finish_columns(self, number: int, stores: Sequence[Node]) -> None:
+        f, fold = self.f, self.fold
+        columns = fold.columns[number]
+        part = f.part = fold.part(stores, self.group, columns)
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+        start, count = self.left[number]
+        mine = [n for n, c in enumerate(fold.columns) if c == columns]
+        inner = frozenset(columns)
+        moving = {m.state.fold for m in fold.matrices}
+        for node in part.nodes:
+            if any(s in moving for s in node.src):
+                moving.add(node)
+        fixed = [
+            n for n in part.nodes
+            if n not in moving and not fold.free[n] & inner and n.op is not STORE
+        ]  # fmt: skip
+        at = f.coordinates(part.columns, start)
+
+        def row(r: str) -> None:
+            self.state_at(r, self.one)
+
+            def run(offset: str, first: str, last: str) -> None:
+                def vector(step: str) -> None:
+                    place = f.add(offset, step)
+                    for n in mine:
+                        where = f.add(f.mul(r, self.width(n)), place)
+                        f.scopes[-1][fold.matrices[n].state.fold] = self.load(
+                            f.read[f"sums{n}"], where
+                        )
+                    values = [f.value(s.src[0]) for s in stores]
+                    for store, value in zip(stores, values, strict=True):
+                        f.store(store, value)
+
+                f.lanes(part.columns.axes[-1], first, last, fixed, vector)
+
+            f.runs(part.columns, at, count, run)
+
+        f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, row)
+
+
+__all__ = ["State", "folds"]

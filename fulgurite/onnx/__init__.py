@@ -1,0 +1,11 @@
+"""ONNX models as functions of tensors.
+
+`fulgurite.onnx.load(path or bytes)` gives a `Model`: call it with named inputs, get named outputs.
+The file is read by a bounded reader of our own and memory-mapped; weights are made when they are
+used. `python -m fulgurite.onnx.conformance` runs the node tests of the installed `onnx` package.
+"""
+
+from .errors import ModelError, UnsupportedError
+from .model import Model, Outputs, Port, load
+
+__all__ = ["Model", "ModelError", "Outputs", "Port", "UnsupportedError", "load"]

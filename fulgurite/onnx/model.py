@@ -1,0 +1,471 @@
+"""A loaded model: a function from named inputs to named outputs.
+
+In: NumPy arrays (or tensors, lists, numbers) by name or in order. Out: `Outputs`, a dict of tensors
+in the model's order. For each set of input shapes the graph is built once, scheduled, and kept: a
+call copies its inputs into the plan's own and runs it. If building looked at the numbers of an
+input (a shape that is computed from it), the plan is good for these numbers only and is chosen by
+them. Where results decide shapes the graph is built at every call. Dimensions may be variables
+(`dims=`): then other sizes reuse what is compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ..core.op import Array
+from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
+from ..schedule import TensorSchedule
+from ..tensor import Tensor
+from .errors import ModelError, NeedsValueError
+from .graph import FOLDED, Build, Program
+from .proto import Dimension, ValueInfo, read_model
+from .types import STRING, Kind, carried, kind_of, kind_of_array, kind_of_dtype, shown
+from .values import NOTHING, Value
+from .weights import Files
+
+PLANS = 16  # sets of shapes (and numbers) whose plans are kept
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, element kind and sizes (a number, a name, or None)."""
+
+    name: str
+    kind: Kind | None
+    shape: tuple[int | str | None, ...] | None
+    form: str = "tensor"  # or "sequence", "optional"
+
+    def __str__(self) -> str:
+        if self.kind is None or self.shape is None:
+            return f"{self.name}: {self.kind or self.form}"
+        sizes = ", ".join("?" if n is None else str(n) for n in self.shape)
+        return f"{self.name}: {self.kind}[{sizes}]"
+
+
+class Outputs(dict[str, Any]):
+    """What a model gave, by name in the model's order; a number counts from the first."""
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int) and -len(self) <= key < len(self):
+            return list(self.values())[key]
+        raise KeyError(key)
+
+
+def load(
+    source: object, device: str | None = None, dims: Mapping[str, object] | None = None
+) -> Model:
+    """A model from a path or from bytes; nothing is computed and no weight is read yet.
+
+    `dims` fixes named dimensions (`{"batch": 4}`) or lets them vary without compiling again
+    (`{"batch": fg.Var("batch", 1, 64)}`).
+    """
+    return Model(source, device, dims)
+
+
+class Model:
+    """A function from named inputs to named outputs."""
+
+    def __init__(
+        self,
+        source: object,
+        device: str | None = None,
+        dims: Mapping[str, object] | None = None,
+    ) -> None:
+        parsed, folder = read_model(source)
+        self.program = Program(parsed, Files(folder))
+        self.device = device
+        if device is not None:
+            with fg.config(device=device):  # an unknown device is an error now
+                pass
+        graph = self.program.graph
+        stored = self.program.weights_of(graph).makers
+        ports = [_port(info) for info in graph.input]
+        self.inputs = [port for port in ports if port.name not in stored]
+        self.optional = [port for port in ports if port.name in stored]
+        self.outputs = [_port(info) for info in graph.output]
+        self.dims = _dims(dims or {}, ports)
+        self.opset = self.program.opsets.get("", 0)
+        self.reasons: list[str] = []  # why a variable dimension was fixed after all
+        self.builds = 0
+        self.last: _Plan | None = None  # of the latest graph that was built
+        self._plans: OrderedDict[Any, list[_Plan]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        given = ", ".join(map(str, self.inputs))
+        return f"Model({given} -> {', '.join(map(str, self.outputs))})"
+
+    def __call__(self, *values: object, **named: object) -> Outputs:
+        """The outputs for some inputs, in order or by name."""
+        with nullcontext() if self.device is None else fg.config(device=self.device):
+            given = self._given(values, named)
+            self._check_sizes(given)
+            if any(_is_lazy(v) for v in given.values()):
+                return self._lazy(given)
+            with self._lock:
+                return self._run(given)
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def _given(self, values: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
+        """Every input by name, as arrays of the right kinds (or lazy tensors)."""
+        ports = [*self.inputs, *self.optional]
+        if len(values) > len(ports):
+            raise ArgumentError(
+                f"{len(values)} inputs for a model of {len(self.inputs)}", f"{_names(self.inputs)}"
+            )
+        found = {port.name: value for port, value in zip(ports, values, strict=False)}
+        known = {port.name: port for port in ports}
+        for name, value in named.items():
+            if name not in known:
+                raise ArgumentError(f"there is no input {name!r}", _names(self.inputs))
+            if name in found:
+                raise ArgumentError(f"input {name!r} is given twice", "by order or by name")
+            found[name] = value
+        missing = [p for p in self.inputs if p.name not in found and p.form != "optional"]
+        if missing:
+            raise ArgumentError(f"input {missing[0]} is missing", _names(self.inputs))
+        return {name: _converted(value, known[name]) for name, value in found.items()}
+
+    def _check_sizes(self, given: Mapping[str, Any]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, value in self.dims.items():
+            if isinstance(value, int):
+                sizes[name] = (value, "dims")
+        for port in (*self.inputs, *self.optional):
+            value = given.get(port.name)
+            if not isinstance(value, np.ndarray | Tensor) or port.shape is None:
+                continue
+            shape: Any = value.node.shape if isinstance(value, Tensor) else value.shape
+            if len(shape) != len(port.shape):
+                raise ShapeError(
+                    f"input {port.name!r} has shape {tuple(shape)}", f"the model takes {port}"
+                )
+            for want, size in zip(port.shape, shape, strict=True):
+                if not isinstance(size, int):
+                    continue
+                if isinstance(want, int) and want != size:
+                    raise ShapeError(
+                        f"input {port.name!r} has shape {tuple(shape)}", f"the model takes {port}"
+                    )
+                if isinstance(want, str):
+                    before = sizes.setdefault(want, (size, port.name))
+                    if before[0] != size:
+                        raise ShapeError(
+                            f"dimension {want!r} is {size} in {port.name!r} and {before[0]} in "
+                            f"{before[1]!r}",
+                            "a name stands for one size",
+                        )
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def _run(self, given: dict[str, Any]) -> Outputs:
+        """A plan for these inputs, found or made, and its results."""
+        key = tuple([(name, _signature(value)) for name, value in sorted(given.items())])
+        key = (fg_device(), key)
+        plans = self._plans.setdefault(key, [])
+        self._plans.move_to_end(key)
+        for plan in plans:
+            if plan.fits(given):
+                return plan.run(given, self.outputs)
+        plan = self.last = self._built(given)
+        if plan.schedule is not None or not plan.dynamic:
+            plans.insert(0, plan)
+            del plans[PLANS:]
+        while len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+        return plan.first(self.outputs)
+
+    def _built(self, given: dict[str, Any]) -> _Plan:
+        varying = any(not isinstance(v, int) for v in self.dims.values())
+        if varying:
+            try:
+                return _Plan(self, given, variable=True)
+            except (NeedsValueError, FulguriteError) as problem:
+                self.reasons.append(str(problem).split("\n")[0])
+        return _Plan(self, given, variable=False)
+
+    def _lazy(self, given: dict[str, Any]) -> Outputs:
+        """Outputs as expressions of tensors that are expressions themselves."""
+        build = Build(self.program)
+        self.builds += 1
+        values = []
+        for port in [*self.inputs, *self.optional]:
+            value = given.get(port.name)
+            values.append(_value(value, port))
+        found = self._outputs(build, values)
+        return Outputs(
+            {p.name: _shown_value(v) for p, v in zip(self.outputs, found, strict=True)}
+        )
+
+    def _outputs(self, build: Build, values: Sequence[Any]) -> list[Any]:
+        """The outputs of the whole graph for values in the order of its ports."""
+        names = [p.name for p in (*self.inputs, *self.optional)]
+        by_name = dict(zip(names, values, strict=True))
+        order = [by_name.get(info.name) for info in self.program.graph.input]
+        return build.graph(self.program.graph, order)
+
+
+class _Plan:
+    """The graph for one set of shapes, built, and scheduled unless it must be built each time."""
+
+    def __init__(self, model: Model, given: dict[str, Any], variable: bool) -> None:
+        self.held: dict[str, Any] = {}
+        build = Build(model.program)
+        model.builds += 1
+        values = []
+        for port in [*model.inputs, *model.optional]:
+            value = given.get(port.name)
+            if isinstance(value, np.ndarray) and port.kind is not STRING:
+                values.append(self._held(model, port, value, variable))
+            else:
+                values.append(_value(value, port, frozenset({port.name})))
+        self.values = model._outputs(build, values)
+        self.dynamic, self.hosts = build.dynamic, build.hosts
+        names = build.consulted
+        fixed = {n for n, v in given.items() if not isinstance(v, np.ndarray) or n not in self.held}
+        self.consulted = {n: _frozen(given[n]) for n in (names | fixed) if n in given}
+        self.values = [_own(value) for value in self.values]
+        tensors = [t for t in _tensors(self.values) if not t.is_realized]
+        self.schedule: TensorSchedule | None = None
+        if not build.dynamic and not build.hosts and tensors:
+            _realize_kept(build)
+            self.schedule = fg.schedule(*tensors)
+        elif tensors:
+            fg.realize(*tensors)
+        self.tensors = tensors
+
+    def _held(self, model: Model, port: Port, value: Array, variable: bool) -> Value:
+        """An input in memory of the plan, with its numbers if they are few."""
+        sources = frozenset({port.name})
+        cuts: list[Any] = []
+        most = []
+        for want, size in zip(port.shape or (None,) * value.ndim, value.shape, strict=True):
+            var = model.dims.get(want) if isinstance(want, str) and variable else None
+            if isinstance(var, fg.Var):
+                cuts.append(slice(0, var.bind(size)))
+                most.append(var.high)
+            else:
+                cuts.append(slice(None))
+                most.append(size)
+        if any(cut != slice(None) for cut in cuts):
+            whole = np.zeros(most, value.dtype)
+            self.held[port.name] = whole[tuple(slice(0, n) for n in value.shape)]
+            tensor = fg.from_numpy(whole)[tuple(cuts)]
+        else:
+            self.held[port.name] = np.array(value, order="C")
+            tensor = fg.from_numpy(self.held[port.name])
+        np.copyto(self.held[port.name], value)
+        few = value.size <= FOLDED and not any(cut != slice(None) for cut in cuts)
+        return Value(tensor, port.kind, np.array(value) if few else None, sources)
+
+    def fits(self, given: Mapping[str, Any]) -> bool:
+        """Is it good for the numbers of these inputs?"""
+        return all(_frozen(given[name]) == value for name, value in self.consulted.items())
+
+    def first(self, ports: Sequence[Port]) -> Outputs:
+        """The results for the inputs it was made from."""
+        return self._results(ports)
+
+    def run(self, given: Mapping[str, Any], ports: Sequence[Port]) -> Outputs:
+        """The results for other inputs of the same shapes."""
+        for name, held in self.held.items():
+            np.copyto(held, given[name])
+        return self._results(ports)
+
+    def _results(self, ports: Sequence[Port]) -> Outputs:
+        fresh = self.schedule.run() if self.schedule is not None else self.tensors
+        found = dict(zip(map(id, self.tensors), fresh, strict=True))
+        return Outputs(
+            {p.name: _shown_value(v, found) for p, v in zip(ports, self.values, strict=True)}
+        )
+
+
+def _own(value: Any) -> Any:
+    """A value that is no input's memory: a plan writes into that at its next run."""
+    if isinstance(value, list):
+        return [_own(v) for v in value]
+    if isinstance(value, Value) and value.sources and value._tensor is not None:
+        if value._tensor.is_realized:
+            return Value(value._tensor.contiguous(), value.kind)
+    return value
+
+
+def _realize_kept(build: Build) -> None:
+    """What follows from weights alone, computed once."""
+    wanted = {}
+    for value in build.kept:
+        tensor = value._tensor
+        if tensor is not None and tensor.size > 1 and not tensor.is_realized:
+            wanted[id(tensor)] = tensor
+    if wanted:
+        fg.realize(*wanted.values())
+
+
+def fg_device() -> str:
+    """The device in force here."""
+    from ..config import current
+
+    return current().device
+
+
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    """Every tensor that must be computed for some values."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, list):
+            found += _tensors(value)
+        elif isinstance(value, Value) and value._tensor is not None:
+            found.append(value._tensor)
+    unique = {id(tensor): tensor for tensor in found}
+    return list(unique.values())
+
+
+def _shown_value(value: Any, fresh: Mapping[int, Tensor] | None = None) -> Any:
+    """A value as users get it: a tensor, an array of what tensors cannot hold, a list, or None."""
+    if isinstance(value, list):
+        return [_shown_value(v, fresh) for v in value]
+    if value is NOTHING or value is None:
+        return None
+    if value._tensor is None:
+        array = value._array
+        if value.kind is STRING:
+            return np.array(array)
+        if not value.kind.plain:
+            return shown(np.array(array), value.kind)
+        return value.tensor
+    tensor = value._tensor if fresh is None else fresh.get(id(value._tensor), value._tensor)
+    return tensor if value.kind.plain else shown(tensor.numpy(), value.kind)
+
+
+# --- ports and inputs ----------------------------------------------------------------------------
+
+
+def _port(info: ValueInfo) -> Port:
+    kind, form, shape = None, "tensor", None
+    type_ = info.type
+    if type_ is not None and type_.tensor_type is not None:
+        if type_.tensor_type.elem_type:
+            kind = kind_of(type_.tensor_type.elem_type)
+        if type_.tensor_type.shape is not None:
+            shape = tuple(_size(d) for d in type_.tensor_type.shape.dim)
+    elif type_ is not None and type_.sequence_type is not None:
+        form = "sequence"
+    elif type_ is not None and type_.optional_type is not None:
+        form = "optional"
+    return Port(info.name, kind, shape, form)
+
+
+def _size(dimension: Dimension) -> int | str | None:
+    if dimension.dim_value is not None:
+        return dimension.dim_value if dimension.dim_value >= 0 else None
+    return dimension.dim_param or None
+
+
+def _dims(dims: Mapping[str, object], ports: Sequence[Port]) -> dict[str, Any]:
+    known = {n for port in ports for n in port.shape or () if isinstance(n, str)}
+    for name, value in dims.items():
+        if name not in known:
+            raise ArgumentError(
+                f"there is no dimension {name!r}", f"one of {', '.join(sorted(known)) or 'none'}"
+            )
+        if not isinstance(value, int | fg.Var) or (isinstance(value, int) and value < 0):
+            raise ArgumentError(
+                f"dimension {name!r} is {value!r}", 'a number, or fg.Var("batch", 1, 64)'
+            )
+    return dict(dims)
+
+
+def _names(ports: Sequence[Port]) -> str:
+    return "the model takes " + (", ".join(map(str, ports)) or "no inputs")
+
+
+def _is_lazy(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_is_lazy(v) for v in value)
+    return isinstance(value, Tensor)
+
+
+def _converted(value: Any, port: Port) -> Any:
+    """An input as an array of its kind's carrier, a lazy tensor, a list, or None."""
+    if isinstance(value, list) and port.form != "tensor":
+        return [_converted(v, Port(port.name, None, None)) for v in value]
+    if value is None:
+        if port.form == "optional":
+            return None
+        raise DataError(f"input {port.name!r} is None", f"the model takes {port}")
+    if isinstance(value, Tensor):
+        if port.kind is not None and port.kind.plain and value.dtype is not port.kind.carrier:
+            raise _wrong(port, str(value.dtype))
+        if value.is_realized and not value.node.watched:
+            return value._array()
+        return value
+    exact = isinstance(value, np.ndarray | np.generic)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"input {port.name!r} is no array: {problem}", str(port)) from None
+    if port.kind is STRING:
+        if array.dtype.kind not in "OUST":
+            raise _wrong(port, str(array.dtype))
+        return array.astype(object)
+    kind = kind_of_array(array.dtype)
+    if kind is None or kind is STRING:
+        raise _wrong(port, str(array.dtype))
+    if port.kind is not None and kind is not port.kind:
+        carrier = port.kind.carrier
+        if exact and not (not port.kind.plain and carrier is not None and array.dtype == carrier.numpy):
+            raise _wrong(port, str(array.dtype))
+        if not exact:
+            assert carrier is not None
+            array = np.asarray(fg.Tensor(value, dtype=carrier))
+    elif port.kind is None and not exact:
+        array = np.asarray(fg.Tensor(value))
+    return array if port.kind is None and not kind.plain else carried(array, port.kind or kind)
+
+
+def _wrong(port: Port, found: str) -> DTypeError:
+    return DTypeError(f"input {port.name!r} is {found}", f"the model takes {port}: use astype")
+
+
+def _value(value: Any, port: Port, sources: frozenset[str] = frozenset()) -> Any:
+    """A given input as a value of the graph."""
+    if value is None:
+        return NOTHING if port.form == "optional" else None
+    if isinstance(value, list):
+        return [_value(v, Port(port.name, None, None), sources) for v in value]
+    if isinstance(value, Tensor):
+        kind = port.kind if port.kind is not None else kind_of_dtype(value.dtype)
+        return Value(value, kind, None, sources)
+    kind = port.kind or kind_of_array(value.dtype)
+    if kind is None:
+        raise ModelError(f"input {port.name!r} has no element type", "the model is not valid")
+    if kind is STRING:
+        return Value(None, kind, value, sources)
+    return Value(fg.from_numpy(np.array(carried(value, kind))), kind, np.array(value), sources)
+
+
+def _signature(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_signature(v) for v in value)
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str
+    return None
+
+
+def _frozen(value: Any) -> Any:
+    """An input's numbers, to compare by."""
+    if isinstance(value, list):
+        return tuple(_frozen(v) for v in value)
+    if isinstance(value, np.ndarray):
+        return tuple(value.reshape(-1)) if value.dtype == object else value.tobytes()
+    return value

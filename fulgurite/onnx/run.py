@@ -1,0 +1,347 @@
+"""`fulgurite run model.onnx`: a model on inputs from files or from nowhere, timed and checked.
+
+In: the words after `fulgurite run`. Out: what the model takes and gives, a summary of every output,
+and, if asked, times (`--time 50`: cold, warm median, 99th percentile, memory), the same from
+onnxruntime beside it (`--check onnxruntime`), and the outputs in a file. The exit code is 1 if
+outputs differ. Inputs that are not given are random numbers of the right shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.op import Array
+from ..errors import ArgumentError, FulguriteError
+from .types import STRING
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Run a model as asked; errors become lines."""
+    try:
+        return _command(arguments)
+    except FulguriteError as problem:
+        print(f"fulgurite run: {problem.what}", file=sys.stderr)
+        if problem.hint:
+            print(f"  try: {problem.hint}", file=sys.stderr)
+        return 1
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    import fulgurite as fg
+
+    from . import load
+
+    if arguments.time < 0 or arguments.threads < 0:
+        raise ArgumentError("--time and --threads are counts", "give 0 or more")
+    options = {"threads": arguments.threads} if arguments.threads else {}
+    with fg.config(**options):
+        begin = time.perf_counter()
+        model = load(arguments.model, device=arguments.device)
+        loaded = time.perf_counter() - begin
+        print(f"{arguments.model}: opset {model.opset}, {len(model.program.graph.node)} nodes")
+        for word, ports in (("takes", model.inputs), ("gives", model.outputs)):
+            for port in ports:
+                print(f"  {word} {port}")
+        given = inputs_for(model, arguments.input, arguments.dim, arguments.seed)
+        cold, found = _timed(lambda: _computed(model, given), "building and compiling")
+        figures: dict[str, Any] = {"load_ms": loaded * 1e3, "cold_ms": cold * 1e3}
+        print(f"\nloaded in {_ms(loaded)}, first run in {_ms(cold)}")
+        _summary(found)
+        if arguments.output:
+            np.savez(arguments.output, **{_safe(k): v for k, v in _flat(found).items()})
+            print(f"wrote {arguments.output}")
+        code = 0
+        peer: Any = None
+        if arguments.check:
+            peer = _peer(arguments.model, arguments.threads)
+        if arguments.time:
+            figures |= _times(model, given, arguments.time, peer)
+        if peer is not None:
+            code = _checked(found, peer, given, arguments.tolerance, figures)
+        if arguments.json:
+            print(json.dumps(figures))
+        return code
+
+
+# --- inputs --------------------------------------------------------------------------------------
+
+
+def inputs_for(model: Any, given: list[str], dims: list[str], seed: int) -> dict[str, Any]:
+    """An array for every input, from what was asked and from what the model says."""
+    sizes: dict[str, int] = {}
+    for text in dims:
+        name, _, size = text.partition("=")
+        if not size.isdigit():
+            raise ArgumentError(f"--dim {text}", "write it as --dim batch=4")
+        sizes[name] = int(size)
+    known = {n for p in model.inputs for n in p.shape or () if isinstance(n, str)}
+    for name in sizes:
+        if name not in known:
+            raise ArgumentError(
+                f"--dim {name}: there is no such dimension", f"one of {', '.join(sorted(known))}"
+            )
+    rng = np.random.default_rng(seed)
+    named = {port.name: port for port in model.inputs}
+    named |= {port.name: port for port in model.optional}
+    found: dict[str, Any] = {}
+    for text in given:
+        name, sign, what = text.partition("=")
+        if not sign and len(model.inputs) == 1:
+            name, what = model.inputs[0].name, text
+        if name not in named:
+            raise ArgumentError(f"--input {name}: there is no such input", f"one of {', '.join(named)}")
+        found[name] = _input(named[name], what, sizes, rng)
+    for port in model.inputs:
+        if port.name not in found and port.form != "optional":
+            found[port.name] = _random(port, _shape(port, sizes, port.name), rng)
+    return found
+
+
+def _shape(port: Any, sizes: dict[str, int], name: str) -> tuple[int, ...]:
+    if port.shape is None:
+        raise ArgumentError(
+            f"the model does not say the shape of {name!r}", f"--input {name}=rand:1x3x224x224"
+        )
+    return tuple(n if isinstance(n, int) else sizes.get(n or "", 1) for n in port.shape)
+
+
+def _random(port: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if port.kind is STRING or port.kind is None or port.kind.carrier is None:
+        raise ArgumentError(f"input {port} cannot be made up", "give it with --input")
+    dtype = port.kind.carrier.numpy
+    if port.kind.carrier.is_integer:
+        high = 2 if port.kind.carrier.kind in "iu" and port.kind.carrier.bits > 8 else 100
+        return rng.integers(0, 2 if dtype == bool else high, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator) -> Array:
+    """One input from what the user wrote."""
+    kind, _, text = what.partition(":")
+    if kind in ("rand", "zeros", "ones") and (text or what == kind):
+        parts = text.split("x") if text else []
+        if not all(part.isdigit() for part in parts):
+            raise ArgumentError(f"{what!r} is no shape", "write it as rand:1x3x224x224")
+        shape = tuple(map(int, parts)) if text else _shape(port, sizes, port.name)
+        if kind == "rand":
+            return _random(port, shape, rng)
+        fill = np.zeros if kind == "zeros" else np.ones
+        return fill(shape, port.kind.carrier.numpy)
+    path = Path(what)
+    if path.suffix == ".npy":
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as problem:
+            raise ArgumentError(f"{path} cannot be read: {problem}", "give a .npy file") from None
+        return _cast(port, array)
+    if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"):
+        from .pictures import read_picture
+
+        return _placed(port, read_picture(path), sizes)
+    try:
+        number = float(what)
+    except ValueError:
+        raise ArgumentError(
+            f"--input {port.name}={what}", "give a .png, a .npy, rand:1x3x224x224 or a number"
+        ) from None
+    shape = tuple(1 if not isinstance(n, int) else n for n in port.shape or ())
+    return _cast(port, np.full(shape, number))
+
+
+def _cast(port: Any, array: Array) -> Array:
+    if port.kind is None or port.kind.carrier is None:
+        return array
+    return array.astype(port.kind.carrier.numpy)
+
+
+def _placed(port: Any, picture: Array, sizes: dict[str, int]) -> Array:
+    """A picture in the layout and size that an input wants."""
+    shape = port.shape
+    if shape is None or len(shape) not in (3, 4):
+        raise ArgumentError(f"input {port} is no picture", "give a .npy file")
+    space = shape[-3:]
+    first = space[0] in (1, 3, 4) and space[-1] not in (1, 3, 4)
+    last = space[-1] in (1, 3, 4) and not first
+    wanted = space[-1] if last else space[0]
+    channels = wanted if wanted in (1, 3, 4) else picture.shape[2]
+    if picture.shape[2] in (2, 4) and channels != picture.shape[2]:
+        picture = picture[:, :, :-1]
+    if picture.shape[2] == 1 and channels == 3:
+        picture = np.repeat(picture, 3, axis=2)
+    if picture.shape[2] == 3 and channels == 1:
+        picture = (picture @ np.array([0.299, 0.587, 0.114]))[:, :, None].round().astype(np.uint8)
+    if picture.shape[2] != channels:
+        raise ArgumentError(f"the picture has {picture.shape[2]} channels", f"it takes {port}")
+    rows, columns = (space[0], space[1]) if last else (space[1], space[2])
+    named = (n if isinstance(n, int) else sizes.get(n or "") for n in (rows, columns))
+    height, width = (n or old for n, old in zip(named, picture.shape, strict=False))
+    places = [
+        (np.arange(new) * old // new) for new, old in ((height, picture.shape[0]), (width, picture.shape[1]))
+    ]
+    picture = picture[places[0]][:, places[1]]
+    if port.kind is not None and port.kind.carrier is not None and port.kind.carrier.is_float:
+        picture = (picture / 255).astype(port.kind.carrier.numpy)
+    picture = picture if last else np.moveaxis(picture, 2, 0)
+    return np.ascontiguousarray(_cast(port, picture[None] if len(shape) == 4 else picture))
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def _computed(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    found = model(**given)
+    return {name: _array(value) for name, value in found.items()}
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_array(v) for v in value]
+    return np.asarray(value) if value is not None else None
+
+
+def _timed(work: Callable[[], Any], what: str) -> tuple[float, Any]:
+    """A long step with a line that says so, if somebody watches."""
+    watched = sys.stderr.isatty()
+    if watched:
+        print(f"{what} ...", end="\r", file=sys.stderr, flush=True)
+    begin = time.perf_counter()
+    found = work()
+    seconds = time.perf_counter() - begin
+    if watched:
+        print(" " * (len(what) + 4), end="\r", file=sys.stderr)
+    return seconds, found
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _flat(found: dict[str, Any]) -> dict[str, Array]:
+    flat: dict[str, Array] = {}
+    for name, value in found.items():
+        if isinstance(value, list):
+            flat |= {f"{name}.{i}": v for i, v in enumerate(value)}
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+def _safe(name: str) -> str:
+    return name.replace("/", "_").replace("\\", "_").lstrip(".") or "output"
+
+
+def _summary(found: dict[str, Any]) -> None:
+    print("\noutputs")
+    for name, array in _flat(found).items():
+        about = f"  {name}: {array.dtype}{list(array.shape)}"
+        if array.size and array.dtype.kind in "iuf":
+            wide = array.astype(np.float64)
+            about += f"  min {wide.min():.5g}  max {wide.max():.5g}  mean {wide.mean():.5g}"
+            bad = int((~np.isfinite(wide)).sum())
+            about += f"  NOT FINITE: {bad}" if bad else ""
+            if array.ndim and array.shape[-1] > 1 and array.size == array.shape[-1]:
+                about += f"  largest at {int(wide.reshape(-1).argmax())}"
+        elif array.size and array.size <= 8:
+            about += f"  {array.reshape(-1).tolist()}"
+        print(about)
+
+
+def _times(model: Any, given: dict[str, Any], count: int, peer: Any) -> dict[str, Any]:
+    """Warm times, taken in turns with the peer's."""
+    from ..progress import Progress
+
+    ours, theirs = [], []
+    for _ in range(3):
+        _computed(model, given)
+    rounds: Any = Progress(range(count), "timing") if sys.stderr.isatty() else range(count)
+    for _ in rounds:
+        begin = time.perf_counter()
+        _computed(model, given)
+        ours.append(time.perf_counter() - begin)
+        if peer is not None:
+            begin = time.perf_counter()
+            peer(given)
+            theirs.append(time.perf_counter() - begin)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak *= 1 if sys.platform == "darwin" else 1024
+    figures = {"warm_ms": statistics.median(ours) * 1e3, "best_ms": min(ours) * 1e3,
+               "p99_ms": _percentile(ours) * 1e3, "peak_bytes": peak}  # fmt: skip
+    print(f"\ntimes of {count} runs, memory of the process at most {peak / 2**20:.0f} MiB")
+    _print_times("fulgurite", ours)
+    if theirs:
+        _print_times("onnxruntime", theirs)
+        figures["peer_warm_ms"] = statistics.median(theirs) * 1e3
+        figures["peer_best_ms"] = min(theirs) * 1e3
+        ratio = min(theirs) / min(ours)
+        print(f"  fulgurite is {ratio:.2f} times as fast (by the best run of each)")
+    return figures
+
+
+def _percentile(times: list[float]) -> float:
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+
+
+def _print_times(name: str, times: list[float]) -> None:
+    print(
+        f"  {name:<11}  median {_ms(statistics.median(times))}  99% {_ms(_percentile(times))}  "
+        f"best {_ms(min(times))}"
+    )
+
+
+def _peer(path: str, threads: int) -> Callable[[dict[str, Any]], list[Any]]:
+    """onnxruntime on the same file."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ArgumentError(
+            "--check onnxruntime needs onnxruntime, which is not installed",
+            "pip install onnxruntime",
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda given: session.run(None, given)  # type: ignore[no-any-return]
+
+
+def _checked(
+    found: dict[str, Any], peer: Any, given: dict[str, Any], tolerance: float, figures: dict[str, Any]
+) -> int:
+    """Compare every output with onnxruntime's: relative to its largest number."""
+    print(f"\nagainst onnxruntime (tolerance {tolerance:g})")
+    worst = 0.0
+    for (name, ours), theirs in zip(found.items(), peer(given), strict=True):
+        pairs = zip(ours, theirs, strict=True) if isinstance(theirs, list) else [(ours, theirs)]
+        for a, b in pairs:
+            off = _distance(np.asarray(a), np.asarray(b))
+            worst = max(worst, off)
+            print(f"  {name}: {'ok' if off <= tolerance else 'DIFFERS'}, off by {off:.3g}")
+    figures["difference"] = worst
+    return 0 if worst <= tolerance else 1
+
+
+def _distance(a: Array, b: Array) -> float:
+    """The largest difference over the largest number; infinite if the shapes differ."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return float("inf")
+    if a.dtype.kind in "OUSTb" or not a.size:
+        return 0.0 if np.array_equal(a, b) else float("inf")
+    wide, other = a.astype(np.float64), b.astype(np.float64)
+    same_nan = np.isnan(wide) == np.isnan(other)
+    if not same_nan.all():
+        return float("inf")
+    off = np.where(wide == other, 0.0, np.abs(wide - other))
+    scale = np.nanmax(np.abs(np.where(np.isfinite(other), other, 0)), initial=0.0)
+    return float(np.nanmax(off, initial=0.0) / max(scale, 1e-30))
