@@ -5,6 +5,7 @@ the array API standard, `aliases.py` adds those of NumPy and torch.
 """
 
 import math as _math
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -447,3 +448,5 @@ if _TYPE_CHECKING:
 config = _config  # last: until now the name is that of the module
 _install(Tensor, globals())
 assert _kernel_package
+if "einops" in _sys.modules:
+    _import_module(f"{__name__}.einops")

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache_cli, run_cli
+from . import cache_cli, run_cli, train_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
 CPU_FEATURES = (
@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "FULGURITE_CACHE_DIR chooses the cache folder.",
     )
     doctor_parser.set_defaults(run=lambda _: doctor())
+    train_cli.add_commands(commands)
     cache_cli.add_commands(commands)
     run_cli.add_command(commands)
     arguments = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""The words of `fulgurite run`; the work is in `fulgurite/onnx/run.py`, imported when it is asked for.
+"""The words of `fulgurite run`; the work is in `fulgurite/onnx/run.py`, loaded on demand.
 
 In: the parser of `fulgurite`. Out: one more command. Nothing of ONNX is loaded for the others.
 """
@@ -26,7 +26,9 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--input", action="append", default=[], metavar="NAME=WHAT")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE")
     parser.add_argument("--device", default=None, help="cpu or reference")
-    parser.add_argument("--time", type=int, default=0, metavar="N", help="run N times and say how long")
+    parser.add_argument(
+        "--time", type=int, default=0, metavar="N", help="run N times and say how long"
+    )
     parser.add_argument("--check", default="", choices=["", "onnxruntime"], help="compare outputs")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="relative, of --check (1e-4)")
     parser.add_argument("--threads", type=int, default=0, help="threads, here and in --check")

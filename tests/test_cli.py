@@ -205,11 +205,23 @@ def test_cache_import_says_why_it_refuses(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["cache", "import", str(tmp_path / "none.zip")]) == 1
-    assert "none.zip" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "none.zip cannot be read: No such file" in err and "cache export' wrote" in err
     (tmp_path / "bad.zip").write_text("hello")
     assert cli.main(["cache", "import", str(tmp_path / "bad.zip")]) == 1
     err = capsys.readouterr().err
-    assert "refused" in err and "Traceback" not in err
+    assert "refused" in err and "Traceback" not in err and "cache export' wrote" in err
+
+
+@pytest.mark.parametrize("place", ["nowhere/cache.zip", "."])
+def test_cache_export_says_what_to_do_where_it_cannot_write(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    file = str(tmp_path / place)
+    assert cli.main(["cache", "export", file]) == 1
+    err = capsys.readouterr().err
+    assert f"{file} cannot be written" in err and "folder that exists" in err
+    assert ".tmp" not in err and not list(tmp_path.rglob("*.tmp"))
 
 
 def test_cache_import_into_a_folder_that_cannot_be_written_is_a_failure(

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.core.dtype import float32
 from fulgurite.core.ops.effect import HOST_FUNCTIONS, HostFunction, custom
-from fulgurite.errors import ArgumentError, DTypeError, FulguriteError, ShapeError
+from fulgurite.errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from fulgurite.runtime.device import get_device
+from fulgurite.schedule import KEEP, PATIENCE
 from fulgurite.shipping import ScheduleFileError
 from fulgurite.tensor import wrap
 
@@ -224,6 +225,65 @@ def test_changed_only_runs_exactly_the_kernels_below_the_edit() -> None:
         made.check(made.plan.run(changed_only=True))
         assert made.plan.ran == ()
     assert len(made.below(places["c"])) < len(made.plan)
+
+
+def test_replays_go_back_to_what_changed_when_somebody_asks_and_on_again() -> None:
+    made = Branches()
+    for _ in range(2):
+        for _ in range(PATIENCE + 2):
+            made.check(made.plan.run())
+            assert made.plan.ran == tuple(range(len(made.plan)))
+        made.check(made.plan.run(changed_only=True))
+        assert made.plan.ran == tuple(range(len(made.plan))), "replays kept nothing"
+        made.check(made.plan.run(changed_only=True))
+        assert made.plan.ran == ()
+        made.a += 1
+        made.check(made.plan.run(changed_only=True))
+        assert made.plan.ran == made.below(0)
+
+
+def test_replays_see_every_edit_of_every_kind_of_input() -> None:
+    shared = np.arange(5, dtype=np.float32)
+    x, leaf = random(5), fg.Tensor(np.ones(5, np.float32), requires_grad=True)
+    plan = fg.schedule(x * leaf + fg.from_numpy(shared))
+    for turn in range(PATIENCE + 4):
+        shared += 1
+        if turn % 2:
+            x += 0.5
+        if turn % 3 == 0:
+            with fg.no_grad():
+                leaf.assign(leaf.detach() * 2)
+        expected = x.numpy() * leaf.numpy() + shared
+        np.testing.assert_allclose(plan.run()[0].numpy(), expected, rtol=1e-6)
+        with fg.config(poison=True):
+            np.testing.assert_allclose(plan.run()[0].numpy(), expected, rtol=1e-6)
+    plan.compile(False)  # another plan: what the replay held is not used any more
+    np.testing.assert_allclose(plan.run()[0].numpy(), expected, rtol=1e-6)
+
+
+def test_what_is_large_is_kept_only_once_somebody_asked_what_changed() -> None:
+    x, y = (fg.Tensor(np.ones(KEEP // 4, np.float32)) for _ in range(2))
+    plan = fg.schedule((x + 1).sum(), fg.sin(y) * 2)
+    everything = tuple(range(len(plan)))
+    plan.run()
+    plan.run(changed_only=True)
+    assert plan.ran == everything
+    plan.run()
+    x += 1
+    plan.run(changed_only=True)
+    assert 0 < len(plan.ran) < len(everything)
+
+
+def test_a_replay_whose_index_is_outside_names_the_line() -> None:
+    place = fg.Tensor([0, 1])
+    plan = fg.schedule(fg.take(random(3), place) * 2)
+    for _ in range(PATIENCE + 2):
+        plan.run()
+    place.assign(fg.Tensor([0, 7]))
+    with pytest.raises(BoundsError, match="test_schedule"):
+        plan.run()
+    place.assign(fg.Tensor([2, 1]))
+    assert plan.run()[0].shape == (2,)
 
 
 def test_changed_only_follows_parts_that_were_written_in_place() -> None:

@@ -6,7 +6,6 @@ computed. The rules are those of `core/dtype.py`, by which every operator promot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -15,33 +14,12 @@ from ..core import shape as sizes
 from ..core.dtype import DTYPES, DType, dtype_of, float32, float64, promote, weak_dtype
 from ..errors import ArgumentError, DTypeError
 from ..tensor import Tensor
+from .results import FloatLimits, IntegerLimits
 
 _KINDS = {
     "bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu",
     "real floating": "f", "complex floating": "c", "numeric": "iufc",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class FloatLimits:
-    """What `finfo` tells of a float type."""
-
-    bits: int
-    eps: float
-    max: float
-    min: float
-    smallest_normal: float
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class IntegerLimits:
-    """What `iinfo` tells of an integer type."""
-
-    bits: int
-    max: int
-    min: int
-    dtype: DType
 
 
 def _asked(x: object) -> DType:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..core.dtype import DType
 from ..tensor import Tensor
 
 
@@ -43,3 +45,25 @@ class BatchNorm(NamedTuple):
     output: Tensor
     running_mean: Tensor | None
     running_var: Tensor | None
+
+
+@dataclass(frozen=True)
+class FloatLimits:
+    """What `finfo` tells of a float type."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IntegerLimits:
+    """What `iinfo` tells of an integer type."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType

@@ -255,13 +255,13 @@ class Capture:
         self.changed: set[Entry] = set()
         begin = new_buffer((), uint32, self.device)
         first = REGISTRY.enter(begin)
-        self._stand()
         key = new_buffer((2,), uint32, self.device)
         counter = new_buffer((), uint64, self.device)
         self.tape = Tape(key, counter)
         steps = SCOPES.backward
         before = SCOPES.changed
         try:
+            self._stand()
             SCOPES.capturing, SCOPES.changed = True, self.changed
             OBSERVER.refuse = self._refuse
             try:

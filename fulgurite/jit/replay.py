@@ -35,7 +35,7 @@ from ..runtime.realize import Compiled, inputs_of, lookup, name_the_line, realiz
 from ..runtime.steps import concrete
 from ..tensor import Tensor
 from .sole import are_sole, counts_are_exact
-from .varying import Varying, padded, sizes_of
+from .varying import Varying, padded, sizes_of, unbound
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
             "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip
@@ -295,8 +295,11 @@ class Replay:
         except BoundsError:
             name_the_line(self.roots, self.normal, inputs)
             raise
-        abouts = [(concrete(root.shape, values), root.dtype, self.device) for root in self.roots]
-        return self._finished(tensors, nodes, memories, abouts)
+        if self.varies:
+            abouts = [(concrete(unbound(root.shape), values), root.dtype, self.device)
+                      for root in self.roots]  # fmt: skip
+            return self._finished(tensors, nodes, memories, abouts)
+        return self._finished(tensors, nodes, memories, self.abouts)
 
     def _inputs(
         self, nodes: list[Node], arrays: Sequence[Any], numbers: Sequence[Any], state: Any

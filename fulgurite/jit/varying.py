@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core import build
-from ..core.node import Node, Shape
-from ..core.ops.leaf import VAR, bind
+from ..core.node import Node, Shape, Size, toposort
+from ..core.ops.leaf import BIND, bind
 from ..core.ops.movement import shrink
+from ..core.substitute import substitute
 from ..errors import ArgumentError, VariableError
+from ..functional.creation import Var
 from ..runtime.device import Buffer, Device
 
 
@@ -62,6 +64,17 @@ def sizes_of(tensors: Iterable[tuple[Varying | None, Shape, str]]) -> dict[str, 
     return found
 
 
+def unbound(shape: Shape) -> Shape:
+    """A shape whose variables have no value yet."""
+    found: list[Size] = []
+    for size in shape:
+        if isinstance(size, Node):
+            bound = {n: n.src[0] for n in toposort([size]) if n.op is BIND}
+            size = substitute(size, bound)
+        found.append(size)
+    return tuple(found)
+
+
 def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:
     """What `jit(dynamic=...)` was given, checked."""
     if dynamic is None:
@@ -75,11 +88,11 @@ def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:
                 f"dynamic[{key!r}] is {axes!r}", 'write {"x": {0: fg.Var("n", 1, 64)}}'
             )
         for axis, var in axes.items():
-            if not isinstance(axis, int) or not isinstance(var, Node) or var.op is not VAR:
+            if not isinstance(axis, int) or not isinstance(var, Var):
                 raise ArgumentError(
                     f"dynamic[{key!r}][{axis!r}] is {var!r}", 'give axes fg.Var("n", 1, 64)'
                 )
-        found[key] = dict(axes)
+        found[key] = {axis: var.node for axis, var in axes.items()}
     return found
 
 

@@ -36,7 +36,9 @@ ROW = 2 << 10  # bytes of one row of them
 ENOUGH = 8  # tiles that keep threads busy
 SHORT = 8  # numbers next to each other that are not worth a vector
 ROOM = 160 << 20  # bytes of workspace that packed columns may take
-FEW = 9  # rows that are too few to pay for packing the columns
+FEW = 8  # rows that are too few to pay for packing the columns
+CLOSE = 32 << 10  # bytes of a right factor that stays in the first cache as it is
+PAGE = 4096  # bytes between rows that a few more rows of the left factor may read
 NEAR = 1024  # bytes between rows of memory that microkernels may read as they are
 LONG = 512  # columns that are enough for tiles of their own
 LITTLE = 8192  # sums of a tile whose depth is small: they must not leave the nearest cache
@@ -297,13 +299,15 @@ def cut(
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is."""
     steps = block_of_k(rows, columns, depth)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
-    near = columns * block.bytes <= NEAR and rows <= 14 * block.height
+    few = rows <= 14 * block.height or columns * depth * block.bytes <= CLOSE
+    near = columns * block.bytes <= NEAR and few
     huge = rows * columns >= HUGE and depth * block.bytes >= FAR
     left = "shared" if huge else "plain" if plain[0] else "own"
     one = not huge and rows <= _largest(block, deep, columns, left, "own", direct)[0]
     many = batch * -(-columns // block.panel) >= ENOUGH or rows * columns * depth < 2 * WORTH
     packed = batch * _up(columns, block.panel) * _up(depth, block.lanes) * block.bytes
-    if plain[1] and (rows <= FEW or near):
+    short = columns * block.bytes <= PAGE and rows <= 4 * block.height
+    if plain[1] and (rows <= FEW or near or short):
         right = "plain"
     elif (one and many) or packed > ROOM:
         right = "own"  # a tile has all rows, so nobody else needs its columns

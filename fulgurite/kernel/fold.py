@@ -19,10 +19,11 @@ from ..core.node import Node, constant, make, toposort
 from ..core.ops.elementwise import MUL
 from ..core.ops.index import FOLD, LOAD, STORE
 from ..graph.body import free_axes, indices
-from ..graph.cost import CostTable, work_of
+from ..graph.cost import CostTable, both, work_of
 from ..graph.kernel import Kernel
 from ..graph.lower import lower
 from ..graph.regroup import CannotLower
+from ..graph.search.choose import ROWS as PICKED_ROWS
 from ..graph.search.choose import Proposal, Source
 from ..graph.search.online import State, Streaming, stream
 from .axes import merge_axes
@@ -326,6 +327,7 @@ class FoldCut:
     steps: int  # of a block of the streamed axis
     columns: tuple[int, ...]  # of each matrix
     resident: tuple[bool, ...]  # are the packed queries of each product kept for all blocks?
+    along: str = "rows"  # what lanes run along: rows or streamed
 
 
 def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
@@ -335,7 +337,9 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     batch = fold.count(fold.batch)
     wide = [fold.count(c) for c in fold.columns]
     depths = [fold.count(p.contraction.folded) for p in fold.products]
-    steps = min(STEPS // block.height * block.height, length)
+    along = lanes_along(fold, lanes)
+    unit = block.height if along == "rows" else panel
+    steps = min(STEPS // unit * unit, length if along == "rows" else _up(length, lanes))
     ordered = all(_lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
@@ -370,7 +374,20 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             return None
     while tall > panel and batch * -(-rows // tall) < busy:
         tall = _up(tall // 2, panel)
-    return FoldCut(tall, steps, tuple(each), tuple(resident))
+    return FoldCut(tall, steps, tuple(each), tuple(resident), along)
+
+
+def lanes_along(fold: Fold, lanes: int) -> str:
+    """What lanes run along: the streamed axis for few rows, or where all memory lies that way."""
+    line = fold.part(
+        [s.body for s in fold.scalars] + [m.weights for m in fold.matrices],
+        {s.fold for s in fold.streaming.states} | {p.node for p in fold.products},
+        fold.streaming.axes,
+    ).columns
+    if len(line.axes) != 1:
+        return "rows"
+    few = 2 * fold.count(fold.rows) < lanes
+    return "streamed" if few or not any(map(_lies_well, fold.products)) else "rows"
 
 
 def _lies_well(p: Product) -> bool:
@@ -409,7 +426,10 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     streaming = fold.streaming
     streamed = frozenset(streaming.axes)
     rows, length = fold.count(fold.rows), fold.count(streaming.axes)
-    places = fold.count(fold.batch) * _up(rows, 16) * length
+    if cut.along == "rows":
+        places = fold.count(fold.batch) * _up(rows, 16) * length
+    else:
+        places = fold.count(fold.batch) * rows * _up(length, 16)
     tiles = 1
     if len(fold.matrices) == 1:
         tiles = -(-fold.count(fold.columns[0]) // cut.columns[0])
@@ -433,10 +453,27 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
         arithmetic *= 0.6  # of the blocks some are left out
     moved = work_of(kernel).bytes
     memory = moved / (table.near if moved <= table.cache else table.far)
-    return table.launch + max(memory, arithmetic)
+    arithmetic += _packed(fold, cut, tiles) / table.packed
+    return both(memory, arithmetic, table)
 
 
-SOURCES = (Source("fold", propose),)
+def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
+    """Numbers that are put in order for microkernels."""
+    batch, length = fold.count(fold.batch), fold.count(fold.streaming.axes)
+    tall = -(-fold.count(fold.rows) // cut.rows)
+    found = 0
+    for p in fold.products:
+        depth = fold.count(p.contraction.folded)
+        found += batch * fold.count(fold.rows) * depth
+        if cut.along == "streamed" or not _lies_well(p):
+            found += batch * tall * tiles * length * depth
+    for m, columns in zip(fold.matrices, fold.columns, strict=True):
+        if fold.count(columns) > 512 or m.values.op is not LOAD:
+            found += batch * length * fold.count(columns)
+    return found
+
+
+SOURCES = (Source("fold", propose), PICKED_ROWS)
 
 
 def _up(size: int, step: int) -> int:

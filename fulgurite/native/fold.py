@@ -15,29 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..core.dtype import DType, bool_
-from ..core.node import Node, toposort
-from ..core.ops.index import FOLD, STORE
-from ..core.ops.leaf import SINK
-from ..graph.affine import Affine
+from ..core.node import toposort
 from ..graph.lower import IndexKernel
 from ..graph.search.online import State, stream
-from ..kernel.contract import DEPTH, NEAR, Block, Line, is_plain
-from ..kernel.fold import Fold, FoldCut, Matrix, Product, cut_fold, find_fold
-from ..kernel.skip import tests
-from .code import Phase, Rendered
-from .emitter import Val, scalar_type
-from .foldframe import FoldFrame
-from .frame import Numbers
-from .microkernel import Module, Registers, block, transpose
+from ..kernel.contract import DEPTH, Block
+from ..kernel.fold import Fold, FoldCut, Product, cut_fold, find_fold
+from .code import Rendered
+from .emitter import Val
+from .foldlanes import StreamLanes
+from .foldstates import FoldStates
+from .microkernel import Registers, block
 from .operate import combine, identity
-from .packing import Packer, Side, Span, side
+from .packing import Span, side
 from .packing import Target as Goal
 from .target import Target
 
-_MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
-_CLOSE = 2048  # bytes of a row of values that is near enough to be read as it is
+
 
 def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
     """A kernel that streams over an axis."""
@@ -57,44 +52,39 @@ def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
 class RowLanes(FoldStates):
     """Tiles with the rows side by side."""
 
-    def reserve(self) -> None:
-        """Everything a tile needs, on the stack."""
-        f, cut = self.f, self.cut
-        tile = (cut.steps + self.lanes) * (cut.rows + self.lanes)
+    def __init__(
+        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
+    ) -> None:
+        super().__init__(fold, dtypes, registers, cut)
+        self.keys = [side(p.contraction, "left") for p in fold.products]
+        self.queries = [side(p.contraction, "right") for p in fold.products]
+        self.turned = [c.left for c in fold.turned]
+        self.stops |= set(self.turned)
+
+    def tiles_of_products(self) -> None:
+        """Products, the queries they need, and what is turned to lie like them."""
+        cut = self.cut
+        self.stride = self.f.number("stride", cut.rows + self.lanes)
+        self.weights_by = ("1", self.stride)
         for number in range(len(self.turned)):
-            self.room(f"turned{number}", tile)
+            self.room(f"turned{number}", self.tile_numbers)
         for number, product in enumerate(self.fold.products):
-            self.room(f"tile{number}", tile)
+            self.room(f"tile{number}", self.tile_numbers)
             blocks = self.blocks(product) if cut.resident[number] else 1
             self.room(f"queries{number}", blocks * self.query_numbers(product))
             if not self.is_plain(self.keys[number]):
                 self.room(f"keys{number}", (cut.steps + self.lanes) * self.deepest(product))
-        self.tiles: list[str] = []  # of each matrix: the name of its weights' tile
-        inner = {p.node: number for number, p in enumerate(self.fold.products)}
-        for number, m in enumerate(self.fold.matrices):
-            if m.weights in inner:
-                self.tiles.append(f"tile{inner[m.weights]}")
-            elif self.in_place(m):
-                self.tiles.append("tile0")
-            else:
-                self.room(f"weights{number}", tile)
-                self.tiles.append(f"weights{number}")
-            self.room(f"sums{number}", cut.rows * (cut.columns[number] + self.lanes) + self.lanes)
-            if not self.is_near(number):
-                self.room(f"values{number}", cut.columns[number] * (cut.steps + self.lanes))
-        for number in range(len(self.states)):
-            self.room(f"state{number}", cut.rows + 2 * self.lanes)
-        for number in range(len(self.coefficients)):
-            self.room(f"coefficient{number}", cut.rows + 2 * self.lanes)
-        self.room("changed", cut.rows + 2 * self.lanes)
-        f.scratch("begun", "i64", "1")
 
-    def in_place(self, m: Matrix) -> bool:
-        """May weights take the place of the product they are made of?"""
-        only = len(self.fold.products) == 1 and len(self.fold.matrices) == 1
-        product = self.fold.products[0].node if only else None
-        later = [s.body for s in self.fold.scalars if s.level > m.state.level]
-        return only and product not in toposort(later)
+    def ready(self) -> None:
+        """Queries are packed once for a unit."""
+        for number in range(len(self.fold.products)):
+            if self.cut.resident[number]:
+                self.pack_queries(number)
+
+    def query_numbers(self, p: Product) -> int:
+        """Numbers of the packed queries of a unit, for one block of the depth."""
+        panel = self.registers.panel
+        return -(-self.cut.rows // panel) * panel * self.deepest(p)
 
     def pack_queries(self, number: int, only: str | None = None) -> None:
         """The rows of one unit, for the whole depth or for one block of it."""
@@ -107,7 +97,7 @@ class RowLanes(FoldStates):
             d = f.mul(b, str(DEPTH))
             span = Span(self.top, self.count, d, f.least(str(DEPTH), f.sub(depth, d)))
             self.open_batch(s)
-            f.scope(lambda: self.packer(s).pack(span, self.goal(at, self.deepest(product))))
+            f.scope(lambda: self.packer(s).pack(span, self.goal(at, product)))
 
         if only is not None:
             pack(only, memory)
@@ -147,7 +137,7 @@ class RowLanes(FoldStates):
             else:
                 left, strides = f.read[f"keys{number}"], (deep, "1")
                 span = Span(self.k, self.deep, d, many)
-                goal = self.goal(left, self.deepest(product))
+                goal = self.goal(left, product)
                 f.scope(lambda: self.packer(s).pack(span, goal))
             first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
 
@@ -169,35 +159,20 @@ class RowLanes(FoldStates):
         else:
             e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
 
-    def block(self) -> None:
-        f, e = self.f, self.f.e
-        for number in range(len(self.fold.products)):
-            self.product(number)
+    def turn_loads(self) -> None:
+        """Loads along the streamed axis, as rows of a tile."""
+        f = self.f
         for number, c in enumerate(self.fold.turned):
             s = side(c, "left")
             self.open_batch(s)
             span = Span(self.k, self.deep, self.top, self.count)
             goal = Goal(f.read[f"turned{number}"], self.stride, self.stride)
             f.scope(lambda s=s, span=span, goal=goal: self.packer(s).pack(span, goal))  # type: ignore[misc]
-        begun = e.let(f"load i64, ptr {f.read['begun']}")
-        self.begun = e.let(f"icmp ne i64 {begun}, 0")
-        if self.fold.scalars or any(t.startswith("weights") for t in self.tiles) or (
-            "tile0" in self.tiles and self.fold.matrices[0].weights not in self.stops
-        ):
-            self.walk_rows()
-        if self.coefficients:
-            e.branch(self.begun, lambda: f.scope(self.repair))
-        for number in range(len(self.fold.matrices)):
-            self.add(number)
-        e.line(f"store i64 1, ptr {f.read['begun']}")
 
     def walk_rows(self) -> None:
         """All states of one number a row, and the weights, lanes along the rows."""
-        f, fold = self.f, self.fold
-        every = [b for level in range(fold.levels) for b in self.bodies(level)]
-        repairs = [s.repair for s in fold.scalars if s.repair is not None]
-        roots = [*every, *repairs, *self.coefficients]
-        part = f.part = fold.part(roots, self.stops | self.olds, fold.streaming.axes)
+        f = self.f
+        part = f.part = self.walked_part()
         f.opened(part.batch, f.coordinates(part.batch, self.at))
         start = f.coordinates(part.rows, self.top)
 
@@ -227,28 +202,13 @@ class RowLanes(FoldStates):
 
     def moved(self) -> Val:
         """Which rows have a base that is not what it was."""
-        f, e = self.f, self.f.e
-        found: str | None = None
-        for state in self.fold.scalars:
-            pair = [e.splat(f.scopes[-1][n]).text for n in (state.fold, state.old)]
-            used = any(state.old in toposort([c]) for c in self.coefficients)
-            if used:
-                now = e.let(f"fcmp une {self.vector} {pair[0]}, {pair[1]}")
-                kind = f"<{self.lanes} x i1>"
-                found = now if found is None else e.let(f"or {kind} {found}, {now}")
-        if found is None:
-            return Val(f"splat (i1 true)", bool_, True)
-        return Val(found, bool_, True)
+        return self.bases_moved(self.vector, f"<{self.lanes} x i1>")
 
     def walk_level(self, level: int, place: str) -> None:
         """One walk over a block: states of a level, and weights that need no later ones."""
         f, e, fold = self.f, self.f.e, self.fold
         scope = f.scopes[-1]
-        scalars = [s for s in fold.scalars if s.level == level]
-        weights = [
-            (number, m.weights) for number, m in enumerate(fold.matrices)
-            if m.state.level == level and m.weights not in self.stops
-        ]  # fmt: skip
+        scalars, weights = self.at_level(level)
         part = f.part
         assert part is not None
         if scalars or weights:

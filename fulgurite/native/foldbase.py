@@ -15,7 +15,7 @@ from ..core.ops.index import FOLD, STORE
 from ..core.ops.leaf import SINK
 from ..graph.affine import Affine
 from ..kernel.contract import DEPTH, NEAR, Line, is_plain
-from ..kernel.fold import Fold, FoldCut, Product
+from ..kernel.fold import Fold, FoldCut, Matrix, Product
 from ..kernel.skip import tests
 from .code import Phase, Rendered
 from .emitter import Val, scalar_type
@@ -23,16 +23,12 @@ from .foldframe import FoldFrame
 from .frame import Numbers
 from .microkernel import Module, Registers, transpose
 from .operate import identity
-from .packing import Packer, Side
+from .packing import Packer, Side, Span, side
 from .packing import Target as Goal
 
 _MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
+SHARED = 64 << 20  # bytes of values that are packed once for all units
 _CLOSE = 2048  # bytes of a row of values that is near enough to be read as it is
-
-
-def _is_memory(s: Side) -> bool:
-    """Is a factor memory as it is, next to each other along one line?"""
-    return is_plain(s.part, s.root, s.own, s.along)
 
 
 class FoldBase:
@@ -51,8 +47,7 @@ class FoldBase:
         self.vector = f"<{self.lanes} x {self.inner}>"
         self.states = fold.streaming.states
         self.group = {s.fold for s in self.states}
-        self.turned = [c.left for c in fold.turned]
-        self.stops = self.group | {p.node for p in fold.products} | set(self.turned)
+        self.stops = self.group | {p.node for p in fold.products}
         self.streamed = frozenset(fold.streaming.axes)
         self.rows, self.length = fold.count(fold.rows), fold.count(fold.streaming.axes)
         self.batch = fold.count(fold.batch)
@@ -64,8 +59,7 @@ class FoldBase:
             self.wide = -(-fold.count(fold.columns[0]) // cut.columns[0])
         self.olds = {s.old for s in self.states}
         self.tainted = self._tainted()
-        self.keys = [side(p.contraction, "left") for p in fold.products]
-        self.queries = [side(p.contraction, "right") for p in fold.products]
+        self.tiles: list[str] = []  # of each matrix: the name of its weights' tile
         self.values = [side(m.contraction, "right") for m in fold.matrices]
         self.coefficients = self._coefficients()
         self.tests = tests(self.states, self.streamed)
@@ -100,27 +94,96 @@ class FoldBase:
     # --- the whole kernel ------------------------------------------------------------------------
 
     def render(self) -> Rendered:
+        """The text of the function, and of those that pack values for all units before it."""
+        before = [self.packing(n) for n in range(len(self.fold.matrices)) if self.is_shared(n)]
         f = self.main()
         products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
         products += sum([self.fold.count(c) for c in self.fold.columns])
         work = 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes
-        text = "\n".join([f.text(), *f.e.declared.values(), ""])
-        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in f.e.declared)
-        phase = Phase("kernel", self.batch * self.tall * self.wide, work)
+        frames = [*[frame for frame, _ in before], f]
+        declared: dict[str, str] = {}
+        for frame in frames:
+            declared |= frame.e.declared
+        text = "\n".join([*[frame.text() for frame in frames], *declared.values(), ""])
+        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
+        phases = [*[p for _, p in before], Phase("kernel", self.batch * self.tall * self.wide, work)]
         return Rendered(
-            text, (phase,), tuple(self.numbers.variables), tuple(self.numbers.values), 0, library
-        )
+            text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
+            self.shared_at(len(self.fold.matrices)) * self.fold.dtype.itemsize, library,
+        )  # fmt: skip
+
+    # --- values that all units share -------------------------------------------------------------
+
+    def is_shared(self, number: int) -> bool:
+        """Are values packed once for all rows? Where several tiles of rows need them in order."""
+        numbers = self.shared_numbers(number) * self.fold.dtype.itemsize
+        return not self.is_near(number) and self.tall > 1 and numbers <= SHARED
+
+    @property
+    def pieces(self) -> int:
+        """Blocks of the streamed axis."""
+        return -(-self.length // self.cut.steps)
+
+    def value_block(self, number: int) -> int:
+        """Numbers of the packed values of one block."""
+        panel = self.registers.panel
+        columns = -(-self.fold.count(self.fold.columns[number]) // panel) * panel
+        return columns * (self.cut.steps + self.lanes)
+
+    def shared_numbers(self, number: int) -> int:
+        return self.batch * self.pieces * self.value_block(number)
+
+    def shared_at(self, number: int) -> int:
+        """Where in the workspace the values of a matrix begin."""
+        return sum([self.shared_numbers(n) for n in range(number) if self.is_shared(n)])
+
+    def shared_block(self, number: int, batch: str, piece: str) -> str:
+        """Where the packed values of a block are."""
+        f = self.f
+        place = f.add(f.mul(batch, f.number("pieces", self.pieces)), piece)
+        each = f.number(("value block", number), self.value_block(number))
+        place = f.add(f.mul(place, each), f.number(("shared", number), self.shared_at(number)))
+        return self.element(f.pointer(len(self.dtypes)), place)
+
+    def packing(self, number: int) -> tuple[FoldFrame, Phase]:
+        """A phase that packs values, a block of the streamed axis at a time."""
+        f = self.f = self.new_frame(f"kernel_values{number}")
+        s, columns = self.values[number], self.fold.count(self.fold.columns[number])
+        f.read["row"] = f.number(("row", number), columns + self.lanes)
+        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
+        f.part = s.part
+        for node in s.part.nodes:
+            if not self.fold.free[node]:
+                f.value(node)
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            self.at, piece = f.divided(index, f.number("pieces", self.pieces))
+            k = f.mul(piece, steps)
+            memory = self.shared_block(number, self.at, piece)
+            self.open_batch(s)
+            own = f.number(("columns", number), columns)
+            span = Span("0", own, k, f.least(steps, f.sub(length, k)))
+            deep = f.number(("deep", self.cut.steps + self.lanes), self.cut.steps + self.lanes)
+            f.scope(lambda: self.packer(s).pack(span, Goal(memory, deep, deep)))
+            return []
+
+        f.e.loop("%first", "%last", 1, [], unit)
+        work = 2 * self.batch * self.length * columns
+        return f, Phase(f.symbol, self.batch * self.pieces, work)
+
+    def new_frame(self, symbol: str) -> FoldFrame:
+        masked = self.target.vectors == "avx512"
+        f = FoldFrame(symbol, self.numbers, self.dtypes, self.lanes, masked)
+        f.sizes = self.fold.sizes
+        return f
 
     def main(self) -> FoldFrame:
-        masked = self.target.vectors == "avx512"
-        f = self.f = FoldFrame("kernel", self.numbers, self.dtypes, self.lanes, masked)
-        f.sizes = self.fold.sizes
+        f = self.f = self.new_frame("kernel")
         e = f.e
         all_rows, tile_rows = f.number("rows", self.rows), f.number("tile rows", self.cut.rows)
         tall, wide = f.number("tall", self.tall), f.number("wide", self.wide)
         length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
         f.read["row"] = f.number("row", max(self.cut.rows, *self.cut.columns, 0) + self.lanes)
-        self.stride = f.number("stride", self.cut.rows + self.lanes)
         self.reserve()
         f.part = self.fold.part([], (), ())
         for node in self.fold.order:
@@ -129,7 +192,7 @@ class FoldBase:
                 e.pin(f.value(node))
 
         zero = e.const(0, self.fold.dtype, True)
-        for number in range(len(self.fold.products)):  # lanes that no row has: nothing odd in them
+        for number in range(len(self.fold.products)):  # lanes that are not in use: nothing odd there
             self.fill(f.read[f"tile{number}"], f.read["room", f"tile{number}"], zero)
 
         def unit(index: str, _: list[str]) -> list[str]:
@@ -144,9 +207,7 @@ class FoldBase:
                 start = f.mul(column, tile)
                 self.left.append((start, f.least(tile, f.sub(size, start))))
             f.scopes.append({})
-            for number, _product in enumerate(self.fold.products):
-                if self.cut.resident[number]:
-                    self.pack_queries(number)
+            self.ready()
             self.begin()
 
             def turn(k: str, _: list[str]) -> list[str]:
@@ -183,6 +244,41 @@ class FoldBase:
 
     # --- memory of a tile ------------------------------------------------------------------------
 
+    def reserve(self) -> None:
+        """Everything a tile needs, on the stack."""
+        f, cut = self.f, self.cut
+        self.tiles_of_products()
+        inner = {p.node: number for number, p in enumerate(self.fold.products)}
+        for number, m in enumerate(self.fold.matrices):
+            if m.weights in inner:
+                self.tiles.append(f"tile{inner[m.weights]}")
+            elif self.in_place(m):
+                self.tiles.append("tile0")
+            else:
+                self.room(f"weights{number}", self.tile_numbers)
+                self.tiles.append(f"weights{number}")
+            self.room(f"sums{number}", cut.rows * (cut.columns[number] + self.lanes) + self.lanes)
+            if not self.is_near(number) and not self.is_shared(number):
+                self.room(f"values{number}", cut.columns[number] * (cut.steps + self.lanes))
+        for number in range(len(self.states)):
+            self.room(f"state{number}", cut.rows + 2 * self.lanes)
+        for number in range(len(self.coefficients)):
+            self.room(f"coefficient{number}", cut.rows + 2 * self.lanes)
+        self.room("changed", cut.rows + 2 * self.lanes)
+        f.scratch("begun", "i64", "1")
+
+    @property
+    def tile_numbers(self) -> int:
+        """Numbers of a tile, with room for whole vectors and squares after its end."""
+        return (self.cut.steps + self.lanes) * (self.cut.rows + self.lanes)
+
+    def in_place(self, m: Matrix) -> bool:
+        """May weights take the place of the product they are made of?"""
+        only = len(self.fold.products) == 1 and len(self.fold.matrices) == 1
+        product = self.fold.products[0].node if only else None
+        later = [s.body for s in self.fold.scalars if s.level > m.state.level]
+        return only and product not in toposort(later)
+
     def room(self, name: str, count: int) -> None:
         self.f.scratch(name, self.inner, self.f.number(("room", name), count))
 
@@ -193,21 +289,22 @@ class FoldBase:
         depth = self.fold.count(p.contraction.folded)
         return min(DEPTH, -(-depth // self.lanes) * self.lanes) + self.lanes
 
-    def query_numbers(self, p: Product) -> int:
-        panel = self.registers.panel
-        return -(-self.cut.rows // panel) * panel * self.deepest(p)
+    def is_memory(self, s: Side) -> bool:
+        """Is a factor memory as it is, next to each other along one line?"""
+        return is_plain(s.part, s.root, s.own, s.along)
 
     def is_plain(self, s: Side) -> bool:
-        """Can microkernels read keys where they are?"""
-        far = self.length * self.fold.dtype.itemsize > NEAR
-        if not _is_memory(s) or (far and not s.straight):
+        """Can microkernels read a left factor where it is?"""
+        own = self.fold.sizes[s.own.axes[0]] if s.own.axes else 1
+        far = own * self.fold.dtype.itemsize > NEAR
+        if not self.is_memory(s) or (far and not s.straight):
             return False
         return self.dtypes[s.root.arg[0]] is self.fold.dtype
 
     def is_near(self, number: int) -> bool:
         """Can microkernels read values where they are?"""
         s = self.values[number]
-        if not (_is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
+        if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
             return False
         close = self.fold.count(self.fold.columns[number]) * self.fold.dtype.itemsize <= _CLOSE
         return close and self.dtypes[s.root.arg[0]] is self.fold.dtype
@@ -281,7 +378,9 @@ class FoldBase:
         self.f.part = s.part
         self.f.opened(s.part.batch, self.f.coordinates(s.part.batch, self.at))
 
-    def goal(self, memory: str, depth: int) -> Goal:
+    def goal(self, memory: str, product: Product) -> Goal:
+        """Where a factor of a product is packed."""
+        depth = self.deepest(product)
         text = self.f.number(("deep", depth), depth)
         return Goal(memory, text, text)
 
@@ -300,17 +399,19 @@ class FoldBase:
             f"ptr {b[0]})"
         )
 
-    def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
+    def where(
+        self, s: Side, own: str, folded: str
+    ) -> tuple[str, str]:
         """Where a plain factor begins, and how far apart its rows are."""
         f = self.f
         f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = own, folded
         number, index, _ = s.root.arg
         name = ("at", self.numbers.position[s.root])
         place = f.index(index, (), name).text
-        rows = s.name == "left" and s.straight
-        other = s.own.axes[0] if rows else s.part.folded.axes[0]
+        apart = s.straight if s.name == "left" else not s.straight  # rows are apart, not steps
+        other = s.own.axes[0] if apart else s.part.folded.axes[0]
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
-        stride = f.number((name, steps[0][0], "step"), steps[0][1])
+        stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         return self.element(f.pointer(number), place), stride
 
     # --- a block ---------------------------------------------------------------------------------

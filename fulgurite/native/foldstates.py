@@ -10,18 +10,82 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..core.dtype import bool_
-from ..core.node import Node
+from ..core.node import Node, toposort
 from ..core.ops.index import STORE
+from ..graph.search.online import State
+from ..kernel.contract import Part
 from .emitter import Val
 from .foldbase import FoldBase
 from .microkernel import block
 from .packing import Span
+from .packing import Target as Goal
 
 
 class FoldStates(FoldBase):
     """States with columns, and results."""
 
     weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
+
+    begun: str
+
+    def product(self, number: int) -> None:
+        """A block of a product."""
+        raise NotImplementedError
+
+    def walk_rows(self) -> None:
+        """All states of one number a row, and the weights."""
+        raise NotImplementedError
+
+    def turn_loads(self) -> None:
+        """Put loads into tiles where they lie the other way."""
+
+    def block(self) -> None:
+        """Products, then states of one number a row, then those with columns."""
+        f, e = self.f, self.f.e
+        for number in range(len(self.fold.products)):
+            self.product(number)
+        self.turn_loads()
+        begun = e.let(f"load i64, ptr {f.read['begun']}")
+        self.begun = e.let(f"icmp ne i64 {begun}, 0")
+        if any(self.bodies(level) for level in range(self.fold.levels)):
+            self.walk_rows()
+        if self.coefficients:
+            e.branch(self.begun, lambda: f.scope(self.repair))
+        for number in range(len(self.fold.matrices)):
+            self.add(number)
+        e.line(f"store i64 1, ptr {f.read['begun']}")
+
+    def walked_part(self) -> Part:
+        """What walks over a block compute, with lines of their own."""
+        every = [b for level in range(self.fold.levels) for b in self.bodies(level)]
+        repairs = [s.repair for s in self.fold.scalars if s.repair is not None]
+        roots = [*every, *repairs, *self.coefficients]
+        return self.fold.part(roots, self.stops | self.olds, self.fold.streaming.axes)
+
+    def at_level(self, level: int) -> tuple[list[State], list[tuple[int, Node]]]:
+        """The states of one number a row, and the weights, that one walk works out."""
+        scalars = [s for s in self.fold.scalars if s.level == level]
+        weights = [
+            (number, m.weights) for number, m in enumerate(self.fold.matrices)
+            if m.state.level == level and m.weights not in self.stops
+        ]  # fmt: skip
+        return scalars, weights
+
+    def bases_moved(self, kind: str, truth: str) -> Val:
+        """Which rows have a base that is not what it was."""
+        f, e = self.f, self.f.e
+        vector = kind != self.inner
+        found: str | None = None
+        used = set(toposort(list(self.coefficients)))
+        for state in self.fold.scalars:
+            if state.old in used:
+                pair = [f.scopes[-1][n] for n in (state.fold, state.old)]
+                texts = [e.splat(v).text if vector else v.text for v in pair]
+                now = e.let(f"fcmp une {kind} {texts[0]}, {texts[1]}")
+                found = now if found is None else e.let(f"or {truth} {found}, {now}")
+        if found is None:
+            found = "splat (i1 true)" if vector else "true"
+        return Val(found, bool_, vector)
 
     def bodies(self, level: int) -> list[Node]:
         """What one walk over a block computes."""
@@ -36,7 +100,8 @@ class FoldStates(FoldBase):
         e = self.f.e
         if value.dtype is not bool_:
             return value
-        value = e.splat(value)
+        if not value.vector:
+            return Val(e.let(f"uitofp i1 {value.text} to {self.inner}"), self.fold.dtype)
         one, zero = (e.const(n, self.fold.dtype, True).text for n in (1, 0))
         kinds = f"<{self.lanes} x i1> {value.text}, {self.vector} {one}, {self.vector} {zero}"
         return Val(e.let(f"select {kinds}"), self.fold.dtype, True)
@@ -102,17 +167,22 @@ class FoldStates(FoldBase):
         panel, deep = self.registers.panel, self.cut.steps + self.lanes
         if near:
             right, stride = self.where(s, start, self.k)
+        elif self.is_shared(number):
+            piece, _ = f.divided(self.k, f.number("steps", self.cut.steps))
+            whole, stride = self.shared_block(number, self.at, piece), str(panel)
+            right = self.element(whole, f.mul(start, f.number(("deep", deep), deep)))
         else:
             right, stride = f.read[f"values{number}"], str(panel)
             span = Span(start, count, self.k, self.deep)
-            f.scope(lambda: self.packer(s).pack(span, self.goal(right, deep)))
+            text = f.number(("deep", deep), deep)
+            f.scope(lambda: self.packer(s).pack(span, Goal(right, text, text)))
         weights, sums = f.read[self.tiles[number]], f.read[f"sums{number}"]
 
         def panel_of(column: str, many: str) -> None:
             place = column if near else f.mul(column, f.number(("deep", deep), deep))
             at, to = self.element(right, place), self.element(sums, column)
             self.multiply(
-                module, (weights, "1", self.stride), (at, stride), (to, self.width(number)),
+                module, (weights, *self.weights_by), (at, stride), (to, self.width(number)),
                 (self.deep, self.count, many), "false",
             )  # fmt: skip
 
@@ -220,5 +290,3 @@ class FoldStates(FoldBase):
 
         f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, row)
 
-
-__all__ = ["State", "folds"]

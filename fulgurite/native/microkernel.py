@@ -326,7 +326,12 @@ def _driver(registers: Registers, heights: list[int]) -> str:
         "  br i1 %done, label %out, label %pick",
         "pick:",
         f"  %whole = icmp sge i64 %left, {heights[-1]}",
-        f"  %tall = select i1 %whole, i64 {heights[-1]}, i64 %left",
+        f"  %most = select i1 %whole, i64 {heights[-1]}, i64 %left",
+        f"  %twice = icmp slt i64 %left, {2 * heights[-1]}",  # two of nearly the same height
+        "  %last = and i1 %whole, %twice",
+        "  %above = add i64 %left, 1",
+        "  %half = lshr i64 %above, 1",
+        "  %tall = select i1 %last, i64 %half, i64 %most",
         f"  switch i64 %vectors, label %out [ {sizes} ]",
     ]
     joins: list[tuple[str, int]] = []
@@ -482,8 +487,11 @@ def _dotted(registers: Registers, count: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def transpose(registers: Registers) -> Module:
-    """`void f(ptr from, ptr to, i64 stride)`: a square of lanes x lanes, rows become columns."""
+def transpose(registers: Registers, apart: bool = False) -> Module:
+    """`void f(ptr from, ptr to, i64 stride)`: a square of lanes x lanes, rows become columns.
+
+    `apart`: its rows are so many numbers apart as a fourth argument says.
+    """
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
     lanes = registers.target.lanes
     lines: list[str] = []
@@ -499,7 +507,11 @@ def transpose(registers: Registers) -> Module:
         for left in range(0, lanes, width):
             rows = []
             for i in range(width):
-                place = let(f"getelementptr {inner}, ptr %from, i64 {(top + i) * lanes + left}")
+                start = f"i64 {(top + i) * lanes}"
+                if apart:
+                    start = f"i64 {let(f'mul i64 %step, {top + i}')}"
+                line = let(f"getelementptr {inner}, ptr %from, {start}")
+                place = let(f"getelementptr {inner}, ptr {line}, i64 {left}")
                 rows.append(let(f"load {kind}, ptr {place}, align 1"))
             half = 1
             while half < width:
@@ -512,7 +524,8 @@ def transpose(registers: Registers) -> Module:
                 lines.append(f"  store {kind} {row}, ptr {place}, align 1")
     body = "\n".join(lines)
     text = (
-        f"define void @SELF(ptr noalias %from, ptr noalias %to, i64 %stride) nounwind {{\n"
+        f"define void @SELF(ptr noalias %from, ptr noalias %to, i64 %stride"
+        f"{', i64 %step' if apart else ''}) nounwind {{\n"
         f"entry:\n{body}\n  ret void\n}}"
     )
     return named(f"transpose_{registers.dtype}", text)

@@ -10,6 +10,7 @@ product of plain matrices needs no text of its own to pack them, whatever its sh
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import lru_cache
 
 from ..core.node import make
@@ -48,15 +49,54 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     masked = registers.target.vectors == MASKS[0]
     f = _Function("SELF", Numbers([load]), [registers.dtype], registers.target.lanes, masked)
     packer = Packer(f, Side(name, load, part, own, along), registers, {load: frozenset({0, 1})})
-    packer.pack(Span("0", "%owned", "0", "%depth"), Target("%to", "%stride", "%stride"))
+    to = Target("%to", "%stride", "%stride")
+    if straight:
+        packer.pack(Span("0", "%owned", "0", "%depth"), to)
+    else:
+        _squares(f, packer, to)
     args = "ptr noalias %from, i64 %step, ptr noalias %to, i64 %stride, i64 %owned, i64 %depth"
     body = "\n".join([*f.entry, *f.e.lines])
     text = f"define void @SELF({args}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    turn = transpose(registers)
-    declared = [line for key, line in f.e.declared.items() if key != turn.name]
-    if not straight:
-        text = text.replace(f"@{turn.name}", "@PARTturn")
-        own_turn = turn.text.replace(f"define void @{turn.name}", "define internal void @PARTturn")
-        text = f"{text}\n{own_turn}"
+    turns = (
+        {} if straight else {t.name: t for t in (transpose(registers, a) for a in (True, False))}
+    )
+    for number, turn in enumerate(turns.values()):
+        inside = turn.text.replace("define void", "define internal void")
+        text = f"{text}\n{inside}".replace(f"@{turn.name}", f"@PARTturn{number}")
+    declared = [line for key, line in f.e.declared.items() if key not in turns]
     stem = f"move_{name}_{'rows' if straight else 'turned'}_{registers.dtype}"
     return named(stem, "\n".join([text, *declared]))
+
+
+def _squares(f: Frame, packer: Packer, to: Target) -> None:
+    """Whole squares straight from memory; what is left of k, then of the own line, as it comes."""
+    lanes, side = f.e.lanes, packer.s
+    turn = transpose(packer.registers, True)
+    f.e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
+    left, panel = side.name == "left", packer.registers.panel
+    units = (("%owned", lanes if left else panel), ("%depth", lanes))  # a panel begins every strip
+    whole = [f.sub(n, f.e.let(f"urem i64 {n}, {unit}")) for n, unit in units]
+    along, down = ("%own", "%k") if side.along == "own" else ("%k", "%own")
+
+    def row(k: str, _: list[str]) -> list[str]:
+        f.e.loop("0", whole[0], lanes, [], lambda own, _: square(own, k))
+        return []
+
+    def square(own: str, k: str) -> list[str]:
+        at = {"%own": own, "%k": k}
+        start = packer.at("%from", f.add(at[along], f.mul(at[down], "%step")))
+        if left:
+            place, stride = f.add(f.mul(own, to.stride), k), to.stride
+        else:
+            place, stride = f.add(f.mul(k, str(panel)), packer.place(own, to)), str(panel)
+        goal = packer.at(to.memory, place)
+        f.e.line(f"call void @{turn.name}(ptr {start}, ptr {goal}, i64 {stride}, i64 %step)")
+        return []
+
+    f.e.loop("0", whole[1], lanes, [], row)
+    below = packer.at(to.memory, whole[1] if left else f.mul(whole[1], str(panel)))
+    rest = Span("0", whole[0], whole[1], f.sub("%depth", whole[1]))
+    packer.pack(rest, replace(to, memory=below))
+    beside = packer.at(to.memory, f.mul(whole[0], to.stride))
+    rest = Span(whole[0], f.sub("%owned", whole[0]), "0", "%depth")
+    packer.pack(rest, replace(to, memory=beside))

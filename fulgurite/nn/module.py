@@ -5,7 +5,7 @@ by dotted name, as torch names them; calls that know where in the model they are
 every node's origin and every error names the layer. A module is a tree (`structure.py`): `fg.grad`,
 `fg.jit` and `fg.tree.map` take and give whole modules. Binding an attribute anew is noted with
 `fulgurite.tree.rebound()`, in `__setattr__` and `__delattr__` and nowhere else; values change by
-`assign`, which binds nothing. The first use of a module draws all its parameters in one plan.
+`assign`, which binds nothing. The first use of a module draws all its parameters together.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Module:
         return load_state_dict(self, state, strict)
 
     def settle(self: Self) -> Self:
-        """Draw all parameters that have no values yet, in one plan; the first use does it."""
+        """Draw all parameters that have no values yet, together; the first use does it."""
         cache = vars(self).setdefault(CACHE, {})
         if cache.get("settled") != tree.epoch():
             tensors = [*self.parameters(), *self.buffers()]

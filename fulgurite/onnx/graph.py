@@ -169,7 +169,9 @@ class Build:
         if found is not None:
             return found
         if self.tracing:
-            raise NeedsValueError("a number is needed inside a compiled loop", "run it step by step")
+            raise NeedsValueError(
+                "a number is needed inside a compiled loop", "run it step by step"
+            )
         self.dynamic = True
         return value.tensor.numpy()
 
@@ -344,7 +346,9 @@ class Build:
         def worked(place: int) -> Array | None:
             if not memo:
                 arrays = [None if v is None else v.known() for v in call.inputs]
-                lost = [a is None and v is not None for a, v in zip(arrays, call.inputs, strict=True)]
+                lost = [
+                    a is None and v is not None for a, v in zip(arrays, call.inputs, strict=True)
+                ]
                 memo.append(None if any(lost) else work(call, *arrays))
             results = memo[0]
             if isinstance(results, tuple | list):

@@ -203,9 +203,7 @@ class Model:
             value = given.get(port.name)
             values.append(_value(value, port))
         found = self._outputs(build, values)
-        return Outputs(
-            {p.name: _shown_value(v) for p, v in zip(self.outputs, found, strict=True)}
-        )
+        return Outputs({p.name: _shown_value(v) for p, v in zip(self.outputs, found, strict=True)})
 
     def _outputs(self, build: Build, values: Sequence[Any]) -> list[Any]:
         """The outputs of the whole graph for values in the order of its ports."""
@@ -423,7 +421,9 @@ def _converted(value: Any, port: Port) -> Any:
         raise _wrong(port, str(array.dtype))
     if port.kind is not None and kind is not port.kind:
         carrier = port.kind.carrier
-        if exact and not (not port.kind.plain and carrier is not None and array.dtype == carrier.numpy):
+        if exact and not (
+            not port.kind.plain and carrier is not None and array.dtype == carrier.numpy
+        ):
             raise _wrong(port, str(array.dtype))
         if not exact:
             assert carrier is not None

@@ -41,7 +41,9 @@ def _by_pillow(path: Path) -> Array:
         ) from None
     try:
         with Image.open(path) as image:
-            found = np.asarray(image.convert("RGB" if image.mode not in ("L", "RGBA") else image.mode))
+            found = np.asarray(
+                image.convert("RGB" if image.mode not in ("L", "RGBA") else image.mode)
+            )
     except (UnidentifiedImageError, OSError, ValueError) as problem:
         raise ArgumentError(f"{path} is no picture: {problem}", "give a PNG file") from None
     return found if found.ndim == 3 else found[:, :, None]

@@ -132,7 +132,7 @@ def tensor_of(array: Array, kind: Kind) -> Tensor:
     if kind is STRING:
         raise ModelError("strings cannot be computed with", "they stay on the host")
     assert kind.carrier is not None
-    if array.size == 1 and not kind.carrier.kind == "c":
+    if array.size == 1 and kind.carrier.kind != "c":
         return fg.full(array.shape, fg.Tensor(array.reshape(())[()].item(), dtype=kind.carrier))
     return Tensor(np.ascontiguousarray(array).reshape(array.shape), dtype=kind.carrier)
 

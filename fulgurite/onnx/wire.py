@@ -173,7 +173,9 @@ class Reader:
         raw = np.frombuffer(self.data[start:end], np.uint8)
         if raw.size and raw[-1] >= 128:
             raise self.damaged(end, f"a number of {field.name!r} has no end")
-        return varints(raw, field.kind == "int", lambda: self.damaged(start, "a number is too long"))
+        return varints(
+            raw, field.kind == "int", lambda: self.damaged(start, "a number is too long")
+        )
 
 
 def varints(raw: Array, signed: bool, too_long: Callable[[], Exception]) -> list[int]:

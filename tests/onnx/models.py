@@ -1,7 +1,7 @@
 """Small ONNX models for tests, written by a writer of our own: the `onnx` package is not needed.
 
-In: nodes, inputs and weights in Python. Out: bytes of a ModelProto. The writer knows the wire format
-only; what it writes is checked against the `onnx` package where that is installed.
+In: nodes, inputs and weights in Python. Out: bytes of a ModelProto. The writer knows the wire
+format only; what it writes is checked against the `onnx` package where that is installed.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def function(
     return out + field(9, field(2, 20))
 
 
-def simple(op: str, count: int = 1, shape: Sequence[int | str] = ("n", 3), **attributes: Any) -> bytes:
+def simple(
+    op: str, count: int = 1, shape: Sequence[int | str] = ("n", 3), **attributes: Any
+) -> bytes:
     """One operator on float inputs x0, x1, ... of one shape, with output y."""
     names = [f"x{i}" for i in range(count)]
     made = node(op, " ".join(names), "y", **attributes)

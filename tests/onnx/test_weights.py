@@ -72,7 +72,9 @@ def test_external_data_outside_the_folder_is_refused(tmp_path: Path, place: str)
 
 
 @pytest.mark.parametrize(("offset", "length"), [("8", "16"), ("99", "0"), ("-1", "16"), ("x", "4")])
-def test_external_data_beyond_its_file_is_an_error(tmp_path: Path, offset: str, length: str) -> None:
+def test_external_data_beyond_its_file_is_an_error(
+    tmp_path: Path, offset: str, length: str
+) -> None:
     (tmp_path / "data.bin").write_bytes(bytes(16))
     (tmp_path / "m.onnx").write_bytes(stored("data.bin", offset, length))
     with pytest.raises(ModelError, match="weight 'w'"):

@@ -108,7 +108,9 @@ def survives(data: bytes, build: bool) -> bool:
 
 
 def test_5000_mutated_models_give_errors_and_nothing_else() -> None:
-    results = [survives(data, build=number % 5 == 0) for number, data in enumerate(mutations(5000, 1))]
+    results = [
+        survives(data, build=number % 5 == 0) for number, data in enumerate(mutations(5000, 1))
+    ]
     assert 0 < sum(results) < len(results)
 
 

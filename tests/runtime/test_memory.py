@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.runtime.device import MemoryLimitError
-from fulgurite.runtime.memory import ALIGN, IDLE, BlockBuffer, MemoryPool, size_class
+from fulgurite.runtime.device import MemoryLimitError, get_device
+from fulgurite.runtime.memory import (
+    ALIGN,
+    IDLE,
+    POOL,
+    BlockBuffer,
+    MemoryPool,
+    Spares,
+    size_class,
+)
 
 
 @given(st.integers(0, 1 << 40))
@@ -95,3 +104,36 @@ def test_users_see_what_is_used_and_can_give_it_back() -> None:
         assert fg.memory_stats()["idle"] == 0
         assert fg.memory_stats()["used"] < before + 4096  # a plan keeps its own constants
         fg.synchronize()
+
+
+def test_small_results_leave_their_memory_to_the_next_run_of_their_program() -> None:
+    with fg.config(device="cpu", tier="native"):
+        x = np.arange(64, dtype=np.float32)
+        plan = fg.schedule(fg.Tensor(x) + 1).compile()
+        inputs = [get_device("cpu").from_host(x)]
+        used = fg.memory_stats()["used"]
+        first: Any = plan.run(inputs)[0]
+        address = first.address
+        del first
+        again: Any = plan.run(inputs)[0]
+        assert again.address == address, "taken again"
+        other: Any = plan.run(inputs)[0]
+        assert other.address != address, "while it is held"
+        view = other.array[3:]
+        del again, other
+        fg.empty_cache()
+        third: Any = plan.run(inputs)[0]
+        assert (view == x[3:] + 1).all() and (third.array == x + 1).all()
+        del view, third
+        fg.empty_cache()
+        assert fg.memory_stats()["used"] <= used, "nothing is lost to the pool's count"
+
+
+def test_memory_of_results_that_outlive_their_program_comes_back_to_the_pool() -> None:
+    pool_before = POOL.stats.used
+    spares = Spares()
+    held = BlockBuffer(POOL.take(POOL.size_of(64)), 64, (16,), np.dtype("f4"), spares.append)
+    del spares
+    assert POOL.stats.used > pool_before
+    del held
+    assert POOL.stats.used == pool_before

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
 from fulgurite.core.op import Array
+from fulgurite.native.driver import COPY, END, HEADER, LAUNCH
 
 pytest.importorskip("llvmlite")
 from fulgurite.runtime.backend import workers
@@ -171,3 +174,43 @@ def test_the_pool_can_be_stopped_and_starts_again() -> None:
         assert workers().count == 1
         second = several()
     assert all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_a_long_plan_between_launches_and_other_signals_do_not() -> None:
+    x = np.full(1 << 20, 3.0, np.float32)
+    out = np.zeros_like(x)
+    seen: list[int] = []
+
+    def arrived(*_: object) -> None:
+        seen.append(1)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+
+    with fg.config(device="cpu", tier="native"):
+        program: Any = fg.schedule(fg.Tensor(x) * 2).compile().linked
+    words = program.records[0]
+    launch = words[HEADER:-2]
+    assert launch[0] == LAUNCH and launch[4], "a launch that is large enough to share"
+    long = array("q", words[:HEADER])  # the same kernel for half a minute, then a copy over it
+    for _ in range(20_000):
+        long.extend(launch)
+    long.extend([COPY, 5, 1, 0, x.nbytes, END, 2])
+    frame = program.frame(False, program.layout)
+    before = signal.signal(signal.SIGALRM, arrived)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyboardInterrupt):
+            program.workers.call(
+                long.buffer_info()[0], frame.address, program.workers.pool, 1, x.ctypes.data,
+                out.ctypes.data,
+            )  # fmt: skip
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(seen) == 2 and (out == 6.0).all(), "begun, and not brought to its end"
+    with fg.config(device="cpu", tier="native"):
+        assert (fg.Tensor(x) * 2).numpy()[-1] == 6.0

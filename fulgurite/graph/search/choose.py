@@ -88,6 +88,19 @@ class RegionReport:
         return "\n".join(lines)
 
 
+def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """Rows that are folded over the same axes, and what is picked from them, as one kernel."""
+    folds = [n for n in toposort([kernel.body]) if n.op is REDUCE]
+    rows = {(n.src[0].shape, n.arg[1]) for n in folds}
+    if len(rows) != 1 or any(map(is_contraction, folds)):
+        return None
+    if any(elements(root.shape) > elements(folds[0].src[0].shape) for root in kernel.body.src):
+        return None
+    cost = time_of(Kernel("reduce", kernel.body, kernel.inputs), table)
+    return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
+
+
+ROWS = Source("rows", propose_rows)
 Choice: TypeAlias = "tuple[tuple[int, tuple[int, ...], str], ...]"  # anchor, taken in, kind
 REGIONS: OrderedDict[Hashable, tuple[Choice, RegionReport]] = OrderedDict()
 
@@ -216,7 +229,9 @@ class _Work:
             if other is None or node in self.roots:
                 continue
             inner = self.pieces[other][2][0]
-            picks = kernel.kind != "map" or 4 * most <= elements(node.shape)
+            picks = kernel.kind != "map" or most <= elements(node.shape) // (
+                1 if inner.kind == "reduce" else 4
+            )
             if inner.kind in _KINDS and picks and _worth(kernel, inner):
                 yield other
 

@@ -209,7 +209,9 @@ def flex_attention(op: Call) -> Tensor:
     dtype = kind_of(number).carrier if number else None
     dtype = dtype or (fg.float64 if q.dtype is fg.float64 else fg.float32)
     scale = op.float("scale", None) if op.given("scale") else q.shape[-1] ** -0.5
-    scores = (fg.matmul(q.astype(dtype), fg.matrix_transpose(k.astype(dtype))) * scale).astype(dtype)
+    scores = (fg.matmul(q.astype(dtype), fg.matrix_transpose(k.astype(dtype))) * scale).astype(
+        dtype
+    )
     scores = _through(op, "score_mod", scores)
     weights = fg.softmax(scores, axis=-1)
     weights = _through(op, "prob_mod", weights)

@@ -151,7 +151,9 @@ def _small_float(x: Tensor, kind: Kind, saturate: bool) -> Tensor:
     made = wide.astype(kind.carrier)
     if kind is t.FLOAT8E4M3FN:  # there is no infinity
         half_step = 16.0
-        return fg.where(fg.abs(wide) > top + half_step, fg.full((), float("nan"), kind.carrier), made)
+        return fg.where(
+            fg.abs(wide) > top + half_step, fg.full((), float("nan"), kind.carrier), made
+        )
     return made
 
 

@@ -18,7 +18,9 @@ from ..errors import ModelError
 from ..table import Call, operator
 from .movement import padded
 from .normalization import along
-from .windows import windows
+from .windows import Windows, windows
+
+NARROW = 40  # results in a row, below which windows are copied side by side first
 
 CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
 TRANSPOSED: dict[int, Any] = {
@@ -45,10 +47,36 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     found = windows(op, x.node.shape[2:], size)
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
+    if _is_narrow(op, x, found):
+        return _as_product(x, weight, bias, found)
     made: Tensor = CONVOLUTIONS[count](
         x, weight, bias, found.stride, 0, found.dilation, op.int("group", 1)
     )
     return made
+
+
+def _is_narrow(op: Call, x: Tensor, found: Windows) -> bool:
+    """Are the rows too short for windows to be read in place at full speed?"""
+    if op.int("group", 1) != 1 or x.ndim != 4 or not x.dtype.is_float:
+        return False
+    width = x.node.shape[-1]
+    plain = found.size == [1, 1] and found.stride == [1, 1]
+    return (
+        isinstance(width, int)
+        and not plain
+        and (width - found.reach(1)) // found.stride[1] < NARROW
+    )
+
+
+def _as_product(x: Tensor, weight: Tensor, bias: Tensor | None, found: Windows) -> Tensor:
+    """A convolution as a product with all windows side by side in memory."""
+    taps = found.slid(x, 2)  # (n, channels, height, width, window...)
+    n, channels, height, width = taps.node.shape[:4]
+    inner = channels * prod(found.size)
+    columns = fg.reshape(fg.permute_dims(taps, (0, 1, 4, 5, 2, 3)), (n, inner, height * width))
+    y = fg.matmul(fg.reshape(weight, (weight.shape[0], inner)), columns.contiguous())
+    y = fg.reshape(y, (n, weight.shape[0], height, width))
+    return y if bias is None else y + along(bias, 4)
 
 
 @operator("ConvTranspose")

@@ -79,7 +79,7 @@ fold("Abs")(_plain(np.abs))
 fold("Floor")(_plain(lambda a: np.floor(a).astype(a.dtype)))
 fold("Ceil")(_plain(lambda a: np.ceil(a).astype(a.dtype)))
 fold("Sqrt")(_plain(np.sqrt))
-fold("Range")(_plain(lambda a, b, c: np.arange(a.item(), b.item(), c.item(), a.dtype)))
+fold("Range")(_plain(lambda a, b, c: np.arange(a.item(), b.item(), c.item()).astype(a.dtype)))
 
 
 @fold("Mod")
@@ -149,7 +149,12 @@ def slice_(op: Call, a: Array, *bounds: Array) -> Array | None:
     if bounds and any(b is not None and is_symbolic(b) for b in bounds):
         return None
     if op.version < 10:
-        starts, ends, axes, steps = op.ints_of("starts"), op.ints_of("ends"), op.ints_of("axes"), None
+        starts, ends, axes, steps = (
+            op.ints_of("starts"),
+            op.ints_of("ends"),
+            op.ints_of("axes"),
+            None,
+        )
     else:
         lists = [None if b is None else b.reshape(-1).tolist() for b in bounds]
         starts, ends, axes, steps = [*lists, None, None][:4]

@@ -24,7 +24,9 @@ from .indexing import where_true
 def grid_sample(op: Call) -> Tensor:
     """Values at places given as numbers from -1 to 1."""
     x, grid = op[0], op[1]
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(op.text("mode", "linear"), op.text("mode", "linear"))
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        op.text("mode", "linear"), op.text("mode", "linear")
+    )
     around = op.text("padding_mode", "zeros")
     aligned = bool(op.int("align_corners"))
     space = x.shape[2:]
@@ -137,9 +139,10 @@ def non_max_suppression(op: Call) -> Tensor:
 
     def step(carry: Any, row: Any) -> Any:
         gone, taken = carry
-        t, l, b, r, own, score, place = row
+        *box, own, score, place = row
+        t, z, b, r = box
         high = fg.minimum(sides[2], b[..., None]) - fg.maximum(sides[0], t[..., None])
-        wide = fg.minimum(sides[3], r[..., None]) - fg.maximum(sides[1], l[..., None])
+        wide = fg.minimum(sides[3], r[..., None]) - fg.maximum(sides[1], z[..., None])
         common = fg.maximum(high, 0) * fg.maximum(wide, 0)
         whole = area + own[..., None] - common
         much = (common / fg.where(whole <= 0, 1, whole)) > overlap
@@ -193,7 +196,10 @@ def _aligned(
 ) -> Tensor:  # fmt: skip
     n, c, h, w = pictures.shape
     axes = []
-    for first, span, count, each in ((top, high, size[0], samples[0]), (left, wide, size[1], samples[1])):
+    for first, span, count, each in (
+        (top, high, size[0], samples[0]),
+        (left, wide, size[1], samples[1]),
+    ):
         steps = (fg.arange(count * each, dtype=fg.float32) + 0.5) / each
         axes.append(first[:, None] + steps[None] * (span[:, None] / count))
     rows, columns = size[0] * samples[0], size[1] * samples[1]
@@ -209,7 +215,9 @@ def _aligned(
     for row, down in ((low_y, 1 - (y - low_y)), (high_y, y - low_y)):
         for column, right in ((low_z, 1 - (z - low_z)), (high_z, z - low_z)):
             index = fg.reshape((row * w + column).astype(fg.int32), (n, 1, rows * columns))
-            values = fg.take_along_axis(flat, fg.broadcast_to(index, (n, c, rows * columns)), axis=-1)
+            values = fg.take_along_axis(
+                flat, fg.broadcast_to(index, (n, c, rows * columns)), axis=-1
+            )
             weight = fg.where(outside, 0, down * right)
             terms.append(fg.reshape(values, (n, c, rows, columns)) * weight[:, None])
     if largest:
@@ -234,12 +242,18 @@ def max_roi_pool(op: Call) -> Tensor:
         cells = []
         for i in range(rows):
             for j in range(columns):
-                y0, y1 = (int(f(k * high / rows)) + top for f, k in ((np.floor, i), (np.ceil, i + 1)))
-                z0, z1 = (int(f(k * wide / columns)) + left for f, k in ((np.floor, j), (np.ceil, j + 1)))
+                y0, y1 = (
+                    int(f(k * high / rows)) + top for f, k in ((np.floor, i), (np.ceil, i + 1))
+                )
+                z0, z1 = (
+                    int(f(k * wide / columns)) + left for f, k in ((np.floor, j), (np.ceil, j + 1))
+                )
                 y0, y1 = (min(max(v, 0), h) for v in (y0, y1))
                 z0, z1 = (min(max(v, 0), w) for v in (z0, z1))
                 cell = x[int(batch), :, y0:y1, z0:z1]
                 empty = y0 >= y1 or z0 >= z1
-                cells.append(fg.zeros((x.shape[1],), x.dtype) if empty else fg.max(cell, axis=(1, 2)))
+                cells.append(
+                    fg.zeros((x.shape[1],), x.dtype) if empty else fg.max(cell, axis=(1, 2))
+                )
         found.append(fg.reshape(fg.stack(cells, axis=1), (x.shape[1], rows, columns)))
     return fg.stack(found, axis=0)

@@ -66,7 +66,13 @@ def label_encoder(op: Call) -> Any:
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         nan = fg.full((), fg.Tensor(values[np.isnan(keys)][0].item(), dtype=given.dtype))
         return fg.where(fg.isnan(x), nan, fg.where(same, fg.take(given, place, axis=0), default))
-    return fg.where(same, fg.take(given, place, axis=0), fg.Tensor(default.item() if isinstance(default, np.generic) else default, dtype=given.dtype))
+    return fg.where(
+        same,
+        fg.take(given, place, axis=0),
+        fg.Tensor(
+            default.item() if isinstance(default, np.generic) else default, dtype=given.dtype
+        ),
+    )
 
 
 @operator("Binarizer", domain=ML)
@@ -102,8 +108,12 @@ def imputer(op: Call) -> Tensor:
     """Other values for missing ones."""
     x = op[0]
     whole = op.given("imputed_value_int64s")
-    values = op.ints_of("imputed_value_int64s") if whole else op.floats_of("imputed_value_floats", [])
-    missing: Any = op.int("replaced_value_int64", 0) if whole else op.float("replaced_value_float", 0.0)
+    values = (
+        op.ints_of("imputed_value_int64s") if whole else op.floats_of("imputed_value_floats", [])
+    )
+    missing: Any = (
+        op.int("replaced_value_int64", 0) if whole else op.float("replaced_value_float", 0.0)
+    )
     gone = fg.isnan(x) if missing != missing else x == missing
     return fg.where(gone, fg.Tensor(values, dtype=x.dtype), x)
 
@@ -162,7 +172,9 @@ def tree_ensemble(op: Call) -> Tensor:
         raise ModelError("its nodes or leaves are missing", "the model is not valid ONNX")
     modes, splits, weights = (a[0].reshape(-1) for a in (modes_of, splits_of, weights_of))
     true, false = (np.array(op.ints_of(f"nodes_{s}nodeids"), np.int64) for s in ("true", "false"))
-    leaf_true, leaf_false = (np.array(op.ints_of(f"nodes_{s}leafs"), np.int64) for s in ("true", "false"))
+    leaf_true, leaf_false = (
+        np.array(op.ints_of(f"nodes_{s}leafs"), np.int64) for s in ("true", "false")
+    )
     missing = np.array(op.ints_of("nodes_missing_value_tracks_true") or [0] * len(feature), bool)
     targets = np.array(op.ints_of("leaf_targetids"), np.int64)
     roots = op.ints_of("tree_roots")

@@ -7,21 +7,22 @@ the standard one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import fulgurite as fg
 
 from ...tensor import Tensor
-from ..table import MICROSOFT, Call, enter, operator
+from ..table import MICROSOFT, Call, Function, enter, operator
 from .convolution import convolved
 from .linear import scaled_product
 from .movement import axis_of
 from .normalization import normal, rms, wide
 
 
-def ms(*names: str, host: bool = False) -> Any:
+def ms(*names: str) -> Callable[[Function], Function]:
     """An operator of this domain."""
-    return operator(*names, domain=MICROSOFT, host=host)
+    return operator(*names, domain=MICROSOFT)
 
 
 @ms("FusedMatMul", "TransposeMatMul")

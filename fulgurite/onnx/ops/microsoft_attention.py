@@ -108,7 +108,11 @@ def group_query_attention(op: Call) -> tuple[Tensor, Tensor, Tensor]:
     else:
         size = x.shape[-1] // (heads + 2 * shared)
         a, b = heads * size, (heads + shared) * size
-        q, k, v = heads_of(x[..., :a], heads), heads_of(x[..., a:b], shared), heads_of(x[..., b:], shared)
+        q, k, v = (
+            heads_of(x[..., :a], heads),
+            heads_of(x[..., a:b], shared),
+            heads_of(x[..., b:], shared),
+        )
     length = q.shape[2]
     total = int(op.number(6)) if op.has(6) else length
     before = total - length

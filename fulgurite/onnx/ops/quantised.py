@@ -28,7 +28,9 @@ def limits(kind: Kind) -> tuple[int, int]:
     if kind.bits == 8 * kind.carrier.itemsize:
         return kind.carrier.limits
     signed = kind.carrier.kind == "i"
-    return (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if signed else (0, (1 << kind.bits) - 1)
+    return (
+        (-(1 << kind.bits - 1), (1 << kind.bits - 1) - 1) if signed else (0, (1 << kind.bits) - 1)
+    )
 
 
 def spread(part: Tensor, x: Tensor, axis: int, block: int) -> Tensor:

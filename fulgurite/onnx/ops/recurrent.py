@@ -39,7 +39,10 @@ DEFAULTS = {"leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0), "hardsigmoi
 def _functions(op: Call, default: list[str], directions: int) -> list[list[Function]]:
     """The activations of each direction."""
     names = [n.lower() for n in op.texts_of("activations") or default * directions]
-    alphas, betas = list(op.floats_of("activation_alpha", [])), list(op.floats_of("activation_beta", []))
+    alphas, betas = (
+        list(op.floats_of("activation_alpha", [])),
+        list(op.floats_of("activation_beta", [])),
+    )
     clip = op.float("clip", 0.0)
     made: list[Function] = []
     for name in names:

@@ -93,7 +93,9 @@ def _plans(op: Call, x: Tensor) -> dict[int, Plan]:
     scales = op.host(2).reshape(-1).tolist() if op.has(2) else []
     old = [x.shape[axis] for axis in axes]
     if scales:
-        sizes = [int(np.floor(n * s + 1e-9 * (s == int(s)))) for n, s in zip(old, scales, strict=True)]
+        sizes = [
+            int(np.floor(n * s + 1e-9 * (s == int(s)))) for n, s in zip(old, scales, strict=True)
+        ]
     elif op.has(3):
         sizes = op.ints(3)
         scales = [new / n for new, n in zip(sizes, old, strict=True)]
@@ -153,7 +155,9 @@ def along_axis(x: Tensor, axis: int, plan: Plan) -> Tensor:
     if plan.size == size and np.array_equal(places, np.arange(size)):
         return x
     if plan.mode == "nearest":
-        return _picked(x, axis, np.clip(_rounded(places, plan.nearest), 0, size - 1).astype(np.int64))
+        return _picked(
+            x, axis, np.clip(_rounded(places, plan.nearest), 0, size - 1).astype(np.int64)
+        )
     if plan.mode not in ("linear", "cubic"):
         raise ModelError(f"there is no interpolation {plan.mode!r}", "the model is not valid")
     index, weight = _taps(plan, places, size)
@@ -162,7 +166,9 @@ def along_axis(x: Tensor, axis: int, plan: Plan) -> Tensor:
     if weight.shape[1] > 8:  # smoothed: a product with a matrix
         matrix = np.zeros((plan.size, size))
         np.add.at(matrix, (np.arange(plan.size)[:, None], index), weight)
-        y = fg.matmul(fg.moveaxis(x, axis, -1), fg.Tensor(matrix.T.astype(np.float32)).astype(x.dtype))
+        y = fg.matmul(
+            fg.moveaxis(x, axis, -1), fg.Tensor(matrix.T.astype(np.float32)).astype(x.dtype)
+        )
         return fg.moveaxis(y, -1, axis)
     found: Any = 0
     for tap in range(weight.shape[1]):

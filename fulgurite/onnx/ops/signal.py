@@ -40,9 +40,7 @@ def dft(op: Call) -> Tensor:
     return fg.moveaxis(transformed(op, moved, length, inverse, one_sided), -2, axis)
 
 
-def transformed(
-    op: Call, x: Tensor, length: int | None, inverse: bool, one_sided: bool
-) -> Tensor:
+def transformed(op: Call, x: Tensor, length: int | None, inverse: bool, one_sided: bool) -> Tensor:
     """(..., n, 1 or 2) as (..., m, 2)."""
     count = x.shape[-2]
     length = length or count
@@ -59,9 +57,7 @@ def transformed(
     if x.shape[-1] == 1:
         return fg.stack([real @ cos, real @ sin], axis=-1)
     imaginary = x[..., 1]
-    return fg.stack(
-        [real @ cos - imaginary @ sin, real @ sin + imaginary @ cos], axis=-1
-    )
+    return fg.stack([real @ cos - imaginary @ sin, real @ sin + imaginary @ cos], axis=-1)
 
 
 def _real_inverse(op: Call, x: Tensor, length: int | None) -> Tensor:
@@ -83,9 +79,7 @@ def _real_inverse(op: Call, x: Tensor, length: int | None) -> Tensor:
 def _host(op: Call, x: Tensor, results: int, inverse: bool) -> Tensor:
     op.build.hosts.add("fft")
     shape = (*x.shape[:-2], results, 2)
-    found: Tensor = fg.custom(
-        _inverse_fft if inverse else _fft, x, shape=shape, dtype=x.dtype
-    )
+    found: Tensor = fg.custom(_inverse_fft if inverse else _fft, x, shape=shape, dtype=x.dtype)
     return found
 
 

@@ -59,7 +59,8 @@ def unique(op: Call) -> tuple[Any, ...]:
     x = op[0]
     axis = op.int("axis", None)
     if axis is None:
-        rows, rest = fg.reshape(x, (x.size, 1)), ()
+        rest: tuple[int, ...] = ()
+        rows = fg.reshape(x, (x.size, 1))
     else:
         moved = fg.moveaxis(x, axis, 0)
         rest = moved.shape[1:]

@@ -67,7 +67,9 @@ def string_normalizer(op: Call) -> Value:
         raise ModelError(f"strings of shape {x.shape}", "give one row")
     unwanted = set(stops) if exact else {s.lower() for s in stops}
     kept = [
-        change(str(s)) for s in x.reshape(-1) if (str(s) if exact else str(s).lower()) not in unwanted
+        change(str(s))
+        for s in x.reshape(-1)
+        if (str(s) if exact else str(s).lower()) not in unwanted
     ]
     found = np.array(kept or [""], object)
     return texts(found.reshape(1, -1) if x.ndim == 2 else found)

@@ -6,6 +6,7 @@ Out: the new tensors and states, in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import fulgurite as fg
@@ -22,7 +23,7 @@ def _groups(op: Call, parts: int) -> list[tuple[Tensor, ...]]:
     return [tuple(rest[i + k * count] for k in range(parts)) for i in range(count)]
 
 
-def _joined(rows: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def _joined(rows: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     return tuple(x for column in zip(*rows, strict=True) for x in column)
 
 

@@ -1,0 +1,259 @@
+"""Folds whose lanes run along the streamed axis: few rows, or memory that lies that way.
+
+In: a `Fold` and its cut. Out: the text of one function. A tile has a row for each row of the fold
+and the streamed elements side by side: products are rows of queries times panels of keys, as in a
+plain contraction, and loads along the streamed axis are vectors as they are. Each row is walked by
+itself; what a fold gave in every lane is put together at the end of a block, in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..core.dtype import DType
+from ..core.node import toposort
+from ..graph.search.online import State
+from ..kernel.contract import DEPTH
+from ..kernel.fold import Fold, FoldCut
+from .emitter import Val
+from .foldstates import FoldStates
+from .maths import select
+from .microkernel import Registers, block, dots
+from .operate import combine, identity
+from .packing import Side, Span, side
+
+_ACROSS = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
+_MASKS = ("avx512", "avx2")
+_CLOSE = 1 << 20  # bytes between rows of keys that are read as they are
+
+
+class StreamLanes(FoldStates):
+    """Tiles with the streamed elements side by side."""
+
+    def __init__(
+        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
+    ) -> None:
+        super().__init__(fold, dtypes, registers, cut)
+        turned = [
+            replace(
+                p.contraction, left=p.queries, right=p.keys, rows=p.contraction.columns,
+                columns=p.contraction.rows,
+            )
+            for p in fold.products
+        ]  # fmt: skip
+        self.queries = [side(c, "left") for c in turned]
+        self.keys = [side(c, "right") for c in turned]
+
+    def tiles_of_products(self) -> None:
+        """Products, and factors that must be packed for them."""
+        cut, panel = self.cut, self.registers.panel
+        self.stride = self.f.number("stride", cut.steps + self.lanes)
+        self.weights_by = (self.stride, "1")
+        for number, product in enumerate(self.fold.products):
+            self.room(f"tile{number}", self.tile_numbers)
+            deep = self.deepest(product)
+            if not self.is_plain(self.queries[number]):
+                self.room(f"queries{number}", (cut.rows + self.lanes) * deep)
+            if not self.is_dotted(number) and not self.is_read(self.keys[number]):
+                self.room(f"keys{number}", -(-cut.steps // panel) * panel * deep)
+
+    def is_dotted(self, number: int) -> bool:
+        """One row, and keys that memory has along the depth: lanes run along that."""
+        s, q = self.keys[number], self.queries[number]
+        plain = self.is_plain(q) and q.straight and self.is_memory(s) and not s.straight
+        return self.rows == 1 and plain and self.dtypes[s.root.arg[0]] is self.fold.dtype
+
+    def is_read(self, s: Side) -> bool:
+        """Can microkernels read keys where they are?"""
+        if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
+            return False
+        return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.rows <= 2 * self.lanes
+
+    # --- products --------------------------------------------------------------------------------
+
+    def product(self, number: int) -> None:
+        """A block of a product: a row for each row, a column for each streamed element."""
+        f, e, product = self.f, self.f.e, self.fold.products[number]
+        q, s = self.queries[number], self.keys[number]
+        depth = f.number(("depth", number), self.fold.count(product.contraction.folded))
+        deep = f.number(("deep", self.deepest(product)), self.deepest(product))
+        tile = f.read[f"tile{number}"]
+
+        def turn(b: str, _: list[str]) -> list[str]:
+            f.scopes.append({})
+            d = f.mul(b, str(DEPTH))
+            many = f.least(str(DEPTH), f.sub(depth, d))
+            first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
+            self.open_batch(q)
+            if self.is_plain(q):
+                left, stride = self.where(q, self.top, d)
+                strides = (stride, "1") if q.straight else ("1", stride)
+            else:
+                left, strides = f.read[f"queries{number}"], (deep, "1")
+                span, goal = Span(self.top, self.count, d, many), self.goal(left, product)
+                f.scope(lambda: self.packer(q).pack(span, goal))
+            self.open_batch(s)
+            if self.is_dotted(number):
+                right, apart = self.where(s, self.k, d)
+                self.dot(left, (right, apart), tile, many, first)
+            else:
+                self.panels(number, (left, *strides), d, many, first)
+            f.scopes.pop()
+            return []
+
+        if self.blocks(product) == 1:
+            turn("0", [])
+        else:
+            e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
+
+    def dot(self, x: str, b: tuple[str, str], tile: str, many: str, first: str) -> None:
+        module = dots(self.registers)
+        self.modules[module.name] = module
+        self.f.e.declare(f"void @{module.name}(ptr, ptr, i64, ptr, i64, i64, i1)", module.name)
+        self.f.e.line(
+            f"call void @{module.name}(ptr {x}, ptr {b[0]}, i64 {b[1]}, ptr {tile}, i64 {many}, "
+            f"i64 {self.deep}, i1 {first})"
+        )
+
+    def panels(
+        self, number: int, left: tuple[str, str, str], d: str, many: str, first: str
+    ) -> None:
+        """Rows times one panel of keys after the other."""
+        f, s, product = self.f, self.keys[number], self.fold.products[number]
+        tile, read = f.read[f"tile{number}"], self.is_read(s)
+        module = block(self.registers, read)
+        deep = f.number(("deep", self.deepest(product)), self.deepest(product))
+        if read:
+            right, stride = self.where(s, self.k, d)
+        else:
+            right, stride = f.read[f"keys{number}"], str(self.registers.panel)
+            span, goal = Span(self.k, self.deep, d, many), self.goal(right, product)
+            f.scope(lambda: self.packer(s).pack(span, goal))
+
+        def panel(column: str, columns: str) -> None:
+            at = self.element(right, column if read else f.mul(column, deep))
+            self.multiply(
+                module, left, (at, stride), (self.element(tile, column), self.stride),
+                (many, self.count, columns), first,
+            )  # fmt: skip
+
+        if read:
+            self.evenly(self.deep, panel)
+        else:
+
+            def turn(column: str, _: list[str]) -> list[str]:
+                panel(column, f.sub(self.deep, column))
+                return []
+
+            f.e.loop("0", self.deep, self.registers.panel, [], turn)
+
+    # --- walking ---------------------------------------------------------------------------------
+
+    def walk_rows(self) -> None:
+        """All states of one number a row, and the weights, row by row."""
+        f, fold = self.f, self.fold
+        part = f.part = self.walked_part()
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+        f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, self.walk_row)
+        assert len(part.columns.axes) == 1, f"{fold.streaming.axes} are not one line"
+
+    def walk_row(self, r: str) -> None:
+        f, e = self.f, self.f.e
+        scope = f.scopes[-1]
+        memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
+        for state in self.fold.scalars:
+            scope[state.old] = self.one(memory[state], r)
+        line = f.mul(r, self.stride)
+        for level in range(self.fold.levels):
+            self.walk_level(level, line)
+        for node, number in self.coefficients.items():
+            self.put_one(f.read[f"coefficient{number}"], r, self.as_number(f.value(node)))
+        if self.coefficients:
+            self.put_one(f.read["changed"], r, self.as_number(self.moved()))
+        for state in self.fold.scalars:
+            self.put_one(memory[state], r, scope[state.fold])
+        assert not any(v.vector for v in scope.values()), "a row's values are one number each"
+        del e
+
+    def put_one(self, memory: str, place: str, value: Val) -> None:
+        where = self.element(memory, place)
+        self.f.e.line(f"store {self.inner} {value.text}, ptr {where}, align 4")
+
+    def walk_level(self, level: int, line: str) -> None:
+        """One walk over a row of a block."""
+        f, e, fold = self.f, self.f.e, self.fold
+        scope = f.scopes[-1]
+        scalars, weights = self.at_level(level)
+        part = f.part
+        assert part is not None
+        if not scalars and not weights:
+            return
+        nodes = fold.part(self.bodies(level), self.stops | self.olds, ()).nodes
+        for node in nodes:
+            if not fold.free[node] & self.streamed and node not in self.stops:
+                e.pin(f.value(node))
+        for fixed in self.group & set(nodes):
+            e.pin(scope[fixed])
+        axis = part.columns.axes[0]
+
+        def step(i: str, sums: list[str]) -> list[str]:
+            f.open[axis], f.lane = f.add(self.k, i), axis
+            f.mask = f.tail(f.sub(self.deep, i))
+            f.scopes.append({})
+            place = f.add(line, i)
+            for number, product in enumerate(fold.products):
+                if product.node in nodes:
+                    f.scopes[-1][product.node] = self.load(f.read[f"tile{number}"], place)
+            out = []
+            for state, total in zip(scalars, sums, strict=True):
+                value = self.in_use(e.splat(f.value(state.body)), state)
+                out.append(combine(e, state.op, Val(total, fold.dtype, True), value).text)
+            for number, node in weights:
+                self.put(f.read[self.tiles[number]], place, f.value(node))
+            f.scopes.pop()
+            f.lane = f.mask = None
+            del f.open[axis]
+            return out
+
+        starts = [(self.vector, identity(e, s.op, fold.dtype, True).text) for s in scalars]
+        sums = e.loop("0", self.deep, self.lanes, starts, step)
+        for state, total in zip(scalars, sums, strict=True):
+            before = scope[state.old]
+            if state.repair is not None:
+                before = self.as_before(f.value(state.repair))
+            scope[state.fold] = combine(e, state.op, before, self.across(total, state))
+
+    def in_use(self, value: Val, state: State) -> Val:
+        """A value in the lanes that are in use, elsewhere what changes nothing."""
+        e, f = self.f.e, self.f
+        assert f.mask is not None
+        from ..core.dtype import bool_
+
+        nothing = identity(e, state.op, self.fold.dtype, True)
+        return select(e, Val(f.mask, bool_, True), value, nothing)
+
+    def across(self, total: str, state: State) -> Val:
+        """What all lanes have together."""
+        e = self.f.e
+        name = f"llvm.vector.reduce.{_ACROSS[state.op]}.{e.suffix(self.fold.dtype, True)}"
+        vector = f"{self.vector} {total}"
+        if state.op != "add":
+            return Val(e.call(self.inner, name, vector), self.fold.dtype)
+        e.declare(f"{self.inner} @{name}({self.inner}, {self.vector})", name)
+        start = e.const(-0.0, self.fold.dtype).text
+        text = e.let(f"call reassoc {self.inner} @{name}({self.inner} {start}, {vector})")
+        return Val(text, self.fold.dtype)
+
+    def moved(self) -> Val:
+        """Has this row a base that is not what it was?"""
+        return self.bases_moved(self.inner, "i1")
+
+    def as_before(self, repaired: Val) -> Val:
+        """A repaired sum; 0 if there was nothing before."""
+        zero = self.f.e.const(0, self.fold.dtype).text
+        kinds = f"{self.inner} {repaired.text}, {self.inner} {zero}"
+        return Val(self.f.e.let(f"select i1 {self.begun}, {kinds}"), self.fold.dtype)
+
+
+__all__ = ["StreamLanes", "toposort"]

@@ -1,0 +1,39 @@
+"""scikit-learn's array API dispatch on tensors: skipped where it is not installed (`peers`)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+
+sklearn: Any = pytest.importorskip("sklearn")
+pytest.importorskip("array_api_compat")
+
+
+def estimators() -> list[Any]:
+    scaling = import_module("sklearn.preprocessing")
+    models, parts = import_module("sklearn.linear_model"), import_module("sklearn.decomposition")
+    return [
+        scaling.StandardScaler(), parts.PCA(2, svd_solver="full"), models.Ridge(solver="svd"),
+        models.LogisticRegression(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_estimators_fit_tensors_as_they_fit_arrays(number: int) -> None:
+    estimator = estimators()[number]
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    y = (x @ np.arange(4)).astype(np.float32)
+    y = (y > 0).astype(np.int32) if number == 3 else y
+    plain = sklearn.base.clone(estimator).fit(x, y)
+    with sklearn.config_context(array_api_dispatch=True):
+        fitted = estimator.fit(fg.asarray(x), fg.asarray(y))
+        use = "transform" if hasattr(fitted, "transform") else "predict"
+        got = getattr(fitted, use)(fg.asarray(x))
+        assert isinstance(got, fg.Tensor)
+    expected = getattr(plain, use)(x)
+    np.testing.assert_allclose(np.abs(got.numpy()), np.abs(expected), rtol=1e-4, atol=1e-5)
