@@ -35,6 +35,7 @@ GROUPS = {
         "core", "array_api", "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
         "graph/test_simplify.py", "test_config.py", "test_layers.py", "test_conftest.py",
         "test_mechanisms.py", "test_docs.py", "test_bench.py", "test_cli.py", "test_state.py",
+        "test_state_machine.py",
         "nn/test_known_odd.py",
     ],
 }  # fmt: skip

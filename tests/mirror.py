@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.errors import BoundsError
+from fulgurite.runtime.interpreter import ReferenceDevice
+from fulgurite.runtime.program import Program as NativeProgram
 
 SHAPES = ((4, 6), (4, 6), (6,), (5, 2, 3), ())
 DTYPES = (np.float32, np.float32, np.int32)
@@ -44,6 +47,30 @@ class Fault:
             cls.left -= 1
             if cls.left < 0:
                 raise Injected("as asked")
+
+
+def failing_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """While it is suspended the kernels of every device ask `Fault`; for fixtures."""
+    interpret, go = ReferenceDevice.interpret, NativeProgram.go
+
+    def failing(self: ReferenceDevice, kernel: Any) -> Any:
+        real = interpret(self, kernel)
+
+        def run(*arguments: Any) -> None:
+            Fault.meet()
+            real(*arguments)
+
+        return run
+
+    def go_or_fail(self: NativeProgram, *arguments: Any) -> None:
+        Fault.meet()
+        go(self, *arguments)
+
+    fg.clear_caches()
+    monkeypatch.setattr(ReferenceDevice, "interpret", failing)
+    monkeypatch.setattr(NativeProgram, "go", go_or_fail)
+    yield
+    fg.clear_caches()
 
 
 @dataclass(eq=False)

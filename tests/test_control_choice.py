@@ -20,6 +20,7 @@ from fulgurite.errors import (
     FulguriteError,
     GradientError,
     ShapeError,
+    VariableError,
 )
 from tests.test_control import DEVICES, close, counted, numbers, slope
 
@@ -292,7 +293,7 @@ def test_rows_that_do_not_fit_are_an_error() -> None:
         fg.scan(lambda c, x: (c, None), 0.0)
     with pytest.raises(ArgumentError, match="length is -1"):
         fg.scan(lambda c, x: (c, None), 0.0, length=-1)
-    with pytest.raises(ArgumentError, match="bind"):
+    with pytest.raises(VariableError, match="bind"):
         fg.scan(lambda c, x: (c, None), 0.0, length=fg.Var("unbound", 0, 3))  # type: ignore[arg-type]
 
 

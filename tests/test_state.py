@@ -1,4 +1,4 @@
-"""Assignment as a whole: programs mirrored on NumPy, memory written in place, threads, failures."""
+"""Assignment as a whole: versions, memory written in place, threads, failures."""
 
 import copy
 import random
@@ -9,22 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    rule,
-    run_state_machine_as_test,
-)
 
 import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.errors import BoundsError, ConstantError
 from fulgurite.graph import donate
 from fulgurite.graph.registry import REGISTRY, LostError
-from fulgurite.runtime import donation
-from fulgurite.runtime.interpreter import ReferenceDevice
 from fulgurite.runtime.program import Program
 from fulgurite.runtime.realize import storage_of, value_node
 from fulgurite.tensor import wrap
@@ -44,26 +34,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Kernels that fail when `mirror.Fault` says so."""
-    interpret, go = ReferenceDevice.interpret, Program.go
-
-    def failing(self: ReferenceDevice, kernel: Any) -> Any:
-        real = interpret(self, kernel)
-
-        def run(*arguments: Any) -> None:
-            mirror.Fault.meet()
-            real(*arguments)
-
-        return run
-
-    def go_or_fail(self: Program, *arguments: Any) -> None:
-        mirror.Fault.meet()
-        go(self, *arguments)
-
-    fg.clear_caches()
-    monkeypatch.setattr(ReferenceDevice, "interpret", failing)
-    monkeypatch.setattr(Program, "go", go_or_fail)
-    yield
-    fg.clear_caches()
+    yield from mirror.failing_kernels(monkeypatch)
 
 
 def address(x: fg.Tensor) -> int:
@@ -78,110 +49,6 @@ def made(shape: tuple[int, ...] = (64, 32)) -> tuple[fg.Tensor, Any]:
     """A tensor with memory of its own, and the array it is equal to."""
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     return (fg.Tensor(array) * 1).realize(), array
-
-
-# --- programs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("block", range(8))
-def test_programs_do_to_tensors_what_they_do_to_arrays(block: int, faults: None) -> None:
-    with fg.config(device="reference"):
-        for seed in range(block * 400, block * 400 + 400):
-            mirror.check(seed, length=10)
-
-
-def test_programs_in_native_code_do_what_they_do_to_arrays(faults: None) -> None:
-    with fg.config(device="cpu", tier="native"):
-        for seed in range(50_000, 50_120):
-            mirror.check(seed)
-
-
-def test_tiny_programs_on_the_cpu_do_what_they_do_to_arrays(faults: None) -> None:
-    with fg.config(device="cpu", tier="auto"):
-        for seed in range(60_000, 60_300):
-            mirror.check(seed)
-
-
-STEP = st.sampled_from(mirror.NAMES).flatmap(
-    lambda name: st.tuples(st.just(name), *[st.integers(0, 999)] * mirror.STEPS[name][1])
-)
-
-
-class Mirrored(RuleBasedStateMachine):
-    """Steps that hypothesis chooses, on tensors and arrays; it makes smaller what fails."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = mirror.State()
-
-    @initialize(seed=st.integers(0, 999))
-    def begin(self, seed: int) -> None:
-        mirror.do(self.state, ("new", seed, 2))
-
-    @rule(step=STEP)
-    def do(self, step: mirror.Step) -> None:
-        mirror.do(self.state, step)
-
-    def teardown(self) -> None:
-        mirror.Fault.left = -1
-        mirror.compare(self.state)
-
-
-SIZES = [("reference", 300), ("cpu", 40), pytest.param("reference", 20_000, marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize(("name", "size"), SIZES)
-def test_states_that_hypothesis_leads_through_are_those_of_arrays(
-    name: str, size: int, faults: None
-) -> None:
-    chosen = settings(max_examples=size, stateful_step_count=12, deadline=None, database=None)
-    with fg.config(device=name, tier="native"):
-        run_state_machine_as_test(Mirrored, settings=chosen)  # type: ignore[no-untyped-call]
-
-
-def test_hypothesis_makes_a_sequence_that_fails_as_short_as_can_be(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(mirror.STEPS, "alias", (lambda s, i: 1 // 0, 1, 1))
-    phases = (Phase.generate, Phase.shrink)
-    chosen = settings(max_examples=200, deadline=None, database=None, phases=phases)
-    with fg.config(device="reference"), pytest.raises(ZeroDivisionError) as problem:
-        run_state_machine_as_test(Mirrored, settings=chosen)  # type: ignore[no-untyped-call]
-    shown = "\n".join(problem.value.__notes__)
-    assert shown.count("state.do(") == 1 and "'alias'" in shown, shown
-
-
-@pytest.mark.slow
-def test_very_many_programs_do_what_they_do_to_arrays(faults: None) -> None:
-    with fg.config(device="reference"):
-        for seed in range(100_000, 200_000):
-            mirror.check(seed)
-    with fg.config(device="cpu", tier="native"):
-        for seed in range(200_000, 202_000):
-            mirror.check(seed, length=16)
-
-
-@pytest.mark.parametrize("planted", ["_sole", "_ours"])
-def test_programs_notice_memory_that_is_written_over_too_early(
-    planted: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if planted == "_sole":  # whoever else reads an old version is forgotten
-        monkeypatch.setattr(donation, "_sole", lambda roots, normal, pairs, *_: [True] * len(pairs))
-    else:  # arrays that show memory are forgotten
-        monkeypatch.setattr(donation, "_ours", lambda storages, more: [True] * len(storages))
-    fg.clear_caches()
-    try:
-        with fg.config(device="reference"), pytest.raises(AssertionError, match="seed"):
-            for seed in range(1500):
-                mirror.check(seed, length=16)
-    finally:
-        fg.clear_caches()
-
-
-def test_a_program_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(mirror.STEPS, "fail", (lambda s, i, j: 1 // 0, 2, 2))
-    steps: mirror.Program = [("new", 1, 2), ("check", 0), ("fail", 1, 2), ("realize", 0, 0)]
-    assert mirror.smaller(steps) == [("new", 1, 2), ("fail", 1, 2)]
 
 
 # --- versions ------------------------------------------------------------------------------------
@@ -621,15 +488,6 @@ def test_readers_see_whole_rows_and_no_older_ones_than_before(device: str, switc
 
     together(4, work)
     assert x.numpy()[:3, 0].tolist() == [29, 29, 29]
-
-
-def test_programs_in_several_threads_do_what_they_do_to_arrays(switching: None) -> None:
-    def work(number: int) -> None:
-        with fg.config(device="reference"):
-            for seed in range(70_000 + 60 * number, 70_060 + 60 * number):
-                mirror.check(seed)
-
-    together(4, work)
 
 
 def test_two_threads_that_assign_come_in_one_of_the_orders(device: str, switching: None) -> None:

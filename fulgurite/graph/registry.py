@@ -199,6 +199,10 @@ class Registry:
             raise MovedError(f"{buffer!r} has a later version")
         return found
 
+    def replace(self, buffer: Node, storage: Storage) -> None:
+        """Give a BUFFER node other memory: only for one that a single tensor knows."""
+        self._storage[buffer] = storage
+
     def release(self, buffer: Node) -> None:
         """Let go of a buffer's memory, if it has any."""
         with self._lock:

@@ -34,7 +34,7 @@ from ..runtime.fresh import Fresh
 from ..runtime.realize import Compiled, inputs_of, lookup, name_the_line, realize, value_node
 from ..runtime.steps import concrete
 from ..tensor import Tensor
-from .sole import are_sole, counts_are_exact
+from .sole import are_sole, counts_are_exact, is_sole
 from .varying import Varying, padded, sizes_of, unbound
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
@@ -110,7 +110,7 @@ class Replay:
         self.arrays_at = [(place, p.number) for place, p in enumerate(places) if p.kind == "array"]
         self.key_at = [place for place, p in enumerate(places) if p.kind == "key"]
         self.written = [i for i, _ in assigned]
-        params = {number: place for place, number in self.at}
+        params = self.params = {number: place for place, number in self.at}
         self.pairs = tuple(
             [(params[i], out) for i, out in assigned if i in params and expected[i].varying is None
              and expected[i].shape == roots[out].shape and expected[i].dtype is roots[out].dtype]
@@ -147,6 +147,8 @@ class Replay:
                     compiled = lookup(self.normal, self.device, self.pairs if over else ())
                     found = compiled, inputs_of(self.normal, compiled, buffers=False)
                     self._plans[over] = found
+                    if over and not compiled.plan.schedule.aliases:
+                        self._plans[False] = found  # it writes over nothing
         return found
 
     def program(self, over: bool) -> Any:
@@ -212,14 +214,14 @@ class Replay:
         try:
             over = self.pairs and not bound.strided
             if not over and (bound.strided or self.program(False) is None):
-                return self._slowly(tensors, nodes, arrays, numbers, state)
+                return self._slowly(bound, tensors, nodes, arrays, numbers, state)
             kept = self._filled(bound, arrays, numbers, state)
             if over:
                 memories = self._over(bound, tensors, nodes)
                 if memories is not None:
-                    return self._finished(tensors, nodes, memories, self.abouts)
+                    return self._finished(bound, tensors, nodes, memories, self.abouts)
                 if self.program(False) is None:
-                    return self._slowly(tensors, nodes, arrays, numbers, state)
+                    return self._slowly(bound, tensors, nodes, arrays, numbers, state)
             program = self.program(False)
             addresses = [*bound.addresses, *self._constants(False)]
             memories = program.launch(addresses)
@@ -227,7 +229,7 @@ class Replay:
         except BoundsError:
             self.name_the_line(nodes, arrays, numbers, state)
             raise
-        return self._finished(tensors, nodes, memories, self.abouts)
+        return self._finished(bound, tensors, nodes, memories, self.abouts)
 
     def _constants(self, over: bool) -> list[int]:
         return [b.address for b in self.plan(over)[1]]  # type: ignore[attr-defined]
@@ -284,7 +286,7 @@ class Replay:
         return memories
 
     def _slowly(
-        self, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
+        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
         numbers: Sequence[Any], state: Any,
     ) -> list[Tensor] | None:  # fmt: skip
         """Any plan, fed with buffers."""
@@ -298,8 +300,8 @@ class Replay:
         if self.varies:
             abouts = [(concrete(unbound(root.shape), values), root.dtype, self.device)
                       for root in self.roots]  # fmt: skip
-            return self._finished(tensors, nodes, memories, abouts)
-        return self._finished(tensors, nodes, memories, self.abouts)
+            return self._finished(bound, tensors, nodes, memories, abouts)
+        return self._finished(bound, tensors, nodes, memories, self.abouts)
 
     def _inputs(
         self, nodes: list[Node], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
@@ -338,22 +340,60 @@ class Replay:
         name_the_line(self.roots, self.normal, inputs)
 
     def _finished(
-        self, tensors: Sequence[Tensor], nodes: list[Node], memories: Sequence[Any],
+        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], memories: Sequence[Any],
         abouts: list[Any],
     ) -> list[Tensor] | None:  # fmt: skip
         """Give assigned tensors their memory, all at one moment, and wrap the results."""
         late = [(i, out) for i, out in self.assigned if memories[out] is not None]
-        if late:
-            made = []
-            for i, out in late:
-                shape, dtype, device = abouts[out]
-                buffer = new_buffer(shape, dtype, device)
-                REGISTRY.attach(buffer, memories[out])
-                node = tape_leaf(buffer, tensors[i]) if self.expected[i].leaf else buffer
-                made.append((tensors[i].entry, nodes[i], node))
-            if not REGISTRY.rebind_all(made):
-                return None
+        if late and not self._assign(late, bound, tensors, nodes, memories, abouts):
+            return None
         return [_held(memories[out], abouts[out]) for out in range(self.results)]
+
+
+    def _assign(
+        self, late: list[tuple[int, int]], bound: Bound, tensors: Sequence[Tensor],
+        nodes: list[Node], memories: Sequence[Any], abouts: list[Any],
+    ) -> bool:  # fmt: skip
+        """Give tensors their new memory; not if one was assigned by another thread meanwhile.
+
+        A node that nobody but its tensor knows gets the memory itself, else the tensor gets another
+        node.
+        """
+        params = self.params
+        with REGISTRY.rewriting:
+            before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
+            try:
+                made = []
+                alone = len(REGISTRY.reading) == 1 and counts_are_exact()
+                for i, out in late:
+                    memory = memories[out]
+                    same = abouts[out][0] == self.expected[i].shape
+                    if alone and same and is_sole(i, tensors, nodes):
+                        continue
+                    shape, dtype, device = abouts[out]
+                    buffer = new_buffer(shape, dtype, device)
+                    REGISTRY.attach(buffer, memory)
+                    node = tape_leaf(buffer, tensors[i]) if self.expected[i].leaf else buffer
+                    made.append((i, node))
+                changes = [(tensors[i].entry, nodes[i], node) for i, node in made]
+                if any([tensors[i].entry.node is not nodes[i] for i, _ in late]):
+                    return False
+                if not REGISTRY.rebind_all(changes):
+                    return False
+                anew = dict(made)
+                for i, out in late:
+                    memory = memories[out]
+                    if i in anew:
+                        bound.ids[i] = anew[i].id
+                    else:
+                        REGISTRY.replace(_base(nodes[i]), memory)
+                    if i in params:
+                        bound.addresses[params[i]] = memory.address
+                        bound.memories[i] = weakref.ref(memory)
+                bound.frame = None
+            finally:
+                REGISTRY.writing = before
+        return True
 
 
 def _held(memory: Buffer, about: Any) -> Tensor:

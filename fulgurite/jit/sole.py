@@ -8,11 +8,10 @@ tensor alone has. What a tensor alone has is measured on one made for that, not 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
-from functools import cache
 from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount, ref
 
 import numpy as np
 
@@ -36,41 +35,51 @@ def are_sole(
 
     `nodes` holds each node once more, `memories` are weak references.
     """
-    alone, leaf = _alone()
     for i in places:
-        node = nodes[i]
-        if tensors[i].entry.node is not node:
+        memory = memories[i]()
+        if type(memory) is not BlockBuffer and type(memory) is not HostBuffer:
             return False
-        if _counts(node, memories[i]) != (leaf if node.op is WATCH else alone):
+        if getrefcount(memory) != _MEMORY or not is_sole(i, tensors, nodes):
+            return False
+        if memory._array is not None and not is_shown_nowhere(memory):
             return False
     return True
 
 
-def _counts(node: Node, reference: Any) -> tuple[int, ...] | None:
-    """How many references there are to a tensor's node, its buffer and its memory."""
-    base = node.src[0] if node.op is WATCH else node
-    memory = reference()
-    if type(memory) is not BlockBuffer and type(memory) is not HostBuffer:
-        return None
-    if memory._array is not None and not is_shown_nowhere(memory):
-        return None
-    return getrefcount(node), getrefcount(base), weakref.getweakrefcount(base), getrefcount(memory)
+def is_sole(i: int, tensors: Sequence[Tensor], nodes: Sequence[Node]) -> bool:
+    """Does nothing but tensor number `i` itself hold its node? `nodes` holds it once more."""
+    node = nodes[i]
+    if node.op is WATCH:
+        base = node.src[0]
+        found = getrefcount(node), getrefcount(base), getweakrefcount(base)
+        return found == _LEAF and tensors[i].entry.node is node
+    found = getrefcount(node), getweakrefcount(node), 0
+    return found == _PLAIN and tensors[i].entry.node is node
 
 
-@cache
-def _alone() -> tuple[Any, Any]:
-    """The counts of a tensor that nobody else holds, plain and as a leaf of the tape."""
-    return _measured(False), _measured(True)
+_MEMORY, _PLAIN, _LEAF = 0, (0, 0, 0), (0, 0, 0)
 
 
-def _measured(leaf: bool) -> Any:
-    buffer = new_buffer((1,), float32, "reference")
-    REGISTRY.attach(buffer, HostBuffer(np.zeros(1, np.float32)))
-    tensor = wrap(watch(buffer, TAPE) if leaf else buffer)
-    memory = weakref.ref(REGISTRY.storage(buffer))  # type: ignore[arg-type]
-    del buffer
-    nodes = [t.entry.node for t in [tensor]]  # as a replay holds them
-    for i in (0,):
-        node = nodes[i]
-        found = _counts(node, memory)
-    return found
+def _measure() -> None:
+    """Count the references of tensors that nobody else holds."""
+    global _MEMORY, _PLAIN, _LEAF
+    for leaf in (False, True):
+        buffer = new_buffer((1,), float32, "reference")
+        REGISTRY.attach(buffer, HostBuffer(np.zeros(1, np.float32)))
+        tensors = [wrap(watch(buffer, TAPE) if leaf else buffer)]
+        memories = [ref(REGISTRY.storage(buffer))]  # type: ignore[type-var]
+        del buffer
+        nodes = [t.entry.node for t in tensors]
+        for i in (0,):
+            memory = memories[i]()
+            _MEMORY = getrefcount(memory)
+            node = nodes[i]
+            base = node.src[0] if leaf else node
+            if leaf:
+                _LEAF = getrefcount(node), getrefcount(base), getweakrefcount(base)
+            else:
+                del base
+                _PLAIN = getrefcount(node), getweakrefcount(node), 0
+
+
+_measure()

@@ -465,7 +465,8 @@ def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
     for p in fold.products:
         depth = fold.count(p.contraction.folded)
         found += batch * fold.count(fold.rows) * depth
-        if cut.along == "streamed" or not _lies_well(p):
+        dotted = fold.count(fold.rows) == 1 and _lies_well(p)
+        if not dotted and (cut.along == "streamed" or not _lies_well(p)):
             found += batch * tall * tiles * length * depth
     for m, columns in zip(fold.matrices, fold.columns, strict=True):
         if fold.count(columns) > 512 or m.values.op is not LOAD:

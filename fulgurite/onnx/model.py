@@ -25,13 +25,14 @@ from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from ..schedule import TensorSchedule
 from ..tensor import Tensor
-from .errors import ModelError, NeedsValueError
+from .errors import ModelError
 from .graph import FOLDED, Build, Program
 from .proto import Dimension, ValueInfo, read_model
 from .types import STRING, Kind, carried, kind_of, kind_of_array, kind_of_dtype, shown
 from .values import NOTHING, Value
 from .weights import Files
 
+PATIENCE = 2  # sizes of a dimension that get a plan each, before it becomes a variable
 PLANS = 16  # sets of shapes (and numbers) whose plans are kept
 
 
@@ -97,6 +98,7 @@ class Model:
         self.reasons: list[str] = []  # why a variable dimension was fixed after all
         self.builds = 0
         self.last: _Plan | None = None  # of the latest graph that was built
+        self._sizes: dict[str, set[int]] = {}  # of every named dimension, what came so far
         self._plans: OrderedDict[Any, list[_Plan]] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -170,8 +172,8 @@ class Model:
 
     def _run(self, given: dict[str, Any]) -> Outputs:
         """A plan for these inputs, found or made, and its results."""
-        key = tuple([(name, _signature(value)) for name, value in sorted(given.items())])
-        key = (fg_device(), key)
+        shapes = tuple([(name, _signature(value)) for name, value in sorted(given.items())])
+        key = (fg_device(), shapes)
         plans = self._plans.setdefault(key, [])
         self._plans.move_to_end(key)
         for plan in plans:
@@ -186,13 +188,30 @@ class Model:
         return plan.first(self.outputs)
 
     def _built(self, given: dict[str, Any]) -> _Plan:
-        varying = any(not isinstance(v, int) for v in self.dims.values())
-        if varying:
+        """A plan with variable dimensions where there are some and the graph allows it."""
+        variables = self._variables(given)
+        if variables:
             try:
-                return _Plan(self, given, variable=True)
-            except (NeedsValueError, FulguriteError) as problem:
+                return _Plan(self, given, variables)
+            except FulguriteError as problem:
                 self.reasons.append(str(problem).split("\n")[0])
-        return _Plan(self, given, variable=False)
+        return _Plan(self, given, {})
+
+    def _variables(self, given: Mapping[str, Any]) -> dict[str, fg.Var]:
+        """The dimensions that vary: those the user says, and those that came in many sizes."""
+        found = {name: var for name, var in self.dims.items() if isinstance(var, fg.Var)}
+        for port in (*self.inputs, *self.optional):
+            value = given.get(port.name)
+            if not isinstance(value, np.ndarray) or port.shape is None:
+                continue
+            for name, size in zip(port.shape, value.shape, strict=True):
+                if not isinstance(name, str) or name in self.dims or size == 0:
+                    continue
+                seen = self._sizes.setdefault(name, set())
+                seen.add(size)
+                if len(seen) > PATIENCE and not self.reasons:
+                    found[name] = fg.Var(f"onnx {name}", 1, 1 << max(4, max(seen).bit_length()))
+        return found
 
     def _lazy(self, given: dict[str, Any]) -> Outputs:
         """Outputs as expressions of tensors that are expressions themselves."""
@@ -216,7 +235,9 @@ class Model:
 class _Plan:
     """The graph for one set of shapes, built, and scheduled unless it must be built each time."""
 
-    def __init__(self, model: Model, given: dict[str, Any], variable: bool) -> None:
+    def __init__(
+        self, model: Model, given: dict[str, Any], variables: Mapping[str, fg.Var]
+    ) -> None:
         self.held: dict[str, Any] = {}
         build = Build(model.program)
         model.builds += 1
@@ -224,7 +245,7 @@ class _Plan:
         for port in [*model.inputs, *model.optional]:
             value = given.get(port.name)
             if isinstance(value, np.ndarray) and port.kind is not STRING:
-                values.append(self._held(model, port, value, variable))
+                values.append(self._held(port, value, variables))
             else:
                 values.append(_value(value, port, frozenset({port.name})))
         self.values = model._outputs(build, values)
@@ -242,14 +263,14 @@ class _Plan:
             fg.realize(*tensors)
         self.tensors = tensors
 
-    def _held(self, model: Model, port: Port, value: Array, variable: bool) -> Value:
+    def _held(self, port: Port, value: Array, variables: Mapping[str, fg.Var]) -> Value:
         """An input in memory of the plan, with its numbers if they are few."""
         sources = frozenset({port.name})
         cuts: list[Any] = []
         most = []
         for want, size in zip(port.shape or (None,) * value.ndim, value.shape, strict=True):
-            var = model.dims.get(want) if isinstance(want, str) and variable else None
-            if isinstance(var, fg.Var):
+            var = variables.get(want) if isinstance(want, str) else None
+            if var is not None:
                 cuts.append(slice(0, var.bind(size)))
                 most.append(var.high)
             else:
@@ -292,10 +313,9 @@ def _own(value: Any) -> Any:
     """A value that is no input's memory: a plan writes into that at its next run."""
     if isinstance(value, list):
         return [_own(v) for v in value]
-    if isinstance(value, Value) and value.sources and value._tensor is not None:
-        if value._tensor.is_realized:
-            return Value(value._tensor.contiguous(), value.kind)
-    return value
+    if not isinstance(value, Value) or not value.sources or value._tensor is None:
+        return value
+    return Value(value._tensor.contiguous(), value.kind) if value._tensor.is_realized else value
 
 
 def _realize_kept(build: Build) -> None:
@@ -444,8 +464,7 @@ def _value(value: Any, port: Port, sources: frozenset[str] = frozenset()) -> Any
     if isinstance(value, list):
         return [_value(v, Port(port.name, None, None), sources) for v in value]
     if isinstance(value, Tensor):
-        kind = port.kind if port.kind is not None else kind_of_dtype(value.dtype)
-        return Value(value, kind, None, sources)
+        return Value(value, port.kind or kind_of_dtype(value.dtype), None, sources)
     kind = port.kind or kind_of_array(value.dtype)
     if kind is None:
         raise ModelError(f"input {port.name!r} has no element type", "the model is not valid")

@@ -34,7 +34,7 @@ def read_picture(path: Path) -> Array:
 
 def _by_pillow(path: Path) -> Array:
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, UnidentifiedImageError  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise ArgumentError(
             f"{path} is not a plain PNG file", "install Pillow for other pictures, or give .npy"
@@ -150,4 +150,4 @@ def _samples(rows: Array, count: int, bits: int, scale: bool) -> Array:
         return np.ascontiguousarray(rows[:, ::2])
     shifts = np.arange(8 - bits, -1, -bits, dtype=np.uint8)
     values = (rows[:, :, None] >> shifts & (2**bits - 1)).reshape(len(rows), -1)[:, :count]
-    return values * (255 // (2**bits - 1)) if scale else values
+    return np.asarray(values * (255 // (2**bits - 1)) if scale else values)

@@ -59,7 +59,7 @@ def _command(arguments: argparse.Namespace) -> int:
         print(f"\nloaded in {_ms(loaded)}, first run in {_ms(cold)}")
         _summary(found)
         if arguments.output:
-            np.savez(arguments.output, **{_safe(k): v for k, v in _flat(found).items()})
+            np.savez(arguments.output, **_named(found))
             print(f"wrote {arguments.output}")
         code = 0
         peer: Any = None
@@ -238,6 +238,10 @@ def _flat(found: dict[str, Any]) -> dict[str, Array]:
         elif value is not None:
             flat[name] = value
     return flat
+
+
+def _named(found: dict[str, Any]) -> Any:
+    return {_safe(name): array for name, array in _flat(found).items()}
 
 
 def _safe(name: str) -> str:

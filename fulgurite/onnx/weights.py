@@ -153,7 +153,7 @@ def _raw(raw: memoryview, kind: Kind, count: int, name: str) -> Array:
     assert kind.carrier is not None
     dtype = kind.carrier.numpy
     if kind is BOOL:
-        return np.frombuffer(raw, np.uint8) != 0
+        return np.asarray(np.frombuffer(raw, np.uint8) != 0)
     return np.frombuffer(raw, dtype)
 
 
@@ -195,8 +195,8 @@ def _unpacked(flat: Array, kind: Kind, count: int) -> Array:
         values = values[:count] if values.size - count in range(each) else values
     if kind.carrier is not None and kind.carrier.kind == "i":
         half = 1 << kind.bits - 1
-        return (values.astype(np.int16) ^ half).astype(np.int8) - np.int8(half)
-    return values.astype(np.uint8)
+        return np.asarray((values.astype(np.int16) ^ half) - half, np.int8)
+    return np.asarray(values, np.uint8)
 
 
 def _strings(tensor: TensorData, shape: tuple[int, ...], count: int) -> Array:

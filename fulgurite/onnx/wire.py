@@ -192,4 +192,4 @@ def varints(raw: Array, signed: bool, too_long: Callable[[], Exception]) -> list
         here = place <= ends
         part = raw[np.minimum(place, ends)].astype(np.uint64) & np.uint64(127)
         values |= np.where(here, part << np.uint64(7 * byte), np.uint64(0))
-    return (values.view(np.int64) if signed else values).tolist()  # type: ignore[no-any-return]
+    return (values.view(np.int64) if signed else values).tolist()

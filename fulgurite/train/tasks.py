@@ -95,7 +95,7 @@ class Digits(_Images):
     def __init__(self, seed: int, steps: int) -> None:
         images, labels = digits()
         x = images.reshape(len(images), 64).astype(np.float32) / 16
-        self._data(x, labels.astype(np.int32), seed, 64, shifted(8, 1))
+        self._data(x, labels.astype(np.int32), seed, 64, None)
         fg.random.seed(seed)
         self.model = fg.nn.Sequential(
             fg.nn.Linear(64, 256), fg.nn.ReLU(), fg.nn.Linear(256, 128), fg.nn.ReLU(),

@@ -10,8 +10,10 @@ from fulgurite.kernel.axes import merge_axes
 from fulgurite.kernel.contract import (
     DEPTH,
     SCRATCH,
+    SHALLOW,
     Block,
     Contraction,
+    block_of_k,
     cut,
     find_contraction,
     is_plain,
@@ -73,7 +75,6 @@ def test_groups_of_a_convolution_are_a_batch() -> None:
     [
         lambda x: fg.softmax(x, axis=-1),
         lambda x: (x * x).sum(-1),
-        lambda x: x @ fg.ones((7,)).realize(),
         lambda x: x.exp(),
         lambda x: (x @ fg.ones((7, 9)).realize()).max(0),
     ],
@@ -81,6 +82,19 @@ def test_groups_of_a_convolution_are_a_batch() -> None:
 def test_what_is_no_sum_of_a_product_of_two_sides_is_none(make) -> None:  # type: ignore[no-untyped-def]
     last = kernels(make(fg.ones((5, 7)).realize()))[-1]
     assert find_contraction(last) is None
+
+
+def test_a_vector_is_a_left_factor_without_rows() -> None:
+    matrix, vector = fg.ones((5, 7)).realize(), fg.ones((7,)).realize()
+    for product in (matrix @ vector, vector @ fg.ones((7, 5)).realize()):
+        found = contraction(product)
+        assert found.rows == () and found.count(found.columns) == 5
+        assert found.free[found.left] == frozenset(found.folded)
+
+
+def test_small_products_sum_shorter_blocks_of_k() -> None:
+    assert block_of_k(5, 7, 3000) == block_of_k(5, 7, 100) == SHALLOW
+    assert block_of_k(300, 300, 3000) == block_of_k(100, 100, 100) == DEPTH
 
 
 def test_weights_of_a_convolution_are_read_as_one_line() -> None:
@@ -116,7 +130,8 @@ def test_tiles_are_whole_blocks_that_fit_the_scratch(
     found = cut(batch, rows, columns, depth, block, plain)
     assert found.rows % block.height == 0 and found.columns % block.panel == 0
     assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
-    assert found.depth >= min(DEPTH, depth) + block.lanes
+    assert found.block == block_of_k(rows, columns, depth)
+    assert found.depth >= min(found.block, depth) + block.lanes
     assert found.left != "plain" or plain[0]
     assert found.right != "plain" or plain[1]
     assert found == cut(batch, rows, columns, depth, block, plain)

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.core.dtype import float32, float64, int32
 from fulgurite.native import compiler
-from fulgurite.native.microkernel import Registers, block, transpose
+from fulgurite.native.lent import TABLE, WAYS, piece, tile
+from fulgurite.native.microkernel import Registers, block, dots, transpose
+from fulgurite.native.moving import moving
 from fulgurite.native.target import target
 
 pytest.importorskip("llvmlite")
@@ -25,6 +27,7 @@ from tests.native.launch import Array, rendered_kernels, run
 
 SIZES = st.integers(1, 70)
 VECTORS = ("auto", "avx2", "sse2")
+LAYOUTS = ((False, False), (False, True), (True, False), (True, True))
 Epilogue = Callable[[Any, Any, Any, Any], Any]
 EPILOGUES: dict[str, tuple[Callable[..., fg.Tensor], Callable[..., Array]]] = {
     "none": (lambda y, b, r, c: y, lambda y, b, r, c: y),
@@ -229,21 +232,22 @@ def test_a_gather_is_part_of_the_packing() -> None:
     close(found, table[rows].astype(np.float64) @ w.astype(np.float64), 60.0, np.float32)
 
 
-def test_large_products_go_through_every_way_of_packing() -> None:
+def test_products_go_every_way_that_a_factor_can_go() -> None:
     rng = np.random.default_rng(6)
     ways = set()
-    for m, n, k in ((600, 300, 300), (3, 900, 520), (900, 40, 520), (30, 1500, 40), (500, 500, 8)):
-        for turned in (False, True):
-            a, b = (
-                array(rng, (k, m) if turned else (m, k), np.float32),
-                array(rng, (k, n), np.float32),
-            )
-            x = tensor(a).T if turned else tensor(a)
-            (found,), (text,) = run(x @ tensor(b), seed=6)
-            ways.add((tuple(p.symbol for p in text.phases), text.library))
-            exact = (a.T if turned else a).astype(np.float64) @ b.astype(np.float64)
+    for m, n, k in ((600, 300, 300), (3, 900, 520), (900, 40, 520), (30, 1500, 40), (500, 500, 8),
+                    (300, 40, 30), (50, 30, 1500)):  # fmt: skip
+        for turned in LAYOUTS:
+            a = array(rng, (k, m) if turned[0] else (m, k), np.float32)
+            b = array(rng, (n, k) if turned[1] else (k, n), np.float32)
+            x, y = tensor(a), tensor(b)
+            lazy = (x.mT if turned[0] else x) @ (y.mT if turned[1] else y)
+            (found,), (text,) = run(lazy, seed=6)
+            for name in ("left", "right"):
+                ways.add((name, WAYS[text.numbers[TABLE.index(("way", name))]]))
+            exact = (a.T if turned[0] else a).astype(np.float64) @ (b.T if turned[1] else b)
             close(found, exact, 10 * np.sqrt(k) + 20, np.float32)
-    assert len(ways) >= 6
+    assert len(ways) == 6
 
 
 def test_several_outputs_are_stored_in_one_pass() -> None:
@@ -290,7 +294,44 @@ def test_a_new_shape_with_a_known_epilogue_has_a_known_text(
     assert text(one) == text(other)
 
 
-def test_a_new_shape_that_is_cut_the_same_way_compiles_nothing() -> None:
+def product(
+    m: int, n: int, k: int, turned: tuple[bool, bool], batch: tuple[int, ...] = ()
+) -> fg.Tensor:
+    """relu(a @ b + bias) over memory that lies one way or the other."""
+    a = fg.ones((*batch, k, m) if turned[0] else (*batch, m, k), device="cpu").realize()
+    b = fg.ones((*batch, n, k) if turned[1] else (*batch, k, n), device="cpu").realize()
+    y = (a.mT if turned[0] else a) @ (b.mT if turned[1] else b)
+    return fg.relu(y + fg.ones((n,), device="cpu").realize())
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("turned", LAYOUTS)
+def test_products_of_any_shape_that_lie_alike_have_one_text(
+    turned: tuple[bool, bool], batch: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(10)
+    large = [tuple(rng.integers(2, 3000, 3)) for _ in range(20)]
+    skinny = [tuple(rng.integers(2, 12, 3) * rng.choice([1, 300], 3)) for _ in range(20)]
+    square = [(n, n, n) for n in (2, 7, 16, 64, 100, 128, 255, 512, 1000, 2048)]
+    found = set()
+    for m, n, k in [*large, *skinny, *square]:
+        (text,) = rendered_kernels(product(int(m), int(n), int(k), turned, batch))
+        found.add((text.text, text.library))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("turned", LAYOUTS)
+def test_products_with_a_vector_of_any_length_have_one_text(turned: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(11)
+    for row in (True, False):
+        found = set()
+        for n, k in rng.integers(2, 1500, (12, 2)).tolist():
+            (text,) = rendered_kernels(product(*((1, n, k) if row else (n, 1, k)), turned))
+            found.add((text.text, text.library))
+        assert len(found) == 1
+
+
+def test_a_new_shape_with_a_known_epilogue_compiles_nothing() -> None:
     def use(m: int, n: int, k: int) -> None:
         rng = np.random.default_rng(m)
         a, b, c = [array(rng, s, np.float32) for s in ((m, k), (k, n), (n,))]
@@ -301,7 +342,10 @@ def test_a_new_shape_that_is_cut_the_same_way_compiles_nothing() -> None:
     with fg.config(disk_cache=False):
         use(300, 310, 320)
         before = compiler.calls
-        for shape in ((500, 330, 290), (301, 311, 321), (611, 600, 1030)):
+        rng = np.random.default_rng(12)
+        for shape in rng.integers(2, 400, (50, 3)).tolist():
+            use(*shape)
+        for shape in ((2, 900, 700), (900, 2, 700), (40, 40, 9000), (611, 600, 1030), (3, 3, 2)):
             use(*shape)
         assert compiler.calls == before
         use_other = fg.schedule(
@@ -311,23 +355,54 @@ def test_a_new_shape_that_is_cut_the_same_way_compiles_nothing() -> None:
         assert compiler.calls == before + 1  # a new epilogue: the count does count
 
 
-def test_errors_of_long_sums_stay_near_numpys() -> None:
-    rng = np.random.default_rng(9)
-    ours, theirs = 0.0, 0.0
-    for seed in range(100):
-        a, b = array(rng, (2, 20000), np.float32), array(rng, (20000, 17), np.float32)
-        exact = a.astype(np.float64) @ b.astype(np.float64)
-        (found,), _ = run(tensor(a) @ tensor(b), seed=seed)
-        ours += float(((found - exact) ** 2).sum())
-        theirs += float((((a @ b) - exact) ** 2).sum())
-    assert ours <= 1.5**2 * theirs
+LONG_SUMS = [
+    # every path: blocks over plain and packed columns, dot products, batches, vectors, tiny ones
+    (np.float32, (), 5, 7, 3000), (np.float32, (), 200, 3, 1000), (np.float32, (), 3, 200, 1000),
+    (np.float32, (), 2, 17, 20000), (np.float32, (), 8, 64, 3000), (np.float32, (), 33, 65, 3000),
+    (np.float32, (), 1, 50, 3000), (np.float32, (), 50, 1, 3000), (np.float32, (), 1, 1, 3000),
+    (np.float32, (), 2, 3, 100003), (np.float32, (), 1, 4, 100003), (np.float32, (), 4, 1, 100003),
+    (np.float32, (3,), 5, 7, 3000), (np.float32, (3,), 1, 20, 3000), (np.float32, (3,), 20, 20, 900),
+    (np.float64, (), 5, 7, 1000), (np.float64, (), 1, 20, 1000), (np.float64, (), 20, 20, 1000),
+    (np.float16, (), 5, 7, 3000), (ml_dtypes.bfloat16, (), 20, 7, 3000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "batch", "m", "n", "k"), LONG_SUMS)
+def test_errors_of_long_sums_stay_near_numpys(
+    dtype: Any, batch: tuple[int, ...], m: int, n: int, k: int
+) -> None:
+    wide = np.longdouble if dtype is np.float64 else np.float64
+    numbers = m * n * k * (batch or (1,))[0]
+    for turned in LAYOUTS:
+        rng = np.random.default_rng(9)
+        ours, theirs = 0.0, 0.0
+        for _ in range(100 if numbers < 40_000 else 25):
+            a = array(rng, (*batch, k, m) if turned[0] else (*batch, m, k), dtype)
+            b = array(rng, (*batch, n, k) if turned[1] else (*batch, k, n), dtype)
+            x, y = tensor(a), tensor(b)
+            lazy = (x.mT if turned[0] else x) @ (y.mT if turned[1] else y)
+            a, b = (
+                (a.swapaxes(-1, -2) if turned[0] else a),
+                (b.swapaxes(-1, -2) if turned[1] else b),
+            )
+            exact = a.astype(wide) @ b.astype(wide)
+            found = fg.schedule(lazy).run()[0].numpy().astype(wide)
+            float_ = np.float32 if dtype not in (np.float32, np.float64) else dtype
+            usual = (a.astype(float_) @ b.astype(float_)).astype(dtype).astype(wide)
+            ours += float(((found - exact) ** 2).sum())
+            theirs += float(((usual - exact) ** 2).sum())
+        assert ours <= 1.5**2 * theirs, f"{turned}: {(ours / theirs) ** 0.5:.2f} times"
 
 
 @pytest.mark.parametrize("dtype", [float32, float64, int32])
 def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
-    modules = [block(registers), block(registers, masked=True), transpose(registers)]
-    assert len({m.name for m in modules}) == 3
+    modules = [
+        block(registers), block(registers, plain=True), dots(registers), transpose(registers),
+        tile(registers), *[piece(registers, name) for name in ("left", "right")],
+        *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
+    ]  # fmt: skip
+    assert len({m.name for m in modules}) == len(modules)
     for module in modules:
         assert f"define void @{module.name}(" in module.text
         assert module == type(module)(module.name, module.text)

@@ -129,6 +129,19 @@ def test_small_results_leave_their_memory_to_the_next_run_of_their_program() -> 
         assert fg.memory_stats()["used"] <= used, "nothing is lost to the pool's count"
 
 
+@pytest.mark.parametrize("poison", [False, True])
+def test_runs_whose_results_are_dropped_take_no_more_and_no_more_memory(poison: bool) -> None:
+    with fg.config(device="cpu", tier="native"):
+        x = np.arange(64, dtype=np.float32)
+        plan = fg.schedule(fg.Tensor(x) + 1, fg.Tensor(x) * 2).compile()
+        inputs = [get_device("cpu").from_host(x) for _ in range(2)]
+        plan.run(inputs, poison=poison)
+        used = fg.memory_stats()["used"]
+        for _ in range(50):
+            plan.run(inputs, poison=poison)
+        assert fg.memory_stats()["used"] == used
+
+
 def test_memory_of_results_that_outlive_their_program_comes_back_to_the_pool() -> None:
     pool_before = POOL.stats.used
     spares = Spares()

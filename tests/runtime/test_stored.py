@@ -33,9 +33,12 @@ w = fg.Tensor(np.arange(50 * 20, dtype=np.float32).reshape(50, 20) % 5)
 y = fg.softmax(fg.relu(x @ w) * 0.01 + 1, axis=-1)
 plan = fg.schedule(y)
 found = plan.run()[0].numpy()
+loaded = set(sys.modules)
 print(json.dumps({
     "sum": float(found.sum()), "first": float(found[0, 0]), "bits": found.tobytes().hex()[:64],
     "llvmlite": "llvmlite" in sys.modules, "render": "fulgurite.native.render" in sys.modules,
+    "library": sys.platform == "linux" and "llvmlite" in open("/proc/self/maps").read(),
+    "text": "fulgurite.core.text" in loaded,
     "stages": sorted(plan._compiled.seconds),
     "kernels": [str(k.kernel.name) for k in plan.compile().kernels],
     "lines": [line for item in plan.items for line in item.lines],
@@ -64,7 +67,9 @@ def test_a_second_process_runs_no_stage_loads_no_compiler_and_gets_the_same_bits
     cold, warm = work(tmp_path), work(tmp_path)
     assert cold["llvmlite"] and "schedule" in cold["stages"]  # type: ignore[operator]
     assert warm["stages"] == ["load"]
-    assert not warm["llvmlite"] and not warm["render"]
+    assert not warm["llvmlite"] and not warm["render"] and not warm["text"]
+    if sys.platform == "linux":
+        assert cold["library"] and not warm["library"]
     assert warm["bits"] == cold["bits"] and warm["kernels"] == cold["kernels"]
     assert warm["lines"] == cold["lines"] and cold["lines"]
     assert not cold["warnings"] and not warm["warnings"]

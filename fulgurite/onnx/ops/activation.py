@@ -32,7 +32,8 @@ enter(
 def selu(op: Call) -> Tensor:
     """Scaled exponential linear."""
     x, alpha = op[0], op.float("alpha", ALPHA)
-    return fg.where(x > 0, x, alpha * fg.expm1(fg.minimum(x, 0))) * op.float("gamma", GAMMA)
+    y = fg.where(x > 0, x, fg.expm1(fg.minimum(x, 0)) * alpha)
+    return y * float(op.float("gamma", GAMMA))
 
 
 @operator("Celu")

@@ -163,7 +163,7 @@ def linear_attention(op: Call) -> tuple[Tensor, Tensor]:
     q_heads, heads = op.int("q_num_heads"), op.int("kv_num_heads")
     q, k = (heads_of(op[i], n).astype(fg.float32) for i, n in ((0, q_heads), (1, heads)))
     v = heads_of(op[2], heads).astype(fg.float32)
-    batch, _, length, size = q.shape
+    batch, size = q.shape[0], q.shape[-1]
     scale = op.float("scale", 0.0) or size**-0.5
     shared = q_heads // heads
     if op.has(3):

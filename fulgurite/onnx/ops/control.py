@@ -86,9 +86,7 @@ def loop(op: Call) -> tuple[Any, ...]:
     """A graph again and again, so many times or while a condition holds."""
     body = op.graph("body")
     carried = list(op.inputs[2:]) if len(op) > 2 else []
-    limit = None
-    if op.has(0):
-        limit = op.known(0) if op.build.tracing else op.known(0)
+    limit = op.known(0) if op.has(0) else None
     most = int(limit.reshape(-1)[0]) if limit is not None else None
     first = op.known(1) if op.has(1) else np.array(True)
     short = most is not None and most <= UNROLLED

@@ -44,7 +44,7 @@ def _objects(a: Array) -> Array:
 def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return a / b
-    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+    return np.asarray(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)))
 
 
 fold("Add")(_sized(sizes.add, np.add))

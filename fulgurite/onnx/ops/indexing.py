@@ -160,8 +160,7 @@ def non_zero(op: Call) -> Tensor:
 def array_feature_extractor(op: Call) -> Any:
     """Columns by number."""
     if op.kind(0) is STRING:
-        found = np.take(op.host(0), op.ints(1), axis=-1)
-        return Value(None, STRING, found)
+        return Value(None, STRING, np.take(op.host(0), op.ints(1), axis=-1))
     x, places = op[0], fg.reshape(op[1], (-1,))
     found = fg.take(x, places, axis=-1)
     return fg.reshape(found, (1, -1)) if x.ndim == 1 else found

@@ -54,10 +54,10 @@ def label_encoder(op: Call) -> Any:
     if op.value(0).is_text or values.dtype == object or keys.dtype == object:
         op.build.hosts.add("strings")
         table = dict(zip(keys.tolist(), values.tolist(), strict=True))
-        x = op.host(0)
-        found = np.array([table.get(k, default) for k in x.reshape(-1).tolist()], values.dtype)
+        asked = op.host(0)
+        found = np.array([table.get(k, default) for k in asked.reshape(-1).tolist()], values.dtype)
         kind = STRING if values.dtype == object else kind_of_array(values.dtype)
-        return Value(None, kind, found.reshape(x.shape))
+        return Value(None, kind, found.reshape(asked.shape))
     x = op[0]
     order = np.argsort(keys, kind="stable")
     known, given = fg.Tensor(keys[order]), fg.Tensor(values[order])
@@ -78,7 +78,7 @@ def label_encoder(op: Call) -> Any:
 @operator("Binarizer", domain=ML)
 def binarizer(op: Call) -> Tensor:
     """1 above a threshold."""
-    return (op[0] > op.float("threshold", 0.0)).astype(op[0].dtype)
+    return fg.astype(op[0] > op.float("threshold", 0.0), op[0].dtype)
 
 
 @operator("Scaler", domain=ML)

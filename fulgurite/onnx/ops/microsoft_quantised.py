@@ -63,7 +63,7 @@ def _real(op: Call, place: int, axis: int | None = None) -> Tensor:
         shape = [1] * x.ndim
         shape[-1 if axis is None else axis] = -1
     centre: Any = 0.0 if zero is None else fg.reshape(zero.astype(fg.float32), shape)
-    return (x - centre) * fg.reshape(scale, shape)
+    return fg.multiply(x - centre, fg.reshape(scale, shape))
 
 
 def _back(op: Call, y: Tensor, place: int, like: int = 0) -> Value:

@@ -31,14 +31,14 @@ def random_uniform(op: Call) -> Tensor:
     """Evenly between two numbers."""
     low, high = op.float("low", 0.0), op.float("high", 1.0)
     drawn = op.build.uniform(_shape(op), _seed(op))
-    return (drawn * (high - low) + low).astype(_kind(op).carrier)
+    return fg.astype(drawn * (high - low) + low, _kind(op).carrier)
 
 
 @operator("RandomNormal", "RandomNormalLike")
 def random_normal(op: Call) -> Tensor:
     """Normally around a mean."""
     drawn = op.build.normal(_shape(op), _seed(op))
-    return (drawn * op.float("scale", 1.0) + op.float("mean", 0.0)).astype(_kind(op).carrier)
+    return fg.astype(drawn * op.float("scale", 1.0) + op.float("mean", 0.0), _kind(op).carrier)
 
 
 @operator("Bernoulli", since=15)

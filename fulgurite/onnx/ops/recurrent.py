@@ -110,7 +110,10 @@ class Layer:
         lengths = self.op.maybe(4)
         places = fg.arange(self.length)
         if lengths is None:
-            work = lambda carry, row: step(carry, row[0])  # noqa: E731
+
+            def work(carry: Any, row: Any) -> Any:
+                return step(carry, row[0])
+
         else:
             counts = fg.reshape(lengths.astype(fg.int32), (-1, 1))
 

@@ -35,7 +35,7 @@ def _place(op: Call, largest: bool) -> Tensor:
     keep = bool(op.int("keepdims", 1))
     if op.int("select_last_index"):
         last: Any = x.node.shape[axis] - 1
-        return (last - work(fg.flip(x, axis), axis=axis, keepdims=keep)).astype(fg.int64)
+        return fg.astype(last - work(fg.flip(x, axis), axis=axis, keepdims=keep), fg.int64)
     return work(x, axis=axis, keepdims=keep).astype(fg.int64)
 
 

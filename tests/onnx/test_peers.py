@@ -1,0 +1,137 @@
+"""Operators of com.microsoft, and old versions of standard ones, beside onnxruntime.
+
+onnxruntime is in the `peers` extra: without it these tests do not run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fulgurite.onnx import load
+from fulgurite.onnx.run import _distance
+from tests.onnx.models import field, graph, model, node, port
+
+MS = "com.microsoft"
+RNG = np.random.default_rng(5)
+
+
+def f(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def u8(*shape: int) -> Any:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def i64(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+SCALE, ZERO = np.array(0.05, np.float32), np.array(128, np.uint8)
+IDS = RNG.integers(0, 5, (2, 3)).astype(np.int32)
+ONES = np.ones((2, 3), np.int32)
+
+# operator, opset (0: com.microsoft), inputs (None: left out), outputs, attributes
+CASES: list[tuple[str, int, list[Any], int, dict[str, Any]]] = [
+    ("FusedMatMul", 0, [f(2, 3, 4), f(2, 5, 4)], 1, {"transB": 1, "alpha": 0.5}),
+    ("FusedMatMul", 0, [f(2, 4, 3), f(2, 4, 5)], 1, {"transA": 1}),
+    ("Gelu", 0, [f(3, 4)], 1, {}),
+    ("BiasGelu", 0, [f(3, 4), f(4)], 1, {}),
+    ("FastGelu", 0, [f(3, 4), f(4)], 1, {}),
+    ("QuickGelu", 0, [f(3, 4)], 1, {}),
+    ("FusedConv", 0, [f(1, 2, 5, 5), f(3, 2, 3, 3), f(3)], 1, {"activation": "Relu"}),
+    ("FusedGemm", 0, [f(2, 3), f(3, 4), f(4)], 1, {"activation": "Relu"}),
+    ("SkipLayerNormalization", 0, [f(2, 3, 8), f(2, 3, 8), f(8), f(8), f(8)], 1, {}),
+    ("SkipSimplifiedLayerNormalization", 0, [f(2, 3, 8), f(2, 3, 8), f(8)], 1, {}),
+    ("EmbedLayerNormalization", 0,
+     [IDS, np.zeros_like(IDS), f(5, 8), f(4, 8), f(2, 8), f(8), f(8), ONES], 2, {}),
+    ("Attention", 0, [f(2, 3, 8), f(8, 24), f(24), np.array([3, 2], np.int32)], 1,
+     {"num_heads": 2}),
+    ("Attention", 0, [f(2, 3, 8), f(8, 24), f(24)], 1, {"num_heads": 2, "unidirectional": 1}),
+    ("MultiHeadAttention", 0, [f(2, 3, 8), f(2, 4, 8), f(2, 4, 8)], 1, {"num_heads": 2}),
+    ("RotaryEmbedding", 0, [f(1, 3, 16), i64(0), f(8, 4), f(8, 4)], 1, {}),
+    ("RotaryEmbedding", 0, [f(1, 2, 3, 8), i64(0, 1, 2).reshape(1, 3), f(8, 4), f(8, 4)], 1,
+     {"interleaved": 1}),
+    ("GroupQueryAttention", 0,
+     [f(1, 3, 32), f(1, 3, 16), f(1, 3, 16), None, None, np.array([2], np.int32),
+      np.array(3, np.int32)], 3, {"num_heads": 4, "kv_num_heads": 2}),
+    ("MatMulNBits", 0, [f(2, 32), u8(4, 2, 8), f(8)], 1,
+     {"K": 32, "N": 4, "bits": 4, "block_size": 16}),
+    ("MatMulNBits", 0, [f(2, 32), u8(4, 2, 8), f(8), u8(4)], 1,
+     {"K": 32, "N": 4, "bits": 4, "block_size": 16}),
+    ("QLinearAdd", 0, [u8(2, 3), SCALE, ZERO, u8(2, 3), SCALE, ZERO, SCALE, ZERO], 1, {}),
+    ("QLinearMul", 0, [u8(2, 3), SCALE, ZERO, u8(2, 3), SCALE, ZERO, SCALE, ZERO], 1, {}),
+    ("QLinearSigmoid", 0, [u8(2, 3), SCALE, ZERO, np.float32(1 / 256), np.uint8(0)], 1, {}),
+    ("QLinearLeakyRelu", 0, [u8(2, 3), SCALE, ZERO, SCALE, ZERO], 1, {"alpha": 0.1}),
+    ("QLinearGlobalAveragePool", 0, [u8(1, 2, 4, 4), SCALE, ZERO, SCALE, ZERO], 1, {}),
+    ("QLinearConcat", 0, [SCALE, ZERO, u8(2, 3), SCALE, ZERO, u8(2, 3), SCALE, ZERO], 1,
+     {"axis": 1}),
+    ("DynamicQuantizeMatMul", 0, [f(2, 8), u8(8, 4), SCALE, ZERO], 1, {}),
+    ("MatMulIntegerToFloat", 0, [u8(2, 8), u8(8, 4), SCALE, SCALE, ZERO, ZERO], 1, {}),
+    ("QGemm", 0, [u8(2, 8), SCALE, ZERO, u8(8, 4), SCALE, ZERO], 1, {}),
+    ("Softmax", 7, [f(2, 3, 4)], 1, {"axis": 1}),
+    ("Softmax", 11, [f(2, 3, 4)], 1, {}),
+    ("Clip", 7, [f(2, 3)], 1, {"min": -0.5, "max": 0.5}),
+    ("Pad", 7, [f(2, 3)], 1, {"pads": [1, 0, 0, 2], "mode": "reflect"}),
+    ("Slice", 9, [f(4, 5)], 1, {"starts": [1, -3], "ends": [3, 9], "axes": [0, 1]}),
+    ("Squeeze", 7, [f(2, 1, 3)], 1, {"axes": [1]}),
+    ("Unsqueeze", 11, [f(2, 3)], 1, {"axes": [0, 3]}),
+    ("ReduceMean", 11, [f(2, 3, 4)], 1, {"axes": [1], "keepdims": 0}),
+    ("ReduceSum", 11, [f(2, 3, 4)], 1, {"axes": [-1]}),
+    ("Split", 11, [f(6, 2)], 2, {"split": [2, 4], "axis": 0}),
+    ("TopK", 9, [f(3, 6)], 2, {"k": 2}),
+    ("Upsample", 7, [f(1, 1, 3, 4)], 1, {"scales": [1.0, 1.0, 2.0, 2.0]}),
+    ("Upsample", 9, [f(1, 1, 3, 4), np.array([1, 1, 2, 2], np.float32)], 1, {"mode": "linear"}),
+    ("Resize", 10, [f(1, 1, 3, 4), np.array([1, 1, 2, 2], np.float32)], 1, {"mode": "linear"}),
+    ("BatchNormalization", 7, [f(2, 3, 4), f(3), f(3), f(3), np.abs(f(3))], 1, {}),
+    ("Dropout", 7, [f(2, 3)], 1, {"ratio": 0.5}),
+    ("LSTM", 14, [f(5, 2, 3), f(2, 16, 3), f(2, 16, 4), f(2, 32), np.array([5, 3], np.int32)], 3,
+     {"hidden_size": 4, "direction": "bidirectional"}),
+    ("GRU", 14, [f(5, 2, 3), f(2, 12, 3), f(2, 12, 4), f(2, 24), np.array([5, 3], np.int32)], 2,
+     {"hidden_size": 4, "direction": "bidirectional", "linear_before_reset": 1}),
+    ("RNN", 14, [f(5, 2, 3), f(1, 4, 3), f(1, 4, 4)], 2,
+     {"hidden_size": 4, "direction": "reverse", "activations": ["Relu"]}),
+    ("ConvTranspose", 11, [f(1, 2, 4, 5), f(2, 3, 3, 3), f(3)], 1,
+     {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 0], "dilations": [1, 2]}),
+    ("AveragePool", 19, [f(1, 2, 7, 8)], 1,
+     {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
+    ("MaxPool", 12, [f(1, 2, 7, 8)], 1,
+     {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [2, 1], "ceil_mode": 1}),
+    ("NonMaxSuppression", 11,
+     [np.sort(RNG.random((2, 20, 4)).astype(np.float32), axis=-1)[:, :, [0, 1, 2, 3]],
+      RNG.random((2, 3, 20)).astype(np.float32), i64(5), np.float32([0.4]), np.float32([0.2])],
+     1, {}),
+    ("GridSample", 16, [f(1, 2, 4, 5), f(1, 3, 3, 2)], 1, {"padding_mode": "reflection"}),
+    ("RoiAlign", 16, [f(2, 3, 8, 8), np.float32([[0, 0, 5, 6], [1, 2, 7, 7]]), i64(0, 1)], 1,
+     {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.9}),
+    ("MaxRoiPool", 7, [f(1, 2, 8, 8), np.float32([[0, 0, 0, 5, 6], [0, 1, 2, 7, 7]])], 1,
+     {"pooled_shape": [2, 3]}),
+]  # fmt: skip
+
+
+def made(op: str, opset: int, inputs: list[Any], outputs: int, attributes: dict[str, Any]) -> bytes:
+    names = [f"x{i}" if x is not None else "." for i, x in enumerate(inputs)]
+    arrays = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if x is not None}
+    results = [f"y{i}" for i in range(outputs)]
+    line = node(op, " ".join(names), " ".join(results), "" if opset else MS, **attributes)
+    ports = [port(n, a.dtype.name, a.shape) for n, a in arrays.items()]
+    untyped = [field(1, name) for name in results]  # onnxruntime infers the types of outputs
+    return model(graph([line], ports, untyped), opset or 17, com_microsoft=1)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{len(case[2])}")
+def test_an_operator_agrees_with_onnxruntime(case: Any) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    data = made(*case)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    inputs = {f"x{i}": np.asarray(x) for i, x in enumerate(case[2]) if x is not None}
+    expected = session.run(None, inputs)
+    found = load(data)(**inputs)
+    for ours, theirs in zip(found.values(), expected, strict=True):
+        off = _distance(np.asarray(ours), np.asarray(theirs))
+        assert off < (2e-5 if np.asarray(theirs).dtype.kind == "f" else 0.005), off
