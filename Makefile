@@ -15,7 +15,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed  ## train a small network on handwritten digits
-	@$(BIN)/python examples/digits.py $(ARGS)
+	@$(BIN)/python -m fulgurite train digits $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests, on the reference device and in native code
 	@$(BIN)/python -m tests.devices $(ARGS)

@@ -22,6 +22,7 @@ KEYWORDS: tuple[tuple[str, str], ...] = (  # theirs, ours
     ("dim", "axis"),
     ("dims", "axis"),
     ("dims", "axes"),
+    ("dim", "axes"),
     ("keepdim", "keepdims"),
     ("start_dim", "start"),
     ("end_dim", "end"),

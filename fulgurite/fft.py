@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .aliases import accept_keywords
 from .core.dtype import DType, complex64, complex128, float32, float64
 from .core.op import Array
 from .custom import custom, register_host
@@ -318,3 +319,5 @@ def ifftshift(x: TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
     [0, 1, -2, -1]
     """
     return _shifted(x, axes, -1)
+
+globals().update({name: accept_keywords(globals()[name]) for name in __all__})

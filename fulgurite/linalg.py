@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .aliases import accept_keywords
 from .core.dtype import DType, complex64, complex128, float32, float64
 from .core.op import Array
 from .core.shape import show
@@ -556,3 +557,5 @@ def trace(x: TensorLike, offset: int = 0, dtype: object = None) -> Tensor:
     5
     """
     return reduction.sum(diagonal(x, offset), axis=-1, dtype=dtype)
+
+globals().update({name: accept_keywords(globals()[name]) for name in __all__})

@@ -51,7 +51,7 @@ class Fault:
 
 def failing_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While it is suspended the kernels of every device ask `Fault`; for fixtures."""
-    interpret, go = ReferenceDevice.interpret, NativeProgram.go
+    interpret, go, whole = ReferenceDevice.interpret, NativeProgram.go, NativeProgram.run
 
     def failing(self: ReferenceDevice, kernel: Any) -> Any:
         real = interpret(self, kernel)
@@ -66,9 +66,14 @@ def failing_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         Fault.meet()
         go(self, *arguments)
 
+    def run_or_fail(self: NativeProgram, *arguments: Any) -> Any:
+        Fault.meet()
+        return whole(self, *arguments)
+
     fg.clear_caches()
     monkeypatch.setattr(ReferenceDevice, "interpret", failing)
     monkeypatch.setattr(NativeProgram, "go", go_or_fail)
+    monkeypatch.setattr(NativeProgram, "run", run_or_fail)
     yield
     fg.clear_caches()
 

@@ -280,8 +280,8 @@ def _counted(wanted: Tensor, kept: Tensor, axis: int, weights: Tensor | None) ->
 
 def _kept(wanted: Tensor, ignore_index: int) -> Tensor:
     """Which places count; a class that the dtype cannot hold ignores none."""
-    if wanted.dtype is bool_:
-        raise DTypeError("classes are whole numbers, not bool", "cast them to int32")
+    if wanted.dtype.kind not in "iu":
+        raise DTypeError(f"classes are whole numbers, not {wanted.dtype}", "cast them to int32")
     low, high = wanted.dtype.limits
     if low <= ignore_index <= high:
         return apply(NE, wanted, ignore_index)
@@ -308,8 +308,6 @@ def _by_class(
     smoothing: float,
     weights: Tensor | None,
 ) -> Tensor:
-    if wanted.dtype.kind not in "iu":
-        raise DTypeError(f"classes are whole numbers, not {wanted.dtype}", "cast them to int32")
     shape = logs.node.shape
     if wanted.node.shape != (*shape[:axis], *shape[axis + 1 :]):
         raise ShapeError(

@@ -38,13 +38,17 @@ class Storage(Protocol):
 
 
 class Entry:
-    """The slot of one live tensor: what it is computed by, and the buffer once it is."""
+    """The slot of one live tensor: what it is computed by, and the buffer once it is.
 
-    __slots__ = ("__weakref__", "id", "node", "value")
+    The key says which memory it has: while it is the same, the memory is.
+    """
+
+    __slots__ = ("__weakref__", "id", "key", "node", "value")
 
     def __init__(self, ident: int, node: Node) -> None:
         self.id = ident
         self.node = node
+        self.key = node.id
         self.value: Node | None = None  # of a watched tensor: keeps the realized buffer alive
 
 
@@ -80,6 +84,7 @@ class Registry:
         self.rewriting = threading.RLock()  # one thread at a time writes over memory or writes back
         self.writing = 0  # the thread that is writing over memory, which no other may read
         self.reading: set[object] = set()  # replays in progress that know addresses, not buffers
+        self.left: list[Node] = []  # nodes that entries had while one was, whose memory it may read
         self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
         self.visited = 0  # nodes that `becomes` has looked at
 
@@ -91,6 +96,7 @@ class Registry:
         self._taken.clear()
         self.writing = 0
         self.reading.clear()
+        self.left.clear()
 
     # --- entries -----------------------------------------------------------------------------
 
@@ -124,6 +130,9 @@ class Registry:
             if entry.node is not old:
                 return False
             entry.node = new
+            entry.key = new.id
+            if self.reading:
+                self.left.append(old)
             slot = self._entries.get(entry.id)
             if slot is not None:
                 _hang(new, slot)
@@ -199,9 +208,10 @@ class Registry:
             raise MovedError(f"{buffer!r} has a later version")
         return found
 
-    def replace(self, buffer: Node, storage: Storage) -> None:
-        """Give a BUFFER node other memory: only for one that a single tensor knows."""
+    def replace(self, entry: Entry, buffer: Node, storage: Storage) -> None:
+        """Give a BUFFER node other memory: only for one that this single entry knows."""
         self._storage[buffer] = storage
+        entry.key = -next(self._ids)
 
     def release(self, buffer: Node) -> None:
         """Let go of a buffer's memory, if it has any."""

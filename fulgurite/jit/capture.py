@@ -82,6 +82,7 @@ class Captured:
         self._known = {
             **survey.known, **numbers.constants, **template.known, "LOOKUPS": _LOOKUPS,
             "MISS": MISS, "BOUNDS": BoundsError, "registry": REGISTRY, "reading": REGISTRY.reading,
+            "left": REGISTRY.left,
             "idle": replay.idle, "make": replay.bound, "bind": replay.bind, "run": replay.run,
             "named": replay.name_the_line, "Tensor": Tensor, "new": Tensor.__new__, "Fresh": Fresh,
         }  # fmt: skip
@@ -104,17 +105,13 @@ class Captured:
                    "    try:",
                    "        m = launch(b.addresses + constants)",
                    "    except BOUNDS:",
-                   "        named(nodes)",
+                   f"        named([{tensors}])",
                    "        raise",
                    *self._wrapped(),
                    "    break"]  # fmt: skip
-            loads = [f"n_{name} = {name}.entry.node" for name in self._tensors]
-            loads += [f"nodes = [{', '.join([f'n_{name}' for name in self._tensors])}]",
-                      f"ids = [{', '.join([f'n_{name}.id' for name in self._tensors])}]"]
-        else:  # no name may hold a node: references to nodes are counted
+        else:
             run = []
-            loads = [f"nodes = [{', '.join([f'{name}.entry.node' for name in self._tensors])}]",
-                     "ids = [node.id for node in nodes]"]  # fmt: skip
+        keys = ", ".join([f"{name}.entry.key" for name in self._tensors])
         return [
             f"numbers = ({numbers})",
             "try:",
@@ -127,17 +124,19 @@ class Captured:
             "        if registry.writing:",
             "            registry.wait()",
             "        try:",
-            *[f"            {line}" for line in loads],
+            f"            keys = [{keys}]",
             "        except AttributeError:",
             "            return MISS",
-            "        if ids != b.ids:",
-            f"            nodes = bind(b, [{tensors}])",
+            "        if keys != b.keys:",
+            f"            bind(b, [{tensors}])",
             *[f"        {line}" for line in run],
-            f"        o = run(b, [{tensors}], nodes, ({arrays}), numbers)",
+            f"        o = run(b, [{tensors}], ({arrays}), numbers)",
             "        if o is not None:",
             "            break",
             "finally:",
             "    reading.discard(b)",
+            "    if left and not reading:",
+            "        left.clear()",
             "idle.append(b)",
             *self._after,
         ]

@@ -28,7 +28,7 @@ from ..errors import BoundsError
 from ..generator import GENERATOR
 from ..grad import tape_leaf
 from ..graph.normalize import Normal, hosts_in
-from ..graph.registry import REGISTRY
+from ..graph.registry import REGISTRY, Entry
 from ..runtime.device import Buffer, get_device
 from ..runtime.fresh import Fresh
 from ..runtime.realize import Compiled, inputs_of, lookup, name_the_line, realize, value_node
@@ -66,6 +66,25 @@ class Expected:
     way: str
     varying: Varying | None = None
 
+    def memory(self, tensor: Any) -> Any:
+        """The memory of a tensor; raises `Misfit` if it is not as expected."""
+        entry = tensor.entry
+        if type(entry) is Fresh and type(tensor) is self.type:
+            value: Any = entry.value
+            if type(value) is tuple and value[1] == self.about and not self.leaf:
+                return value[0]  # without making a node for it
+        problem = self.misfit(tensor)
+        if problem:
+            raise Misfit(problem)
+        if value_node(entry.node) is None:
+            realize([entry])
+        return _memory(entry.node)
+
+    @property
+    def about(self) -> Any:
+        """What a result like it is, as `Fresh` says it."""
+        return self.shape, self.dtype, self.device
+
     def misfit(self, tensor: Any) -> str:
         """How a tensor differs from what is expected; empty if it does not."""
         if type(tensor) is not self.type:
@@ -88,7 +107,7 @@ class Bound:
 
     addresses: list[int]
     area: bytearray | np.ndarray[Any, Any]  # where the numbers of a call are put
-    ids: list[int] = field(default_factory=list)
+    keys: list[Any] = field(default_factory=list)  # of the entries of tensors
     memories: list[Any] = field(default_factory=list)  # weak, of tensors that are assigned
     strided: bool = False  # is there memory whose elements do not follow each other?
     frame: Any = None  # of the plan that writes over its inputs
@@ -123,10 +142,12 @@ class Replay:
         self.format = self._quick_format()
         self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
         self._programs: dict[bool, Any] = {}
+        self._constant_addresses: dict[bool, list[int]] = {}
         self._lock = threading.RLock()
         self.idle: list[Bound] = []  # taken and given by single steps of a list: no lock
         # of a plan that takes tensors and gives results, and no more: how to run it
         self.bare: tuple[Callable[[list[int]], list[Buffer]], list[int]] | None = None
+        self.slow = False  # is no plan of it one native call?
 
     def _quick_format(self) -> str:
         """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
@@ -168,6 +189,7 @@ class Replay:
         if self.pairs:
             return
         program = self.program(False)
+        self.slow = program is None
         fed = {p.kind for p in self.places} - {"tensor", "constant"}
         if program is not None and not (self.assigned or fed or self.blocks):
             self.bare = program.launch, self._constants(False)
@@ -186,53 +208,61 @@ class Replay:
                 addresses[place] = p.memory.address
         return Bound(addresses, area)
 
-    def bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Node]:
-        """Find the memory of every tensor; their nodes. Raises `Misfit` if one is not expected."""
-        bound.ids = []
-        realize([t.entry for t in tensors])
-        for tensor, expected in zip(tensors, self.expected, strict=True):
-            problem = expected.misfit(tensor)
-            if problem:
-                raise Misfit(problem)
-        nodes = [t.entry.node for t in tensors]
-        bound.memories, bound.strided, bound.frame = [None] * len(nodes), False, None
-        for place, i in self.at:
-            memory = _memory(nodes[i])
-            address = bound.addresses[place] = memory.address
-            bound.strided |= not address
-            if i in self.written:
-                bound.memories[i] = weakref.ref(memory)
-        bound.ids = [node.id for node in nodes]
-        return nodes
+    def bind(self, bound: Bound, tensors: Sequence[Tensor]) -> None:
+        """Find the memory of every tensor. Raises `Misfit` if one is not what is expected."""
+        known = bound.keys or [None] * len(tensors)
+        bound.keys, bound.frame, keys = [], None, []
+        if not bound.memories:
+            bound.memories = [None] * len(tensors)
+        for i, (tensor, expected) in enumerate(zip(tensors, self.expected, strict=True)):
+            entry = tensor.entry
+            if entry.key == known[i]:
+                keys.append(known[i])
+                continue
+            while True:
+                key = entry.key
+                memory = expected.memory(tensor)
+                if entry.key == key:  # else another thread assigned it meanwhile
+                    break
+            keys.append(key)
+            place = self.params.get(i)
+            if place is not None:
+                bound.addresses[place] = memory.address
+                if i in self.written:
+                    bound.memories[i] = weakref.ref(memory)
+        bound.strided = 0 in [bound.addresses[place] for place in self.params.values()]
+        bound.keys = keys
 
     def run(
-        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
-        numbers: Sequence[Any],
-    ) -> list[Tensor] | None:  # fmt: skip
+        self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any]
+    ) -> list[Tensor] | None:
         """The results of a call; None: another thread assigned a tensor meanwhile."""
         state = GENERATOR.reserve(self.blocks, self.device) if self.blocks else None
+        if bound.strided or self.slow:
+            return self._slowly(bound, tensors, arrays, numbers, state)
+        kept = self._filled(bound, arrays, numbers, state)
         try:
-            over = self.pairs and not bound.strided
-            if not over and (bound.strided or self.program(False) is None):
-                return self._slowly(bound, tensors, nodes, arrays, numbers, state)
-            kept = self._filled(bound, arrays, numbers, state)
-            if over:
-                memories = self._over(bound, tensors, nodes)
-                if memories is not None:
-                    return self._finished(bound, tensors, nodes, memories, self.abouts)
-                if self.program(False) is None:
-                    return self._slowly(bound, tensors, nodes, arrays, numbers, state)
-            program = self.program(False)
-            addresses = [*bound.addresses, *self._constants(False)]
-            memories = program.launch(addresses)
-            del kept
+            memories: Sequence[Buffer | None] | None = None
+            if self.pairs:
+                memories = self._over(bound, tensors)
+            if memories is None:
+                program = self.program(False)
+                if program is None:
+                    return self._slowly(bound, tensors, arrays, numbers, state)
+                memories = program.launch(bound.addresses + self._constants(False))
         except BoundsError:
-            self.name_the_line(nodes, arrays, numbers, state)
+            self.name_the_line(tensors, arrays, numbers, state)
             raise
-        return self._finished(bound, tensors, nodes, memories, self.abouts)
+        del kept
+        return self._finished(bound, tensors, memories, self.abouts)
 
     def _constants(self, over: bool) -> list[int]:
-        return [b.address for b in self.plan(over)[1]]  # type: ignore[attr-defined]
+        """The addresses of constants that a plan takes at run time."""
+        found = self._constant_addresses.get(over)
+        if found is None:
+            found = [b.address for b in self.plan(over)[1]]  # type: ignore[attr-defined]
+            self._constant_addresses[over] = found
+        return found
 
     def _filled(
         self, bound: Bound, arrays: Sequence[Any], numbers: Sequence[Any], state: Any
@@ -259,18 +289,18 @@ class Replay:
             bound.addresses[place] = array.__array_interface__["data"][0]
         return kept
 
-    def _over(
-        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node]
-    ) -> list[Buffer | None] | None:
+    def _over(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Buffer | None] | None:
         """Run the plan that writes over its inputs, if by now it may."""
         program = self.program(True)
-        addresses = [*bound.addresses, *self._constants(True)]
+        addresses = bound.addresses + self._constants(True)
         with REGISTRY.rewriting:
             before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
             try:
                 if len(REGISTRY.reading) > 1:
                     return None
-                if not are_sole(self.written, tensors, nodes, bound.memories):
+                if not self._current(bound, tensors):
+                    return None
+                if not are_sole(self.written, tensors, bound.memories):
                     return None
                 if bound.frame is None:
                     bound.frame = program.frame_over(addresses)
@@ -279,19 +309,23 @@ class Replay:
                 raise
             except BaseException:
                 for i in self.written:
-                    REGISTRY.lose(_base(nodes[i]))
+                    REGISTRY.lose(_base(tensors[i].entry.node))
                 raise
             finally:
                 REGISTRY.writing = before
         return memories
 
+    def _current(self, bound: Bound, tensors: Sequence[Tensor]) -> bool:
+        """Has no other thread assigned what we are about to?"""
+        return all([tensors[i].entry.key == bound.keys[i] for i in self.written])
+
     def _slowly(
-        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], arrays: Sequence[Any],
+        self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],
         numbers: Sequence[Any], state: Any,
     ) -> list[Tensor] | None:  # fmt: skip
         """Any plan, fed with buffers."""
         compiled, constants = self.plan()
-        inputs, values = self._inputs(nodes, arrays, numbers, state)
+        inputs, values = self._inputs(tensors, arrays, numbers, state)
         try:
             memories = compiled.plan.run([*inputs, *constants], values, self.options.poison)
         except BoundsError:
@@ -300,13 +334,14 @@ class Replay:
         if self.varies:
             abouts = [(concrete(unbound(root.shape), values), root.dtype, self.device)
                       for root in self.roots]  # fmt: skip
-            return self._finished(bound, tensors, nodes, memories, abouts)
-        return self._finished(bound, tensors, nodes, memories, self.abouts)
+            return self._finished(bound, tensors, memories, abouts)
+        return self._finished(bound, tensors, memories, self.abouts)
 
     def _inputs(
-        self, nodes: list[Node], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
+        self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
     ) -> tuple[list[Buffer], dict[str, int]]:
         """The memory of every input of the plan, and the sizes that vary."""
+        nodes = [tensor.entry.node for tensor in tensors]
         device = get_device(self.device)
         values = dict(self.normal.values)
         found: list[Buffer] = []
@@ -332,64 +367,59 @@ class Replay:
         return found, values
 
     def name_the_line(
-        self, nodes: list[Node], arrays: Sequence[Any] = (), numbers: Sequence[Any] = (),
+        self, tensors: Sequence[Tensor], arrays: Sequence[Any] = (), numbers: Sequence[Any] = (),
         state: Any = None,
     ) -> None:  # fmt: skip
         """Raise an index error again with the user's line."""
-        inputs, _ = self._inputs(nodes, arrays, numbers, state or (None, 0))
+        inputs, _ = self._inputs(tensors, arrays, numbers, state)
         name_the_line(self.roots, self.normal, inputs)
 
     def _finished(
-        self, bound: Bound, tensors: Sequence[Tensor], nodes: list[Node], memories: Sequence[Any],
-        abouts: list[Any],
-    ) -> list[Tensor] | None:  # fmt: skip
+        self, bound: Bound, tensors: Sequence[Tensor], memories: Sequence[Any], abouts: list[Any]
+    ) -> list[Tensor] | None:
         """Give assigned tensors their memory, all at one moment, and wrap the results."""
         late = [(i, out) for i, out in self.assigned if memories[out] is not None]
-        if late and not self._assign(late, bound, tensors, nodes, memories, abouts):
+        if late and not self._assign(late, bound, tensors, memories, abouts):
             return None
         return [_held(memories[out], abouts[out]) for out in range(self.results)]
 
 
     def _assign(
         self, late: list[tuple[int, int]], bound: Bound, tensors: Sequence[Tensor],
-        nodes: list[Node], memories: Sequence[Any], abouts: list[Any],
+        memories: Sequence[Any], abouts: list[Any],
     ) -> bool:  # fmt: skip
         """Give tensors their new memory; not if one was assigned by another thread meanwhile.
 
         A node that nobody but its tensor knows gets the memory itself, else the tensor gets another
         node.
         """
-        params = self.params
         with REGISTRY.rewriting:
             before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
             try:
-                made = []
+                if not self._current(bound, tensors):
+                    return False
                 alone = len(REGISTRY.reading) == 1 and counts_are_exact()
+                anew: list[tuple[Entry, Node, Node]] = []
                 for i, out in late:
-                    memory = memories[out]
-                    same = abouts[out][0] == self.expected[i].shape
-                    if alone and same and is_sole(i, tensors, nodes):
-                        continue
                     shape, dtype, device = abouts[out]
+                    entry = tensors[i].entry
+                    if alone and shape == self.expected[i].shape and is_sole(entry):
+                        continue
                     buffer = new_buffer(shape, dtype, device)
-                    REGISTRY.attach(buffer, memory)
+                    REGISTRY.attach(buffer, memories[out])
                     node = tape_leaf(buffer, tensors[i]) if self.expected[i].leaf else buffer
-                    made.append((i, node))
-                changes = [(tensors[i].entry, nodes[i], node) for i, node in made]
-                if any([tensors[i].entry.node is not nodes[i] for i, _ in late]):
+                    anew.append((entry, entry.node, node))
+                if not REGISTRY.rebind_all(anew):
                     return False
-                if not REGISTRY.rebind_all(changes):
-                    return False
-                anew = dict(made)
+                fresh = {id(entry) for entry, _, _ in anew}
                 for i, out in late:
-                    memory = memories[out]
-                    if i in anew:
-                        bound.ids[i] = anew[i].id
-                    else:
-                        REGISTRY.replace(_base(nodes[i]), memory)
-                    if i in params:
-                        bound.addresses[params[i]] = memory.address
-                        bound.memories[i] = weakref.ref(memory)
+                    entry = tensors[i].entry
+                    if id(entry) not in fresh:
+                        REGISTRY.replace(entry, _base(entry.node), memories[out])
+                    bound.keys[i] = entry.key
+                    if i in self.params:
+                        bound.addresses[self.params[i]] = memories[out].address
+                        bound.memories[i] = weakref.ref(memories[out])
                 bound.frame = None
             finally:
                 REGISTRY.writing = before

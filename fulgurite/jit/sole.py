@@ -16,10 +16,9 @@ from weakref import getweakrefcount, ref
 import numpy as np
 
 from ..core.dtype import float32
-from ..core.node import Node
 from ..core.ops.effect import TAPE, WATCH, watch
 from ..core.ops.leaf import new_buffer
-from ..graph.registry import REGISTRY
+from ..graph.registry import REGISTRY, Entry
 from ..runtime.donation import counts_are_exact as counts_are_exact
 from ..runtime.donation import is_shown_nowhere
 from ..runtime.interpreter import HostBuffer
@@ -29,32 +28,30 @@ from ..tensor import Tensor, wrap
 
 
 def are_sole(
-    places: Sequence[int], tensors: Sequence[Tensor], nodes: Sequence[Node], memories: Sequence[Any]
+    places: Sequence[int], tensors: Sequence[Tensor], memories: Sequence[Any]
 ) -> bool:
     """Does nothing but the tensor itself hold its node and its memory, at each of the places?
 
-    `nodes` holds each node once more, `memories` are weak references.
+    The memories are weak references.
     """
     for i in places:
         memory = memories[i]()
         if type(memory) is not BlockBuffer and type(memory) is not HostBuffer:
             return False
-        if getrefcount(memory) != _MEMORY or not is_sole(i, tensors, nodes):
+        if getrefcount(memory) != _MEMORY or not is_sole(tensors[i].entry):
             return False
         if memory._array is not None and not is_shown_nowhere(memory):
             return False
     return True
 
 
-def is_sole(i: int, tensors: Sequence[Tensor], nodes: Sequence[Node]) -> bool:
-    """Does nothing but tensor number `i` itself hold its node? `nodes` holds it once more."""
-    node = nodes[i]
+def is_sole(entry: Entry) -> bool:
+    """Does nothing but an entry hold its node?"""
+    node = entry.node
     if node.op is WATCH:
         base = node.src[0]
-        found = getrefcount(node), getrefcount(base), getweakrefcount(base)
-        return found == _LEAF and tensors[i].entry.node is node
-    found = getrefcount(node), getweakrefcount(node), 0
-    return found == _PLAIN and tensors[i].entry.node is node
+        return (getrefcount(node), getrefcount(base), getweakrefcount(base)) == _LEAF
+    return (getrefcount(node), getweakrefcount(node), 0) == _PLAIN
 
 
 _MEMORY, _PLAIN, _LEAF = 0, (0, 0, 0), (0, 0, 0)
@@ -69,17 +66,15 @@ def _measure() -> None:
         tensors = [wrap(watch(buffer, TAPE) if leaf else buffer)]
         memories = [ref(REGISTRY.storage(buffer))]  # type: ignore[type-var]
         del buffer
-        nodes = [t.entry.node for t in tensors]
-        for i in (0,):
-            memory = memories[i]()
-            _MEMORY = getrefcount(memory)
-            node = nodes[i]
-            base = node.src[0] if leaf else node
-            if leaf:
-                _LEAF = getrefcount(node), getrefcount(base), getweakrefcount(base)
-            else:
-                del base
-                _PLAIN = getrefcount(node), getweakrefcount(node), 0
+        memory = memories[0]()
+        _MEMORY = getrefcount(memory)
+        node = tensors[0].entry.node
+        if leaf:
+            base = node.src[0]
+            _LEAF = getrefcount(node), getrefcount(base), getweakrefcount(base)
+        else:
+            _PLAIN = getrefcount(node), getweakrefcount(node), 0
+        del node
 
 
 _measure()

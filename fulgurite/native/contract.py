@@ -401,11 +401,11 @@ class _Template(Product):
             elif not self.readable:
                 self.call(f, block(self.registers), BLOCK, operands)
             else:
-                plain = e.let(f"icmp eq i64 {f.number(('way', 'right'), 0)}, 0")
+                plain = e.let(f"icmp eq i64 {f.number(('way', 'right'), self.way_number)}, 0")
                 other = e.let(f"xor i1 {plain}, true")
-                for way, masked in ((plain, True), (other, False)):
-                    module = block(self.registers, masked)
-                    e.branch(way, lambda m=module: self.call(f, m, BLOCK, operands))
+                panel, masked = block(self.registers), block(self.registers, True)
+                e.branch(plain, lambda: self.call(f, masked, BLOCK, operands))
+                e.branch(other, lambda: self.call(f, panel, BLOCK, operands))
             return []
 
         e.loop("0", panels, 1, [], turn)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from .. import tree
 from ..core.dtype import DType
@@ -55,6 +55,10 @@ class Module:
 
     __fulgurite_module__ = True
     training: bool
+
+    if TYPE_CHECKING:  # attributes may be set by name, as containers do
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __new__(cls, *args: Any, **keywords: Any) -> Any:
         made = object.__new__(cls)

@@ -210,7 +210,8 @@ class Model:
                 seen = self._sizes.setdefault(name, set())
                 seen.add(size)
                 if len(seen) > PATIENCE and not self.reasons:
-                    found[name] = fg.Var(f"onnx {name}", 1, 1 << max(4, max(seen).bit_length()))
+                    number = list(self._sizes).index(name)  # names may hold any letters
+                    found[name] = fg.Var(f"onnx_{number}", 1, 1 << max(4, max(seen).bit_length()))
         return found
 
     def _lazy(self, given: dict[str, Any]) -> Outputs:

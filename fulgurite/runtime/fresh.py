@@ -34,6 +34,7 @@ class Fresh(Entry):
 
     def __init__(self, memory: Buffer, about: About) -> None:
         self.id = next(_ids)
+        self.key = -self.id
         self.value = (memory, about)  # type: ignore[assignment]
 
     @property

@@ -155,11 +155,12 @@ class Program:
             frame = self.frame(False, self.layout)
         results: list[Buffer] = []
         for _, nbytes, size, shape, dtype, spares in self.made:
-            try:  # as in `_fresh`, whose call would be a tenth of what a replay costs
-                made = BlockBuffer(spares.pop(), nbytes, shape, dtype, spares.append) if spares else (
-                    self._fresh(nbytes, size, shape, dtype, spares))  # fmt: skip
-            except IndexError:
-                made = self._fresh(nbytes, size, shape, dtype, spares)
+            try:  # written out, as a call would be a twentieth of what a replay costs
+                raw = spares.pop() if spares else POOL.take(size)
+            except IndexError:  # another thread was quicker
+                raw = POOL.take(size)
+            give_back = None if spares is None else spares.append
+            made = BlockBuffer(raw, nbytes, shape, dtype, give_back)
             results.append(made)
             addresses.append(made._address)  # type: ignore[arg-type]
         workers = self.workers

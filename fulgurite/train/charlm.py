@@ -54,8 +54,9 @@ class GPT(fg.nn.Module):
         self.blocks = fg.nn.ModuleList([Block(size, heads) for _ in range(layers)])
         self.norm = fg.nn.LayerNorm(size)
         self.head = fg.nn.Linear(size, letters, bias=False)
-        for table in (self.token, self.place):
-            table.weight.assign(table.weight * 0.05)
+        with fg.no_grad():
+            for table in (self.token, self.place):
+                table.weight.assign(table.weight * 0.05)
 
     def forward(self, x: fg.Tensor) -> fg.Tensor:
         """Logits, (batch, length, letters)."""

@@ -105,9 +105,14 @@ def test_products_of_rotated_vectors_depend_on_their_distance_alone() -> None:
 def test_an_offset_that_is_a_tensor_or_variable_compiles_once() -> None:
     rope, x = nn.RoPE(4), numbers(1, 4)
     want = [rope(x, offset=n).numpy() for n in range(6)]
-    by_tensor = lambda n: rope(x, offset=fg.Tensor(np.array(n, np.int32))).numpy()  # noqa: E731
     position = fg.Var("position", 0, 100)
-    by_variable = lambda n: rope(x, offset=position.bind(n)).numpy()  # noqa: E731
+
+    def by_tensor(n: int) -> Any:
+        return rope(x, offset=fg.Tensor(np.array(n, np.int32))).numpy()
+
+    def by_variable(n: int) -> Any:
+        return rope(x, offset=position.bind(n)).numpy()
+
     for found in (by_tensor, by_variable):
         found(0)
         before = fg.cache_stats()["schedule"]["misses"]

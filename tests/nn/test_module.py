@@ -29,7 +29,7 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = Block()
-        self.rest = [Block(), {"a": nn.Linear(3, 2)}]
+        self.rest: list[Any] = [Block(), {"a": nn.Linear(3, 2)}]
         self.constant = fg.ones(3)  # neither parameter nor buffer
 
     def forward(self, x: Any) -> Any:

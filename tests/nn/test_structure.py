@@ -1,5 +1,6 @@
 """Tests of fulgurite/nn/structure.py: modules as trees, under maps, gradients and vmap."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,11 +50,12 @@ def test_a_setting_that_changes_in_place_changes_the_form() -> None:
     model = Any_(sizes=[1, 2], table={"a": 1}, kinds={"x"}, weight=nn.Parameter([1.0]))
     before = tree.structure(model)
     assert before == tree.structure(model)
-    for change in (
+    changes: list[Callable[[], Any]] = [
         lambda: model.sizes.append(3),
         lambda: model.table.update(a=2),
         lambda: model.kinds.add("y"),
-    ):
+    ]
+    for change in changes:
         change()
         assert tree.structure(model) != before
         before = tree.structure(model)
@@ -161,7 +163,9 @@ def _built(plan: Any) -> Any:
         return tuple([_built(part) for part in plan])
     if isinstance(plan, dict):
         return {key: _built(part) for key, part in plan.items()}
-    made = {"tensor": lambda: fg.ones(2), "number": lambda: 3, "linear": lambda: nn.Identity()}
+    made: dict[str, Callable[[], Any]] = {
+        "tensor": lambda: fg.ones(2), "number": lambda: 3, "linear": lambda: nn.Identity()
+    }  # fmt: skip
     return made[plan]() if plan in made else None
 
 
