@@ -148,6 +148,72 @@ def test_carries_of_any_dtype(dtype: str) -> None:
     )
 
 
+def test_a_carry_of_which_a_step_changes_a_row_stays_where_it_is() -> None:
+    rows, start = numbers(5, 3), numbers(2000, 3, seed=1)
+
+    def step(carry: Any, x: Any) -> Any:
+        cache, place, same = carry
+        before = cache[place] * 1
+        cache[place] = x
+        return (cache, place + 1, same), before
+
+    given = fg.Tensor(start)
+    (cache, place, same), old = fg.scan(step, (given, 7, given * 2), fg.Tensor(rows))
+    (kernel,) = [k for k in fg.explain(cache, old).kernels if k.kind == "loop"]
+    (writer,) = [k for k in kernel.inner if k.kind == "assign"]
+    assert writer.bytes < 100 and {k.kind for k in kernel.inner} == {"assign", "map"}
+    wanted, seen = start.copy(), np.zeros_like(rows)
+    for i, row in enumerate(rows):
+        seen[i] = wanted[7 + i]
+        wanted[7 + i] = row
+    fg.realize(cache, old, place, same)
+    close(cache, wanted)
+    close(old, seen)
+    close(same, start * 2)
+    close(given, start)
+    assert place.item() == 12
+
+    def loss(x: fg.Tensor) -> Any:
+        return (fg.scan(step, (given, 7, given), x)[0][0] ** 2).sum()
+
+    close(fg.grad(loss)(fg.Tensor(rows)), slope(loss, rows), rtol=1e-5)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=15, deadline=None)
+def test_carries_that_read_each_other_are_right_whatever_is_written_over(seed: int) -> None:
+    pick = np.random.default_rng(seed)
+    kinds = pick.integers(0, 6, 4)
+    places = pick.integers(0, 4, (4, 2))
+    which = pick.integers(0, 2, (4, 2))
+
+    def step(carry: Any, x: Any) -> Any:
+        now = [carry[0] * 1, carry[1]]
+        for kind, (a, b), (i, j) in zip(kinds, places, which, strict=True):
+            if kind == 0:
+                now[i][a] = now[j][b]
+            elif kind == 1:
+                now[i][a:] = now[j][: 4 - a]
+            elif kind == 2:
+                now[i] = now[i] * 0.5 + now[j]
+            elif kind == 3:
+                now[i] = now[j][::-1] + x
+            elif kind == 4:
+                now[i], now[j] = now[j], now[i]
+            else:
+                now[i] = now[i] - now[j].sum(0) / 8
+        return tuple(now), now[0] + now[1]
+
+    rows, start = numbers(3, 2, seed=seed), numbers(2, 4, 2, seed=seed + 1)
+    found, sums = fg.scan(step, (fg.Tensor(start[0]), fg.Tensor(start[1])), fg.Tensor(rows))
+    carry: Any = (fg.Tensor(start[0]), fg.Tensor(start[1]))
+    for i in range(3):
+        carry, total = step((carry[0] * 1, carry[1] * 1), fg.Tensor(rows)[i])
+        close(sums[i], total)
+    for a, b in zip(found, carry, strict=True):
+        close(a, b)
+
+
 # --- what a body reads from around it ------------------------------------------------------------
 
 

@@ -32,6 +32,24 @@ def test_gradients_follow_the_form_of_the_arguments() -> None:
     assert [b.tolist() for b in got["b"]] == [[2.0], [1.0]]
 
 
+def test_what_a_function_assigns_to_its_arguments_the_caller_sees() -> None:
+    count, mean = fg.Tensor(0), x64(1.0, 1.0)
+
+    def step(w: fg.Tensor, state: dict[str, fg.Tensor]) -> fg.Tensor:
+        state["count"] += 1
+        state["mean"].assign(state["mean"] * 0.5 + w.detach())
+        return (w * state["mean"]).sum()
+
+    both = fg.value_and_grad(step, argnums=(0, 1))
+    state = {"count": count, "mean": mean}
+    for n in (1, 2):
+        value, (by_w, by_state) = both(x64(2.0, 4.0), state)
+        assert count.item() == n and by_state["count"] is None
+    assert mean.tolist() == [3.25, 6.25] and not mean.requires_grad
+    assert by_w.tolist() == [3.25, 6.25] and value.item() == 31.5
+    assert by_state["mean"].tolist() == [1.0, 2.0]  # by the value that came in
+
+
 def test_several_arguments_and_auxiliary_results() -> None:
     def f(a: fg.Tensor, b: fg.Tensor) -> tuple[fg.Tensor, str]:
         return (a * a * b).sum(), "more"

@@ -188,6 +188,12 @@ def _read_own(x: Any) -> None:
     x[1] = x[0] + x[2]
 
 
+def _read_last(x: Any) -> None:
+    x[3] = 5
+    x[4:9] = x[2:7] * 2
+    x[2] = x[5] + x[3]
+
+
 def _shift(x: Any) -> None:
     x[1:] = x[:-1] * 1
 
@@ -202,7 +208,7 @@ def _mask(x: Any) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_add, _row, _slice, _chain, _read_own, _shift, _places, _mask],
+    [_add, _row, _slice, _chain, _read_own, _read_last, _shift, _places, _mask],
     ids=lambda c: c.__name__,
 )
 def test_memory_that_nobody_else_reads_is_written_in_place(device: str, change: Any) -> None:

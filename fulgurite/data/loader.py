@@ -43,7 +43,9 @@ def order(count: int, seed: int, epoch: int) -> Array:
 
 def _words(number: int) -> tuple[Array, Array]:
     whole = as_index(number)
-    return np.array([whole & 0xFFFFFFFF], np.uint32), np.array([whole >> 32 & 0xFFFFFFFF], np.uint32)
+    return np.array([whole & 0xFFFFFFFF], np.uint32), np.array(
+        [whole >> 32 & 0xFFFFFFFF], np.uint32
+    )
 
 
 class Arrays:

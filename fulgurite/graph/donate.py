@@ -10,7 +10,7 @@ dropped, and its output is memory of its own. A load that is stored straight bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
@@ -41,27 +41,31 @@ def in_place(
     sink: Node, inputs: int, fuse: bool, donated: Sequence[Pair], choose: Choose | None = None
 ) -> Schedule:
     """The schedule that writes over as much of the donated memory as it may."""
-    left = list(donated)
-    while left:
-        found = _arranged(sink, inputs, fuse, left, choose)
+    made = {pair: _assignment(sink.src[pair[1]], pair[0], within=True) for pair in donated}
+    while made:
+        found = _arranged(sink, inputs, fuse, made, choose)
         if isinstance(found, Schedule):
             return found
-        left.remove(found)
+        apart = _assignment(sink.src[found[1]], found[0], within=False)
+        if made[found] is apart:
+            del made[found]
+        else:
+            made[found] = apart
     return schedule(sink, inputs, fuse, choose)
 
 
 def _arranged(
-    sink: Node, inputs: int, fuse: bool, pairs: Sequence[Pair], choose: Choose | None
-) -> Schedule | Pair:
+    sink: Node, inputs: int, fuse: bool, assigned: Mapping[Pair, Node | None],
+    choose: Choose | None,
+) -> Schedule | Pair:  # fmt: skip
     """The schedule with its aliases, or a pair that cannot have one."""
-    made = {pair: _assignment(sink.src[pair[1]], pair[0]) for pair in pairs}
-    parts = {sink.src[root]: node for (_, root), node in made.items() if node is not None}
-    made = {pair: node if _is_assigned(node) else None for pair, node in made.items()}
+    parts = {sink.src[root]: node for (_, root), node in assigned.items() if node is not None}
+    made = {pair: node if _is_assigned(node) else None for pair, node in assigned.items()}
     found = schedule(substitute(sink, parts, walk=True), inputs, fuse, choose)
     writer = {slot: item for item in found.items for slot in item.writes}
     aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
     owner: dict[int, Pair] = {}
-    for pair in pairs:
+    for pair in made:
         slot = found.outputs[pair[1]]
         if slot not in writer or slot in aliases:
             if made[pair] is not None:
@@ -90,8 +94,12 @@ def _is_assigned(node: Node | None) -> bool:
 # --- updates of a part ---------------------------------------------------------------------------
 
 
-def _assignment(root: Node, number: int) -> Node | None:
-    """A chain of updates of a param as assignments to its memory; None: it is something else."""
+def _assignment(root: Node, number: int, within: bool) -> Node | None:
+    """A chain of updates of a param as assignments to its memory; None: it is something else.
+
+    A part that reads what was updated before reads that memory `within` the chain, which orders the
+    kernels, or else is worked out apart, from a copy.
+    """
     links: list[Node] = []
     node = root
     while node.op in (RESHAPE, UPDATE, SCATTER):
@@ -105,21 +113,25 @@ def _assignment(root: Node, number: int) -> Node | None:
     if any(type(n) is not int for link in updates if link.op is UPDATE for n in link.src[1].shape):
         return None  # loops run to the largest size: stores beyond the box would be seen
     made = node
+    now: dict[Node, Node] = {}
     for link in reversed(links):
         if link.op is RESHAPE:
             made = reshape(made, link.shape)
         elif link.op is UPDATE:
-            made = _boxed(made, link, node, first=link is updates[-1])
+            part = substitute(link.src[1], now, walk=True)
+            made = _boxed(made, link, part, node, first=link is updates[-1])
         else:
-            part = _ready(link.src[2], node)
+            part = _ready(substitute(link.src[2], now, walk=True), node)
             made = ASSIGN(made, part, _checked(link), arg=("at", link.arg[1]))
+        if within:
+            now[link] = made
     return made
 
 
-def _boxed(target: Node, link: Node, memory: Node, first: bool) -> Node:
+def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> Node:
     """The assignment of a box; what it reads of the old value is read before, or right there."""
-    part, corner, arg = link.src[1], link.src[2:], ("box", *link.arg)
-    if part is box(link.src[0], starts_of(link), link.arg, part.shape):
+    corner, arg = link.src[2:], ("box", *link.arg)
+    if link.src[1] is box(link.src[0], starts_of(link), link.arg, part.shape):
         return target  # it holds that already
     order = toposort([part])
     if first and memory in order and len(order) <= _TRIAL:

@@ -69,6 +69,12 @@ class MovedError(FulguriteError, RuntimeError):
     """Memory that became that of a later version: look at the graph again."""
 
 
+class Reader(Protocol):
+    """A replay in progress."""
+
+    left: list[Node]  # what entries were bound to while it is: held for its sake
+
+
 class Registry:
     """All live tensors and buffers of the process."""
 
@@ -83,8 +89,7 @@ class Registry:
         self._later: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
         self.rewriting = threading.RLock()  # one thread at a time writes over memory or writes back
         self.writing = 0  # the thread that is writing over memory, which no other may read
-        self.reading: set[object] = set()  # replays in progress that know addresses, not buffers
-        self.left: list[Node] = []  # nodes that entries had while one was, whose memory it may read
+        self.reading: set[Reader] = set()  # replays in progress that know addresses, not buffers
         self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
         self.visited = 0  # nodes that `becomes` has looked at
 
@@ -96,7 +101,6 @@ class Registry:
         self._taken.clear()
         self.writing = 0
         self.reading.clear()
-        self.left.clear()
 
     # --- entries -----------------------------------------------------------------------------
 
@@ -131,8 +135,8 @@ class Registry:
                 return False
             entry.node = new
             entry.key = new.id
-            if self.reading:
-                self.left.append(old)
+            for reader in list(self.reading):  # it may know the address of this node's memory
+                reader.left.append(old)
             slot = self._entries.get(entry.id)
             if slot is not None:
                 _hang(new, slot)

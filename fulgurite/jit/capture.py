@@ -82,7 +82,6 @@ class Captured:
         self._known = {
             **survey.known, **numbers.constants, **template.known, "LOOKUPS": _LOOKUPS,
             "MISS": MISS, "BOUNDS": BoundsError, "registry": REGISTRY, "reading": REGISTRY.reading,
-            "left": REGISTRY.left,
             "idle": replay.idle, "make": replay.bound, "bind": replay.bind, "run": replay.run,
             "named": replay.name_the_line, "Tensor": Tensor, "new": Tensor.__new__, "Fresh": Fresh,
         }  # fmt: skip
@@ -135,8 +134,8 @@ class Captured:
             "            break",
             "finally:",
             "    reading.discard(b)",
-            "    if left and not reading:",
-            "        left.clear()",
+            "    if b.left:",
+            "        b.left.clear()",
             "idle.append(b)",
             *self._after,
         ]
@@ -430,4 +429,3 @@ def _observation() -> tuple[str, str]:
             return _HINTS[frame.f_code.co_name]
         frame = frame.f_back
     return "the value of a tensor is asked for", "return it, and look at it after the call"
-

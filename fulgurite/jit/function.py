@@ -125,7 +125,7 @@ class Jitted:
 class Method:
     """A captured method of one object."""
 
-    __slots__ = ("__self__", "__func__")
+    __slots__ = ("__func__", "__self__")
     __fulgurite_jit__ = True
 
     def __init__(self, jitted: Jitted, owner: Any) -> None:

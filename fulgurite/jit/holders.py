@@ -81,7 +81,9 @@ class Holder:
         """Put back what was there."""
         for effect in self.effects():
             before = self.before
-            self.put(effect.key, before.get(effect.key, MISSING) if self.kind == "attrs" else before)
+            self.put(
+                effect.key, before.get(effect.key, MISSING) if self.kind == "attrs" else before
+            )
 
     def put(self, key: Any, value: Any) -> None:
         """Let it hold a value, at a key if it has several."""

@@ -63,7 +63,7 @@ class Number:
         self._numbers, self._value, self._source, self._ways = numbers, value, source, ways
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[misc]
         """So that it is an int or a float to whoever asks."""
         return type(self._value)
 
@@ -120,13 +120,13 @@ class Number:
     def __round__(self, digits: Any = None) -> Any:
         return round(self.fixed(), digits)
 
-    def __trunc__(self) -> int:
+    def __trunc__(self) -> Any:
         return math.trunc(self.fixed())
 
-    def __floor__(self) -> int:
+    def __floor__(self) -> Any:
         return math.floor(self.fixed())
 
-    def __ceil__(self) -> int:
+    def __ceil__(self) -> Any:
         return math.ceil(self.fixed())
 
 
@@ -187,6 +187,10 @@ def _decided(function: Callable[[Any, Any], Any]) -> Any:
     return apply
 
 
+def _turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: function(b, a)
+
+
 for _name, _sign, _function in (
     ("add", "+", operator.add), ("sub", "-", operator.sub), ("mul", "*", operator.mul),
     ("truediv", "/", operator.truediv), ("floordiv", "//", operator.floordiv),
@@ -208,4 +212,4 @@ for _name, _both in (
     ("and", operator.and_), ("or", operator.or_), ("xor", operator.xor),
     ("lshift", operator.lshift), ("rshift", operator.rshift), ("divmod", divmod),
 ):  # fmt: skip
-    setattr(Number, f"__r{_name}__", _decided(lambda a, b, f=_both: f(b, a)))
+    setattr(Number, f"__r{_name}__", _decided(_turned(_both)))

@@ -68,8 +68,8 @@ class Expected:
 
     def memory(self, tensor: Any) -> Any:
         """The memory of a tensor; raises `Misfit` if it is not as expected."""
-        entry = tensor.entry
-        if type(entry) is Fresh and type(tensor) is self.type:
+        entry, kind = tensor.entry, type(tensor)
+        if type(entry) is Fresh and kind is self.type:
             value: Any = entry.value
             if type(value) is tuple and value[1] == self.about and not self.leaf:
                 return value[0]  # without making a node for it
@@ -87,7 +87,8 @@ class Expected:
 
     def misfit(self, tensor: Any) -> str:
         """How a tensor differs from what is expected; empty if it does not."""
-        if type(tensor) is not self.type:
+        kind: Any = type(tensor)
+        if kind is not self.type:
             return f"{self.way} is {type(tensor).__name__}, not {self.type.__name__}"
         node = tensor.entry.node
         if node.shape != self.shape and not (self.varying and self.varying.fits(node.shape)):
@@ -106,11 +107,12 @@ class Bound:
     """Addresses of one set of nodes; used by one call at a time."""
 
     addresses: list[int]
-    area: bytearray | np.ndarray[Any, Any]  # where the numbers of a call are put
+    area: Any  # bytes where the numbers of a call are put
     keys: list[Any] = field(default_factory=list)  # of the entries of tensors
     memories: list[Any] = field(default_factory=list)  # weak, of tensors that are assigned
     strided: bool = False  # is there memory whose elements do not follow each other?
     frame: Any = None  # of the plan that writes over its inputs
+    left: list[Node] = field(default_factory=list)  # see `Registry.reading`
 
 
 class Replay:
@@ -352,7 +354,9 @@ class Replay:
             if p.kind == "tensor":
                 varying = self.expected[p.number].varying
                 memory = _memory(nodes[p.number])
-                found.append(padded(device, memory, nodes[p.number], varying) if varying else memory)
+                found.append(
+                    padded(device, memory, nodes[p.number], varying) if varying else memory
+                )
             elif p.kind == "array":
                 found.append(device.from_host(arrays[p.number], share=True))
             elif p.kind == "number":
@@ -382,7 +386,6 @@ class Replay:
         if late and not self._assign(late, bound, tensors, memories, abouts):
             return None
         return [_held(memories[out], abouts[out]) for out in range(self.results)]
-
 
     def _assign(
         self, late: list[tuple[int, int]], bound: Bound, tensors: Sequence[Tensor],
@@ -444,4 +447,3 @@ def _memory(node: Node) -> Any:
     memory = REGISTRY.memory(_base(node))
     assert memory is not None, f"{node!r} has memory"
     return memory
-

@@ -26,10 +26,7 @@ from ..runtime.memory import BlockBuffer
 from ..tensor import Tensor, wrap
 
 
-
-def are_sole(
-    places: Sequence[int], tensors: Sequence[Tensor], memories: Sequence[Any]
-) -> bool:
+def are_sole(places: Sequence[int], tensors: Sequence[Tensor], memories: Sequence[Any]) -> bool:
     """Does nothing but the tensor itself hold its node and its memory, at each of the places?
 
     The memories are weak references.
@@ -64,7 +61,7 @@ def _measure() -> None:
         buffer = new_buffer((1,), float32, "reference")
         REGISTRY.attach(buffer, HostBuffer(np.zeros(1, np.float32)))
         tensors = [wrap(watch(buffer, TAPE) if leaf else buffer)]
-        memories = [ref(REGISTRY.storage(buffer))]  # type: ignore[type-var]
+        memories = [ref(REGISTRY.storage(buffer))]
         del buffer
         memory = memories[0]()
         _MEMORY = getrefcount(memory)

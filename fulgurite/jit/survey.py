@@ -408,9 +408,9 @@ class Survey:
                 plain = _unwrapped(inside)
                 if isinstance(plain, types.FunctionType):
                     special = label.startswith("__") and label.endswith("__")
-                    if special or label in self.names.attributes or self.names.any_attribute:
-                        if where == "user":
-                            self._member(base, key, label, inside, plain)
+                    used = label in self.names.attributes or self.names.any_attribute
+                    if where == "user" and (special or used):
+                        self._member(base, key, label, inside, plain)
                 elif label.startswith("__"):
                     continue
                 elif label in self.names.attributes or self.names.any_attribute:
@@ -452,9 +452,9 @@ class Survey:
         if lasting or bare or _within(str(kind.__module__), _LASTING):
             self._same(value, name, way)
             return
-        if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or callable(
-            value
-        ) and where in ("standard", "numpy"):
+        if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
+            callable(value) and where in ("standard", "numpy")
+        ):
             self._same(value, name, way)
             self._changing(value, way)
             inner = getattr(value, "__wrapped__", None)  # of functools.lru_cache and the like
@@ -507,8 +507,8 @@ class Survey:
                     continue
                 table = table or self._variable(source)
                 self.value(inside, f"{table}[{label!r}]", f"{way}.{label}")
-        missing = [] if whole else sorted(
-            [label for label in labels & _class_names(type(thing)) if label not in kept])  # fmt: skip
+        of_class = set() if whole else labels & _class_names(type(thing))
+        missing = sorted([label for label in of_class if label not in kept])
         if missing:  # the class has it; the object may get one of its own
             table = table or self._variable(source)
             for label in missing:
@@ -521,7 +521,8 @@ class Survey:
 
 def _is_plain(kind: type, label: str) -> bool:
     """Does `thing.label` give what the thing's own table holds, without any code of its class?"""
-    if kind.__getattribute__ is not object.__getattribute__ or not label.isidentifier():
+    own: Any = kind.__getattribute__
+    if own is not object.__getattribute__ or not label.isidentifier():
         return False
     return not any([hasattr(type(base.__dict__[label]), "__set__")
                     for base in kind.__mro__ if label in base.__dict__])  # fmt: skip
@@ -575,11 +576,11 @@ def same_value(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return a.hex() == b.hex()
+        return bool(a.hex() == b.hex())
     if isinstance(a, complex):
-        return a.real.hex() == b.real.hex() and a.imag.hex() == b.imag.hex()
+        return bool(a.real.hex() == b.real.hex() and a.imag.hex() == b.imag.hex())
     if isinstance(a, np.generic):
-        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
     return bool(a == b)
 
 
@@ -590,4 +591,3 @@ def same_array(a: Any, b: Any) -> bool:
     if a.dtype.hasobject:
         return False
     return bool(a.tobytes() == b.tobytes())
-

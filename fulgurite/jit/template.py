@@ -92,9 +92,9 @@ class Template:
             children, extra = container.apart(value)
             inside = ", ".join([self.expression(child) for child in children])
             return f"{self._constant(container.together)}({self._constant(extra)}, [{inside}])"
-        if isinstance(value, _PLAIN) or isinstance(value, set | frozenset):
-            if isinstance(value, set | frozenset):
-                return f"{self._constant(kind)}({self._constant(frozenset(value))})"
+        if isinstance(value, set | frozenset):
+            return f"{self._constant(kind)}({self._constant(frozenset(value))})"
+        if isinstance(value, _PLAIN):
             return self._constant(value)
         if isinstance(value, types.MethodType | types.CellType) or not hasattr(value, "__dict__"):
             raise CannotRemake(f"it makes a {kind.__name__}, which cannot be made again")
@@ -128,12 +128,14 @@ class Template:
             return f"{name}[{key!r}] = {source}"
         if kind == "cell":
             return f"{name}.cell_contents = {source}"
-        return f"{name}.grad = {source}" if kind == "grad" else f"setattr({name}, {key!r}, {source})"
+        return (
+            f"{name}.grad = {source}" if kind == "grad" else f"setattr({name}, {key!r}, {source})"
+        )
 
 
 def remade(kind: type, attributes: dict[str, Any]) -> Any:
     """A plain object with these attributes, without any code of its class."""
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     vars(made).update(attributes)
     return made
 

@@ -32,7 +32,7 @@ class Varying:
         """Is it the same but for the axes that vary, which are within their bounds?"""
         vary = dict(self.axes)
         return len(shape) == len(self.shape) and all(
-            [(vary[d].arg[1] <= n <= vary[d].arg[2]) if d in vary else n == m  # type: ignore[operator]
+            [(vary[d].arg[1] <= n <= vary[d].arg[2]) if d in vary else n == m
              for d, (n, m) in enumerate(zip(shape, self.shape, strict=True))]
         )  # fmt: skip
 
@@ -46,7 +46,6 @@ class Varying:
         """A tensor whose sizes are variables, over memory at their upper bounds."""
         vary = {d: bind(var, shape[d]) for d, var in self.axes}  # type: ignore[arg-type]
         return shrink(buffer, [(0, vary.get(d, n)) for d, n in enumerate(self.most)])
-
 
 
 def sizes_of(tensors: Iterable[tuple[Varying | None, Shape, str]]) -> dict[str, int]:
@@ -112,6 +111,6 @@ def varying(axes: Mapping[int, Node], shape: tuple[int, ...], way: str) -> Varyi
 def padded(device: Device, memory: Buffer, node: Node, how: Varying) -> Buffer:
     """A value in memory that has room for the largest sizes."""
     made = device.allocate(how.most, node.dtype)
-    part = device.to_host(made)[tuple([slice(n) for n in node.shape])]  # type: ignore[misc]
-    part[...] = device.to_host(memory).reshape(node.shape)
+    part = device.to_host(made)[tuple([slice(n) for n in node.shape])]
+    part[...] = device.to_host(memory).reshape(node.shape)  # type: ignore[arg-type]
     return made

@@ -401,7 +401,8 @@ class _Template(Product):
             elif not self.readable:
                 self.call(f, block(self.registers), BLOCK, operands)
             else:
-                plain = e.let(f"icmp eq i64 {f.number(('way', 'right'), self.way_number)}, 0")
+                kind = f.number(("way", "right"), WAYS.index(self.cut.right))
+                plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
                 other = e.let(f"xor i1 {plain}, true")
                 panel, masked = block(self.registers), block(self.registers, True)
                 e.branch(plain, lambda: self.call(f, masked, BLOCK, operands))

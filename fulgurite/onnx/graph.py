@@ -125,6 +125,7 @@ class Build:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.consulted: set[str] = set()
+        self.floats: frozenset[str] = NONE  # inputs that are no counts, places or truths
         self.dynamic = False  # a tensor's numbers were needed: the graph holds for them only
         self.tracing = 0  # inside the body of a compiled loop
         self.nodes = self.depth = 0
@@ -157,7 +158,13 @@ class Build:
         return array_of(stored, self.program.files)
 
     def peek(self, value: Value) -> Array | None:
-        """A value's numbers if they are known without computing a tensor."""
+        """A value's numbers if they are known without computing a tensor.
+
+        Numbers that follow from float inputs are not: they differ at every call.
+        """
+        return None if value.sources & self.floats else self._known(value)
+
+    def _known(self, value: Value) -> Array | None:
         found = value.known()
         if found is not None:
             self.consulted |= value.sources
@@ -165,7 +172,7 @@ class Build:
 
     def read(self, value: Value) -> Array:
         """A value's numbers; a tensor is computed for them if there is no other way."""
-        found = self.peek(value)
+        found = self._known(value)
         if found is not None:
             return found
         if self.tracing:

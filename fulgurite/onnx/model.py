@@ -241,6 +241,7 @@ class _Plan:
     ) -> None:
         self.held: dict[str, Any] = {}
         build = Build(model.program)
+        build.floats = frozenset({n for n, v in given.items() if _is_float(v)})
         model.builds += 1
         values = []
         for port in [*model.inputs, *model.optional]:
@@ -260,6 +261,7 @@ class _Plan:
         if not build.dynamic and not build.hosts and tensors:
             _realize_kept(build)
             self.schedule = fg.schedule(*tensors)
+            self.schedule.compile()
         elif tensors:
             fg.realize(*tensors)
         self.tensors = tensors
@@ -308,6 +310,10 @@ class _Plan:
         return Outputs(
             {p.name: _shown_value(v, found) for p, v in zip(ports, self.values, strict=True)}
         )
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind not in "biuOUST"
 
 
 def _own(value: Any) -> Any:

@@ -48,9 +48,7 @@ def curve(losses: Sequence[float], title: str) -> str:
     for value in ticks(0, last):
         if value >= 1:
             x = place(value, low).split(",")[0]
-            parts.append(
-                f'<text x="{x}" y="{HEIGHT - 18}" text-anchor="middle">{value:g}</text>'
-            )
+            parts.append(f'<text x="{x}" y="{HEIGHT - 18}" text-anchor="middle">{value:g}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">step</text>')
     parts.append(line(shown, 'stroke="#9bbcd9" stroke-width="1"'))
     parts.append(line(smooth, 'stroke="#1f5f99" stroke-width="2"'))

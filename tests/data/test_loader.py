@@ -62,9 +62,7 @@ def test_a_transform_draws_the_same_numbers_after_resuming() -> None:
     def noisy(x: Any, random: np.random.Generator) -> Any:
         return x + random.normal(size=x.shape)
 
-    first, second = [
-        DataLoader(Arrays(np.zeros(8)), 2, transform=noisy, workers=w) for w in (0, 3)
-    ]
+    first, second = [DataLoader(Arrays(np.zeros(8)), 2, transform=noisy, workers=w) for w in (0, 3)]
     whole = read(first, 6)
     assert read(second, 6) == whole and whole[0] != whole[1]
 

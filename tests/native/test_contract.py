@@ -326,7 +326,7 @@ def test_products_with_a_vector_of_any_length_have_one_text(turned: tuple[bool, 
     for row in (True, False):
         found = set()
         for n, k in rng.integers(2, 1500, (6, 2)).tolist():
-            (text,) = rendered_kernels(product(*((1, n, k) if row else (n, 1, k)), turned))
+            (text,) = rendered_kernels(product(1 if row else n, n if row else 1, k, turned))
             found.add((text.text, text.library))
         assert len(found) == 1
 

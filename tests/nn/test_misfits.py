@@ -45,7 +45,7 @@ SHAPES: list[tuple[Callable[[], Any], list[tuple[int, ...]], str]] = [
     (lambda: nn.PixelShuffle(2), [(3, 2, 2)], "pixel_shuffle by 2 of shape (3, 2, 2)"),
     (lambda: nn.PixelUnshuffle(2), [(3, 2, 3)], "pixel_unshuffle by 2 of shape (3, 2, 3)"),
     (lambda: nn.Upsample(3, mode="bilinear"), [(1, 1, 4)], "bilinear interpolation of shape"),
-    (lambda: nn.L1Loss(), [(2,), (3,)], "predictions of shape (2) for targets of shape (3)"),
+    (lambda: nn.L1Loss(), [(2,), (3,)], "predictions of shape (2,) for targets of shape (3,)"),
     (lambda: nn.GLU(), [(3,)], "has no two halves"),
 ]
 
@@ -56,9 +56,7 @@ def test_a_wrong_shape_says_which_layer_what_it_takes_and_what_came(place: int) 
     layer = make()
     with pytest.raises(ShapeError) as caught:
         layer(*[fg.ones(shape) for shape in shapes])
-    assert text.replace("(2)", "(2,)").replace("(3)", "(3,)") in str(caught.value) or (
-        text in str(caught.value)
-    )
+    assert text in str(caught.value)
     assert caught.value.hint and __file__ in str(caught.value)
 
 

@@ -1,0 +1,205 @@
+"""A loaded model: inputs, outputs, plans, variable dimensions, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
+from fulgurite.onnx import ModelError, UnsupportedError, load
+from tests.onnx.models import graph, model, node, perceptron, port, simple
+
+RNG = np.random.default_rng(3)
+
+
+def f(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_inputs_go_in_by_order_or_by_name_and_outputs_come_out_by_name_or_number() -> None:
+    made = load(simple("Sub", 2))
+    a, b = f(2, 3), f(2, 3)
+    found = made(a, x1=b)
+    np.testing.assert_array_equal(found["y"].numpy(), a - b)
+    assert found[0] is found["y"] and list(found) == ["y"]
+    assert made([[1, 2, 3]], [[1.0, 1, 1]])["y"].tolist() == [[0, 1, 2]]
+    assert str(made.inputs[0]) == "x0: float[n, 3]"
+
+
+def test_a_second_call_reuses_the_plan_and_reads_the_new_numbers() -> None:
+    made = load(simple("Exp"))
+    for x in (f(2, 3), f(2, 3), f(2, 3)):
+        np.testing.assert_allclose(made(x)["y"].numpy(), np.exp(x), rtol=1e-6)
+    assert made.builds == 1
+
+
+def test_outputs_of_earlier_calls_stay_as_they_were() -> None:
+    made = load(simple("Identity"))
+    a, b = f(2, 3), f(2, 3)
+    first = made(a)["y"]
+    made(b)
+    np.testing.assert_array_equal(first.numpy(), a)
+
+
+def test_the_callers_array_is_copied() -> None:
+    made = load(simple("Neg"))
+    x = f(1, 3)
+    want = -x
+    found = made(x)["y"]
+    x[:] = 9
+    np.testing.assert_array_equal(found.numpy(), want)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ((), ArgumentError, "missing"),
+        ((f(2, 3), f(2, 3)), ArgumentError, "2 inputs"),
+        ((f(2, 4),), ShapeError, r"the model takes x0: float\[n, 3\]"),
+        ((f(3),), ShapeError, "shape"),
+        ((f(2, 3).astype(np.float64),), DTypeError, "astype"),
+        ((np.array([["a", "b", "c"]]),), DTypeError, "x0"),
+        ((None,), DataError, "None"),
+        (([[1, 2], [3]],), FulguriteError, "x0"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_one_clear_error(given: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        load(simple("Neg"))(*given)
+
+
+def test_an_unknown_name_or_a_second_value_is_an_error() -> None:
+    made = load(simple("Neg"))
+    with pytest.raises(ArgumentError, match="no input 'z'"):
+        made(z=f(1, 3))
+    with pytest.raises(ArgumentError, match="twice"):
+        made(f(1, 3), x0=f(1, 3))
+
+
+def test_a_named_dimension_is_one_size() -> None:
+    with pytest.raises(ShapeError, match="dimension 'n' is 3"):
+        load(simple("Add", 2))(f(2, 3), f(3, 3))
+
+
+def test_dims_fix_a_size_and_unknown_ones_are_errors() -> None:
+    with pytest.raises(ShapeError, match="dimension 'n'"):
+        load(simple("Neg"), dims={"n": 4})(f(2, 3))
+    with pytest.raises(ArgumentError, match="no dimension 'm'"):
+        load(simple("Neg"), dims={"m": 4})
+    with pytest.raises(ArgumentError, match="'n' is 'four'"):
+        load(simple("Neg"), dims={"n": "four"})
+
+
+@pytest.mark.parametrize("source", ["missing.onnx", b"", b"not a model", 5, None])
+def test_what_is_no_model_is_an_error(source: Any) -> None:
+    with pytest.raises(ModelError):
+        load(source)
+
+
+def test_an_unknown_operator_and_a_newer_opset_are_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"Wobble.*operator Wobble is not built"):
+        load(simple("Wobble"))(f(1, 3))
+    with pytest.raises(UnsupportedError, match="opset 999"):
+        load(model(graph([], [], []), opset=999))
+
+
+def test_an_error_inside_names_the_node() -> None:
+    broken = model(graph([node("Reshape", "x s", "y")], [port("x", shape=[6])], [port("y")],
+                         {"s": np.array([4, 2], np.int64)}))  # fmt: skip
+    with pytest.raises(ModelError, match="Reshape 'Reshape_y'"):
+        load(broken)(f(6))
+
+
+def test_a_model_with_a_function_a_choice_a_loop_and_a_computed_shape() -> None:
+    made = load(perceptron())
+    weights = {name: made.program.weights_of(made.program.graph).makers[name]().known()
+               for name in ("w1", "b1", "w2")}  # fmt: skip
+    for batch in (1, 2, 3, 5):
+        x = f(batch, 4)
+        a = x @ weights["w1"] + weights["b1"]
+        h = np.where(a < 0, np.float32(0.1) * a, a)
+        t = h * 2 if h.sum() > 0 else h
+        want = (t * 8) @ weights["w2"]
+        np.testing.assert_allclose(made(x)["y"].numpy()[..., 0], want, rtol=1e-4, atol=1e-4)
+
+
+def computed_shape() -> bytes:
+    weights = {"w": f(4, 8), "zero": np.array(0, np.int64), "axes": np.array([0], np.int64),
+               "rest": np.array([2, -1], np.int64)}  # fmt: skip
+    nodes = [
+        node("MatMul", "x w", "m"), node("Shape", "m", "s"), node("Gather", "s zero", "n"),
+        node("Unsqueeze", "n axes", "n1"), node("Concat", "n1 rest", "want", axis=0),
+        node("Reshape", "m want", "r"), node("Softmax", "r", "y"),
+    ]  # fmt: skip
+    return model(graph(nodes, [port("x", shape=["batch", 4])], [port("y")], weights))
+
+
+def compiled() -> int:
+    return int(fg.cache_stats()["schedule"]["misses"])
+
+
+def test_a_variable_dimension_compiles_once_for_all_sizes() -> None:
+    data = computed_shape()
+    made, plain = load(data, dims={"batch": fg.Var("batch", 1, 16)}), load(data)
+    x = f(3, 4)
+    made(x)
+    before = compiled()
+    for size in (5, 16, 1):
+        made(f(size, 4))
+    assert compiled() == before and not made.reasons
+    np.testing.assert_allclose(made(x)["y"].numpy(), plain(x)["y"].numpy(), rtol=1e-6)
+
+
+def test_a_dimension_that_keeps_changing_becomes_a_variable_by_itself() -> None:
+    made = load(computed_shape())
+    for size in (3, 4, 5):
+        made(f(size, 4))
+    before = compiled()
+    for size in (6, 7, 8, 9, 10):
+        x = f(size, 4)
+        assert made(x)["y"].shape == (size, 2, 4)
+    assert compiled() == before
+
+
+def test_an_input_whose_numbers_decide_a_shape_chooses_the_plan() -> None:
+    data = model(graph([node("Reshape", "x s", "y")],
+                       [port("x", shape=[6]), port("s", "int64", [2])], [port("y")]))  # fmt: skip
+    made = load(data)
+    x = f(6)
+    for shape in ((2, 3), (3, 2), (2, 3), (6, 1)):
+        assert made(x, np.array(shape))["y"].shape == shape
+    assert made.builds == 3
+
+
+def test_a_result_that_decides_a_shape_is_computed_at_every_call() -> None:
+    made = load(simple("NonZero"))
+    assert made(np.float32([[1, 0, 2]]))["y"].tolist() == [[0, 0], [0, 2]]
+    assert made(np.float32([[0, 0, 2]]))["y"].tolist() == [[0], [2]]
+
+
+def test_a_tensor_that_is_an_expression_gives_expressions_and_gradients() -> None:
+    made = load(simple("Mul", 2))
+
+    def loss(x: fg.Tensor) -> fg.Tensor:
+        return made(x, x)["y"].sum()  # type: ignore[no-any-return]
+
+    assert fg.grad(loss)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist() == [[2, 4, 6]]
+    realized = fg.Tensor([[1.0, 2.0, 3.0]]).realize()
+    assert made(realized, realized)["y"].tolist() == [[1, 4, 9]]
+
+
+def test_a_model_runs_on_the_device_it_is_loaded_for() -> None:
+    assert load(simple("Neg"), device="reference")(f(1, 3))["y"].device == "reference"
+    with pytest.raises(FulguriteError, match="device"):
+        load(simple("Neg"), device="toaster")
+
+
+def test_weights_are_read_when_they_are_used() -> None:
+    made = load(perceptron())
+    kept = made.program.weights_of(made.program.graph).made
+    assert not kept
+    made(f(1, 4))
+    assert "w1" in kept

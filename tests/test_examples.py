@@ -1,0 +1,68 @@
+"""The examples: each is short, runs, and learns in a few steps."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+
+FOLDER = Path(__file__).parents[1] / "examples"
+LONGEST = 150
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short_and_says_how_to_run_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < LONGEST
+    assert f"python examples/{path.name}" in text
+
+
+def test_the_perceptron_learns_in_a_few_steps() -> None:
+    assert example("mlp").main(["--steps", "30", "--hidden", "16"]) > 0.5
+
+
+def test_the_autoencoder_learns_in_a_few_steps() -> None:
+    assert example("autoencoder").main(["--steps", "40"]) < 0.15
+
+
+def test_the_residual_network_takes_steps() -> None:
+    options = ["--steps", "2", "--width", "4", "--side", "8", "--batch", "4"]
+    assert example("resnet").main(options) >= 0
+    assert len(list(example("resnet").ResNet18(width=4).parameters())) == 62  # as torchvision's
+
+
+def test_the_recurrent_model_takes_steps_and_writes() -> None:
+    options = ["--steps", "3", "--size", "16", "--length", "8", "--letters", "5"]
+    assert example("lstm").main(options) < 5
+
+
+def test_256_tokens_are_one_compile() -> None:
+    options = ["--steps", "2", "--size", "16", "--layers", "1", "--tokens", "256"]
+    assert example("gpt").main(options) == 1
+
+
+def test_writing_with_a_cache_is_what_the_whole_window_says() -> None:
+    gpt = example("gpt")
+    fg.random.seed(1)
+    model = gpt.GPT(16, 2, 4, 12)
+    letters = np.arange(8, dtype=np.int32) % 5
+    whole = model(fg.Tensor(letters[None])).numpy()[0]
+    place, caches = fg.Var("place", 0, 11), model.caches()
+    for at, letter in enumerate(letters):
+        with fg.no_grad():
+            one = model(fg.Tensor(np.array([[letter]])), caches, place.bind(at))
+        fg.realize(one, *caches)
+        assert np.allclose(one.numpy()[0, 0], whole[at], atol=1e-4)
