@@ -34,7 +34,7 @@ LEAST = 0.7  # of the best of NumPy and torch, in speed, at every float32 shape
 class Case:
     """One shape: a product (batch, m, n, k) or a convolution (batch, in, size, out, kernel)."""
 
-    kind: str  # nn, nt, tn, tt, gelu, conv
+    kind: str  # nn, nt, tn, tt, gelu, conv, and its gradients to image (dx) and weights (dw)
     sizes: tuple[int, ...]
     dtype: str = "float32"
     stride: int = 1
@@ -42,16 +42,22 @@ class Case:
     groups: int = 1
 
     @property
+    def is_conv(self) -> bool:
+        """Is it a convolution, or a gradient of one?"""
+        return self.kind in ("conv", "dx", "dw")
+
+    @property
     def name(self) -> str:
         """How the table calls it."""
-        if self.kind == "conv":
+        if self.is_conv:
             b, c, s, o, k = self.sizes
             more = "".join(
                 f" {word}{n}" for word, n, usual in
                 (("stride", self.stride, 1), ("pad", self.padding, 0), ("groups", self.groups, 1))
                 if n != usual
             )  # fmt: skip
-            return f"conv{k}x{k} {b}x{c}x{s}x{s} to {o}{more}"
+            gradient = "" if self.kind == "conv" else f" {self.kind}"
+            return f"conv{k}x{k}{gradient} {b}x{c}x{s}x{s} to {o}{more}"
         b, m, n, k = self.sizes
         what = {"gelu": "mm+bias+gelu"}.get(self.kind, f"mm {self.kind}")
         dtype = "" if self.dtype == "float32" else f" {self.dtype}"
@@ -60,10 +66,13 @@ class Case:
     @property
     def shape(self) -> tuple[int, ...]:
         """The result's shape."""
-        if self.kind == "conv":
-            b, _, s, o, k = self.sizes
+        if self.is_conv:
+            b, c, s, o, k = self.sizes
             side = (s + 2 * self.padding - k) // self.stride + 1
-            return b, o, side, side
+            inner = c // self.groups
+            return {"conv": (b, o, side, side), "dx": (b, c, s, s), "dw": (o, inner, k, k)}[
+                self.kind
+            ]
         b, m, n, _ = self.sizes
         return (b, m, n) if b > 1 else (m, n)
 
@@ -73,9 +82,11 @@ class Case:
 
         rng = np.random.default_rng(0)
         shapes: list[tuple[int, ...]]
-        if self.kind == "conv":
+        if self.is_conv:
             b, c, s, o, k = self.sizes
             shapes = [(b, c, s, s), (o, c // self.groups, k, k)]
+            if self.kind != "conv":
+                shapes.append(Case("conv", *[getattr(self, n) for n in _FIELDS]).shape)
         else:
             b, m, n, k = self.sizes
             batch = (b,) if b > 1 else ()
@@ -96,8 +107,18 @@ class Case:
         import numpy as np
 
         a, b, *rest = [x.astype(np.float64) for x in arrays]
+        p, s, g = self.padding, self.stride, self.groups
+        if self.kind == "dx":
+            return self.exact_dx(a, b, rest[0])
+        if self.kind == "dw":
+            a = np.pad(a, ((0, 0), (0, 0), (p, p), (p, p)))
+            k = b.shape[-1]
+            windows = np.lib.stride_tricks.sliding_window_view(a, (k, k), (2, 3))[:, :, ::s, ::s]
+            windows = windows.reshape(len(a), g, a.shape[1] // g, *windows.shape[2:])
+            back = rest[0].reshape(len(a), g, b.shape[0] // g, *rest[0].shape[2:])
+            found = np.einsum("ngchwij,ngohw->gocij", windows, back, optimize=True)
+            return found.reshape(b.shape)
         if self.kind == "conv":
-            p, s, g = self.padding, self.stride, self.groups
             a = np.pad(a[:1], ((0, 0), (0, 0), (p, p), (p, p)))
             k = b.shape[-1]
             windows = np.lib.stride_tricks.sliding_window_view(a, (k, k), (2, 3))[:, :, ::s, ::s]
@@ -112,6 +133,25 @@ class Case:
             x = found + rest[0]
             return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
         return found
+
+    def exact_dx(self, a: Array, b: Array, back: Array) -> Array:
+        """The gradient to the first image, in float64."""
+        import numpy as np
+
+        p, s, g, size = self.padding, self.stride, self.groups, a.shape[-1]
+        found = np.zeros((g, a.shape[1] // g, size + 2 * p, size + 2 * p))
+        weights = b.reshape(g, b.shape[0] // g, *b.shape[1:])
+        back = back[0].reshape(g, b.shape[0] // g, *back.shape[2:])
+        high = s * (back.shape[-1] - 1) + 1
+        for i in range(b.shape[-1]):
+            for j in range(b.shape[-1]):
+                part = np.einsum("gohw,goc->gchw", back, weights[..., i, j], optimize=True)
+                found[:, :, i : i + high : s, j : j + high : s] += part
+        inside = found[:, :, p : p + size, p : p + size]
+        return inside.reshape(1, a.shape[1], size, size)
+
+
+_FIELDS = ("sizes", "dtype", "stride", "padding", "groups")
 
 
 def _mm(kind: str, *shapes: tuple[int, int, int, int], dtype: str = "float32") -> list[Case]:
@@ -134,6 +174,7 @@ CASES = [
     *_mm("tn", (1, 1024, 1024, 32), (1, 64, 64, 16384)),
     *_mm("nn", (64, 32, 32, 32), (16, 64, 64, 64), (96, 128, 64, 128), (8, 256, 256, 256)),
     *_mm("nt", (96, 128, 128, 64), (16, 64, 64, 64)),
+    *_mm("tn", (96, 128, 64, 128), (16, 64, 64, 64)),
     *_mm("gelu", (1, 1024, 1024, 1024), (1, 256, 3072, 768)),
     Case("conv", (8, 64, 56, 64, 1)), Case("conv", (8, 256, 14, 1024, 1)),
     Case("conv", (8, 64, 56, 64, 3), padding=1), Case("conv", (8, 128, 28, 128, 3), padding=1),
@@ -145,6 +186,11 @@ CASES = [
     Case("conv", (8, 64, 56, 64, 3), padding=1, groups=64),
     Case("conv", (8, 128, 28, 128, 3), padding=1, groups=32),
     Case("conv", (8, 128, 28, 128, 3), padding=1, groups=2),
+    *[Case(kind, sizes, "float32", stride, padding, groups) for kind in ("dx", "dw")
+      for sizes, stride, padding, groups in (
+          ((8, 64, 28, 64, 3), 1, 1, 1), ((8, 64, 28, 128, 3), 2, 1, 1),
+          ((8, 128, 14, 128, 1), 1, 0, 1), ((8, 64, 28, 64, 3), 1, 1, 64),
+          ((8, 64, 28, 64, 3), 1, 1, 4))],
     *_mm("nn", *[(1, n, n, n) for n in (64, 256, 512, 1024)], (1, 100, 200, 300), dtype="float64"),
     *_mm("nt", (1, 512, 512, 512), dtype="float64"),
     *_mm("nn", (1, 256, 256, 256), (1, 1024, 1024, 1024), (1, 8, 1024, 1024), dtype="bfloat16"),
@@ -167,8 +213,12 @@ def ours(case: Case, arrays: list[Array]) -> Callable[[], Any]:
     if case.dtype == "bfloat16":
         tensors = [t.astype(fg.bfloat16).realize() for t in tensors]
     a, b, *rest = tensors
-    if case.kind == "conv":
-        out = fg.conv2d(a, b, stride=case.stride, padding=case.padding, groups=case.groups)
+    if case.is_conv:
+        how = {"stride": case.stride, "padding": case.padding, "groups": case.groups}
+        out = fg.conv2d(a, b, **how)
+        if case.kind != "conv":
+            which = 0 if case.kind == "dx" else 1
+            out = fg.grad(lambda a, b: (fg.conv2d(a, b, **how) * rest[0]).sum(), which)(a, b)
     else:
         a, b = (a.mT if case.kind[0] == "t" else a), (b.mT if case.kind[1:] == "t" else b)
         if case.dtype == "int8":
@@ -185,7 +235,7 @@ def numpy_(case: Case, arrays: list[Array]) -> Callable[[], Any]:
     """NumPy: products only."""
     import numpy as np
 
-    if case.kind in ("conv", "gelu") or case.dtype == "bfloat16":
+    if case.is_conv or case.kind == "gelu" or case.dtype == "bfloat16":
         raise NotImplementedError("NumPy has no function for it")
     a, b = arrays
     if case.dtype == "int8":
@@ -202,6 +252,14 @@ def torch_(case: Case, arrays: list[Array]) -> Callable[[], Any]:
 
     torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
     a, b, *rest = [torch.from_numpy(x) for x in arrays]
+    if case.kind in ("dx", "dw"):
+        back = torch.ops.aten.convolution_backward
+        pair, pads = [case.stride] * 2, [case.padding] * 2
+        mask = [case.kind == "dx", case.kind == "dw", False]
+        found = mask.index(True)
+        return lambda: back(
+            rest[0], a, b, None, pair, pads, [1, 1], False, [0, 0], case.groups, mask
+        )[found]
     if case.kind == "conv":
         return lambda: F.conv2d(a, b, None, case.stride, case.padding, 1, case.groups)
     if case.dtype == "bfloat16":
@@ -225,12 +283,18 @@ def jax_(case: Case, arrays: list[Array]) -> Callable[[], Any]:
     if case.dtype == "bfloat16":
         given = [x.astype(jnp.bfloat16) for x in given]
 
+    def convolve(a: Any, b: Any) -> Any:
+        pads = [(case.padding, case.padding)] * 2
+        return jax.lax.conv_general_dilated(
+            a, b, (case.stride, case.stride), pads, feature_group_count=case.groups
+        )
+
     def work(a: Any, b: Any, *rest: Any) -> Any:
+        if case.kind in ("dx", "dw"):
+            which = 0 if case.kind == "dx" else 1
+            return jax.vjp(convolve, a, b)[1](rest[0])[which]
         if case.kind == "conv":
-            pads = [(case.padding, case.padding)] * 2
-            return jax.lax.conv_general_dilated(
-                a, b, (case.stride, case.stride), pads, feature_group_count=case.groups
-            )
+            return convolve(a, b)
         a = jnp.swapaxes(a, -1, -2) if case.kind[0] == "t" else a
         b = jnp.swapaxes(b, -1, -2) if case.kind[1:] == "t" else b
         if case.dtype == "int8":
@@ -266,7 +330,9 @@ class Worker:
             found = found.array.reshape(case.shape)
         found = np.asarray(found.numpy() if hasattr(found, "numpy") else found).astype(np.float64)
         exact = case.exact(arrays)
-        part = found[:1] if case.kind == "conv" else found[..., :8, :]
+        part = found[:1] if case.kind in ("conv", "dx") else found[..., :8, :]
+        if case.kind == "dw":
+            part = found
         error = abs(part - exact).max() / abs(exact).max()
         limit = {"bfloat16": 2e-2, "float64": 1e-12, "int8": 0.0}.get(case.dtype, 2e-5)
         assert error <= limit, f"off by {error:.1e}"

@@ -18,18 +18,23 @@ from bench.harness import Load, Work, run_works
 
 GOALS = {
     "softmax": 0.75, "layernorm": 0.5, "gelu": 0.75, "sum": 1.0, "matmul": 1.0, "mlp": 0.85,
-    "gpt": 0.85, "conv": 0.9,
+    "gpt": 0.85, "conv": 0.9, "step": 0.85,
 }  # fmt: skip
 
 
 def load(name: str) -> Callable[[str], Work]:
     """Import a system; what comes back prepares works."""
+    from bench import training
     from bench.models import WORKLOADS
     from bench.systems import SYSTEMS
 
     system = SYSTEMS[name]()
 
     def prepare(work: str) -> Work:
+        if work == "step":
+            if name not in training.CALLS:
+                raise NotImplementedError(f"{name} has no training step here")
+            return Work(training.CALLS[name](), training.check)
         workload = WORKLOADS[work]
         call = system.prepared(workload.compute, workload.inputs())
         return Work(call, lambda result: workload.check(system.to_numpy(result)))
@@ -38,9 +43,11 @@ def load(name: str) -> Callable[[str], Work]:
 
 
 if __name__ == "__main__":
+    from bench import training
     from bench.models import WORKLOADS
     from bench.systems import SYSTEMS
 
     loaders: dict[str, Load] = {name: partial(load, name) for name in SYSTEMS}
     titles = {name: workload.title for name, workload in WORKLOADS.items()}
+    titles["step"] = training.TITLE
     run_works(__doc__, __file__, loaders, titles, GOALS)

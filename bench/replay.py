@@ -100,14 +100,14 @@ def records(program: Any) -> list[tuple[int, int, list[int], list[int]]]:
     return found
 
 
-def own_time(program: Any) -> float:
+def own_time(program: Any, count: int = COUNT) -> float:
     """Microseconds of a program's kernels, called by a native loop."""
     from fulgurite.native.compiler import compile_object
     from fulgurite.native.loader import load
     from fulgurite.native.target import target
 
     launches = records(program)
-    assert len(launches) == COUNT, f"{len(launches)} launches instead of {COUNT}"
+    assert len(launches) == count, f"{len(launches)} launches instead of {count}"
     functions = load(compile_object([_LOOP], target()))
     kept: list[Any] = []
     table = array("q")
@@ -119,7 +119,7 @@ def own_time(program: Any) -> float:
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, word, word)
     loop, rounds = kind(functions["bench_loop"]), 100
     place = table.buffer_info()[0]
-    return quickest(lambda: loop(place, COUNT, rounds), 1, 500) / rounds
+    return quickest(lambda: loop(place, count, rounds), 1, 500) / rounds
 
 
 def tiny() -> dict[str, float]:

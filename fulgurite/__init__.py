@@ -401,6 +401,7 @@ _LATER = (
     "linalg",
     "nn",
     "io",
+    "onnx",
     "optim",
     "data",
 )  # packages that are imported when somebody asks for them
@@ -441,6 +442,7 @@ if _TYPE_CHECKING:
     from . import io as io
     from . import linalg as linalg
     from . import nn as nn
+    from . import onnx as onnx
     from . import optim as optim
     from .io import load as load
     from .io import save as save

@@ -26,9 +26,10 @@ from .graph.memory import bytes_moved, plan_memory
 from .graph.normalize import Normal, normalize, restore
 from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
+from .graph.search.choose import RegionReport
 from .graph.simplify import simplify
 from .runtime.donation import assigned_tensors, candidates
-from .runtime.realize import FAMILIES, cache_key, is_realized
+from .runtime.realize import FAMILIES, cache_key, is_realized, searcher
 from .tensor import Tensor
 
 
@@ -60,6 +61,7 @@ class Explanation(NamedTuple):
     stages: dict[str, str]
     cache: str
     peak_bytes: int
+    regions: tuple[RegionReport, ...] = ()  # what search looked at, what it found and chose
 
     def __str__(self) -> str:
         lines = [
@@ -98,17 +100,21 @@ def explain(*tensors: Tensor) -> Explanation:
     if options.simplify:
         sink = simplify(sink)
         stages["simplify"] = show(sink)
+    choose = searcher(options)
     found = (
-        in_place(sink, len(normal.buffers), options.fuse, donated)
+        in_place(sink, len(normal.buffers), options.fuse, donated, choose)
         if donated
-        else schedule(sink, len(normal.buffers), options.fuse)
+        else schedule(sink, len(normal.buffers), options.fuse, choose)
     )
     stages["schedule"] = str(found)
+    regions = () if choose is None else tuple(choose.reports)
+    if regions:
+        stages["search"] = "\n".join(map(str, regions))
     kernels = tuple([_report(item, found) for item in found.items])
     device = tensors[0].device
     peak = plan_memory(found).peak_bytes
     rest = cache_key(device, options, donated)
-    return Explanation(kernels, stages, _cache_state(normal, rest), peak)
+    return Explanation(kernels, stages, _cache_state(normal, rest), peak, regions)
 
 
 def _report(item: Item, found: Schedule) -> KernelReport:

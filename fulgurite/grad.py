@@ -96,10 +96,17 @@ def new_scope() -> int:
 
 
 def watched_leaf(leaf: object, scope: int) -> Node | None:
-    """A differentiable argument as a leaf of its own."""
-    return (
-        watch(node_of(leaf), scope) if isinstance(leaf, Tensor) and leaf.dtype.is_inexact else None
-    )
+    """A differentiable argument as a leaf of its own.
+
+    A parameter that is an argument leaves the tape: who differentiates by it explicitly has no use
+    for `backward()` through the result.
+    """
+    if not isinstance(leaf, Tensor) or not leaf.dtype.is_inexact:
+        return None
+    node = node_of(leaf)
+    if hasattr(type(leaf), "__off_tape__") and node.op is WATCH and node.arg[0] == TAPE:
+        node = node.src[0]
+    return watch(node, scope)
 
 
 def _or_zero(found: Node | None, leaf: Node) -> Node:

@@ -400,36 +400,43 @@ def eigvals(x: TensorLike) -> Tensor:
     return eig(x).eigenvalues
 
 
-def pinv(x: TensorLike, rtol: TensorLike | None = None) -> Tensor:
-    """The Moore-Penrose inverse; singular values below rtol times the largest count as 0.
+def pinv(x: TensorLike, rtol: TensorLike | None = None, atol: TensorLike | None = None) -> Tensor:
+    """The Moore-Penrose inverse; singular values below rtol times the largest, or atol, are 0.
 
     >>> fg.linalg.pinv(fg.Tensor([[2.0, 0.0], [0.0, 0.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.0]]
     """
     a = _matrix(x, "pinv")
     u, s, vh = svd(a, full_matrices=False)
-    kept = s > _floor(s, a, rtol)
+    kept = s > _floor(s, a, rtol, atol)
     inverse = elementwise.where(kept, 1 / elementwise.where(kept, s, 1), 0)
     return _back((_adjoint(vh) * expand_dims(inverse, -2)) @ _adjoint(u), x)
 
 
-def matrix_rank(x: TensorLike, rtol: TensorLike | None = None) -> Tensor:
-    """How many singular values are above rtol times the largest.
+def matrix_rank(
+    x: TensorLike, rtol: TensorLike | None = None, atol: TensorLike | None = None
+) -> Tensor:
+    """How many singular values are above rtol times the largest, and above atol.
 
     >>> fg.linalg.matrix_rank(fg.Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
     1
     """
     a = _matrix(x, "matrix_rank")
     s = svdvals(a)
-    return reduction.count_nonzero(s > _floor(s, a, rtol), axis=-1)
+    return reduction.count_nonzero(s > _floor(s, a, rtol, atol), axis=-1)
 
 
-def _floor(s: Tensor, a: Tensor, rtol: TensorLike | None) -> Tensor:
+def _floor(s: Tensor, a: Tensor, rtol: TensorLike | None, atol: TensorLike | None) -> Tensor:
     """The size below which a singular value counts as 0."""
     if not s.shape[-1]:
         return s
-    limit = rtol if rtol is not None else max(a.shape[-2:]) * finfo(s.dtype).eps
-    return reduction.max(s, axis=-1, keepdims=True) * expand_dims(astype(limit, s.dtype), -1)
+    limit = rtol
+    if limit is None:
+        limit = 0.0 if atol is not None else max(a.shape[-2:]) * finfo(s.dtype).eps
+    share = reduction.max(s, axis=-1, keepdims=True) * expand_dims(astype(limit, s.dtype), -1)
+    if atol is None:
+        return share
+    return elementwise.maximum(share, expand_dims(astype(atol, s.dtype), -1))
 
 
 # --- compositions --------------------------------------------------------------------------------
@@ -557,5 +564,6 @@ def trace(x: TensorLike, offset: int = 0, dtype: object = None) -> Tensor:
     5
     """
     return reduction.sum(diagonal(x, offset), axis=-1, dtype=dtype)
+
 
 globals().update({name: accept_keywords(globals()[name]) for name in __all__})

@@ -29,7 +29,8 @@ GROUPS = {
         "runtime/test_archive.py", "runtime/test_stored.py", "runtime/test_workers.py",
         "runtime/test_memory.py", "runtime/test_program.py", "runtime/test_device.py",
         "runtime/test_library.py", "test_control.py", "test_control_choice.py",
-        "test_variables.py",
+        "test_variables.py", "test_train.py", "test_examples.py", "data", "io/test_hostile.py",
+        "io/test_checkpoint.py", "onnx/test_conformance.py",
     ],
     "meaning": [
         "core", "array_api", "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
@@ -37,7 +38,8 @@ GROUPS = {
         "test_mechanisms.py", "test_docs.py", "test_bench.py", "test_cli.py", "test_state.py",
         "test_state_machine.py",
         "nn/test_known_odd.py", "functional/test_activation.py", "functional/test_losses.py",
-        "functional/test_ctc.py", "functional/test_resampling.py",
+        "functional/test_ctc.py", "functional/test_resampling.py", "onnx/test_wire.py",
+        "onnx/test_weights.py", "onnx/test_pictures.py", "onnx/test_run.py",
     ],
 }  # fmt: skip
 SUITE = os.environ.get("FULGURITE_SUITE", "")  # a group, a device, or all of it

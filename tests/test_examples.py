@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,14 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+
+
+@pytest.fixture(autouse=True)
+def _on_the_cpu() -> Iterator[None]:
+    """Examples are for native code, whatever device the suite's run is for."""
+    with fg.config(device="cpu"):
+        yield
+
 
 FOLDER = Path(__file__).parents[1] / "examples"
 LONGEST = 150

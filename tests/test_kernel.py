@@ -369,8 +369,11 @@ def test_what_is_passed_is_checked_against_what_was_declared() -> None:
         (ArgumentError, "has -1 units", lambda: native(units=-1)(x)),
         (ArgumentError, "nobody writes its outputs", lambda: native(units=0)(x)),
         (ArgumentError, "units of native kernel", lambda: native(units=lambda x: 1)(x)),
-        (ArgumentError, "shape of an output",
-         lambda: native(outputs=[("float32", lambda x, y: x)])(x)),
+        (
+            ArgumentError,
+            "shape of an output",
+            lambda: native(outputs=[("float32", lambda x, y: x)])(x),
+        ),
         (ArgumentError, "has 'many' units", lambda: native(units=lambda *s: "many")(x)),
         (ArgumentError, "units is str", lambda: native(units="many")),
         (ArgumentError, "no outputs", lambda: native(outputs=[])),

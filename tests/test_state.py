@@ -373,7 +373,7 @@ def test_a_host_function_may_look_at_the_tensor_that_is_assigned(device: str) ->
 def test_numbers_in_a_list_have_no_dtype_and_no_device_of_their_own() -> None:
     x = fg.zeros((3,), dtype="uint8", device="reference")
     x[:2] = [7, 255]
-    x[2] = np.uint8(3)
+    x[2] = np.uint8(3)  # type: ignore[assignment]
     assert (x.tolist(), str(x.dtype), x.device) == ([7, 255, 3], "uint8", "reference")
     truths = fg.Tensor([True, False])
     truths[:] = [0, 1]

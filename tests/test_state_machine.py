@@ -82,7 +82,7 @@ def test_states_that_hypothesis_leads_through_are_those_of_arrays(
 ) -> None:
     chosen = settings(max_examples=size, stateful_step_count=12, deadline=None, database=None)
     with fg.config(device=name, tier="native"):
-        run_state_machine_as_test(Mirrored, settings=chosen)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(Mirrored, settings=chosen)
 
 
 def test_hypothesis_makes_a_sequence_that_fails_as_short_as_can_be(
@@ -92,7 +92,7 @@ def test_hypothesis_makes_a_sequence_that_fails_as_short_as_can_be(
     phases = (Phase.generate, Phase.shrink)
     chosen = settings(max_examples=200, deadline=None, database=None, phases=phases)
     with fg.config(device="reference"), pytest.raises(ZeroDivisionError) as problem:
-        run_state_machine_as_test(Mirrored, settings=chosen)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(Mirrored, settings=chosen)
     shown = "\n".join(problem.value.__notes__)
     assert shown.count("state.do(") == 1 and "'alias'" in shown, shown
 

@@ -182,3 +182,23 @@ def test_gradients_follow_dataclasses_and_registered_types() -> None:
     assert slopes.name is None
     model = Module({"w": fg.Tensor([2.0])}, training=True)
     assert fg.grad(lambda m: (m.children["w"] ** 2).sum())(model).children["w"].tolist() == [4.0]
+
+
+def test_a_registered_type_may_name_its_children() -> None:
+    class Named:
+        def __init__(self, parts: dict[str, int]) -> None:
+            self.parts = parts
+
+    tree.register(
+        Named,
+        lambda x: (list(x.parts.values()), tuple(x.parts)),
+        lambda names, children: Named(dict(zip(names, children, strict=True))),
+        lambda names: names,
+    )
+    assert tree.paths(Named({"w": 1, "b": 2})) == [(("w",), 1), (("b",), 2)]
+
+
+def test_the_epoch_grows_with_every_binding_that_is_noted() -> None:
+    before = tree.epoch()
+    tree.rebound()
+    assert tree.epoch() == before + 1

@@ -107,7 +107,8 @@ def test_a_row_at_a_variable_place_of_a_large_tensor_is_read() -> None:
 
 
 def test_variables_are_numbers_on_both_sides_of_an_operator() -> None:
-    k, x = fg.Var("n", 1, 10).bind(3), fg.Tensor([1.0, 2.0])
+    k: Any = fg.Var("n", 1, 10).bind(3)
+    x = fg.Tensor([1.0, 2.0])
     assert (k * x).tolist() == (x * k).tolist() == [3, 6]
     assert (k - x).tolist() == [2, 1] and (k / x).tolist() == [3, 1.5]
     assert (k + fg.Tensor(2)).item() == 5 and (k > x).tolist() == [True, True]

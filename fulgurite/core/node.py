@@ -51,9 +51,6 @@ SOURCES = tuple(Source(i) for i in range(256))  # singletons, compared by identi
 Dims: TypeAlias = tuple[int | Source, ...]
 
 
-_SCALARS = (int, float, complex, np.number)
-
-
 class Node(Operators):
     """One op applied to source nodes. Never mutated; made only by `make` and `annotate`."""
 
@@ -148,9 +145,8 @@ class Node(Operators):
         What is neither a node nor a number, such as a tensor, says itself what it does with a node.
         """
         for x in operands:
-            known = isinstance(x, Node) or isinstance(x, _SCALARS)
-            if not known and not hasattr(x, "as_constant"):
-                return NotImplemented
+            if not isinstance(x, _OPERANDS) and not hasattr(x, "as_constant"):
+                return NotImplemented  # type: ignore[no-any-return]
         return op(*[x if isinstance(x, Node) else constant_like(x, self) for x in operands])
 
     @property
@@ -170,6 +166,9 @@ class Node(Operators):
     def ndim(self) -> int:
         """The number of dimensions."""
         return len(self.shape)
+
+
+_OPERANDS = (Node, int, float, complex, np.generic)
 
 
 # --- interning -----------------------------------------------------------------------------------

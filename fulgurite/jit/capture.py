@@ -268,6 +268,8 @@ class Capture:
             finally:
                 OBSERVER.refuse = None
                 SCOPES.capturing, SCOPES.changed = False, before
+                # those of its own it may have let go: they must not live on here
+                self.changed.intersection_update([stand.entry for stand in self.stands])
             if self.observed is not None:
                 raise self.observed
             return self._kept(result, begin.id, first.id, SCOPES.backward > steps)

@@ -62,8 +62,8 @@ class Number:
     def __init__(self, numbers: Numbers, value: Any, source: str, ways: frozenset[str]) -> None:
         self._numbers, self._value, self._source, self._ways = numbers, value, source, ways
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """So that it is an int or a float to whoever asks."""
         return type(self._value)
 

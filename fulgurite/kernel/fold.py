@@ -33,6 +33,7 @@ from .skip import tests
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
 TALL = 384  # where keys are put in order for every tile anew
 STEPS = 128  # of the streamed axis in a block
+LONG_STEPS = 384  # where lanes run along it
 ROOM = 640 << 10  # bytes of a thread's stack that one tile may take: half of the second cache
 SUMS = 96 << 10  # of which rows of columns may take
 UNITS = 8  # tiles that keep threads busy
@@ -339,7 +340,9 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     depths = [fold.count(p.contraction.folded) for p in fold.products]
     along = lanes_along(fold, lanes)
     unit = block.height if along == "rows" else panel
-    steps = min(STEPS // unit * unit, length if along == "rows" else _up(length, lanes))
+    steps = min(STEPS // unit * unit, length)
+    if along == "streamed":
+        steps = min(LONG_STEPS // unit * unit, _up(length, lanes))
     ordered = all(_lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
@@ -467,7 +470,8 @@ def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
         found += batch * fold.count(fold.rows) * depth
         dotted = fold.count(fold.rows) == 1 and _lies_well(p)
         if not dotted and (cut.along == "streamed" or not _lies_well(p)):
-            found += batch * tall * tiles * length * depth
+            straight = p.keys.op is LOAD and (fold.streaming.axes[-1], 1) in p.keys.arg[1][1]
+            found += batch * tall * tiles * length * depth // (3 if straight else 1)
     for m, columns in zip(fold.matrices, fold.columns, strict=True):
         if fold.count(columns) > 512 or m.values.op is not LOAD:
             found += batch * length * fold.count(columns)

@@ -217,13 +217,13 @@ class RowLanes(FoldStates):
                 if not fold.free[node] & self.streamed and node not in self.stops:
                     e.pin(f.value(node))
 
+            kept = self.kept(level)
+
             def step(i: str, sums: list[str]) -> list[str]:
                 f.opened(part.columns, f.coordinates(part.columns, f.add(self.k, i)))
                 f.scopes.append({})
                 line = f.add(f.mul(i, self.stride), place)
-                for number, product in enumerate(fold.products):
-                    if product.node in nodes:
-                        f.scopes[-1][product.node] = self.load(f.read[f"tile{number}"], line)
+                self.known_products(nodes, level, line)
                 for number, node in enumerate(self.turned):
                     if node in nodes:
                         found = self.load(f.read[f"turned{number}"], line)
@@ -233,6 +233,8 @@ class RowLanes(FoldStates):
                     known = Val(total, fold.dtype, True)
                     total_now = combine(e, state.op, known, e.splat(f.value(state.body)))
                     out.append(total_now.text)
+                if kept is not None:
+                    self.put(f.read["tile0"], line, f.value(kept))
                 for number, node in weights:
                     self.put(f.read[self.tiles[number]], line, f.value(node))
                 f.scopes.pop()

@@ -195,20 +195,20 @@ class StreamLanes(FoldStates):
                 e.pin(f.value(node))
         for fixed in self.group & set(nodes):
             e.pin(scope[fixed])
-        axis = part.columns.axes[0]
+        axis, kept = part.columns.axes[0], self.kept(level)
 
         def step(i: str, sums: list[str]) -> list[str]:
             f.open[axis], f.lane = f.add(self.k, i), axis
             f.mask = f.tail(f.sub(self.deep, i))
             f.scopes.append({})
             place = f.add(line, i)
-            for number, product in enumerate(fold.products):
-                if product.node in nodes:
-                    f.scopes[-1][product.node] = self.load(f.read[f"tile{number}"], place)
+            self.known_products(nodes, level, place)
             out = []
             for state, total in zip(scalars, sums, strict=True):
                 value = self.in_use(e.splat(f.value(state.body)), state)
                 out.append(combine(e, state.op, Val(total, fold.dtype, True), value).text)
+            if kept is not None:
+                self.put(f.read["tile0"], place, f.value(kept))
             for number, node in weights:
                 self.put(f.read[self.tiles[number]], place, f.value(node))
             f.scopes.pop()

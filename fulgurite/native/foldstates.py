@@ -21,6 +21,9 @@ from .packing import Span
 from .packing import Target as Goal
 
 
+_DEAR = 4  # cost of a step from which its result is kept for the next walk
+
+
 class FoldStates(FoldBase):
     """States with columns, and results."""
 
@@ -70,6 +73,30 @@ class FoldStates(FoldBase):
             if m.state.level == level and m.weights not in self.stops
         ]  # fmt: skip
         return scalars, weights
+
+    def kept(self, level: int) -> Node | None:
+        """What the first walk works out and later ones would again: it takes its product's place."""
+        if len(self.fold.products) != 1 or level >= self.fold.levels - 1:
+            return None
+        product = self.fold.products[0].node
+        later = [b for n in range(level + 1, self.fold.levels) for b in self.bodies(n)]
+        for state in self.at_level(level)[0]:
+            inside = self.fold.part([state.body], self.stops | self.olds, ()).nodes
+            dear = sum([n.op.cost for n in inside if self.fold.free[n] & self.streamed]) > _DEAR
+            after = self.fold.part(later, self.stops | self.olds | {state.body}, ()).nodes
+            if dear and state.body in after and product not in after and product in inside:
+                return state.body
+        return None
+
+    def known_products(self, nodes: Sequence[Node], level: int, place: str) -> None:
+        """Products at a place of the tile, or what was kept of one."""
+        kept = [node for n in range(level) if (node := self.kept(n)) is not None]
+        for number, product in enumerate(self.fold.products):
+            value = product.node
+            if kept and number == 0:
+                value = kept[-1]
+            if product.node in nodes or value in nodes:
+                self.f.scopes[-1][value] = self.load(self.f.read[f"tile{number}"], place)
 
     def bases_moved(self, kind: str, truth: str) -> Val:
         """Which rows have a base that is not what it was."""

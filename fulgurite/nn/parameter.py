@@ -28,6 +28,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ()
+    __off_tape__ = True  # as an argument of a transform: see `grad.watched_leaf`
 
     def __init__(self, data: TensorLike, requires_grad: bool = True, dtype: object = None) -> None:
         given = data if isinstance(data, Tensor) else Tensor(data)

@@ -34,7 +34,7 @@ def read_picture(path: Path) -> Array:
 
 def _by_pillow(path: Path) -> Array:
     try:
-        from PIL import Image, UnidentifiedImageError  # type: ignore[import-not-found,unused-ignore]
+        from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise ArgumentError(
             f"{path} is not a plain PNG file", "install Pillow for other pictures, or give .npy"

@@ -173,7 +173,7 @@ def _placed(port: Any, picture: Array, sizes: dict[str, int]) -> Array:
     if shape is None or len(shape) not in (3, 4):
         raise ArgumentError(f"input {port} is no picture", "give a .npy file")
     space = shape[-3:]
-    first = space[0] in (1, 3, 4) and space[-1] not in (1, 3, 4)
+    first = space[0] in (1, 3) or (space[0] == 4 and space[-1] not in (1, 3))
     last = space[-1] in (1, 3, 4) and not first
     wanted = space[-1] if last else space[0]
     channels = wanted if wanted in (1, 3, 4) else picture.shape[2]
@@ -353,6 +353,7 @@ def _distance(a: Array, b: Array) -> float:
     same_nan = np.isnan(wide) == np.isnan(other)
     if not same_nan.all():
         return float("inf")
-    off = np.where(wide == other, 0.0, np.abs(wide - other))
+    with np.errstate(invalid="ignore"):  # infinities that agree
+        off = np.where(wide == other, 0.0, np.abs(wide - other))
     scale = np.nanmax(np.abs(np.where(np.isfinite(other), other, 0)), initial=0.0)
     return float(np.nanmax(off, initial=0.0) / max(scale, 1e-30))

@@ -322,7 +322,7 @@ class _Run:
                 self.results[place][self.row(step)] = 0
 
     def begin(self) -> None:
-        """A carry with a trail is in its rows from the beginning, and one that stays is in place."""
+        """A carry with a trail is in its rows from the beginning; one that stays has its place."""
         for at in self.code.kept:
             np.copyto(self.spare[at][0], self.start[at])
         for carry, place in self.code.trails.items():

@@ -62,7 +62,7 @@ def ticks(low: float, high: float) -> list[float]:
     step = 10.0 ** math.floor(math.log10(span / 5))
     step *= next((m for m in (1, 2, 5) if span / (step * m) <= 6), 10)
     first = math.ceil(low / step)
-    count = int(math.floor(high / step + 1e-9)) - first + 1
+    count = math.floor(high / step + 1e-9) - first + 1
     return [round((first + i) * step, 12) for i in range(count)]
 
 

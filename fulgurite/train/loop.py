@@ -117,7 +117,7 @@ def _run(task: Task, settings: dict[str, Any], plan: Plan, report: Report) -> No
     with _interruptible() as interrupted:
         for number in steps:
             batch = next(batches)
-            report.losses.append(float(step(*batch).item()))
+            report.losses.append(float(step(*batch)))
             task.schedule.step()
             report.samples += batch[0].shape[0]
             seconds = time.perf_counter() - begin

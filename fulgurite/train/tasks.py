@@ -29,6 +29,9 @@ class Task:
     optimizer: fg.optim.Optimizer
     schedule: fg.optim.Schedule
 
+    def __init__(self, seed: int, steps: int) -> None:
+        raise NotImplementedError
+
     @staticmethod
     def loss(model: Any, *batch: fg.Tensor) -> fg.Tensor:
         """The loss of a model on a batch."""

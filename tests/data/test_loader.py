@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,10 +111,13 @@ def test_an_error_of_a_dataset_comes_out_and_no_thread_stays() -> None:
 
 
 def test_what_is_no_dataset_or_state_is_refused() -> None:
-    for wrong in (lambda: DataLoader(3), lambda: Arrays(), lambda: Arrays([1], [1, 2]),
-                  lambda: Windows([1, 2], 2), lambda: DataLoader(Arrays([1]), 2, drop_last=True)):  # fmt: skip
+    wrong: list[Callable[[], Any]] = [
+        lambda: DataLoader(3), lambda: Arrays(), lambda: Arrays([1], [1, 2]),
+        lambda: Windows([1, 2], 2), lambda: DataLoader(Arrays([1]), 2, drop_last=True),
+    ]  # fmt: skip
+    for make in wrong:
         with pytest.raises(DataError):
-            wrong()
+            make()
     with pytest.raises(ArgumentError):
         DataLoader(Arrays([1]), 0)
     loader = DataLoader(Arrays(range(8)), 2)

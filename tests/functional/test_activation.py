@@ -67,7 +67,7 @@ def test_slopes_at_a_kink_are_those_of_torch() -> None:
 def test_half_floats_keep_their_dtype_and_nan_passes() -> None:
     for function, _ in FORMULAS[:-1]:
         assert function(fg.ones(2, "float16")).dtype is fg.float16
-        assert math.isnan(function(fg.Tensor([math.nan])).item())
+        assert np.isnan(function(fg.Tensor([math.nan])).numpy()).all()
         assert function(fg.Tensor([1])).dtype is fg.float32
 
 

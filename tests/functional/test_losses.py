@@ -111,9 +111,9 @@ def test_margins_of_classes_and_distances_of_every_norm() -> None:
     own = A[np.arange(4), labels][:, None]
     over = np.maximum(0, 1 - own + A)
     over[np.arange(4), labels] = 0
-    for p in (1, 2):
-        found = fg.multi_margin_loss(tensor(A), tensor(labels), p, reduction="none").numpy()
-        np.testing.assert_allclose(found, (over**p).sum(-1) / 3, rtol=1e-9)
+    for power in (1, 2):
+        found = fg.multi_margin_loss(tensor(A), tensor(labels), power, reduction="none").numpy()
+        np.testing.assert_allclose(found, (over**power).sum(-1) / 3, rtol=1e-9)
     for p in (1.0, 2.0, 3.0):
         found = fg.pairwise_distance(tensor(A), tensor(B), p).numpy()
         np.testing.assert_allclose(found, distance(A, B, p), rtol=1e-9)

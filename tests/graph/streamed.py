@@ -24,9 +24,7 @@ from fulgurite.runtime.indexed import Runner, _Tile
 States = dict[Node, Array]
 
 
-def run_streamed(
-    s: Streaming, params: Sequence[Array], block: int, split: int = 1
-) -> None:
+def run_streamed(s: Streaming, params: Sequence[Array], block: int, split: int = 1) -> None:
     """Fill the outputs."""
     with np.errstate(all="ignore"):
         length = int(np.prod([s.sizes[a] for a in s.axes]))
@@ -92,9 +90,7 @@ def _value(s: Streaming, params: Sequence[Array], node: Node, known: States, spa
     return found
 
 
-def _step(
-    s: Streaming, params: Sequence[Array], old: States | None, low: int, high: int
-) -> States:
+def _step(s: Streaming, params: Sequence[Array], old: States | None, low: int, high: int) -> States:
     new: States = {}
     axis = s.axes[0]
     for state in s.states:

@@ -41,3 +41,14 @@ def test_a_constant_stays_a_leaf_when_its_value_is_computed() -> None:
     assert weight.requires_grad and weight.is_realized
     before.sum().backward()
     assert weight.grad is not None and weight.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_parameter_that_a_transform_differentiates_by_leaves_the_tape() -> None:
+    layer = nn.Linear(2, 1)
+    x = fg.ones((3, 2))
+    value, slope = fg.value_and_grad(lambda m: (m(x) ** 2).sum())(layer)
+    assert not value.requires_grad and not slope.weight.requires_grad
+    assert layer.weight.requires_grad and (layer(x) ** 2).sum().requires_grad
+    by_input = fg.grad(lambda x: (layer(x) ** 2).sum())(x)  # the layer is no argument
+    by_input.sum().backward()
+    assert layer.weight.grad is not None

@@ -229,9 +229,13 @@ class _Work:
             if other is None or node in self.roots:
                 continue
             inner = self.pieces[other][2][0]
-            picks = kernel.kind != "map" or most <= elements(node.shape) // (
-                1 if inner.kind == "reduce" else 4
-            )
+            size, only = elements(node.shape), self.readers[node] == [place]
+            picks = kernel.kind != "map" or (
+                most <= size if inner.kind == "reduce" else 4 * most <= size or (
+                    only and most == size)
+            )  # fmt: skip
+            if inner.kind == kernel.kind == "contract" and most >= size:
+                continue  # what is between is no larger than the result
             if inner.kind in _KINDS and picks and _worth(kernel, inner):
                 yield other
 

@@ -16,6 +16,7 @@ from itertools import combinations
 from weakref import WeakKeyDictionary
 
 from ...core.dtype import float32, float64
+from ...core.egraph import Report
 from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, NEG, OR, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
@@ -96,24 +97,26 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     if not any(n.op is FOLD for n in order):
         return None
     stores, sizes = apart(stores, sizes)
-    values, report = improved([s.src[0] for s in stores], sizes)
-    fired = tuple(sorted(report.fired.items()))
-    made = tuple(
-        make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
-        for s, value in zip(stores, values, strict=True)
-    )
-    found = []
-    for axes in _candidates(made, sizes):
-        group = _Group(unified(made, axes, sizes), axes, sizes)
+    best: tuple[list[State], _Group, Report] | None = None
+    for axes in _candidates(stores, sizes):
+        # one name for one axis first: then equal values are one term, and stay so
+        named = unified(stores, axes, sizes)
+        values, report = improved([s.src[0] for s in named], sizes)
+        made = tuple(
+            make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
+            for s, value in zip(named, values, strict=True)
+        )
+        group = _Group(made, axes, sizes)
         states = group.states()
-        if states is not None:
-            found.append((len(states), states, group))
-    if not found:
+        if states is not None and (best is None or len(states) > len(best[0])):
+            best = states, group, report
+    if best is None:
         return None
-    _, states, group = max(found, key=lambda f: f[0])
+    states, group, report = best
     return Streaming(
         group.axes, tuple(sizes), tuple(states), group.stores,
-        free_axes(toposort([*group.stores, *group.made, *group.folds])), fired, report.nodes,
+        free_axes(toposort([*group.stores, *group.made, *group.folds])),
+        tuple(sorted(report.fired.items())), report.nodes,
     )  # fmt: skip
 
 
