@@ -18,13 +18,13 @@ from bench.harness import Load, Work, run_works
 
 GOALS = {
     "softmax": 0.75, "layernorm": 0.5, "gelu": 0.75, "sum": 1.0, "matmul": 1.0, "mlp": 0.85,
-    "gpt": 0.85, "conv": 0.9, "step": 0.85,
+    "gpt": 0.85, "conv": 0.9, "step": 0.85, "gpt step": 0.8, "resnet step": 1.0,
 }  # fmt: skip
 
 
 def load(name: str) -> Callable[[str], Work]:
     """Import a system; what comes back prepares works."""
-    from bench import training
+    from bench import networks, training
     from bench.models import WORKLOADS
     from bench.systems import SYSTEMS
 
@@ -35,6 +35,8 @@ def load(name: str) -> Callable[[str], Work]:
             if name not in training.CALLS:
                 raise NotImplementedError(f"{name} has no training step here")
             return Work(training.CALLS[name](), training.check)
+        if work in networks.TITLES:
+            return networks.prepare(name, work)
         workload = WORKLOADS[work]
         call = system.prepared(workload.compute, workload.inputs())
         return Work(call, lambda result: workload.check(system.to_numpy(result)))
@@ -43,11 +45,11 @@ def load(name: str) -> Callable[[str], Work]:
 
 
 if __name__ == "__main__":
-    from bench import training
+    from bench import networks, training
     from bench.models import WORKLOADS
     from bench.systems import SYSTEMS
 
     loaders: dict[str, Load] = {name: partial(load, name) for name in SYSTEMS}
     titles = {name: workload.title for name, workload in WORKLOADS.items()}
-    titles["step"] = training.TITLE
+    titles |= {"step": training.TITLE, **networks.TITLES}
     run_works(__doc__, __file__, loaders, titles, GOALS)

@@ -25,7 +25,6 @@ TITLES = {
     "gpt step": "GPT 4x256, 4 heads, length 128, batch 4: AdamW step",
     "resnet step": f"ResNet-18, {SIDE} x {SIDE}, batch {BATCH}: SGD step",
 }
-GOALS = {"gpt step": 0.8, "resnet step": 1.0}
 
 
 def resnet_params() -> dict[str, Array]:

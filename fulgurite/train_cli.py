@@ -98,17 +98,17 @@ def lines(plan: Plan, report: Report) -> list[str]:
         found.append(f"{plan.task}: {report.sentence} (there was no step left to take)")
     stats = cache_stats()
     plans, kernels = stats["schedule"]["misses"], stats["kernel"]["misses"]
-    found.append(f"compiled  {plans} plans with {kernels} different kernels{_native()}")
+    found.append(f"compiled   {plans} plans with {kernels} different kernels{_native()}")
     if ran:
         rate = report.samples / max(report.seconds, 1e-9)
         later = (report.seconds - report.first_seconds) / max(1, ran - 1)
         found.append(
-            f"cost      {report.seconds:.1f} s for {ran:,} steps ({rate:,.0f} samples/s): the "
+            f"cost       {report.seconds:.1f} s for {ran:,} steps ({rate:,.0f} samples/s): the "
             f"first {report.first_seconds:.2f} s, then {later * 1e3:.1f} ms each; "
             f"{report.cpu_seconds:.1f} s of CPU time, {peak_bytes() / 1e6:.0f} MB at most"
         )
-    found += [f"{name:<9} {path}" for name, path in report.files.items()]
-    found.append(f"cache     {_cache()}")
+    found += [f"{name:<10} {path}" for name, path in report.files.items()]
+    found.append(f"cache      {_cache()}")
     return found
 
 

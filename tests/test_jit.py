@@ -6,10 +6,12 @@ import dataclasses
 import enum
 import logging
 import math
+import os
 import random
 import time
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -425,6 +427,35 @@ def test_a_numpy_array_that_its_owner_changes() -> None:
     assert given(t(1, 1), np.arange(2)).tolist() == [0, 1]
 
 
+def test_an_array_that_the_function_writes_to() -> None:
+    def f(x: fg.Tensor, a: Any) -> fg.Tensor:
+        a += 1
+        return x * a
+
+    with pytest.raises(JitError, match="NumPy array"):
+        fg.jit(f)(t(1, 2), np.ones(2, np.float32))
+    mine = np.ones(2, np.float32)
+
+    def g(x: fg.Tensor) -> fg.Tensor:
+        mine[0] += 1
+        return x * mine
+
+    jitted = fg.jit(g)
+    assert [jitted(t(1, 1)).tolist() for _ in range(3)] == [[2, 1], [3, 1], [4, 1]]
+
+
+def test_the_environment_and_the_clock_by_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: fg.Tensor) -> Any:
+        return x * float(os.environ.get("FULGURITE_TEST_SCALE", "1"))
+
+    jitted = fg.jit(f)
+    for number in (2, 3):
+        monkeypatch.setenv("FULGURITE_TEST_SCALE", str(number))
+        assert jitted(t(1)).tolist() == [number]
+    stamp = fg.jit(lambda x: x + datetime.now().microsecond)
+    assert len({stamp(t(0)).item() for _ in range(20)}) > 1
+
+
 # --- state ---------------------------------------------------------------------------------------
 
 
@@ -557,6 +588,33 @@ def test_attributes_items_and_globals_that_a_function_binds() -> None:
     kept = captured.h
     step(captured, t(1, 1))
     assert captured.h is not kept
+
+
+def test_a_counter_of_python_is_given_at_run_time_once_it_has_changed_twice() -> None:
+    class Adam:
+        def __init__(self) -> None:
+            self.steps, self.rate, self.w = 0, 0.5, t(1, 2)
+
+        def step(self, g: fg.Tensor) -> fg.Tensor:
+            self.steps += 1
+            self.w = self.w - g * self.rate / (1 - 0.9**self.steps)
+            return self.w * 1
+
+    plain, captured, step = Adam(), Adam(), fg.jit(Adam.step)
+    for i in range(12):
+        assert plain.step(t(1, i)).tolist() == step(captured, t(1, i)).tolist()
+        assert plain.steps == captured.steps and type(captured.steps) is int
+        if i > 6:
+            plain.rate = captured.rate = 0.5 / i
+    assert step.captured <= 6
+    scale = 1.0
+
+    def f(x: fg.Tensor) -> fg.Tensor:
+        return x * scale if scale != 3.0 else -x
+
+    jitted = fg.jit(f)
+    for scale in (1.0, 2.0, 3.0, 4.0, 5.0, 3.0):  # noqa: B007
+        assert jitted(t(1)).tolist() == f(t(1)).tolist()
 
 
 COUNTER = t(0)

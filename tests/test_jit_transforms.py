@@ -344,3 +344,48 @@ def test_a_hundred_eager_dropout_steps_miss_the_schedule_once() -> None:
     before = fg.cache_stats()["schedule"]["misses"]
     seen = {fg.dropout(x, 0.5, training=True).sum().item() for _ in range(100)}
     assert fg.cache_stats()["schedule"]["misses"] - before == 1 and len(seen) > 5
+
+
+# --- a whole step --------------------------------------------------------------------------------
+
+
+def adam_steps(jitted: bool, steps: int = 6) -> tuple[list[float], dict[str, Any]]:
+    """Losses and parameters of a small network after some steps of Adam."""
+    random = np.random.default_rng(0)
+    sizes = (12, 16, 16, 4)
+    p = {}
+    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        p[f"w{i}"] = fg.Tensor(random.standard_normal((a, b)).astype(np.float32) / 4)
+        p[f"b{i}"] = fg.Tensor(np.zeros(b, np.float32))
+    m, v = ({k: fg.Tensor(np.zeros(w.shape, np.float32)) for k, w in p.items()} for _ in range(2))
+    x = fg.Tensor(random.standard_normal((32, 12)).astype(np.float32))
+    y = fg.Tensor(random.integers(0, 4, 32).astype(np.int32))
+
+    def loss(p: dict[str, fg.Tensor]) -> fg.Tensor:
+        h = x
+        for i in range(3):
+            h = (fg.relu(h) if i else h) @ p[f"w{i}"] + p[f"b{i}"]
+        return fg.cross_entropy(h, y)
+
+    def step(number: int, rate: float) -> Any:
+        value, g = fg.value_and_grad(loss)(p)
+        c1, c2 = 1 / (1 - 0.9**number), 1 / (1 - 0.999**number)
+        for k in p:
+            m[k].assign(m[k] * 0.9 + g[k] * 0.1)
+            v[k].assign(v[k] * 0.999 + g[k] * g[k] * 0.001)
+            p[k].assign(p[k] - rate * (m[k] * c1) / (fg.sqrt(v[k] * c2) + 1e-8))
+        return value
+
+    run = fg.jit(step) if jitted else step
+    losses = [run(i, 0.01 / i).item() for i in range(1, steps + 1)]
+    if jitted:
+        assert run.captured == 1  # type: ignore[attr-defined]
+    return losses, {k: w.numpy() for k, w in p.items()}
+
+
+def test_a_jitted_adam_step_is_the_same_in_every_run_and_near_eager() -> None:
+    first, second, eager = adam_steps(True), adam_steps(True), adam_steps(False)
+    assert first[0] == second[0]
+    assert all([(first[1][k] == second[1][k]).all() for k in first[1]])
+    assert np.allclose(first[0], eager[0], rtol=0, atol=1e-5)
+    assert all([np.allclose(first[1][k], eager[1][k], rtol=0, atol=1e-5) for k in first[1]])

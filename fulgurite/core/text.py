@@ -273,7 +273,7 @@ _WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, **_DTYPES}
 _REAL = r"(?:[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|inf|nan)"
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _STRING = rf"'(?:[^'\\]|{_ESCAPE})*'|\"(?:[^\"\\]|{_ESCAPE})*\""
-_TOKEN = re.compile(
+_TOKEN = (  # compiled when somebody parses: most processes only write
     rf"""(?P<space>\s+)
     | (?P<comment>\#(?=\s|$).*)
     | (?P<bits>-?0x[0-9a-fA-F]+(?![\w.]))
@@ -288,8 +288,7 @@ _TOKEN = re.compile(
     | (?P<shape>\[[^\]]*\])
     | (?P<note>!meta\(\w*\))
     | (?P<lost><\w*>)
-    | (?P<sign>[(),=:])""",
-    re.VERBOSE | re.ASCII,
+    | (?P<sign>[(),=:])"""
 )
 _HINT = "see what show() prints"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -396,8 +395,9 @@ class _Line:
         self.place = 0
         self.end = _Token("end", "the end of the line", len(content) + 1)
         start = 0
+        token = re.compile(_TOKEN, re.VERBOSE | re.ASCII)
         while start < len(content):
-            found = _TOKEN.match(content, start)
+            found = token.match(content, start)
             if found is None:
                 bad = _Token("bad", content[start : start + 12], start + 1)
                 self.fail(f"{bad.text!r} is not part of any text", _HINT, bad)

@@ -74,7 +74,7 @@ class Captured:
         effects: list[str], replay: Replay, recording: bool,
     ) -> None:  # fmt: skip
         self.replay, self.options, self.recording = replay, replay.options, recording
-        self._checks, self._reasons = survey.lines, survey.reasons
+        self._checks, self._reasons, self._counted = survey.lines, survey.reasons, survey.counted
         self._tensors = [name for name, _, _ in survey.tensors]
         self._arrays = [name for name, _, _ in survey.arrays]
         self._numbers = [source for source, _ in numbers.inputs]
@@ -158,29 +158,31 @@ class Captured:
         exec(compile("\n".join(body), "<fulgurite jit>", "exec"), space)
         return space["call"]
 
-    def misfit(self, args: Any, keywords: Any) -> str:
-        """Why it does not hold for a call."""
+    def misfit(self, args: Any, keywords: Any) -> tuple[str, str]:
+        """Why it does not hold for a call, and the way to the number that changed, if one did."""
         if current() != self.options or is_recording() is not self.recording:
-            return "the options, or whether gradients are recorded"
-        checks = [re.sub(r"return @(\d+)$", r"return REASONS[\1]", line) for line in self._checks]
-        self._known["REASONS"] = self._reasons
+            return "the options, or whether gradients are recorded", ""
+        checks = [re.sub(r"return @(\d+)$", r"return \1", line) for line in self._checks]
         rest = [f"return [{', '.join(self._tensors)}]"]
-        found = self._function(checks, "return 'something is gone'", rest)(args, keywords)
-        if isinstance(found, str):
-            return found
+        found = self._function(checks, "return -1", rest)(args, keywords)
+        if isinstance(found, int):
+            why = self._reasons[found] if found >= 0 else "something is gone"
+            return why, self._counted.get(found, "")
         pairs = zip(self.replay.expected, found, strict=True)
-        return next((why for e, t in pairs if (why := e.misfit(t))), "")
+        return next((why for e, t in pairs if (why := e.misfit(t))), ""), ""
 
 
 class Capture:
     """One run of a function on stand-ins."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any],
-                 fixed: set[str], dynamic: dict[Any, dict[int, Node]]) -> None:  # fmt: skip
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: set[str],
+        floating: set[str], dynamic: dict[Any, dict[int, Node]],
+    ) -> None:  # fmt: skip
         self.function = function
         self.options: Options = current()
         self.numbers = Numbers(fixed, self.options.device)
-        self.survey = Survey(function, args, keywords, self.numbers)
+        self.survey = Survey(function, args, keywords, self.numbers, floating)
         labels = self.survey.labels
         self.dynamic = {labels[k] if isinstance(k, int) and k < len(labels) else k: axes
                         for k, axes in dynamic.items()}  # fmt: skip
@@ -196,7 +198,7 @@ class Capture:
         tensors = [tensor for _, tensor, _ in self.survey.tensors]
         realize([tensor.entry for tensor in tensors])
         nodes = [tensor.entry.node for tensor in tensors]
-        given = [tensor.entry.node for _, tensor, _ in self.survey.arrays]
+        given = self.given = [tensor.entry.node for _, tensor, _ in self.survey.arrays]
         devices = {node.device for node in [*nodes, *given] if node.device}
         if len(devices) > 1:
             raise Inline("its tensors are on several devices")
@@ -262,12 +264,17 @@ class Capture:
             self._stand()
             SCOPES.capturing, SCOPES.changed = True, self.changed
             OBSERVER.refuse = self._refuse
+            for holder, place, number in self.survey.installed:
+                holder.put(place, number)
             try:
                 with self.tape:
                     result = self.function(*self.survey.args, **self.survey.keywords)
             finally:
                 OBSERVER.refuse = None
                 SCOPES.capturing, SCOPES.changed = False, before
+                for holder, place, number in self.survey.installed:
+                    if holder.held(place) is number:  # the function left it as it was
+                        holder.put(place, holder.initial(place))
                 # those of its own it may have let go: they must not live on here
                 self.changed.intersection_update([stand.entry for stand in self.stands])
             if self.observed is not None:
@@ -286,6 +293,12 @@ class Capture:
     def _kept(
         self, result: Any, begin: int, first: int, differentiated: bool
     ) -> tuple[Captured | None, Any, str]:
+        for (_, tensor, way), node in zip(self.survey.arrays, self.given, strict=True):
+            if tensor.entry.node is not node:
+                raise JitError(
+                    f"the function assigns to {way}, a NumPy array, which it sees as a tensor",
+                    "pass a tensor, or change the array outside",
+                )
         effects = [effect for holder in self.survey.holders for effect in holder.effects()]
         assigned = [(i, s) for i, s in enumerate(self.stands) if s.entry.node is not s.node]
         template = Template(self.survey)

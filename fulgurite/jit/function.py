@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
@@ -27,6 +28,7 @@ LOG = logging.getLogger("fulgurite.jit")
 MOST = 32  # captures that a function keeps
 _PATIENCE = 4  # captures in a row of which nothing could be kept, after which
 _PAUSE = 64  # so many calls are not tried
+_TURNS = 2  # changes of a closed-over number after which it is given at run time
 _lock = threading.RLock()  # one capture at a time: it binds tensors to stand-ins
 
 
@@ -40,6 +42,8 @@ class Jitted:
         self.dynamic = check_dynamic(dynamic)
         self._captures: tuple[Captured, ...] = ()
         self._fixed: set[str] = set()  # the ways to numbers that decide something
+        self._changes: Counter[str] = Counter()  # of numbers that are no arguments
+        self._floating: set[str] = set()  # those that change again and again
         self._vain = self._pause = 0
         self.captured = 0  # how often the function was captured
         update_wrapper(self, function)
@@ -86,11 +90,12 @@ class Jitted:
             result = self._replayed(args, keywords)
             if result is not MISS:  # another thread was first
                 return result
-            if LOG.isEnabledFor(logging.INFO):
-                LOG.info("%s is captured: %s", name, self._reason(args, keywords))
+            LOG.info("%s is captured: %s", name, self._reason(args, keywords))
             self.captured += 1
             try:
-                work = Capture(self.function, args, keywords, self._fixed, self.dynamic)
+                work = Capture(
+                    self.function, args, keywords, self._fixed, self._floating, self.dynamic
+                )
                 found, result, problem = work.run()
             except Inline as reason:
                 self._gave_up(name, str(reason))
@@ -107,7 +112,7 @@ class Jitted:
                 if result is not MISS:
                     return result
                 self._captures = self._captures[1:]
-                self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords)}")
+                self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords)[0]}")
         return self.function(*args, **keywords)
 
     def _gave_up(self, name: str, reason: str) -> None:
@@ -119,7 +124,12 @@ class Jitted:
     def _reason(self, args: Any, keywords: Any) -> str:
         if not self._captures:
             return "its first call"
-        return self._captures[0].misfit(args, keywords) or "another thread changed something"
+        reason, number = self._captures[0].misfit(args, keywords)
+        if number:
+            self._changes[number] += 1
+            if self._changes[number] >= _TURNS:  # from now on it is given at run time
+                self._floating.add(number)
+        return reason or "another thread changed something"
 
 
 class Method:

@@ -64,6 +64,14 @@ class Holder:
     def _effect(self, key: Any, value: Any) -> Effect:
         return Effect(self.kind, self.name, key, value, self.way)
 
+    def held(self, key: Any) -> Any:
+        """What is there now, at a key if it has several."""
+        return self.thing.__dict__.get(key, MISSING) if self.kind == "attrs" else self._now()
+
+    def initial(self, key: Any) -> Any:
+        """What was there, at a key if it has several."""
+        return self.before.get(key, MISSING) if self.kind == "attrs" else self.before
+
     def _now(self) -> Any:
         if self.kind == "item":
             return self.thing.get(self.key, MISSING)
@@ -80,10 +88,7 @@ class Holder:
     def restore(self) -> None:
         """Put back what was there."""
         for effect in self.effects():
-            before = self.before
-            self.put(
-                effect.key, before.get(effect.key, MISSING) if self.kind == "attrs" else before
-            )
+            self.put(effect.key, self.initial(effect.key))
 
     def put(self, key: Any, value: Any) -> None:
         """Let it hold a value, at a key if it has several."""

@@ -34,14 +34,14 @@ class Numbers:
         """Forget what was made: the call is looked at anew."""
         self.inputs: dict[tuple[str, DType], Node] = {}  # source and dtype -> the 0-d input
         self.values: dict[Node, Any] = {}  # what each is in this call
-        self.met: dict[str, tuple[str, Any]] = {}  # way -> variable and value of each stand-in
+        self.met: list[tuple[str, str, Any]] = []  # way, variable and value of each stand-in
         self.constants: dict[str, Any] = {}
 
     def made(self, value: Any, name: str, way: str) -> Any:
         """What the function is to see of a number: a stand-in, unless it is fixed."""
         if way in self.fixed:
             return value
-        self.met[way] = name, value
+        self.met.append((way, name, value))
         return Number(self, value, name, frozenset({way}))
 
     def input(self, source: str, value: Any, dtype: DType) -> Node:

@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,14 @@ _STANDARD = tuple(
     {os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
 )
 _MODULES = (PACKAGE + "nn" + os.sep, PACKAGE + "optim" + os.sep)
-_CHANGING = ("time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime",
-             "uuid", "posix", "contextvars", "_contextvars")  # fmt: skip
+_CHANGING = (
+    "time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime", "uuid",
+    "contextvars", "_contextvars", "subprocess", "socket", "urllib", "http", "requests", "select",
+    "tempfile", "shutil", "glob",
+)  # fmt: skip
 _LASTING = ("re", "logging", "pathlib", "decimal", "fractions", "threading", "_thread", "abc",
             "typing", "types", "weakref", "_weakref")  # fmt: skip
+_FILES = ("load", "loadtxt", "fromfile", "genfromtxt", "memmap")
 _CACHE = "_cache"  # of modules: what can be found again
 
 
@@ -70,6 +74,21 @@ def _module_place(name: str) -> str:
     return _place(getattr(module, "__file__", None)) if module is not None else "user"
 
 
+_foreign: dict[str, bool] = {}
+
+
+def _is_foreign(function: types.FunctionType) -> bool:
+    """Is it of an installed package that has nothing to do with tensors?"""
+    file = function.__code__.co_filename
+    found = _foreign.get(file)
+    if found is None:
+        names = function.__globals__.values()
+        ours = any([str(getattr(v, "__module__", None) or getattr(v, "__name__", "")).startswith(
+            "fulgurite") for v in list(names)])  # fmt: skip
+        found = _foreign[file] = f"{os.sep}site-packages{os.sep}" in file and not ours
+    return found
+
+
 def _within(module: str, names: tuple[str, ...]) -> bool:
     """Is it one of these modules, or inside one?"""
     return any([module == name or module.startswith(name + ".") for name in names])
@@ -82,11 +101,13 @@ def _owner(thing: Any) -> str:
 class Survey:
     """One look at everything that a call can reach."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any],
-                 numbers: Numbers) -> None:  # fmt: skip
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], numbers: Numbers,
+        floating: Set[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self.names = Reads()
         self.followed: set[types.CodeType] = set()
-        self.numbers = numbers
+        self.numbers, self.floating = numbers, floating
         count = -1
         while count != self._size():  # until following brings no new name
             count = self._size()
@@ -113,7 +134,11 @@ class Survey:
         self.numbers.begin()
         self.count = 0
         self._constants: dict[int, str] = {}
-        self.grads = bool({"grad", "backward"} & self.names.attributes)
+        self.counted: dict[int, str] = {}  # reasons that are numbers -> the way to them
+        # numbers that change from call to call: the place of each, and what stands there meanwhile
+        self.installed: list[tuple[Holder, Any, Any]] = []
+        stored = self.names.stored["attributes"]
+        self.grads = bool({"grad", "backward"} & (self.names.attributes | stored))
         self.value(function, self.constant(function), "the function")
         self.line(f"if len(args) != {len(args)}:", f"{len(args)} arguments")
         names = self.constant(list(keywords))
@@ -152,14 +177,30 @@ class Survey:
 
     # --- things ----------------------------------------------------------------------------------
 
-    def value(self, value: Any, source: str, way: str, argument: bool = False) -> Any:
-        """Check a thing in later calls, and everything in it; what the function is to see of it."""
+    def value(
+        self,
+        value: Any,
+        source: str,
+        way: str,
+        argument: bool = False,
+        at: tuple[Holder, Any] | None = None,
+    ) -> Any:
+        """Check a thing in later calls, and everything in it; what the function is to see of it.
+
+        `at` says which place holds it: a number that changes from call to call is replaced there.
+        """
         kind = type(value)
         if value is None or kind is bool or value is Ellipsis or value is NotImplemented:
             self.line(f"if {source} is not {value!r}:", way)
             return value
-        if argument and kind in (int, float):
-            return self._number(value, source, way)
+        if kind in (int, float):
+            if argument:
+                return self._number(value, source, way)
+            if at is not None and way in self.floating:
+                made = self._number(value, source, way)
+                if made is not value:
+                    self.installed.append((*at, made))
+                return made
         if issubclass(kind, _VALUES) or kind is float:
             return self._static(value, source, way)
         known = self.found.get(id(value))
@@ -194,6 +235,7 @@ class Survey:
                 self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
         elif isinstance(value, type):
             self._same(value, name, way)
+            self._changing(value, way)
             self._class(value, way)
         elif isinstance(value, types.ModuleType):
             self._same(value, name, way)
@@ -219,6 +261,8 @@ class Survey:
             self.known["same_value"] = same_value
             test = f"not same_value({name}, {constant})"
         self.line(f"if {name} is not {constant} and {test}:", f"{way} was {value!r}")
+        if kind in (int, float):
+            self.counted[len(self.reasons) - 1] = way
         return value
 
     def _number(self, value: Any, source: str, way: str) -> Any:
@@ -231,12 +275,14 @@ class Survey:
 
     def settle_numbers(self) -> None:
         """Check the values of numbers that turned out to decide something."""
-        for way, (name, value) in self.numbers.met.items():
+        for way, name, value in self.numbers.met:
             if way in self.numbers.fixed:
                 self._static(value, name, way)
 
     def _tensor(self, tensor: Tensor, name: str, way: str) -> None:
         self.tensors.append((name, tensor, way))
+        if hasattr(tensor, "__dict__"):
+            self._attributes(tensor, type(tensor), name, way)
         if self.grads and TAPE in tensor.entry.node.watched:
             self.holders.append(Holder("grad", tensor, name, way, tensor.grad))
             self.value(tensor.grad, f"{name}.grad", f"{way}.grad")
@@ -318,6 +364,8 @@ class Survey:
         self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
         self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
         where = _place(code.co_filename)
+        if where == "user" and _is_foreign(function):
+            where = "standard"
         if where in ("ours", "standard", "numpy") and not function.__closure__:
             self._changing(function, way)
             return
@@ -353,8 +401,9 @@ class Survey:
         except ValueError:
             self._leave(f"{label} has no value yet")
             return
-        self.holders.append(Holder("cell", cell, name, label, inside))
-        self.value(inside, f"{name}.cell_contents", label)
+        holder = Holder("cell", cell, name, label, inside)
+        self.holders.append(holder)
+        self.value(inside, f"{name}.cell_contents", label, at=(holder, None))
 
     def _globals(self, names: dict[str, Any], found: Reads) -> None:
         if found.outside:
@@ -365,9 +414,10 @@ class Survey:
                 continue
             self._globals_met.add((key, label))
             inside = names.get(label, MISSING)
-            self.holders.append(Holder("item", names, key, label, inside, label))
+            holder = Holder("item", names, key, label, inside, label)
+            self.holders.append(holder)
             if inside is not MISSING and label in found.globals:
-                self.value(inside, f"{key}[{label!r}]", label)
+                self.value(inside, f"{key}[{label!r}]", label, at=(holder, label))
             elif label in found.globals:
                 self.line(f"if {label!r} in {key}:", f"the global {label}")
         for label in sorted(found.imports):
@@ -437,8 +487,15 @@ class Survey:
                 self.value(inside, source, source)
             elif _within(module.__name__, _CHANGING) and callable(inside):
                 self._leave(f"{source} gives another answer in every call")
-            elif isinstance(inside, types.ModuleType) and _within(inside.__name__, _CHANGING):
-                self.value(inside, source, source)
+            elif isinstance(inside, types.ModuleType):
+                if _within(inside.__name__, _CHANGING):
+                    self.value(inside, source, source)
+            elif where == "numpy" and label in _FILES:
+                self._leave(f"{source} reads a file")
+            elif where == "standard" and not callable(inside):
+                self.value(inside, source, source)  # os.environ, sys.path and the like
+        if module is os and "getenv" in self.names.attributes:
+            self.value(os.environ, f"{name}.environ", "os.environ")
 
     def _object(self, value: Any, kind: type, name: str, way: str) -> None:
         """Any other thing: by its attributes if it has some, else by what it is."""
@@ -461,7 +518,7 @@ class Survey:
             if inner is not None:
                 self.value(inner, f"{name}.__wrapped__", way)
             return
-        if hasattr(value, "__next__") or isinstance(value, io.IOBase):
+        if hasattr(kind, "__next__") or isinstance(value, io.IOBase):
             self._leave(f"{way} is an iterator or a file: reading it changes it")
             return
         if _within(str(kind.__module__), _CHANGING):
@@ -480,33 +537,35 @@ class Survey:
         whole = self.names.any_attribute or not followed or any(
             [_owner(base) in ("module", "standard") and base is not object
              for base in kind.__mro__ if base is not types.SimpleNamespace])  # fmt: skip
-        if hasattr(kind, "__fulgurite_module__"):
-            whole = True
-            self.grads = True
+        if _owner(kind) == "module" and not hasattr(kind, "__fulgurite_module__"):
+            self.names.attributes.add("grad")  # an optimiser's code is not looked at
         own = getattr(value, "__dict__", None)
         if own is not None:
             self._some(own, f"{name}.__dict__", way, "attrs", value, name, whole)
         for label in _slots(kind):
             inside = getattr(value, label, MISSING)
-            self.holders.append(Holder("slot", value, name, f"{way}.{label}", inside, label))
+            place = Holder("slot", value, name, f"{way}.{label}", inside, label)
+            self.holders.append(place)
             if inside is not MISSING and (whole or label in self.names.attributes):
-                self.value(inside, f"{name}.{label}", f"{way}.{label}")
+                self.value(inside, f"{name}.{label}", f"{way}.{label}", at=(place, label))
 
     def _some(
         self, own: dict[str, Any], source: str, way: str, holder: str, thing: Any, name: str,
         whole: bool = False,
     ) -> None:  # fmt: skip
         kept = {k: v for k, v in own.items() if k != _CACHE}
-        self.holders.append(Holder(holder, thing, name, way, kept))
+        place = Holder(holder, thing, name, way, kept)
+        self.holders.append(place)
         table = ""
         labels = self.names.attributes
         for label, inside in kept.items():
             if whole or label in labels:
+                at = place, label
                 if _is_plain(type(thing), label):
-                    self.value(inside, f"{name}.{label}", f"{way}.{label}")
+                    self.value(inside, f"{name}.{label}", f"{way}.{label}", at=at)
                     continue
                 table = table or self._variable(source)
-                self.value(inside, f"{table}[{label!r}]", f"{way}.{label}")
+                self.value(inside, f"{table}[{label!r}]", f"{way}.{label}", at=at)
         of_class = set() if whole else labels & _class_names(type(thing))
         missing = sorted([label for label in of_class if label not in kept])
         if missing:  # the class has it; the object may get one of its own

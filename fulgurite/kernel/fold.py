@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..core.dtype import DType
+from ..core.dtype import DType, decode
 from ..core.node import Node, constant, make, toposort
-from ..core.ops.elementwise import MUL
+from ..core.ops.elementwise import DIV, MUL
 from ..core.ops.index import FOLD, LOAD, STORE
+from ..core.ops.leaf import CONST
 from ..graph.body import free_axes, indices
 from ..graph.cost import CostTable, both, work_of
 from ..graph.kernel import Kernel
@@ -184,12 +185,24 @@ class _Roles:
     def split(self, body: Node, axes: frozenset[int]) -> tuple[list[Node], list[Node]]:
         """The factors of a product without some axes, and those with them."""
         factors = [body]
-        while any(f.op is MUL for f in factors):
-            factors = [p for f in factors for p in (f.src if f.op is MUL else (f,))]
+        while any(f.op is MUL or self.divides(f) for f in factors):
+            factors = [p for f in factors for p in self.parts_of(f)]
+        self.free.update(free_axes(toposort(factors)))
         return (
             [f for f in factors if not self.free[f] & axes],
             [f for f in factors if self.free[f] & axes],
         )
+
+    def divides(self, node: Node) -> bool:
+        """Is it a quotient of something other than 1?"""
+        return node.op is DIV and not _is_one(node.src[0])
+
+    def parts_of(self, node: Node) -> tuple[Node, ...]:
+        """A product's factors; of a quotient what is divided, and one over the other."""
+        if self.divides(node):
+            one = constant(1, node.dtype)
+            return node.src[0], make(DIV, node.dtype, (one, node.src[1]))
+        return node.src if node.op is MUL else (node,)
 
     def multiplied(self, factors: Sequence[Node]) -> Node:
         """A product, known to `free`."""
@@ -315,6 +328,10 @@ class _Roles:
         """The folded axes of a product, outermost first in the memory of its keys."""
         loads = [n for n in toposort([keys]) if n.op is LOAD]
         return _ordered(frozenset(node.arg[1]), _steps(loads))
+
+
+def _is_one(node: Node) -> bool:
+    return node.op is CONST and decode(node.arg[0], node.dtype) == 1
 
 
 # --- cutting -------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..core.dtype import DType, bool_
-from ..core.node import toposort
 from ..graph.lower import IndexKernel
 from ..graph.search.online import State, stream
 from ..kernel.contract import DEPTH, Block

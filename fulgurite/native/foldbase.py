@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..core.dtype import DType, bool_
+from ..core.dtype import DType
 from ..core.node import Node, toposort
 from ..core.ops.index import FOLD, STORE
 from ..core.ops.leaf import SINK
@@ -106,7 +106,10 @@ class FoldBase:
             declared |= frame.e.declared
         text = "\n".join([*[frame.text() for frame in frames], *declared.values(), ""])
         library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
-        phases = [*[p for _, p in before], Phase("kernel", self.batch * self.tall * self.wide, work)]
+        phases = [
+            *[p for _, p in before],
+            Phase("kernel", self.batch * self.tall * self.wide, work),
+        ]
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
             self.shared_at(len(self.fold.matrices)) * self.fold.dtype.itemsize, library,
@@ -192,7 +195,9 @@ class FoldBase:
                 e.pin(f.value(node))
 
         zero = e.const(0, self.fold.dtype, True)
-        for number in range(len(self.fold.products)):  # lanes that are not in use: nothing odd there
+        for number in range(
+            len(self.fold.products)
+        ):  # lanes that are not in use: nothing odd there
             self.fill(f.read[f"tile{number}"], f.read["room", f"tile{number}"], zero)
 
         def unit(index: str, _: list[str]) -> list[str]:
@@ -330,9 +335,7 @@ class FoldBase:
         name = f"llvm.masked.store.{f.e.suffix(self.fold.dtype, True)}.p0"
         mask = f"<{self.lanes} x i1>"
         f.e.declare(f"void @{name}({self.vector}, ptr, {mask})", name)
-        f.e.line(
-            f"call void @{name}({self.vector} {text}, ptr align 4 {where}, {mask} {f.mask})"
-        )
+        f.e.line(f"call void @{name}({self.vector} {text}, ptr align 4 {where}, {mask} {f.mask})")
 
     def begin(self) -> None:
         """States before anything was seen."""
@@ -399,9 +402,7 @@ class FoldBase:
             f"ptr {b[0]})"
         )
 
-    def where(
-        self, s: Side, own: str, folded: str
-    ) -> tuple[str, str]:
+    def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
         """Where a plain factor begins, and how far apart its rows are."""
         f = self.f
         f.open[s.own.axes[0]], f.open[s.part.folded.axes[0]] = own, folded
@@ -463,4 +464,3 @@ class FoldBase:
             equal = e.let(f"icmp eq i64 {low}, {high}")
             same = e.let(f"and i1 {same}, {equal}")
         return found
-

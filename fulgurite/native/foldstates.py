@@ -20,7 +20,6 @@ from .microkernel import block
 from .packing import Span
 from .packing import Target as Goal
 
-
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
 
@@ -316,4 +315,3 @@ class FoldStates(FoldBase):
             f.runs(part.columns, at, count, run)
 
         f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, row)
-

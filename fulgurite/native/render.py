@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..core.dtype import DType
+from ..forks import late
 from ..graph.lower import IndexKernel
 from ..graph.regroup import CannotLower
 from ..kernel.axes import merge_axes
@@ -19,7 +20,6 @@ from ..kernel.fixed import fixed_sizes
 from ..kernel.pairs import in_pairs
 from .code import Rendered
 from .contract import contractions
-from .fold import folds
 from .llvm import loops
 from .parts import in_parts
 from .target import Target
@@ -37,7 +37,7 @@ def render(
     kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
     merged = merge_axes(kernel)
     if kind == "fold":
-        streamed = folds(merged, dtypes, target)
+        streamed: Rendered | None = late("native.fold").folds(merged, dtypes, target)
         if streamed is None:
             raise CannotLower("no template streams it")
         return replace(streamed, library=(*streamed.library, *library(streamed.text)))

@@ -75,6 +75,9 @@ class Module:
     # --- attributes ------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(getattr(type(self), name, None), "__set__"):
+            object.__setattr__(self, name, value)  # a property knows what to do
+            return
         own = vars(self)
         kinds: Kinds = own[KINDS]
         if isinstance(value, Parameter):

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..core import build
 from ..core.dtype import DType, dtype_of
 from ..core.node import Node
 from ..errors import ArgumentError, DataError, DTypeError, ShapeError
 from ..graph.registry import REGISTRY
+from ..interchange import from_dlpack
 from ..runtime.device import device_names, get_device
 from ..tensor import Tensor, no_grad
 from ..tree import rebound
@@ -95,7 +98,13 @@ def load_state_dict(module: Module, state: Mapping[str, Any], strict: bool = Tru
 
 def _value(name: str, value: Any) -> Tensor:
     try:
-        return value if isinstance(value, Tensor) else Tensor(value)
+        if isinstance(value, Tensor):
+            return value
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+            # torch's tensors: bfloat16 too, which NumPy does not take, and those with a gradient
+            plain = value.detach() if hasattr(value, "detach") else value
+            return from_dlpack(plain, copy=True)
+        return Tensor(value)
     except (DataError, DTypeError) as problem:
         raise DataError(f"{name} in the state: {problem.what}", problem.hint) from None
 

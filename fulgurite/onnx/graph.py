@@ -44,10 +44,14 @@ _USER_MISTAKES = (
 class Scope:
     """Names and values; a subgraph's scope sees those around it."""
 
-    __slots__ = ("outer", "values", "weights")
+    __slots__ = ("given", "outer", "values", "weights")
 
     def __init__(self, outer: Scope | None = None) -> None:
-        self.outer, self.values = outer, {}  # type: ignore[var-annotated]
+        self.outer = outer
+        self.values: dict[str, Any] = {}
+        self.given: Mapping[str, Attribute] = {}  # attributes of the function it is in
+        if outer is not None:
+            self.given = outer.given
         self.weights: Mapping[str, Callable[[], Value]] = {}
 
     def find(self, name: str) -> Any:
@@ -221,16 +225,14 @@ class Build:
         finally:
             self.depth -= 1
 
-    def run(
-        self, nodes: Sequence[Node], scope: Scope, given: Mapping[str, Attribute] | None = None
-    ) -> None:
-        """Every node in order; `given` are the attributes of the function these nodes are in."""
+    def run(self, nodes: Sequence[Node], scope: Scope) -> None:
+        """Every node in order."""
         for node in nodes:
             self.nodes += 1
             if self.nodes > MOST_NODES:
                 raise ModelError(f"more than {MOST_NODES} nodes", "do functions call each other?")
             try:
-                self._node(node, scope, given)
+                self._node(node, scope)
             except NeedsValueError:
                 raise
             except UnsupportedError as problem:
@@ -247,7 +249,7 @@ class Build:
                     _named(node, what), "the model is not valid ONNX, or its inputs do not fit it"
                 ) from problem
 
-    def _node(self, node: Node, scope: Scope, given: Mapping[str, Attribute] | None) -> None:
+    def _node(self, node: Node, scope: Scope) -> None:
         domain = _domain(node.domain)
         inputs = [scope.find(name) if name else None for name in node.input]
         while inputs and inputs[-1] is None:
@@ -255,7 +257,7 @@ class Build:
         attributes = {}
         for attribute in node.attribute:
             if attribute.ref_attr_name:
-                referred = (given or {}).get(attribute.ref_attr_name)
+                referred = scope.given.get(attribute.ref_attr_name)
                 if referred is not None:
                     attributes[attribute.name] = referred
             else:
@@ -266,7 +268,8 @@ class Build:
         else:
             version = self.opsets.get(domain, 1 if domain else NEWEST[""])
             if domain == MICROSOFT and (domain, node.op_type) not in _ops.OPERATORS:
-                domain = "" if ("", node.op_type) in _ops.OPERATORS else domain
+                if ("", node.op_type) in _ops.OPERATORS:  # a standard one under another name
+                    domain, version = "", self.opsets.get("", NEWEST[""])
             entry = find(domain, node.op_type, version)
             call = Call(self, node, inputs, version, attributes, scope)
             if any(isinstance(v, Value) and v.is_text for v in inputs) and entry.keeps:
@@ -308,13 +311,13 @@ class Build:
         for name, value in zip(names, inputs, strict=False):
             if value is not None:
                 scope.values[name] = value
-        given = {a.name: a for a in function.attribute_proto} | attributes
+        scope.given = {a.name: a for a in function.attribute_proto} | attributes
         before, self.opsets = self.opsets, self.opsets | versions(function.opset_import)
         absent = [name for name in names if name not in scope.values]
         nodes = _without(function.node, absent) if absent else function.node
         try:
             with self.deeper():
-                self.run(nodes, scope, given)
+                self.run(nodes, scope)
         finally:
             self.opsets = before
         return [scope.find(name) for name in function.output]

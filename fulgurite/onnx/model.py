@@ -21,6 +21,7 @@ import numpy as np
 
 import fulgurite as fg
 
+from ..config import current
 from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from ..schedule import TensorSchedule
@@ -52,7 +53,7 @@ class Port:
         return f"{self.name}: {self.kind}[{sizes}]"
 
 
-class Outputs(dict[str, Any]):
+class Outputs(dict[Any, Any]):
     """What a model gave, by name in the model's order; a number counts from the first."""
 
     def __missing__(self, key: Any) -> Any:
@@ -110,7 +111,6 @@ class Model:
         """The outputs for some inputs, in order or by name."""
         with nullcontext() if self.device is None else fg.config(device=self.device):
             given = self._given(values, named)
-            self._check_sizes(given)
             if any(_is_lazy(v) for v in given.values()):
                 return self._lazy(given)
             with self._lock:
@@ -173,12 +173,13 @@ class Model:
     def _run(self, given: dict[str, Any]) -> Outputs:
         """A plan for these inputs, found or made, and its results."""
         shapes = tuple([(name, _signature(value)) for name, value in sorted(given.items())])
-        key = (fg_device(), shapes)
+        key = (current().device, shapes)
         plans = self._plans.setdefault(key, [])
         self._plans.move_to_end(key)
         for plan in plans:
             if plan.fits(given):
                 return plan.run(given, self.outputs)
+        self._check_sizes(given)  # a plan that was found has these shapes already
         plan = self.last = self._built(given)
         if plan.schedule is not None or not plan.dynamic:
             plans.insert(0, plan)
@@ -216,6 +217,7 @@ class Model:
 
     def _lazy(self, given: dict[str, Any]) -> Outputs:
         """Outputs as expressions of tensors that are expressions themselves."""
+        self._check_sizes(given)
         build = Build(self.program)
         self.builds += 1
         values = []
@@ -334,13 +336,6 @@ def _realize_kept(build: Build) -> None:
             wanted[id(tensor)] = tensor
     if wanted:
         fg.realize(*wanted.values())
-
-
-def fg_device() -> str:
-    """The device in force here."""
-    from ..config import current
-
-    return current().device
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, log2, e
+from math import e, inf, log2
 
 import numpy as np
 

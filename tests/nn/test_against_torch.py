@@ -43,3 +43,18 @@ def test_a_state_goes_both_ways(case: Case) -> None:
     other.load_state_dict({n: torch.tensor(t.numpy()) for n, t in fresh.state_dict().items()})
     for name, tensor in fresh.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), other.state_dict()[name].numpy())
+
+
+def test_states_in_half_precision_and_with_gradients_are_taken() -> None:
+    import torch
+
+    other = torch.nn.Linear(3, 2)
+    mine = fg.nn.Linear(3, 2)
+    mine.load_state_dict(dict(other.named_parameters()))
+    np.testing.assert_array_equal(mine.weight.numpy(), other.weight.detach().numpy())
+    other.bfloat16()
+    mine.load_state_dict(other.state_dict())
+    np.testing.assert_array_equal(mine.weight.numpy(), other.weight.detach().float().numpy())
+    with torch.no_grad():
+        other.weight += 1  # what was loaded is a copy
+    assert (mine.weight.numpy() != other.weight.detach().float().numpy()).all()

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,37 @@ def test_binding_an_attribute_is_noted_and_assigning_a_value_is_not() -> None:
         before = tree.epoch()
         change()
         assert tree.epoch() > before
+
+
+def test_properties_and_dataclasses_work_as_in_any_class() -> None:
+    class Half(nn.Module):
+        stored: int
+
+        @property
+        def size(self) -> int:
+            return self.stored * 2
+
+        @size.setter
+        def size(self, value: int) -> None:
+            self.stored = value // 2
+
+        def __init__(self) -> None:
+            self.size = 4
+
+    assert Half().size == 4 and vars(Half())["stored"] == 2
+
+    @dataclass
+    class Pair(nn.Module):
+        first: nn.Module
+        scale: float = 2.0
+
+        def forward(self, x: Any) -> Any:
+            return self.first(x) * self.scale
+
+    pair = Pair(nn.Identity())
+    assert pair(fg.ones(1)).tolist() == [2.0] and len(list(pair.modules())) == 2
+    assert tree.structure(pair) == tree.structure(Pair(nn.Identity()))
+    assert tree.structure(pair) != tree.structure(Pair(nn.Identity(), 3.0))
 
 
 def test_train_and_eval_reach_every_part_and_apply_goes_inside_out() -> None:

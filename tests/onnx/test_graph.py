@@ -148,9 +148,9 @@ def test_a_loop_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_attributes_of_the_wrong_form_are_errors_not_crashes() -> None:
-    for attributes in ({"axis": 99}, {"axis": -(2**62)}):
+    for axis in (99, -(2**62)):
         with pytest.raises(ModelError):
-            load(simple("Concat", 2, **attributes))(
+            load(simple("Concat", 2, axis=axis))(
                 np.ones((1, 3), np.float32), np.ones((1, 3), np.float32)
             )
 
@@ -162,3 +162,30 @@ def test_a_pattern_that_could_match_for_ever_is_refused() -> None:
     )
     with pytest.raises(NotImplementedError, match="repetition"):
         load(whole)(np.array(["aaaa"], object))
+
+
+def test_an_attribute_of_a_function_reaches_graphs_inside_it() -> None:
+    reference = field(1, "alpha") + field(21, "slope") + field(20, 1)
+    leaky = field(1, "v") + field(2, "o") + field(4, "LeakyRelu") + field(5, reference)
+    then = graph([leaky], [], [port("o")])
+    other = graph([node("Identity", "v", "o")], [], [port("o")])
+    choice = node("If", "yes", "o", then_branch=then, else_branch=other)
+    truth = node("Constant", "", "yes", value=np.array(True))
+    inner = function("leak", "v", "o", [truth, choice], attributes=["slope"])
+    whole = model(graph([node("leak", "x", "y", domain="mine", slope=0.5)], VECTOR, [port("y")]),
+                  functions=[inner], mine=1)  # fmt: skip
+    assert load(whole)(-X)["y"].tolist() == [-0.5, -1, -1.5]
+
+
+def test_before_version_7_the_second_operand_is_broadcast_from_an_axis_on() -> None:
+    line = node("Add", "x b", "y", broadcast=1, axis=1)
+    whole = model(graph([line], [port("x", shape=[1, 3, 2]), port("b", shape=[3])], [port("y")]), 6)
+    found = load(whole)(np.zeros((1, 3, 2), np.float32), X)["y"]
+    assert found.tolist() == [[[1, 1], [2, 2], [3, 3]]]
+
+
+def test_a_standard_operator_in_the_domain_of_microsoft_has_the_standard_meaning() -> None:
+    nodes = [node("Unsqueeze", "x axes", "y", domain="com.microsoft")]
+    whole = model(graph(nodes, VECTOR, [port("y")], {"axes": np.array([0], np.int64)}),
+                  com_microsoft=1)  # fmt: skip
+    assert load(whole)(X)["y"].shape == (1, 3)

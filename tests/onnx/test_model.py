@@ -176,8 +176,8 @@ def test_an_input_whose_numbers_decide_a_shape_chooses_the_plan() -> None:
 
 def test_a_result_that_decides_a_shape_is_computed_at_every_call() -> None:
     made = load(simple("NonZero"))
-    assert made(np.float32([[1, 0, 2]]))["y"].tolist() == [[0, 0], [0, 2]]
-    assert made(np.float32([[0, 0, 2]]))["y"].tolist() == [[0], [2]]
+    assert made(np.array([[1, 0, 2]], np.float32))["y"].tolist() == [[0, 0], [0, 2]]
+    assert made(np.array([[0, 0, 2]], np.float32))["y"].tolist() == [[0], [2]]
 
 
 def test_a_tensor_that_is_an_expression_gives_expressions_and_gradients() -> None:

@@ -35,6 +35,8 @@ def test_a_model_in_a_package_agrees_with_onnxruntime(
     if found is None or not found.submodule_search_locations:
         pytest.skip(f"{package} is not installed")
     path = Path(next(iter(found.submodule_search_locations))) / file
-    code = main(["run", str(path), *words, "--device", "cpu", "--check", "onnxruntime", "--time", "5"])
+    code = main(
+        ["run", str(path), *words, "--device", "cpu", "--check", "onnxruntime", "--time", "5"]
+    )
     print(capsys.readouterr().out, file=sys.stderr)
     assert code == 0

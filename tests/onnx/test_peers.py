@@ -22,6 +22,10 @@ def f(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+def f32(values: Any) -> Any:
+    return np.array(values, np.float32)
+
+
 def u8(*shape: int) -> Any:
     return RNG.integers(0, 256, shape).astype(np.uint8)
 
@@ -84,8 +88,8 @@ CASES: list[tuple[str, int, list[Any], int, dict[str, Any]]] = [
     ("Split", 11, [f(6, 2)], 2, {"split": [2, 4], "axis": 0}),
     ("TopK", 9, [f(3, 6)], 2, {"k": 2}),
     ("Upsample", 7, [f(1, 1, 3, 4)], 1, {"scales": [1.0, 1.0, 2.0, 2.0]}),
-    ("Upsample", 9, [f(1, 1, 3, 4), np.array([1, 1, 2, 2], np.float32)], 1, {"mode": "linear"}),
-    ("Resize", 10, [f(1, 1, 3, 4), np.array([1, 1, 2, 2], np.float32)], 1, {"mode": "linear"}),
+    ("Upsample", 9, [f(1, 1, 3, 4), f32([1, 1, 2, 2])], 1, {"mode": "linear"}),
+    ("Resize", 10, [f(1, 1, 3, 4), f32([1, 1, 2, 2])], 1, {"mode": "linear"}),
     ("BatchNormalization", 7, [f(2, 3, 4), f(3), f(3), f(3), np.abs(f(3))], 1, {}),
     ("Dropout", 7, [f(2, 3)], 1, {"ratio": 0.5}),
     ("LSTM", 14, [f(5, 2, 3), f(2, 16, 3), f(2, 16, 4), f(2, 32), np.array([5, 3], np.int32)], 3,
@@ -102,12 +106,12 @@ CASES: list[tuple[str, int, list[Any], int, dict[str, Any]]] = [
      {"kernel_shape": [3, 3], "strides": [2, 2], "dilations": [2, 1], "ceil_mode": 1}),
     ("NonMaxSuppression", 11,
      [np.sort(RNG.random((2, 20, 4)).astype(np.float32), axis=-1)[:, :, [0, 1, 2, 3]],
-      RNG.random((2, 3, 20)).astype(np.float32), i64(5), np.float32([0.4]), np.float32([0.2])],
+      RNG.random((2, 3, 20)).astype(np.float32), i64(5), f32([0.4]), f32([0.2])],
      1, {}),
     ("GridSample", 16, [f(1, 2, 4, 5), f(1, 3, 3, 2)], 1, {"padding_mode": "reflection"}),
-    ("RoiAlign", 16, [f(2, 3, 8, 8), np.float32([[0, 0, 5, 6], [1, 2, 7, 7]]), i64(0, 1)], 1,
+    ("RoiAlign", 16, [f(2, 3, 8, 8), f32([[0, 0, 5, 6], [1, 2, 7, 7]]), i64(0, 1)], 1,
      {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.9}),
-    ("MaxRoiPool", 7, [f(1, 2, 8, 8), np.float32([[0, 0, 0, 5, 6], [0, 1, 2, 7, 7]])], 1,
+    ("MaxRoiPool", 7, [f(1, 2, 8, 8), f32([[0, 0, 0, 5, 6], [0, 1, 2, 7, 7]])], 1,
      {"pooled_shape": [2, 3]}),
 ]  # fmt: skip
 

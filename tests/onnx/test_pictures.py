@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from pathlib import Path
@@ -72,10 +73,8 @@ def test_a_palette_is_looked_up_and_bits_are_spread() -> None:
 def test_a_damaged_file_is_an_error_or_a_picture(place: int, value: int) -> None:
     data = bytearray(png(np.arange(48, dtype=np.uint8).reshape(4, 4, 3), [4, 3]))
     data[place % len(data)] = value
-    try:
+    with contextlib.suppress(ArgumentError):
         assert read_png(bytes(data)).dtype == np.uint8
-    except ArgumentError:
-        pass
 
 
 def test_a_small_file_does_not_become_a_large_picture() -> None:

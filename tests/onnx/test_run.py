@@ -132,7 +132,7 @@ def test_a_check_without_onnxruntime_says_what_to_install(
 
 def test_distance_is_relative_and_strict_about_types() -> None:
     a = np.array([1, 100], np.float32)
-    assert _distance(a, a + np.float32([0, 1])) == pytest.approx(1 / 101)
+    assert _distance(a, a + np.array([0, 1], np.float32)) == pytest.approx(1 / 101)
     assert _distance(a, a.astype(np.float64)) == float("inf")
     assert _distance(a, np.array([np.nan, 100], np.float32)) == float("inf")
-    assert _distance(np.float32([np.inf]), np.float32([np.inf])) == 0
+    assert _distance(np.array([np.inf], np.float32), np.array([np.inf], np.float32)) == 0

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import TypeAlias
 
 from ...core.node import Node, toposort
@@ -21,12 +22,12 @@ from ...core.ops.leaf import PARAM
 from ...core.ops.reduce import REDUCE
 from ..cost import SHIPPED, CostTable, elements, is_contraction, time_of
 from ..kernel import Cut, Extractor, Kernel
-from .extract import STEPS, Extraction, Producer, extract
+from .extract import STEPS, Producer, extract
 
 Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel
 _KINDS = ("map", "reduce", "contract")  # pieces that may be merged
 DEEP = 4  # pieces that one may take in, one behind the other
-TRIES = 8  # merged graphs that are tried for one piece
+ATTEMPTS = 48  # merged graphs that are tried for one region
 _KEPT = 512  # regions whose answer is kept
 
 
@@ -101,7 +102,19 @@ def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
 
 
 ROWS = Source("rows", propose_rows)
-Choice: TypeAlias = "tuple[tuple[int, tuple[int, ...], str], ...]"  # anchor, taken in, kind
+
+
+@dataclass(frozen=True)
+class Way:
+    """A kernel that could be run, in terms of the pieces of its region."""
+
+    makes: tuple[tuple[int, int], ...]  # (piece, number of its output); below 0: of its row values
+    taken: tuple[int, ...]  # pieces that it computes itself
+    rows: tuple[int, ...] = ()  # pieces of rows whose row values it reads
+    kind: str = "fold"
+
+
+Choice: TypeAlias = "tuple[tuple[Way, str], ...]"  # with what it is, for people
 REGIONS: OrderedDict[Hashable, tuple[Choice, RegionReport]] = OrderedDict()
 
 
@@ -119,78 +132,121 @@ class Searcher:
         """The pieces to run, in order."""
         self.reports = []
         work = _Work(pieces, roots)
-        replaced: dict[int, Piece] = {}
-        for region in work.regions():
+        made: list[tuple[int, Piece]] = []
+        for region in work.regions:
             key = (work.key(region), self.table.digest, tuple([s.name for s in self.sources]))
             found = REGIONS.get(key)
             if found is None:
                 self.searched += 1
-                found = REGIONS[key] = self.search(work, region)
+                found = REGIONS[key] = _Search(self, work, region).run()
                 self.reports.append(found[1])
                 if len(REGIONS) > _KEPT:
                     REGIONS.popitem(last=False)
             else:
                 REGIONS.move_to_end(key)
-                known = RegionReport(**{**vars(found[1]), "cached": True})
-                self.reports.append(known)
-            for anchor, taken, kind in found[0]:
-                place = region[anchor]
-                merged = work.merged(place, [region[t] for t in taken], kind)
-                reason = found[1].alternatives[0].what if found[1].alternatives else ""
-                reason = next((a.what for a in found[1].alternatives if a.chosen), reason)
-                replaced[place] = (reason, list(pieces[place][1]), merged)
-        return work.kept(replaced)
+                self.reports.append(replace(found[1], cached=True))
+            for way, what in found[0]:
+                place = max([region[piece] for piece, _ in way.makes])
+                made.append((place, (what, *work.cut(way, region))))
+        return work.assembled(made)
 
-    def search(self, work: _Work, region: list[int]) -> tuple[Choice, RegionReport]:
-        """The cheapest way to compute what a region stores for others."""
-        report = RegionReport(len(region))
-        local = {place: i for i, place in enumerate(region)}
-        producers: list[Producer] = []
-        ways: dict[str, tuple[int, tuple[int, ...], str]] = {}
-        for place in region:
-            kernel = work.pieces[place][2][0]
-            cost = time_of(kernel, self.table)
+
+class _Search:
+    """The search of one region."""
+
+    def __init__(self, who: Searcher, work: _Work, region: list[int]) -> None:
+        self.who, self.work, self.region = who, work, region
+        self.report = RegionReport(len(region))
+        self.local = {place: i for i, place in enumerate(region)}
+        self.producers: list[Producer] = []
+        self.ways: dict[str, tuple[Way, str]] = {}
+        self.tried: set[Way] = set()
+
+    def run(self) -> tuple[Choice, RegionReport]:
+        work, report = self.work, self.report
+        for place in self.region:
+            cost = time_of(work.pieces[place][2][0], self.who.table)
+            cost += self.kept(work.pieces[place][1])
             report.greedy += cost
-            producers.append(work.producer(place, f"greedy {local[place]}", cost))
-        for place in region:
-            for taken in work.tries(place):
-                merged = work.merged(place, taken, "fold")
-                for source in self.sources:
-                    found = source.propose(merged[0], self.table)
-                    if found is None:
-                        continue
-                    report.nodes = max(report.nodes, found.nodes)
-                    for rule, count in found.rules:
-                        report.rules[rule] = report.rules.get(rule, 0) + count
-                    inside = tuple([local[t] for t in taken])
-                    name = f"{source.name} {local[place]} with {list(inside)}"
-                    ways[name] = (local[place], inside, found.kind)
-                    needs = work.memory(merged)
-                    producers.append(
-                        Producer(name, tuple(work.pieces[place][1]), needs, found.cost)
-                    )
-                    report.alternatives.append(
-                        Alternative(found.what, found.cost, False, 1 + len(taken))
-                    )
-        if not ways:
+            self.producers.append(work.producer(place, f"greedy {self.local[place]}", cost))
+        self.propose_all()
+        if not self.ways:
             report.cost = report.greedy
             return (), report
-        chosen = self.extracted(work, region, producers)
+        made = {node for p in self.producers for node in p.makes}
+        known = work.stored | work.params
+        given = {n for p in self.producers for n in p.needs if n not in made and n in known}
+        chosen = extract(self.producers, work.wanted(self.region), given, self.who.steps)
         report.steps, report.complete, report.cost = chosen.steps, chosen.complete, chosen.cost
         names = {p.name for p in chosen.producers}
         report.alternatives = [
-            Alternative(a.what, a.cost, name in names, a.replaces)
-            for name, a in zip(ways, report.alternatives, strict=True)
+            replace(a, chosen=name in names)
+            for name, a in zip(self.ways, report.alternatives, strict=True)
         ]
-        return tuple([way for name, way in ways.items() if name in names]), report
+        return tuple([way for name, way in self.ways.items() if name in names]), report
 
-    def extracted(
-        self, work: _Work, region: list[int], producers: Sequence[Producer]
-    ) -> Extraction:
-        """The cheapest producers of what others read of a region."""
-        made = {node for place in region for node in work.pieces[place][1]}
-        given = {n for p in producers for n in p.needs if n not in made}
-        return extract(producers, work.wanted(region), given, self.steps)
+    def propose_all(self) -> None:
+        """Every piece with what it may take in; then those that belong together."""
+        good: list[Way] = []
+        for place in self.region:
+            makes = self.outputs(place)
+            for taken in self.work.tries(place):
+                inside = tuple([self.local[t] for t in taken])
+                rows = tuple([self.local[t] for t in taken if self.work.is_read_often(t)])
+                plain = Way(makes, inside)
+                if self.propose(plain):
+                    good.append(plain)
+                if rows and self.propose(replace(plain, rows=rows)):
+                    good.append(replace(plain, rows=rows))
+        for a, b in combinations(good, 2):  # results of one walk over the same blocks
+            less, more = sorted([set(a.taken), set(b.taken)], key=len)
+            alike = less <= more and len(a.rows) > 0 and len(b.rows) > 0
+            if alike and not set(a.makes) & set(b.makes):
+                both = tuple(sorted({*a.rows, *b.rows}))
+                self.propose(Way((*a.makes, *b.makes), tuple(sorted(more)), both))
+        for piece in dict.fromkeys([r for way in good for r in way.rows]):
+            values = self.row_values(piece)
+            below = dict.fromkeys(self.work.below(self.region[piece]))
+            self.propose(Way(values, tuple([self.local[t] for t in below])))
+            for way in good:
+                if piece in way.taken and not way.rows:
+                    self.propose(replace(way, makes=(*way.makes, *values)))
+
+    def outputs(self, place: int) -> tuple[tuple[int, int], ...]:
+        count = len(self.work.pieces[place][1])
+        return tuple([(self.local[place], number) for number in range(count)])
+
+    def row_values(self, piece: int) -> tuple[tuple[int, int], ...]:
+        count = len(self.work.row_values(self.region[piece]))
+        return tuple([(piece, -1 - number) for number in range(count)])
+
+    def propose(self, way: Way) -> bool:
+        """Ask every source for a kernel; is there one?"""
+        if way in self.tried or len(self.tried) >= ATTEMPTS:
+            return False
+        self.tried.add(way)
+        outputs, merged = self.work.cut(way, self.region)
+        report, good = self.report, False
+        for source in self.who.sources:
+            found = source.propose(merged[0], self.who.table)
+            if found is None:
+                continue
+            good = True
+            report.nodes = max(report.nodes, found.nodes)
+            for rule, count in found.rules:
+                report.rules[rule] = report.rules.get(rule, 0) + count
+            name = f"{source.name} {len(self.ways)}"
+            self.ways[name] = replace(way, kind=found.kind), found.what
+            needs = self.work.memory(merged)
+            cost = found.cost + self.kept(outputs)
+            self.producers.append(Producer(name, tuple(outputs), needs, cost))
+            report.alternatives.append(Alternative(found.what, cost, False, len(way.taken)))
+        return good
+
+    def kept(self, outputs: Sequence[Node]) -> float:
+        """What it costs that values stay in memory which are no results."""
+        inside = [n for n in outputs if n not in self.work.roots]
+        return self.who.table.kept * sum([elements(n.shape) * n.dtype.itemsize for n in inside])
 
 
 class _Work:
@@ -201,18 +257,22 @@ class _Work:
         self.maker = {node: i for i, (_, outputs, _) in enumerate(pieces) for node in outputs}
         self.readers: dict[Node, list[int]] = {}
         for i, (_, _, cut) in enumerate(pieces):
-            for node in self.memory(cut):
+            for node in sorted(self.memory(cut), key=lambda n: n.id):
                 self.readers.setdefault(node, []).append(i)
         self.stored = frozenset(self.maker)
         self.params = {n for _, _, cut in pieces for n in self.memory(cut) if n.op is PARAM}
         self.extractor = Extractor()
         self.edges = {i: list(self.taken_in(i)) for i in range(len(pieces))}
+        self.regions = self.joined()
+        self.region_of = {place: set(region) for region in self.regions for place in region}
+        self.rows: dict[int, tuple[Node, ...]] = {}
 
     def memory(self, cut: Cut) -> frozenset[Node]:
         """The values in memory that a kernel reads."""
         return frozenset([m for m in cut[1] if isinstance(m, Node)])
 
     def producer(self, place: int, name: str, cost: float) -> Producer:
+        """A piece as it is."""
         _, outputs, cut = self.pieces[place]
         return Producer(name, tuple(outputs), self.memory(cut), cost)
 
@@ -230,16 +290,25 @@ class _Work:
                 continue
             inner = self.pieces[other][2][0]
             size, only = elements(node.shape), self.readers[node] == [place]
-            picks = kernel.kind != "map" or (
-                most <= size if inner.kind == "reduce" else 4 * most <= size or (
-                    only and most == size)
-            )  # fmt: skip
+            if kernel.kind == "contract" and node not in self.folded(place):
+                continue
             if inner.kind == kernel.kind == "contract" and most >= size:
                 continue  # what is between is no larger than the result
+            picks = kernel.kind != "map"
+            if not picks and inner.kind == "reduce":
+                picks = most <= size
+            elif not picks:
+                picks = 4 * most <= size or (only and most == size)
             if inner.kind in _KINDS and picks and _worth(kernel, inner):
                 yield other
 
-    def regions(self) -> list[list[int]]:
+    def folded(self, place: int) -> set[object]:
+        """What of a piece's reads is inside its sums."""
+        kernel, reads, _ = self.pieces[place][2]
+        sums = [n for n in toposort([kernel.body]) if n.op is REDUCE]
+        return {reads[n.arg[0]] for n in toposort(sums) if n.op is PARAM}
+
+    def joined(self) -> list[list[int]]:
         """Pieces that could be merged with each other, in order."""
         group = {i: {i} for i in range(len(self.pieces))}
         for place, others in self.edges.items():
@@ -274,68 +343,100 @@ class _Work:
         """The sets of pieces that one may take in: nearest first, then what those read."""
         taken: list[int] = []
         edge = self.below(place) if self.edges[place] else []
-        tried = 0
         for _ in range(DEEP):
             fresh = [e for e in dict.fromkeys(edge) if e not in taken]
             if not fresh:
                 return
-            for one in fresh if len(fresh) > 1 else ():
-                tried += 1
-                if tried > TRIES:
-                    return
-                yield [*taken, one]
-            taken = [*taken, *fresh]
-            tried += 1
-            if tried > TRIES:
-                return
+            small = len(self.region_of[place]) <= 4
+            for one in fresh if len(fresh) > 1 and small and not taken else ():
+                yield [one]
+            taken = sorted([*taken, *fresh])
             yield taken
             edge = [e for f in fresh for e in self.below(f)]
 
     def below(self, place: int) -> list[int]:
-        """Pieces whose results one reads, if they can be merged at all."""
+        """Pieces of the same region whose results one reads."""
         found = []
         for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
             other = self.maker.get(node)
-            if other is not None and other in self.members(place):
+            if other is not None and other in self.region_of.get(place, ()):
                 found.append(other)
         return found
 
-    def members(self, place: int) -> set[int]:
-        """The pieces of the region that a piece is in."""
-        for region in self._regions:
-            if place in region:
-                return set(region)
-        return set()
+    # --- rows ------------------------------------------------------------------------------------
 
-    @property
-    def _regions(self) -> list[list[int]]:
-        if not hasattr(self, "_known"):
-            self._known = self.regions()
-        return self._known
+    def is_read_often(self, place: int) -> bool:
+        """Do several pieces read a piece of rows, which has values of one number a row?"""
+        readers = {r for node in self.pieces[place][1] for r in self.readers.get(node, ())}
+        rows = self.pieces[place][2][0].kind == "reduce" and len(readers) > 1
+        return rows and bool(self.row_values(place))
+
+    def row_values(self, place: int) -> tuple[Node, ...]:
+        """What a piece of rows folds to one number a row: enough to compute it element by element."""
+        if place not in self.rows:
+            _, outputs, cut = self.pieces[place]
+            stops = self.memory(cut)
+            most = max([elements(n.shape) for n in outputs])
+            found: dict[Node, None] = {}
+            seen: set[Node] = set()
+            stack = list(reversed(outputs))
+            while stack:
+                node = stack.pop()
+                if node in seen or node in stops:
+                    continue
+                seen.add(node)
+                if node.op is REDUCE and elements(node.shape) < most:
+                    found[node] = None
+                else:
+                    stack.extend(reversed(node.src))
+            self.rows[place] = tuple(found)
+        return self.rows[place]
 
     # --- merging ---------------------------------------------------------------------------------
 
-    def merged(self, place: int, taken: Sequence[int], kind: str) -> Cut:
-        """The kernel that computes a piece together with some it reads from."""
-        gone = {node for t in taken for node in self.pieces[t][1]}
-        outputs = self.pieces[place][1]
-        readable = (self.stored | self.params) - gone - set(outputs)
-        return self.extractor.cut(kind, outputs, readable)
+    def cut(self, way: Way, region: Sequence[int]) -> tuple[list[Node], Cut]:
+        """What a way stores, and its kernel."""
+        outputs = []
+        for piece, number in way.makes:
+            place = region[piece]
+            known = self.pieces[place][1] if number >= 0 else self.row_values(place)
+            outputs.append(known[number if number >= 0 else -1 - number])
+        gone = {node for t in way.taken for node in self.pieces[region[t]][1]}
+        gone.update(outputs)
+        gone.update([n for piece, _ in way.makes for n in self.pieces[region[piece]][1]])
+        rows = {node for r in way.rows for node in self.row_values(region[r])}
+        readable = ((self.stored | self.params) - gone) | rows
+        return outputs, self.extractor.cut(way.kind, outputs, readable)
 
-    def kept(self, replaced: dict[int, Piece]) -> list[Piece]:
-        """The pieces that are still needed, in order."""
-        wanted: set[object] = set(self.roots)
-        found: list[Piece] = []
-        for place in reversed(range(len(self.pieces))):
-            piece = replaced.get(place, self.pieces[place])
-            if place in replaced or any(node in wanted for node in piece[1]) or (
-                not self.readers_of(place)
-            ):
-                wanted.update(self.memory(piece[2]))
-                found.append(piece)
-        return found[::-1]
+    def assembled(self, made: Sequence[tuple[int, Piece]]) -> list[Piece]:
+        """The pieces that are needed, in an order that works, near where they were."""
+        instead = {node for _, piece in made for node in piece[1]}
+        every = [(place, 0, piece) for place, piece in made]
+        for place, piece in enumerate(self.pieces):
+            if not piece[1] or not all(node in instead for node in piece[1]):
+                every.append((place, 1, piece))
+        maker = {node: entry for entry in every for node in entry[2][1]}
+        maker |= {node: entry for entry in every if entry[1] == 0 for node in entry[2][1]}
+        needed: dict[int, tuple[int, int, Piece]] = {}
+        stack = [maker[node] for node in self.roots if node in maker]
+        stack += [e for e in every if e[1] == 1 and not self.has_readers(e[0])]
+        while stack:
+            entry = stack.pop()
+            if id(entry) not in needed:
+                needed[id(entry)] = entry
+                stack.extend([maker[n] for n in self.memory(entry[2][2]) if n in maker])
+        left = sorted(needed.values(), key=lambda e: e[:2])
+        made_now: set[Node] = set()
+        out: list[Piece] = []
+        while left:
+            entry = next(e for e in left if all(
+                n in made_now or n not in maker for n in self.memory(e[2][2])))  # fmt: skip
+            left.remove(entry)
+            made_now.update(entry[2][1])
+            out.append(entry[2])
+        return out
 
-    def readers_of(self, place: int) -> bool:
+    def has_readers(self, place: int) -> bool:
         """Did anybody read a piece when the schedule was greedy? What nobody reads has effects."""
         return any(self.readers.get(node) for node in self.pieces[place][1])
 

@@ -126,7 +126,9 @@ class Terms:
         return prod([self.sizes[a] for a in axes])
 
     def joined(
-        self, parts: list[tuple[frozenset[int], bytes]], join: Callable[[int, int], None] | None = None
+        self,
+        parts: list[tuple[frozenset[int], bytes]],
+        join: Callable[[int, int], None] | None = None,
     ) -> Iterator[frozenset[int]]:
         """The axes of every product of two that makes up a product, fewest elements first."""
         parts = list(parts)

@@ -97,6 +97,7 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     if not any(n.op is FOLD for n in order):
         return None
     stores, sizes = apart(stores, sizes)
+    stores = together(stores, sizes)
     best: tuple[list[State], _Group, Report] | None = None
     for axes in _candidates(stores, sizes):
         # one name for one axis first: then equal values are one term, and stay so
@@ -149,6 +150,44 @@ def _candidates(stores: Sequence[Node], sizes: Sequence[int]) -> list[tuple[int,
 
 
 # --- one name for one axis -----------------------------------------------------------------------
+
+
+def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
+    """The stores with axes of the first one where another has as many steps at the same place.
+
+    Each store has its own loops, so its axes may have any names; with equal ones values are shared.
+    """
+    if len(stores) < 2:
+        return list(stores)
+    first = _in_order(stores[0])
+    out = [stores[0]]
+    for store in stores[1:]:
+        mine = _in_order(store)
+        if first is None or mine is None or set(mine) <= set(first):
+            out.append(store)
+            continue
+        names = {
+            a: b for a, b in zip(mine, first, strict=False)
+            if a != b and sizes[a] == sizes[b] and b not in mine
+        }  # fmt: skip
+        try:
+            value = renamed(store.src[0], names)
+        except _CaptureError:
+            out.append(store)
+            continue
+        number, index, mode, axes = store.arg
+        index = rename(index, lambda a: names.get(a, a) if isinstance(a, int) else a)
+        arg = (number, index, mode, tuple(sorted([names.get(a, a) for a in axes])))
+        out.append(make(STORE, store.dtype, (value,), arg))
+    return out
+
+
+def _in_order(store: Node) -> list[int] | None:
+    """The axes of a store, outermost first, if its index has nothing else."""
+    terms = store.arg[1][1]
+    if not all(isinstance(atom, int) for atom, _ in terms):
+        return None
+    return [atom for atom, _ in sorted(terms, key=lambda term: -term[1])]
 
 
 def apart(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:

@@ -65,7 +65,10 @@ class Rebase:
     """The analysis for one group of folds."""
 
     def __init__(
-        self, streamed: frozenset[int], free: Mapping[Node, frozenset[int]], old: Mapping[Node, Node]
+        self,
+        streamed: frozenset[int],
+        free: Mapping[Node, frozenset[int]],
+        old: Mapping[Node, Node],
     ) -> None:
         self.streamed, self.free, self.old = streamed, free, old  # old: fold -> its placeholder
         self._moves: dict[Node, bool] = {}

@@ -21,6 +21,7 @@ from .normalization import along
 from .windows import Windows, windows
 
 NARROW = 40  # results in a row, below which windows are copied side by side first
+MOST_COPIED = 1 << 24  # elements of such a copy, for each sample
 
 CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
 TRANSPOSED: dict[int, Any] = {
@@ -56,16 +57,18 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 def _is_narrow(op: Call, x: Tensor, found: Windows) -> bool:
-    """Are the rows too short for windows to be read in place at full speed?"""
+    """Are rows too short, or steps too long, for windows to be read in place at full speed?"""
+    sizes = x.node.shape
     if op.int("group", 1) != 1 or x.ndim != 4 or not x.dtype.is_float:
         return False
-    width = x.node.shape[-1]
-    plain = found.size == [1, 1] and found.stride == [1, 1]
-    return (
-        isinstance(width, int)
-        and not plain
-        and (width - found.reach(1)) // found.stride[1] < NARROW
+    if not all(isinstance(n, int) for n in sizes) or found.size == found.stride == [1, 1]:
+        return False
+    rows, columns = (
+        (int(sizes[2 + d]) - found.reach(d)) // found.stride[d] + 1  # type: ignore[arg-type]
+        for d in (0, 1)
     )
+    copied = int(sizes[1]) * prod(found.size) * rows * columns  # type: ignore[arg-type]
+    return copied <= MOST_COPIED and (columns < NARROW or found.stride[1] > 1)
 
 
 def _as_product(x: Tensor, weight: Tensor, bias: Tensor | None, found: Windows) -> Tensor:

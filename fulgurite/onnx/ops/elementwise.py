@@ -23,7 +23,17 @@ def _one(function: Callable[[Any], Tensor]) -> Callable[[Call], Tensor]:
 
 
 def _two(function: Callable[[Any, Any], Tensor]) -> Callable[[Call], Tensor]:
-    return lambda op: function(op[0], op[1])
+    return lambda op: function(*operands(op))
+
+
+def operands(op: Call) -> tuple[Tensor, Tensor]:
+    """Both inputs; before version 7 the second is broadcast from an axis on, if asked."""
+    a, b = op[0], op[1]
+    if op.version < 7 and op.int("broadcast") and op.given("axis"):
+        axis = op.int("axis")
+        axis += a.ndim if axis < 0 else 0
+        b = fg.reshape(b, (*b.shape, *[1] * (a.ndim - axis - b.ndim)))
+    return a, b
 
 
 enter(
@@ -46,7 +56,7 @@ enter(
 @operator("Div")
 def div(op: Call) -> Tensor:
     """Whole numbers divide toward zero."""
-    return divided(op[0], op[1])
+    return divided(*operands(op))
 
 
 def divided(a: Tensor, b: Tensor) -> Tensor:
@@ -73,7 +83,7 @@ def mod(op: Call) -> Tensor:
 @operator("Pow")
 def power(op: Call) -> Tensor:
     """A power in its base's type."""
-    base, exponent = op[0], op[1]
+    base, exponent = operands(op)
     known = op.constant(1)
     if known is not None and known.size == 1 and base.dtype.is_float:
         number = float(known.reshape(-1)[0])

@@ -65,8 +65,9 @@ def _least(x: Tensor) -> Any:
 def _largest(x: Tensor, found: Windows) -> Tensor:
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.widths], constant_values=_least(x))
-    first = x.ndim
-    return fg.max(found.slid(x, 2), axis=tuple(range(first, first + len(found.size))))
+    for axis in range(len(found.size)):  # one at a time: a row's maxima serve several windows
+        x = fg.max(found.slid_along(x, 2 + axis, axis), axis=-1)
+    return x
 
 
 def _sums(x: Tensor, found: Windows) -> Tensor:

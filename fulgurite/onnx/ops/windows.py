@@ -34,10 +34,14 @@ class Windows:
 
     def slid(self, x: Tensor, first: int) -> Tensor:
         """Windows as further axes at the end; x is padded already."""
-        node = node_of(x)
-        for d, each in enumerate(zip(self.size, self.stride, self.dilation, strict=True)):
-            node = build.window(node, first + d, *each)
-        return wrap(node)
+        for axis in range(len(self.size)):
+            x = self.slid_along(x, first + axis, axis)
+        return x
+
+    def slid_along(self, x: Tensor, place: int, axis: int) -> Tensor:
+        """The windows of one axis, which stands at a place of x, as a further axis at the end."""
+        each = self.size[axis], self.stride[axis], self.dilation[axis]
+        return wrap(build.window(node_of(x), place, *each))
 
     @property
     def is_padded(self) -> bool:
