@@ -1,8 +1,9 @@
 """Train a two-layer network on handwritten digits, in plain tensor code.
 
-Run `python examples/digits.py`; `fulgurite train digits` does the same with `fg.nn` and `fg.optim`. Nothing here is special to Fulgurite but the
-import: a loss is written as an expression, `value_and_grad` differentiates it, and Adam is four
-lines of arithmetic whose step count and corrections change every step without recompiling.
+Run `python examples/digits.py`; `fulgurite train digits` does it with `fg.nn` and `fg.optim`.
+Nothing here is special to Fulgurite but the import: a loss is written as an expression,
+`value_and_grad` differentiates it, and Adam is four lines of arithmetic whose step count and
+corrections change every step without recompiling.
 """
 
 from __future__ import annotations
