@@ -130,7 +130,7 @@ def torch_call(compiled: bool = False) -> Call:
         value.requires_grad_()
     y, count = torch.from_numpy(labels()).long(), 0
     rates = {"lr": RATE, "betas": (BETA1, BETA2), "eps": SMALL}
-    adam = torch.optim.Adam(list(p.values()), **rates, fused=not compiled)  # type: ignore[arg-type]
+    adam = torch.optim.Adam(list(p.values()), **rates, fused=not compiled)
 
     def loss() -> Any:
         return F.cross_entropy(mlp(ops, {**p, "x": x}), y)

@@ -428,7 +428,7 @@ def test_a_numpy_array_that_its_owner_changes() -> None:
 
 
 def test_an_array_that_the_function_writes_to() -> None:
-    def f(x: fg.Tensor, a: Any) -> fg.Tensor:
+    def f(x: fg.Tensor, a: Any) -> Any:
         a += 1
         return x * a
 
@@ -516,6 +516,25 @@ def test_results_are_never_one_memory() -> None:
     assert kept.tolist() == [2, 3] and second[0].tolist() == [11, 21] and first[1] is x
     kept += 1
     assert jitted(x)[0].tolist() == [2, 3] and second[0].tolist() == [11, 21]
+
+
+def test_a_donated_argument_gives_its_memory_to_a_result() -> None:
+    with fg.config(device="cpu"):
+        jitted = fg.jit(lambda state, x: {k: v * 2 + x for k, v in state.items()}, donate="state")
+        x = fg.ones(3000).realize()
+        state = {"a": (x * 1).realize(), "b": (x * 2).realize()}
+        places = {address(v) for v in state.values()}
+        for _ in range(3):
+            old, state = state, jitted(state, x)
+            assert {address(v) for v in state.values()} == places
+        with pytest.raises(RuntimeError, match="given away"):
+            old["a"].numpy()
+        assert (state["a"].numpy() == 15).all() and (state["b"].numpy() == 23).all()
+        held = state["a"] + 1  # who still needs it keeps it: then the result is memory of its own
+        old, state = state, jitted(state, x)
+        assert (held.numpy() == 16).all() and (state["a"].numpy() == 31).all()
+    with pytest.raises(ArgumentError, match="donate"):
+        fg.jit(lambda x: x, donate=2.5)
 
 
 def test_two_inputs_that_are_one_tensor() -> None:

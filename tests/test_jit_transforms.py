@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -354,7 +355,7 @@ def adam_steps(jitted: bool, steps: int = 6) -> tuple[list[float], dict[str, Any
     random = np.random.default_rng(0)
     sizes = (12, 16, 16, 4)
     p = {}
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         p[f"w{i}"] = fg.Tensor(random.standard_normal((a, b)).astype(np.float32) / 4)
         p[f"b{i}"] = fg.Tensor(np.zeros(b, np.float32))
     m, v = ({k: fg.Tensor(np.zeros(w.shape, np.float32)) for k, w in p.items()} for _ in range(2))
@@ -376,10 +377,10 @@ def adam_steps(jitted: bool, steps: int = 6) -> tuple[list[float], dict[str, Any
             p[k].assign(p[k] - rate * (m[k] * c1) / (fg.sqrt(v[k] * c2) + 1e-8))
         return value
 
-    run = fg.jit(step) if jitted else step
+    run: Any = fg.jit(step) if jitted else step
     losses = [run(i, 0.01 / i).item() for i in range(1, steps + 1)]
     if jitted:
-        assert run.captured == 1  # type: ignore[attr-defined]
+        assert run.captured == 1
     return losses, {k: w.numpy() for k, w in p.items()}
 
 

@@ -86,7 +86,9 @@ def asarray(
     if copy is not False:
         return Tensor(data, dtype, device)
     if not isinstance(data, np.ndarray) or dtype not in (None, dtype_of(data.dtype)):
-        raise ArgumentError("only a NumPy array of the same dtype is shared", "leave copy=False out")
+        raise ArgumentError(
+            "only a NumPy array of the same dtype is shared", "leave copy=False out"
+        )
     return from_numpy(data, device)
 
 

@@ -85,7 +85,7 @@ class Registry:
         self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
         self._returned = threading.Condition(self._lock)
         self._taken: dict[int, int] = {}  # id of a buffer whose memory is out -> thread
-        self._gone: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
+        self._gone: weakref.WeakKeyDictionary[Node, bool | str] = weakref.WeakKeyDictionary()
         self._later: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
         self.rewriting = threading.RLock()  # one thread at a time writes over memory or writes back
         self.writing = 0  # the thread that is writing over memory, which no other may read
@@ -143,7 +143,7 @@ class Registry:
             return True
 
     def knows(self, entry: Entry, old: Node, buffer: Node) -> None:
-        """Give one entry its value; a leaf stays a leaf, what gradients need keeps its expression."""
+        """Give one entry its value; leaves stay leaves, what gradients need stays an expression."""
         if _is_leaf(old):
             old.realized = weakref.ref(buffer)
             self.rebind(entry, old, WATCH(buffer, arg=old.arg))
@@ -205,6 +205,11 @@ class Registry:
                 self._returned.wait()
             found = self._storage.get(buffer)
         if found is None and buffer in self._gone:
+            if self._gone[buffer] == "given away":
+                raise LostError(
+                    "this tensor was given away to a jitted function, which wrote over its memory",
+                    "use what the function returned, or do not donate it",
+                )
             if self._gone[buffer]:
                 raise LostError(
                     "this value was being written over when that was interrupted", "compute it anew"
@@ -244,11 +249,16 @@ class Registry:
             del self._taken[id(buffer)]
             self._returned.notify_all()
 
-    def lose(self, buffer: Node) -> None:
-        """Memory that was being written over when that was interrupted holds nothing of worth."""
+    def lose(self, buffer: Node, how: bool | str = True) -> None:
+        """A buffer has no memory any more: its writing was interrupted, or it was given away."""
         with self._lock:
             self._storage.pop(buffer, None)
-            self._gone[buffer] = True
+            self._gone[buffer] = how
+
+    def give_away(self, entry: Entry, buffer: Node) -> None:
+        """The memory of a tensor is another's now."""
+        self.lose(buffer, "given away")
+        entry.key = -next(self._ids)
 
     def becomes_later(self, root: Node, buffer: Node) -> None:
         """What is built on a root, now or by then, reads this buffer, as long as the root lives."""

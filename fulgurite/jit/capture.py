@@ -177,7 +177,7 @@ class Capture:
 
     def __init__(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: set[str],
-        floating: set[str], dynamic: dict[Any, dict[int, Node]],
+        floating: set[str], dynamic: dict[Any, dict[int, Node]], donate: tuple[str | int, ...],
     ) -> None:  # fmt: skip
         self.function = function
         self.options: Options = current()
@@ -186,6 +186,7 @@ class Capture:
         labels = self.survey.labels
         self.dynamic = {labels[k] if isinstance(k, int) and k < len(labels) else k: axes
                         for k, axes in dynamic.items()}  # fmt: skip
+        self.donate = [labels[k] if isinstance(k, int) and k < len(labels) else k for k in donate]
         if self.survey.outside:
             raise Inline(self.survey.outside)
         self.recording = is_recording()
@@ -341,13 +342,23 @@ class Capture:
             expected, places, normal, roots, self.device,
             [(i, len(results) + k) for k, (i, _) in enumerate(assigned)], len(results),
             self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
+            self._given(),
         )  # fmt: skip
         self.survey.settle_numbers()
-        if assigned:
+        if assigned or replay.gifts:
             self._stay_apart()
         captured = Captured(self.survey, self.numbers, template, made, statements, replay,
                             self.recording)  # fmt: skip
         return captured, None, ""
+
+    def _given(self) -> list[int]:
+        """The tensors of arguments that the caller gives away."""
+        return [
+            i
+            for i, stand in enumerate(self.stands)
+            for name in self.donate
+            if stand.way == name or stand.way.startswith((f"{name}[", f"{name}."))
+        ]
 
     def _stay_apart(self) -> None:
         """Tensors that are several here must be several in a replay, where one is assigned."""

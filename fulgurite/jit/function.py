@@ -37,9 +37,10 @@ class Jitted:
 
     __fulgurite_jit__ = True
 
-    def __init__(self, function: Callable[..., Any], dynamic: Any = None) -> None:
+    def __init__(self, function: Callable[..., Any], dynamic: Any = None, donate: Any = ()) -> None:
         self.function = function
         self.dynamic = check_dynamic(dynamic)
+        self.donate = _check_donate(donate)
         self._captures: tuple[Captured, ...] = ()
         self._fixed: set[str] = set()  # the ways to numbers that decide something
         self._changes: Counter[str] = Counter()  # of numbers that are no arguments
@@ -94,9 +95,11 @@ class Jitted:
             self.captured += 1
             try:
                 work = Capture(
-                    self.function, args, keywords, self._fixed, self._floating, self.dynamic
-                )
+                    self.function, args, keywords, self._fixed, self._floating, self.dynamic,
+                    self.donate,
+                )  # fmt: skip
                 found, result, problem = work.run()
+                del work  # it holds the nodes that the first replay may write over
             except Inline as reason:
                 self._gave_up(name, str(reason))
                 found, problem = None, ""
@@ -153,8 +156,11 @@ class Method:
         return getattr(self.__func__, name)
 
 
-def jit(function: Any = None, *, dynamic: Any = None) -> Any:
+def jit(function: Any = None, *, dynamic: Any = None, donate: Any = ()) -> Any:
     """Capture a function of tensors into one plan that later calls replay with one native call.
+
+    `dynamic={"x": {0: fg.Var("n", 1, 64)}}` names axes of arguments whose size varies. `donate`
+    names arguments (or their numbers) whose memory results may take over: do not use them again.
 
     >>> @fg.jit
     ... def step(x, w, rate):
@@ -165,7 +171,7 @@ def jit(function: Any = None, *, dynamic: Any = None) -> Any:
     (2.0, 1.0)
     """
     if function is None:
-        return lambda function: jit(function, dynamic=dynamic)
+        return lambda function: jit(function, dynamic=dynamic, donate=donate)
     if isinstance(function, Jitted):
         function = function.function
     if isinstance(function, staticmethod | classmethod):
@@ -174,7 +180,16 @@ def jit(function: Any = None, *, dynamic: Any = None) -> Any:
         )
     if not callable(function):
         raise ArgumentError(f"{type(function).__name__} is not a function", "give a function")
-    return Jitted(function, dynamic)
+    return Jitted(function, dynamic, donate)
+
+
+def _check_donate(donate: Any) -> tuple[str | int, ...]:
+    names = (donate,) if isinstance(donate, str | int) else donate
+    if not isinstance(names, tuple | list | set) or not all(
+        [isinstance(name, str | int) for name in names]
+    ):
+        raise ArgumentError(f"donate is {donate!r}", 'name arguments: donate=("state",)')
+    return tuple(names)
 
 
 def _after_fork() -> None:

@@ -16,7 +16,9 @@ _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD"
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _STORED = {"STORE_ATTR": "attributes", "DELETE_ATTR": "attributes", "STORE_GLOBAL": "globals",
            "DELETE_GLOBAL": "globals"}  # fmt: skip
-_BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter"}
+_BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter", "copy",
+            "deepcopy", "asdict", "astuple"}  # fmt: skip
+_ANY = {"__dict__", "attrgetter", "__getattribute__", "deepcopy", "asdict", "astuple"}
 _OUTSIDE = {
     "open": "reads or writes a file", "input": "asks the user", "eval": "evaluates text",
     "exec": "executes text", "globals": "reads all globals", "locals": "reads all locals",
@@ -76,7 +78,7 @@ def _read(code: CodeType) -> Reads:
                 found.outside = found.outside or f"{code.co_name} {_OUTSIDE[value]} ({value})"
         elif name in _ATTRIBUTE:
             found.attributes.add(value)
-            if value in ("__dict__", "attrgetter", "__getattribute__"):
+            if value in _ANY:
                 found.any_attribute = True
         elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE"):
             found.cells.add(value)

@@ -121,7 +121,7 @@ class Replay:
     def __init__(
         self, expected: list[Expected], places: list[Place], normal: Normal, roots: list[Node],
         device: str, assigned: list[tuple[int, int]], results: int, blocks: int,
-        numbers: list[DType], options: Options,
+        numbers: list[DType], options: Options, given: list[int],
     ) -> None:  # fmt: skip
         self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
         self.device, self.assigned, self.results = device, assigned, results
@@ -136,6 +136,9 @@ class Replay:
             [(params[i], out) for i, out in assigned if i in params and expected[i].varying is None
              and expected[i].shape == roots[out].shape and expected[i].dtype is roots[out].dtype]
         )  # fmt: skip
+        self.gifts = self._gifts(given)  # results that may take a given tensor's memory
+        self.pairs += tuple([(params[i], out) for out, i in self.gifts.items()])
+        self.over = [*self.written, *self.gifts.values()]
         if hosts_in(normal.structure) or not counts_are_exact():
             self.pairs = ()
         self.abouts: list[Any] = [
@@ -157,6 +160,20 @@ class Replay:
         if "" in codes:
             return ""
         return "<" + "".join([f"{code}{8 - struct.calcsize(code)}x" for code in codes]) + "Q"
+
+    def _gifts(self, given: list[int]) -> dict[int, int]:
+        """For results the given tensors whose memory they may take, of the same shape and dtype."""
+        found: dict[int, int] = {}
+        left = [i for i in given if i in self.params and i not in self.written
+                and self.expected[i].varying is None and not self.expected[i].leaf]  # fmt: skip
+        for out, root in enumerate(self.roots[: self.results]):
+            for i in left:
+                like = self.expected[i]
+                if like.shape == root.shape and like.dtype is root.dtype:
+                    found[out] = i
+                    left.remove(i)
+                    break
+        return found
 
     # --- plans -----------------------------------------------------------------------------------
 
@@ -230,7 +247,7 @@ class Replay:
             place = self.params.get(i)
             if place is not None:
                 bound.addresses[place] = memory.address
-                if i in self.written:
+                if i in self.over:
                     bound.memories[i] = weakref.ref(memory)
         bound.strided = 0 in [bound.addresses[place] for place in self.params.values()]
         bound.keys = keys
@@ -302,15 +319,20 @@ class Replay:
                     return None
                 if not self._current(bound, tensors):
                     return None
-                if not are_sole(self.written, tensors, bound.memories):
+                if not are_sole(self.over, tensors, bound.memories):
                     return None
                 if bound.frame is None:
                     bound.frame = program.frame_over(addresses)
                 memories: list[Buffer | None] = program.launch_over(bound.frame, addresses)
+                for out, i in self.gifts.items():
+                    if memories[out] is None:
+                        memories[out] = bound.memories[i]()
+                        entry = tensors[i].entry
+                        REGISTRY.give_away(entry, _base(entry.node))
             except BoundsError:
                 raise
             except BaseException:
-                for i in self.written:
+                for i in self.over:
                     REGISTRY.lose(_base(tensors[i].entry.node))
                 raise
             finally:
@@ -319,7 +341,7 @@ class Replay:
 
     def _current(self, bound: Bound, tensors: Sequence[Tensor]) -> bool:
         """Has no other thread assigned what we are about to?"""
-        return all([tensors[i].entry.key == bound.keys[i] for i in self.written])
+        return all([tensors[i].entry.key == bound.keys[i] for i in self.over])
 
     def _slowly(
         self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],

@@ -219,7 +219,7 @@ class Survey:
             self._tensor(value, name, way)
         elif kind in (list, tuple, dict) or isinstance(value, list | tuple | dict):
             return self._container(value, kind, name, way, argument)
-        elif isinstance(value, set | frozenset | deque | bytearray):
+        elif isinstance(value, set | frozenset | deque | bytearray | array):
             self._collection(value, kind, name, way)
         elif isinstance(value, np.ndarray):
             return self._array(value, name, way, argument)
@@ -242,7 +242,10 @@ class Survey:
             self._module(value, name, way)
         elif isinstance(value, types.CellType):
             self._same(value, name, way)
-        elif hasattr(value, "__fulgurite_jit__"):
+        elif isinstance(value, weakref.ref):
+            self._same(value, name, way)
+            self.value(value(), f"{name}()", f"{way}()")
+        elif hasattr(kind, "__fulgurite_jit__"):
             self._same(value, name, way)
             self.value(value.function, self.constant(value.function), way)
         else:
@@ -352,10 +355,11 @@ class Survey:
                 self.value(item, f"{name}[{i}]", f"{way}[{i}]")
             self.holders.append(Holder("deque", value, name, way, list(value)))
             return
-        copy = kind(value)
+        copy = value[:] if isinstance(value, array) else kind(value)
         self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
-        if isinstance(value, set | bytearray):
-            self.holders.append(Holder(kind.__name__, value, name, way, copy))
+        if isinstance(value, set | bytearray | array):
+            held = "set" if isinstance(value, set) else "bytearray"
+            self.holders.append(Holder(held, value, name, way, copy))
 
     # --- code ------------------------------------------------------------------------------------
 
@@ -534,7 +538,7 @@ class Survey:
     def _attributes(self, value: Any, kind: type, name: str, way: str) -> None:
         """The attributes of an object that code may read; of modules and the like all of them."""
         followed = kind is types.SimpleNamespace or _owner(kind) == "user"
-        whole = self.names.any_attribute or not followed or any(
+        whole = _is_tree(kind) or self.names.any_attribute or not followed or any(
             [_owner(base) in ("module", "standard") and base is not object
              for base in kind.__mro__ if base is not types.SimpleNamespace])  # fmt: skip
         if _owner(kind) == "module" and not hasattr(kind, "__fulgurite_module__"):

@@ -113,10 +113,9 @@ def _needed(condition: Node, holds: bool) -> Iterator[Affine]:
         for source in src:
             yield from _needed(source, holds)
     elif op in (LE, LT):
-        pair = [affine(s) for s in src]
-        if pair[0] is None or pair[1] is None:
+        first, second = affine(src[0]), affine(src[1])
+        if first is None or second is None:
             return
-        first, second = pair
         if not holds:  # a <= b fails where b - a < 0, a < b where b - a - 1 < 0
             yield add(add(second, first, -1), number(0 if op is LE else -1))
         else:  # a <= b holds where a - b - 1 < 0, a < b where a - b < 0

@@ -4,7 +4,7 @@ In: an `IndexKernel` that streams (graph/search/online.py). Out: a `Rendered`, o
 some rows. Its queries are packed once; for every block of the streamed axis the products inside are
 computed by the library's microkernels into a tile with the rows side by side, so lanes are rows and
 nothing is folded across lanes. The states of a row live in small arrays. States with columns are
-sums that a microkernel adds weights times values to; when the bases under them moved, their rows are
+sums that a microkernel adds weights times values to; when bases under them moved, their rows are
 repaired first. Keys and values are read where they are if they lie well, else packed a block at a
 time: there is no memory but that of the tile. Blocks that a condition on indices leaves out whole
 are skipped. The order of all sums follows from the shape alone.

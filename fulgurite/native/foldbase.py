@@ -1,7 +1,7 @@
 """What all folds in native code share: the loop over units and blocks, and the memory of a tile.
 
-In: a `Fold` and its cut. Out: the text of one function; how products, walks over a block and results
-are written is left to the classes above this one. A tile's memory is on the stack. Blocks that a
+In: a `Fold` and its cut. Out: the text of one function; how products, walks and results are written
+is left to the classes above this one. A tile's memory is on the stack. Blocks that a
 condition on indices leaves out whole are skipped.
 """
 
@@ -391,7 +391,7 @@ class FoldBase:
         self, module: Module, a: tuple[str, str, str], b: tuple[str, str], c: tuple[str, str],
         sizes: tuple[str, str, str], first: str,
     ) -> None:  # fmt: skip
-        """Rows times a panel, by a microkernel: pointers with strides, then depth, rows, columns."""
+        """Rows times a panel, by a microkernel: pointers and strides; depth, rows, columns."""
         self.modules[module.name] = module
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
         self.f.e.declare(f"void @{module.name}({kinds})", module.name)

@@ -1,8 +1,8 @@
 """States of a fold: those with columns are repaired and added to, and results are stored.
 
 In: a block whose weights are in a tile, coefficients of every row in small arrays. Out: lines that
-repair the rows whose bases moved, add weights times values by a microkernel, and at the end evaluate
-everything that is computed from the states, lanes along the columns or along the rows.
+repair the rows whose bases moved, add weights times values by a microkernel, and evaluate at the end
+all that is computed from the states, lanes along the columns or along the rows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FoldStates(FoldBase):
         return scalars, weights
 
     def kept(self, level: int) -> Node | None:
-        """What the first walk works out and later ones would again: it takes its product's place."""
+        """What one walk works out and later ones would again: it takes its product's place."""
         if len(self.fold.products) != 1 or level >= self.fold.levels - 1:
             return None
         product = self.fold.products[0].node

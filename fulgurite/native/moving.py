@@ -78,8 +78,11 @@ def _squares(f: Frame, packer: Packer, to: Target) -> None:
     whole = [f.sub(n, f.e.let(f"urem i64 {n}, {unit}")) for n, unit in units]
     along, down = ("%own", "%k") if side.along == "own" else ("%k", "%own")
 
-    def row(k: str, _: list[str]) -> list[str]:
-        f.e.loop("0", whole[0], lanes, [], lambda own, _: square(own, k))
+    def line(outer: str, _: list[str]) -> list[str]:  # along memory: it is fetched ahead there
+        if side.along == "own":
+            f.e.loop("0", whole[0], lanes, [], lambda own, _: square(own, outer))
+        else:
+            f.e.loop("0", whole[1], lanes, [], lambda k, _: square(outer, k))
         return []
 
     def square(own: str, k: str) -> list[str]:
@@ -93,7 +96,7 @@ def _squares(f: Frame, packer: Packer, to: Target) -> None:
         f.e.line(f"call void @{turn.name}(ptr {start}, ptr {goal}, i64 {stride}, i64 %step)")
         return []
 
-    f.e.loop("0", whole[1], lanes, [], row)
+    f.e.loop("0", whole[1] if side.along == "own" else whole[0], lanes, [], line)
     below = packer.at(to.memory, whole[1] if left else f.mul(whole[1], str(panel)))
     rest = Span("0", whole[0], whole[1], f.sub("%depth", whole[1]))
     packer.pack(rest, replace(to, memory=below))

@@ -267,9 +267,9 @@ class Build:
             found = self._function(function, inputs, attributes)
         else:
             version = self.opsets.get(domain, 1 if domain else NEWEST[""])
-            if domain == MICROSOFT and (domain, node.op_type) not in _ops.OPERATORS:
-                if ("", node.op_type) in _ops.OPERATORS:  # a standard one under another name
-                    domain, version = "", self.opsets.get("", NEWEST[""])
+            unknown = domain == MICROSOFT and (domain, node.op_type) not in _ops.OPERATORS
+            if unknown and ("", node.op_type) in _ops.OPERATORS:  # a standard one after all
+                domain, version = "", self.opsets.get("", NEWEST[""])
             entry = find(domain, node.op_type, version)
             call = Call(self, node, inputs, version, attributes, scope)
             if any(isinstance(v, Value) and v.is_text for v in inputs) and entry.keeps:

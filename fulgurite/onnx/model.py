@@ -260,7 +260,7 @@ class _Plan:
         self.values = [_own(value) for value in self.values]
         tensors = [t for t in _tensors(self.values) if not t.is_realized]
         self.schedule: TensorSchedule | None = None
-        if not build.dynamic and not build.hosts and tensors:
+        if not build.dynamic and tensors:
             _realize_kept(build)
             self.schedule = fg.schedule(*tensors)
             self.schedule.compile()

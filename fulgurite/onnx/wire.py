@@ -20,6 +20,7 @@ from .errors import ModelError
 
 DEEPEST = 48  # messages inside messages; a graph in a graph takes three
 LONGEST_NAME = 1 << 16
+LONGEST_TEXT = 1 << 26  # of metadata, in which exporters put whole vocabularies
 MOST_MESSAGES = 2_000_000  # of one file: an object of ours each
 MOST_FIELDS = 20_000_000
 
@@ -154,9 +155,7 @@ class Reader:
             raise self.damaged(start, f"field {field.name!r} is no piece of bytes")
 
     def _text(self, field: Field, start: int, end: int) -> str:
-        if end - start > LONGEST_NAME:
-            if field.name == "doc_string":
-                return ""
+        if end - start > (LONGEST_TEXT if field.name == "value" else LONGEST_NAME):
             raise self.damaged(start, f"{field.name!r} has {end - start} letters")
         try:
             return str(self.data[start:end], "utf-8")

@@ -19,7 +19,7 @@ from ..functional.elementwise import abs as absolute
 from ..functional.elementwise import clip, maximum
 from ..stepping import realize_step
 from ..tensor import Tensor, no_grad
-from .optimizer import _array, _listed, _parameters
+from .optimizer import _array, _listed, _parameters, scalar
 
 
 def global_norm(grads: Any, norm_type: float = 2.0) -> Tensor:
@@ -115,7 +115,8 @@ class Accumulator:
         self.sums = [
             Tensor(np.zeros(param.shape, np.float32), device=param.device) for param in self.params
         ]
-        self.count = 0
+        self.count = scalar(0.0, self.params[0].device)
+        self.empty = True
 
     def add(self, grads: Any = None) -> None:
         """Add the gradients of one batch, those in `grad` if none are given; computed now."""
@@ -125,13 +126,14 @@ class Accumulator:
                 f"{len(given)} gradients for {len(self.sums)} parameters", "give one for each"
             )
         before = [param.node for param in self.params]
-        changed = []
+        changed = [self.count]
         with no_grad():
+            self.count.assign(self.count + 1)
             for total, grad in zip(self.sums, given, strict=True):
                 if grad is not None:
                     total.assign(total + grad.astype("float32"))
                     changed.append(total)
-        self.count += 1
+        self.empty = False
         realize_step(changed, before, [grad for grad in given if grad is not None])
         if grads is None:
             for param in self.params:
@@ -139,13 +141,13 @@ class Accumulator:
 
     def take(self) -> list[Tensor]:
         """The mean so far, for `optimizer.step(...)`; the next sum begins at zero."""
-        if not self.count:
+        if self.empty:
             raise ArgumentError("nothing was added", "call add(grads) first")
-        mean = [total * (1 / self.count) for total in self.sums]
-        self.sums = [
-            Tensor(np.zeros(total.shape, np.float32), device=total.device) for total in self.sums
-        ]
-        self.count = 0
+        mean = [total / self.count for total in self.sums]
+        self.empty = True
+        self.count.assign(scalar(0.0, self.count.device))
+        for total in self.sums:
+            total.assign(Tensor(np.zeros(total.shape, np.float32), device=total.device))
         return mean
 
 

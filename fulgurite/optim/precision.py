@@ -62,15 +62,17 @@ class Policy:
             loss, aux = found if has_aux else (found, None)
             loss = loss.astype(float32)
             scaled = loss if self.scaler is None else loss * self.scaler.scale
-            return scaled, (loss, aux)
+            return scaled, aux
 
         both = value_and_grad(lowered, has_aux=True)
 
         def differentiated(model: Any, *args: Any, **keywords: Any) -> Any:
-            (_, (loss, aux)), grads = both(model, *args, **keywords)
+            (loss, aux), grads = both(model, *args, **keywords)
             if self.scaler is not None:
-                grads = self.scaler.unscale(grads)
-            return ((loss, aux) if has_aux else loss), grads
+                loss, grads = loss / self.scaler.scale, self.scaler.unscale(grads)
+            if not has_aux:
+                return loss, grads
+            return (loss, _mapped(lambda found: found.detach(), aux)), grads
 
         return differentiated
 

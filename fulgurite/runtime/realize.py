@@ -30,6 +30,7 @@ from ..graph.kernel import Schedule
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.registry import REGISTRY, Entry, MovedError
 from ..graph.schedule import schedule
+from ..graph.search.choose import Searcher
 from ..graph.simplify import simplify
 from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
@@ -84,9 +85,7 @@ def searcher(options: Options) -> Searcher | None:
     """Who chooses among kernels, if anybody does: folds reassociate, which `exact` forbids."""
     if not options.search or options.exact or not options.fuse:
         return None
-    sources = late("kernel.fold").SOURCES
-    made: Searcher = late("graph.search.choose").Searcher(sources)
-    return made
+    return Searcher(late("kernel.fold").SOURCES)
 
 
 class Compiled:

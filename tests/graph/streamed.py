@@ -1,14 +1,15 @@
 """Running a streaming kernel with NumPy, block by block: what its repairs mean.
 
-In: a `Streaming`, the flat memory of its params, the length of a block. Out: its outputs. Old values
-stand in for placeholders and new ones for folds, exactly as the laws say, so a wrong repair shows as
-a wrong number whatever native code does. `split` runs parts of the axis by themselves and merges
+In: a `Streaming`, the flat memory of its params, the length of a block. Out: its outputs. Values of
+before stand in for placeholders and new ones for folds, exactly as the laws say, so a wrong repair
+shows as a wrong number whatever native code does. `split` runs parts of the axis by themselves and merges
 their states by the same repairs: that is what makes split streams legal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def run_streamed(s: Streaming, params: Sequence[Array], block: int, split: int =
         assert len(s.axes) == 1, "one axis is streamed here"
         cuts = [length * i // split for i in range(split + 1)]
         states: States | None = None
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             part: States | None = None
             for low in range(start, stop, block):
                 part = _step(s, params, part, low, min(low + block, stop))

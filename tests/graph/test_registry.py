@@ -12,7 +12,7 @@ from fulgurite.core import build
 from fulgurite.core.dtype import float32
 from fulgurite.core.node import Node
 from fulgurite.core.operators import OPS
-from fulgurite.core.ops.effect import watch
+from fulgurite.core.ops.effect import TAPE, watch
 from fulgurite.core.ops.elementwise import EXP, NEG
 from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.core.substitute import substitute
@@ -213,3 +213,16 @@ def test_a_watched_tensor_keeps_its_expression_and_remembers_its_buffer(
     assert top.realized() is not None  # the entry holds it
     entry.value = None
     assert top.realized() is None
+
+
+def test_an_entry_that_knows_its_value_is_still_a_leaf_or_an_expression(
+    registry: Registry,
+) -> None:
+    plain, leaf = x(), watch(x(), TAPE)
+    top, b = EXP(leaf), x()
+    entries = [registry.enter(node) for node in (plain, leaf, top)]
+    for entry in entries:
+        registry.knows(entry, entry.node, b)
+    assert entries[0].node is b
+    assert entries[1].node.arg == leaf.arg and entries[1].node.src == (b,)
+    assert entries[2].node is top and top.realized is not None and top.realized() is b

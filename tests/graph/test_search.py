@@ -15,6 +15,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.egraph import Rewrite
 from fulgurite.core.node import toposort
+from fulgurite.graph.cost import elements
 from fulgurite.graph.lower import lower
 from fulgurite.graph.search import choose as choosing
 from fulgurite.graph.search import laws
@@ -43,7 +44,7 @@ def test_attention_and_its_variants_are_one_fold_without_a_matrix_of_scores(name
     q, k, v = numbers(1, 4, 70, 16), numbers(2, 4, 90, 16), numbers(3, 4, 90, 16)
     found, _ = planned(ATTENTION[name](q, k, v))
     assert kinds(found) == ["fold"]
-    largest = max([int(np.prod(s.shape)) for s in found.slots[found.inputs :] if s is not None])
+    largest = max([elements(s.shape) for s in found.slots[found.inputs :] if s is not None])
     assert largest <= 4 * 70 * 16  # what is stored is results, not scores
 
 
@@ -200,7 +201,7 @@ def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, spl
     device = get_device(result.device)
     buffers = normalize([result.node]).buffers
     params = [np.ascontiguousarray(device.to_host(storage_of(b))).reshape(-1) for b in buffers]
-    out = np.full(int(np.prod(sink.src[0].shape)), np.nan, np.float32)
+    out = np.full(elements(sink.src[0].shape), np.nan, np.float32)
     run_streamed(streaming, [*params, out], block, split)
     want = np.empty_like(out)
     Runner(lower(sink, inputs)).run([*params, want], {})

@@ -163,3 +163,46 @@ def perceptron() -> bytes:
     inner = function("mine", "v", "o", [leaky], attributes=["slope"])
     main = graph(nodes, [port("x", shape=["batch", 4])], [port("y")], weights)
     return model(main, functions=[inner], mine=1)
+
+
+def transformer() -> bytes:
+    """One layer of attention as exporters write it, over a batch and a length that may vary."""
+    rng = np.random.default_rng(0)
+    size = 8
+
+    def f(*shape: int) -> Any:
+        return (rng.standard_normal(shape) * 0.5).astype(np.float32)
+
+    weights = {
+        "emb": f(50, size), "pos": f(32, size), "wq": f(size, size), "wk": f(size, size),
+        "wv": f(size, size), "wo": f(size, size), "g": f(size), "b": f(size),
+        "zero": np.array(0, np.int64), "one": np.array(1, np.int64),
+        "first": np.array([0], np.int64), "heads": np.array([2, -1], np.int64),
+        "flat": np.array([size], np.int64), "middle": np.array([1, 2], np.int64),
+        "all": np.array(1, np.float32), "far": np.array(-10000, np.float32),
+        "scale": np.array(0.5, np.float32),
+    }  # fmt: skip
+    nodes = [
+        node("Gather", "emb ids", "e"), node("Shape", "ids", "sh"),
+        node("Gather", "sh zero", "bn"), node("Gather", "sh one", "sn"),
+        node("Unsqueeze", "bn first", "b1"), node("Unsqueeze", "sn first", "s1"),
+        node("Range", "zero sn one", "r"), node("Gather", "pos r", "p"), node("Add", "e p", "x"),
+        node("Concat", "b1 s1 heads", "hs", axis=0), node("Concat", "b1 s1 flat", "fs", axis=0),
+        node("Unsqueeze", "mask middle", "m1"), node("Cast", "m1", "m2", to=1),
+        node("Sub", "all m2", "m3"), node("Mul", "m3 far", "m4"),
+    ]  # fmt: skip
+    for n in "qkv":
+        perm = [0, 2, 3, 1] if n == "k" else [0, 2, 1, 3]
+        nodes += [
+            node("MatMul", f"x w{n}", f"{n}0"), node("Reshape", f"{n}0 hs", f"{n}1"),
+            node("Transpose", f"{n}1", f"{n}2", perm=perm),
+        ]  # fmt: skip
+    nodes += [
+        node("MatMul", "q2 k2", "t0"), node("Mul", "t0 scale", "t1"), node("Add", "t1 m4", "t2"),
+        node("Softmax", "t2", "t3", axis=-1), node("MatMul", "t3 v2", "c0"),
+        node("Transpose", "c0", "c1", perm=[0, 2, 1, 3]), node("Reshape", "c1 fs", "c2"),
+        node("MatMul", "c2 wo", "o"), node("Add", "o x", "res"),
+        node("LayerNormalization", "res g b", "y", axis=-1),
+    ]  # fmt: skip
+    ports = [port(n, "int64", ["batch", "seq"]) for n in ("ids", "mask")]
+    return model(graph(nodes, ports, [port("y")], weights))

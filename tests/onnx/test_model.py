@@ -10,7 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from fulgurite.onnx import ModelError, UnsupportedError, load
-from tests.onnx.models import graph, model, node, perceptron, port, simple
+from tests.onnx.models import graph, model, node, perceptron, port, simple, transformer
 
 RNG = np.random.default_rng(3)
 
@@ -151,6 +151,22 @@ def test_a_variable_dimension_compiles_once_for_all_sizes() -> None:
         made(f(size, 4))
     assert compiled() == before and not made.reasons
     np.testing.assert_allclose(made(x)["y"].numpy(), plain(x)["y"].numpy(), rtol=1e-6)
+
+
+def test_a_transformer_compiles_once_for_every_batch_and_length() -> None:
+    data = transformer()
+    made = load(data, dims={"batch": fg.Var("batch", 1, 8), "seq": fg.Var("seq", 1, 32)})
+    cases = []
+    for batch, length in ((2, 5), (3, 7), (1, 32), (8, 1)):
+        ids, mask = RNG.integers(0, 50, (batch, length)), RNG.integers(0, 2, (batch, length))
+        mask[:, 0] = 1
+        cases.append((ids, mask))
+    made(*cases[0])
+    before = compiled()
+    found = [made(*case)["y"].numpy() for case in cases]
+    assert compiled() == before and not made.reasons
+    for case, ours in zip(cases, found, strict=True):
+        np.testing.assert_allclose(ours, load(data)(*case)["y"].numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_dimension_that_keeps_changing_becomes_a_variable_by_itself() -> None:

@@ -35,6 +35,14 @@ def test_fields_that_are_not_known_are_skipped() -> None:
     assert parse(memoryview(unknown + field(1, "key")), "Entry").key == "key"
 
 
+def test_a_vocabulary_in_the_metadata_is_no_name_and_may_be_long() -> None:
+    words = "word " * 40_000
+    found = parse(memoryview(field(14, field(1, "vocabulary") + field(2, words))), "Model")
+    assert found.metadata_props[0].value == words
+    with pytest.raises(ModelError, match="letters"):
+        parse(memoryview(field(2, words)), "Model")
+
+
 @pytest.mark.parametrize(
     "data",
     [

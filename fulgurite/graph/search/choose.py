@@ -1,6 +1,6 @@
 """Choosing kernels: regions of the greedy schedule, alternatives for them, and the cheapest set.
 
-In: the pieces of a greedy schedule (why, what is stored, the kernel that was cut out). Out: the same
+In: the pieces of a greedy schedule (why, what is stored, the kernel cut out for it). Out: the same
 results from other pieces where that is cheaper. A piece that reduces what another piece stored may
 take that one in, so that the value between is never stored: such pieces make up a region. Equal
 regions are searched once (`REGIONS`): their key is the kernels and how they are joined. Every
@@ -18,6 +18,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 from ...core.node import Node, toposort
+from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.leaf import PARAM
 from ...core.ops.reduce import REDUCE
 from ..cost import SHIPPED, CostTable, elements, is_contraction, time_of
@@ -262,7 +263,7 @@ class _Work:
         self.stored = frozenset(self.maker)
         self.params = {n for _, _, cut in pieces for n in self.memory(cut) if n.op is PARAM}
         self.extractor = Extractor()
-        self.edges = {i: list(self.taken_in(i)) for i in range(len(pieces))}
+        self.levels = {i: self.levels_of(i) for i in range(len(pieces))}
         self.regions = self.joined()
         self.region_of = {place: set(region) for region in self.regions for place in region}
         self.rows: dict[int, tuple[Node, ...]] = {}
@@ -290,17 +291,52 @@ class _Work:
                 continue
             inner = self.pieces[other][2][0]
             size, only = elements(node.shape), self.readers[node] == [place]
-            if kernel.kind == "contract" and node not in self.folded(place):
-                continue
-            if inner.kind == kernel.kind == "contract" and most >= size:
-                continue  # what is between is no larger than the result
-            picks = kernel.kind != "map"
-            if not picks and inner.kind == "reduce":
-                picks = most <= size
-            elif not picks:
-                picks = 4 * most <= size or (only and most == size)
-            if inner.kind in _KINDS and picks and _worth(kernel, inner):
+            if kernel.kind == "map":
+                fits = most <= size if inner.kind == "reduce" else (
+                    4 * most <= size or (only and most == size))  # fmt: skip
+            elif kernel.kind == "reduce":
+                fits = most < size  # nothing is left of what is streamed
+            elif inner.kind == "contract":
+                fits = only and most < size and node in self.folded(place)
+            else:
+                fits = node in self.folded(place) and _top(node).op not in (ADD, SUB)
+                fits = fits and (only or self.ends_here(other))
+            if fits and inner.kind in _KINDS and _worth(kernel, inner):
                 yield other
+
+    def ends_here(self, place: int) -> bool:
+        """Does a piece of rows read a product that nothing but rows read?"""
+        for node in self.memory(self.pieces[place][2]):
+            other = self.maker.get(node)
+            if other is not None and self.pieces[other][2][0].kind == "contract":
+                kinds = {self.pieces[r][2][0].kind for r in self.readers[node]}
+                if kinds == {"reduce"} and node not in self.roots:
+                    return True
+        return False
+
+    def levels_of(self, place: int) -> list[list[int]]:
+        """The pieces that one may take in: nearest first, then what those read, down to products."""
+        level = list(dict.fromkeys(self.taken_in(place)))
+        if level and self.pieces[place][2][0].kind == "map":
+            level = self.makers(place)
+        found: list[list[int]] = []
+        seen: set[int] = set()
+        while level and len(found) < DEEP:
+            found.append(level)
+            seen.update(level)
+            ends = [t for t in level if self.pieces[t][2][0].kind != "contract"]
+            level = [m for t in ends for m in self.makers(t)]
+            level = [m for m in dict.fromkeys(level) if m not in seen]
+        return found
+
+    def makers(self, place: int) -> list[int]:
+        """The pieces whose results one reads, if they can be merged at all."""
+        found: dict[int, None] = {}
+        for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
+            other = self.maker.get(node)
+            if other is not None and self.pieces[other][2][0].kind in _KINDS:
+                found[other] = None
+        return list(found)
 
     def folded(self, place: int) -> set[object]:
         """What of a piece's reads is inside its sums."""
@@ -311,8 +347,8 @@ class _Work:
     def joined(self) -> list[list[int]]:
         """Pieces that could be merged with each other, in order."""
         group = {i: {i} for i in range(len(self.pieces))}
-        for place, others in self.edges.items():
-            for other in others:
+        for place, levels in self.levels.items():
+            for other in [t for level in levels for t in level]:
                 both = group[place] | group[other]
                 for member in both:
                     group[member] = both
@@ -342,26 +378,16 @@ class _Work:
     def tries(self, place: int) -> Iterator[list[int]]:
         """The sets of pieces that one may take in: nearest first, then what those read."""
         taken: list[int] = []
-        edge = self.below(place) if self.edges[place] else []
-        for _ in range(DEEP):
-            fresh = [e for e in dict.fromkeys(edge) if e not in taken]
-            if not fresh:
-                return
-            small = len(self.region_of[place]) <= 4
-            for one in fresh if len(fresh) > 1 and small and not taken else ():
-                yield [one]
-            taken = sorted([*taken, *fresh])
+        for number, level in enumerate(self.levels[place]):
+            if number == 0 and 1 < len(level) <= 3:
+                for one in level:
+                    yield [one]
+            taken = sorted({*taken, *level})
             yield taken
-            edge = [e for f in fresh for e in self.below(f)]
 
     def below(self, place: int) -> list[int]:
         """Pieces of the same region whose results one reads."""
-        found = []
-        for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
-            other = self.maker.get(node)
-            if other is not None and other in self.region_of.get(place, ()):
-                found.append(other)
-        return found
+        return [m for m in self.makers(place) if m in self.region_of.get(place, ())]
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -372,7 +398,7 @@ class _Work:
         return rows and bool(self.row_values(place))
 
     def row_values(self, place: int) -> tuple[Node, ...]:
-        """What a piece of rows folds to one number a row: enough to compute it element by element."""
+        """What a piece of rows folds to one number a row: with it each element stands alone."""
         if place not in self.rows:
             _, outputs, cut = self.pieces[place]
             stops = self.memory(cut)
@@ -441,8 +467,15 @@ class _Work:
         return any(self.readers.get(node) for node in self.pieces[place][1])
 
 
+def _top(node: Node) -> Node:
+    """What a value is below movement and casts."""
+    while node.op.family == "movement" or node.op is CAST:
+        node = node.src[0]
+    return node
+
+
 def _worth(outer: Kernel, inner: Kernel) -> bool:
-    """May merging two kernels pay? A product inside is worked out again for every tile of columns."""
+    """May merging two kernels pay? A product inside is done again for every tile of columns."""
     folds = [n for n in toposort([inner.body]) if n.op is REDUCE]
     if outer.kind != "contract" or not folds:
         return bool(folds)

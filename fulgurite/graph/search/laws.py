@@ -102,9 +102,9 @@ class Terms:
     def is_constant(self, number: int, value: float) -> bool:
         """Is a class this number?"""
         for term in self.graph.terms[self.graph.find(number)]:
-            op, dtype, arg = self.made.get(term[0], (None, None, None))
-            if op is CONST and dtype is not None and decode(arg[0], dtype) == value:
-                return True
+            known = self.made.get(term[0])
+            if known is not None and known[0] is CONST:
+                return bool(decode(known[2][0], known[1]) == value)
         return False
 
     # --- back to nodes ---------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Terms:
         key: Key = term[0]
         if key.name == FOLD.name:
             inside = self.axes(term[1]) | frozenset(self.made[key][2][1])
-            return self.count(inside) * (1 + _NESTED * self.graph.get("height", term[1]))
+            return float(self.count(inside) * (1 + _NESTED * self.graph.get("height", term[1])))
         each = self.count(self.axes(number))
         if key.name == _PRODUCT:
             parts = [(self.axes(s), self.graph.digest(s)) for s in term[1:]]

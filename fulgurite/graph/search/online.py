@@ -11,6 +11,7 @@ shifted ones of prod(delta) * S[the rest], with the sums that are missing tracke
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from weakref import WeakKeyDictionary
@@ -19,7 +20,7 @@ from ...core.dtype import float32, float64
 from ...core.egraph import Report
 from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, NEG, OR, WHERE
-from ...core.ops.index import FOLD, ORDER, RUN, STORE
+from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
 from ..affine import Affine, rename
 from ..body import free_axes, indices
@@ -176,7 +177,7 @@ def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
             out.append(store)
             continue
         number, index, mode, axes = store.arg
-        index = rename(index, lambda a: names.get(a, a) if isinstance(a, int) else a)
+        index = _with_names(index, names)
         arg = (number, index, mode, tuple(sorted([names.get(a, a) for a in axes])))
         out.append(make(STORE, store.dtype, (value,), arg))
     return out
@@ -240,10 +241,8 @@ def unified(
             if own != axes and [sizes[a] for a in own] == lengths:
                 free = free_axes(toposort([body]))[body]
                 if not free & frozenset(axes):
-                    try:
+                    with suppress(_CaptureError):
                         body, own = renamed(body, dict(zip(own, axes, strict=True))), axes
-                    except _CaptureError:
-                        pass
             inside[node] = body, own
         return (inside[node][0],)
 
@@ -262,6 +261,10 @@ def unified(
     return tuple([done[s] for s in stores])
 
 
+def _with_names(index: Affine, names: dict[int, int]) -> Affine:
+    return rename(index, lambda a: names.get(a, a) if isinstance(a, int) else a)
+
+
 def renamed(root: Node, names: dict[int, int]) -> Node:
     """A value with other names for some of its free axes."""
     order = toposort([root])
@@ -269,9 +272,7 @@ def renamed(root: Node, names: dict[int, int]) -> Node:
     moved = frozenset(names)
 
     def index(i: Affine) -> Affine:
-        return rename(i, lambda a: names.get(a, a) if isinstance(a, int) else a)
-
-    from ...core.ops.index import INDEX, LOAD, VALID
+        return _with_names(i, names)
 
     done: dict[Node, Node] = {}
     for node in order:
@@ -456,12 +457,3 @@ def _normalised(factor: Node, base: Node, rebase: Rebase) -> bool:
             continue
         stack.extend(node.src)
     return True
-
-
-def uses(node: Node) -> Iterable[Affine]:
-    """The indices of all nodes under one."""
-    for each in toposort([node]):
-        yield from indices(each)
-
-
-__all__ = ["NEG", "State", "Streaming", "renamed", "stream", "unified", "uses"]

@@ -58,17 +58,17 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 def _is_narrow(op: Call, x: Tensor, found: Windows) -> bool:
     """Are rows too short, or steps too long, for windows to be read in place at full speed?"""
-    sizes = x.node.shape
     if op.int("group", 1) != 1 or x.ndim != 4 or not x.dtype.is_float:
         return False
-    if not all(isinstance(n, int) for n in sizes) or found.size == found.stride == [1, 1]:
+    channels, *space = x.node.shape[1:]
+    if not all(isinstance(n, int) for n in (channels, *space)):
         return False
-    rows, columns = (
-        (int(sizes[2 + d]) - found.reach(d)) // found.stride[d] + 1  # type: ignore[arg-type]
-        for d in (0, 1)
-    )
-    copied = int(sizes[1]) * prod(found.size) * rows * columns  # type: ignore[arg-type]
-    return copied <= MOST_COPIED and (columns < NARROW or found.stride[1] > 1)
+    if found.size == found.stride == [1, 1]:
+        return False
+    results = [(n - found.reach(d)) // found.stride[d] + 1 for d, n in enumerate(space)]
+    copied: Any = channels * prod(found.size) * results[0] * results[1]
+    narrow: Any = results[1] < NARROW
+    return bool(copied <= MOST_COPIED and (narrow or found.stride[1] > 1))
 
 
 def _as_product(x: Tensor, weight: Tensor, bias: Tensor | None, found: Windows) -> Tensor:
