@@ -16,8 +16,9 @@ import io
 import os
 import random
 import sys
-import sysconfig
 import types
+import weakref
+from array import array
 from collections import deque
 from collections.abc import Iterator, Set
 from typing import Any
@@ -28,18 +29,29 @@ from ..config import Options
 from ..core.dtype import DType
 from ..core.node import Node
 from ..core.ops.effect import TAPE
-from ..errors import PACKAGE
 from ..tensor import Tensor, from_numpy
 from .holders import MISSING, Holder
 from .number import Numbers
 from .reads import Reads, reads
+from .things import (
+    class_names,
+    is_foreign,
+    is_plain,
+    is_tree,
+    labels_of,
+    literal,
+    owner,
+    place_of,
+    place_of_module,
+    same_array,
+    same_value,
+    slots_of,
+    unwrapped,
+    within,
+)
 
 _MOST = 50_000  # things looked at: with more, checking them costs more than a replay saves
 _VALUES = (str, bytes, int, complex, range, slice, np.generic, np.dtype)
-_STANDARD = tuple(
-    {os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
-)
-_MODULES = (PACKAGE + "nn" + os.sep, PACKAGE + "optim" + os.sep)
 _CHANGING = (
     "time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime", "uuid",
     "contextvars", "_contextvars", "subprocess", "socket", "urllib", "http", "requests", "select",
@@ -49,53 +61,6 @@ _LASTING = ("re", "logging", "pathlib", "decimal", "fractions", "threading", "_t
             "typing", "types", "weakref", "_weakref")  # fmt: skip
 _FILES = ("load", "loadtxt", "fromfile", "genfromtxt", "memmap")
 _CACHE = "_cache"  # of modules: what can be found again
-
-
-def _place(file: str | None) -> str:
-    """Whose a file is: the user's, ours (modules apart), or the standard library's."""
-    if not file or file.startswith("<frozen"):
-        return "standard"
-    name = os.path.abspath(file)
-    if name.startswith(PACKAGE):
-        return "module" if name.startswith(_MODULES) else "ours"
-    if name.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in name:
-        return "standard"
-    return "numpy" if f"{os.sep}site-packages{os.sep}numpy{os.sep}" in name else "user"
-
-
-@functools.cache
-def _module_place(name: str) -> str:
-    """Whose a module is, by its name."""
-    if name == "__main__":
-        return "user"
-    if name.partition(".")[0] in sys.builtin_module_names or name == "builtins":
-        return "standard"
-    module = sys.modules.get(name)
-    return _place(getattr(module, "__file__", None)) if module is not None else "user"
-
-
-_foreign: dict[str, bool] = {}
-
-
-def _is_foreign(function: types.FunctionType) -> bool:
-    """Is it of an installed package that has nothing to do with tensors?"""
-    file = function.__code__.co_filename
-    found = _foreign.get(file)
-    if found is None:
-        names = function.__globals__.values()
-        ours = any([str(getattr(v, "__module__", None) or getattr(v, "__name__", "")).startswith(
-            "fulgurite") for v in list(names)])  # fmt: skip
-        found = _foreign[file] = f"{os.sep}site-packages{os.sep}" in file and not ours
-    return found
-
-
-def _within(module: str, names: tuple[str, ...]) -> bool:
-    """Is it one of these modules, or inside one?"""
-    return any([module == name or module.startswith(name + ".") for name in names])
-
-
-def _owner(thing: Any) -> str:
-    return _module_place(str(getattr(thing, "__module__", None) or "builtins"))
 
 
 class Survey:
@@ -143,7 +108,7 @@ class Survey:
         self.line(f"if len(args) != {len(args)}:", f"{len(args)} arguments")
         names = self.constant(list(keywords))
         self.line(f"if [*keywords] != {names}:", "the names of keyword arguments")
-        labels = self.labels = _labels(function, len(args))
+        labels = self.labels = labels_of(function, len(args))
         self.args = tuple([self.value(arg, f"args[{i}]", labels[i], True)
                            for i, arg in enumerate(args)])  # fmt: skip
         self.keywords = {key: self.value(value, f"keywords[{key!r}]", key, True)
@@ -318,7 +283,7 @@ class Survey:
             for key in keys:
                 self._key(key, way)
             children = [
-                self.value(item, f"{name}[{_literal(key) or self.constant(key)}]",
+                self.value(item, f"{name}[{literal(key) or self.constant(key)}]",
                            f"{way}[{key!r}]", argument)
                 for key, item in value.items()
             ]  # fmt: skip
@@ -367,8 +332,8 @@ class Survey:
         code = function.__code__
         self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
         self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
-        where = _place(code.co_filename)
-        if where == "user" and _is_foreign(function):
+        where = place_of(code.co_filename)
+        if where == "user" and is_foreign(function):
             where = "standard"
         if where in ("ours", "standard", "numpy") and not function.__closure__:
             self._changing(function, way)
@@ -433,7 +398,7 @@ class Survey:
         """Is it something whose answers differ from call to call?"""
         owner = str(getattr(thing, "__module__", None) or "")
         held = getattr(thing, "__self__", None)
-        if _within(owner, _CHANGING) or isinstance(
+        if within(owner, _CHANGING) or isinstance(
             held, random.Random | np.random.RandomState | np.random.Generator
         ):
             self._leave(f"{way} gives another answer in every call")
@@ -449,7 +414,7 @@ class Survey:
     def _class(self, kind: type, way: str) -> None:
         """The attributes and methods of a class and its bases that code may use."""
         for base in kind.__mro__:
-            where = _owner(base)
+            where = owner(base)
             if base is object or where in ("ours", "standard", "numpy"):
                 continue
             own, key = dict(base.__dict__), self.constant(base)
@@ -459,7 +424,7 @@ class Survey:
             if where == "user":
                 self.holders.append(Holder("attrs", base, key, base.__name__, own))
             for label, inside in own.items():
-                plain = _unwrapped(inside)
+                plain = unwrapped(inside)
                 if isinstance(plain, types.FunctionType):
                     special = label.startswith("__") and label.endswith("__")
                     used = label in self.names.attributes or self.names.any_attribute
@@ -480,7 +445,7 @@ class Survey:
             self._function(plain, self.constant(plain), f"{base.__name__}.{label}")
 
     def _module(self, module: types.ModuleType, name: str, way: str) -> None:
-        where = _module_place(module.__name__)
+        where = place_of_module(module.__name__)
         own = vars(module)
         for label in self._wanted(own) if not self.names.any_attribute else (
             label for label in own if label in self.names.attributes):  # fmt: skip
@@ -489,10 +454,10 @@ class Survey:
             if where == "user":
                 self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
                 self.value(inside, source, source)
-            elif _within(module.__name__, _CHANGING) and callable(inside):
+            elif within(module.__name__, _CHANGING) and callable(inside):
                 self._leave(f"{source} gives another answer in every call")
             elif isinstance(inside, types.ModuleType):
-                if _within(inside.__name__, _CHANGING):
+                if within(inside.__name__, _CHANGING):
                     self.value(inside, source, source)
             elif where == "numpy" and label in _FILES:
                 self._leave(f"{source} reads a file")
@@ -503,14 +468,14 @@ class Survey:
 
     def _object(self, value: Any, kind: type, name: str, way: str) -> None:
         """Any other thing: by its attributes if it has some, else by what it is."""
-        where = _owner(kind)
+        where = owner(kind)
         if isinstance(value, types.SimpleNamespace):
             self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
             self._attributes(value, kind, name, way)
             return
         lasting = isinstance(value, enum.Enum | Node | DType | Options | np.ufunc | property)
         bare = where == "ours" and not hasattr(value, "__dict__")
-        if lasting or bare or _within(str(kind.__module__), _LASTING):
+        if lasting or bare or within(str(kind.__module__), _LASTING):
             self._same(value, name, way)
             return
         if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
@@ -525,10 +490,10 @@ class Survey:
         if hasattr(kind, "__next__") or isinstance(value, io.IOBase):
             self._leave(f"{way} is an iterator or a file: reading it changes it")
             return
-        if _within(str(kind.__module__), _CHANGING):
+        if within(str(kind.__module__), _CHANGING):
             self._leave(f"{way} gives another answer in every call")
             return
-        if not hasattr(value, "__dict__") and not _slots(kind):
+        if not hasattr(value, "__dict__") and not slots_of(kind):
             self._same(value, name, way)
             return
         self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
@@ -537,16 +502,16 @@ class Survey:
 
     def _attributes(self, value: Any, kind: type, name: str, way: str) -> None:
         """The attributes of an object that code may read; of modules and the like all of them."""
-        followed = kind is types.SimpleNamespace or _owner(kind) == "user"
-        whole = _is_tree(kind) or self.names.any_attribute or not followed or any(
-            [_owner(base) in ("module", "standard") and base is not object
+        followed = kind is types.SimpleNamespace or owner(kind) == "user"
+        whole = is_tree(kind) or self.names.any_attribute or not followed or any(
+            [owner(base) in ("module", "standard") and base is not object
              for base in kind.__mro__ if base is not types.SimpleNamespace])  # fmt: skip
-        if _owner(kind) == "module" and not hasattr(kind, "__fulgurite_module__"):
+        if owner(kind) == "module" and not hasattr(kind, "__fulgurite_module__"):
             self.names.attributes.add("grad")  # an optimiser's code is not looked at
         own = getattr(value, "__dict__", None)
         if own is not None:
             self._some(own, f"{name}.__dict__", way, "attrs", value, name, whole)
-        for label in _slots(kind):
+        for label in slots_of(kind):
             inside = getattr(value, label, MISSING)
             place = Holder("slot", value, name, f"{way}.{label}", inside, label)
             self.holders.append(place)
@@ -565,12 +530,12 @@ class Survey:
         for label, inside in kept.items():
             if whole or label in labels:
                 at = place, label
-                if _is_plain(type(thing), label):
+                if is_plain(type(thing), label):
                     self.value(inside, f"{name}.{label}", f"{way}.{label}", at=at)
                     continue
                 table = table or self._variable(source)
                 self.value(inside, f"{table}[{label!r}]", f"{way}.{label}", at=at)
-        of_class = set() if whole else labels & _class_names(type(thing))
+        of_class = set() if whole else labels & class_names(type(thing))
         missing = sorted([label for label in of_class if label not in kept])
         if missing:  # the class has it; the object may get one of its own
             table = table or self._variable(source)
@@ -580,77 +545,3 @@ class Survey:
             self.line(f"if len({table or source}) != {len(own)} and "
                       f"[k for k in {table or source} if k != {_CACHE!r}] != "
                       f"{self.constant(list(kept))}:", f"the attributes of {way}")  # fmt: skip
-
-
-def _is_plain(kind: type, label: str) -> bool:
-    """Does `thing.label` give what the thing's own table holds, without any code of its class?"""
-    own: Any = kind.__getattribute__
-    if own is not object.__getattribute__ or not label.isidentifier():
-        return False
-    return not any([hasattr(type(base.__dict__[label]), "__set__")
-                    for base in kind.__mro__ if label in base.__dict__])  # fmt: skip
-
-
-def _class_names(kind: type) -> set[str]:
-    """Names of values (no methods) that the user's classes hold."""
-    found: set[str] = set()
-    for base in kind.__mro__:
-        if base is not object and _owner(base) == "user":
-            found |= {k for k, v in base.__dict__.items() if not k.startswith("__")}
-    return found
-
-
-def _unwrapped(inside: Any) -> Any:
-    """The function in a method of any kind, or a property."""
-    if isinstance(inside, staticmethod | classmethod):
-        return inside.__func__
-    if isinstance(inside, property):
-        return inside.fget
-    if isinstance(inside, functools.cached_property):
-        return inside.func
-    return inside.function if hasattr(inside, "__fulgurite_jit__") else inside
-
-
-def _slots(kind: type) -> list[str]:
-    """The slots of a class that the user wrote."""
-    found = []
-    for base in kind.__mro__:
-        if _owner(base) in ("user", "module"):
-            found += [k for k, v in base.__dict__.items()
-                      if isinstance(v, types.MemberDescriptorType)]  # fmt: skip
-    return found
-
-
-def _literal(key: Any) -> str:
-    return repr(key) if type(key) in (str, int, bytes) else ""
-
-
-def _labels(function: Any, count: int) -> list[str]:
-    """Names of positional arguments, for messages."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    names: tuple[str, ...] = code.co_varnames[: code.co_argcount] if code is not None else ()
-    if isinstance(function, types.MethodType):
-        names = names[1:]
-    return [names[i] if i < len(names) else f"argument {i}" for i in range(count)]
-
-
-def same_value(a: Any, b: Any) -> bool:
-    """Are two immutable values the same, to the last bit and the type?"""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return bool(a.hex() == b.hex())
-    if isinstance(a, complex):
-        return bool(a.real.hex() == b.real.hex() and a.imag.hex() == b.imag.hex())
-    if isinstance(a, np.generic):
-        return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
-    return bool(a == b)
-
-
-def same_array(a: Any, b: Any) -> bool:
-    """Do two arrays hold the same bits?"""
-    if type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    if a.dtype.hasobject:
-        return False
-    return bool(a.tobytes() == b.tobytes())

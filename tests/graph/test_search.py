@@ -80,7 +80,6 @@ NEVER = {
     "distance from the largest": lambda h, w: ((h @ w) - (h @ w).max(axis=-1, keepdims=True)).sum(
         axis=-1
     ),
-    "two axes": lambda h, w: fg.exp((h @ w) - (h @ w).max(axis=0, keepdims=True)).sum(axis=-1),
     "whole numbers": lambda h, w: ((h * 4).astype(fg.int32) @ (w * 4).astype(fg.int32)).sum(
         axis=-1
     ),
@@ -91,6 +90,13 @@ NEVER = {
 def test_what_does_not_stream_is_left_alone(name: str) -> None:
     result = NEVER[name](numbers(1, 120, 64), numbers(2, 64, 300))
     assert "fold" not in kinds(planned(result)[0])
+
+
+def test_folds_over_two_axes_are_not_one() -> None:
+    h, w = numbers(1, 120, 64), numbers(2, 64, 300)
+    scores = h @ w
+    found, _ = planned(fg.exp(scores - scores.max(axis=0, keepdims=True)).sum(axis=-1))
+    assert len(found.items) > 1
 
 
 def test_exact_forbids_it() -> None:

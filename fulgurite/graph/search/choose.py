@@ -317,9 +317,11 @@ class _Work:
     def levels_of(self, place: int) -> list[list[int]]:
         """The pieces that one may take in: nearest first, then what those read, down to products."""
         level = list(dict.fromkeys(self.taken_in(place)))
+        found: list[list[int]] = []
         if level and self.pieces[place][2][0].kind == "map":
             level = self.makers(place)
-        found: list[list[int]] = []
+            if len(level) == 1 and self.pieces[level[0]][2][0].kind == "contract":
+                return [level, *self.levels_of(level[0])]  # what comes after a product
         seen: set[int] = set()
         while level and len(found) < DEEP:
             found.append(level)

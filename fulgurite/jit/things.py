@@ -1,0 +1,152 @@
+"""Whose a Python thing is, and what it is made of: questions that the survey asks.
+
+In: modules, functions, classes, values. Out: whether code is the user's, ours, or of a library that
+has nothing to do with tensors; which names a class holds; whether two values are the same. Nothing
+here runs any code of the things that are looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import sysconfig
+import types
+from typing import Any
+
+import numpy as np
+
+from .. import tree
+from ..errors import PACKAGE
+
+_STANDARD = tuple(
+    {os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
+)
+_MODULES = (PACKAGE + "nn" + os.sep, PACKAGE + "optim" + os.sep)
+
+
+def place_of(file: str | None) -> str:
+    """Whose a file is: the user's, ours (modules apart), or the standard library's."""
+    if not file or file.startswith("<frozen"):
+        return "standard"
+    name = os.path.abspath(file)
+    if name.startswith(PACKAGE):
+        return "module" if name.startswith(_MODULES) else "ours"
+    if name.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in name:
+        return "standard"
+    return "numpy" if f"{os.sep}site-packages{os.sep}numpy{os.sep}" in name else "user"
+
+
+@functools.cache
+def place_of_module(name: str) -> str:
+    """Whose a module is, by its name."""
+    if name == "__main__":
+        return "user"
+    if name.partition(".")[0] in sys.builtin_module_names or name == "builtins":
+        return "standard"
+    module = sys.modules.get(name)
+    return place_of(getattr(module, "__file__", None)) if module is not None else "user"
+
+
+_foreign: dict[str, bool] = {}
+
+
+def is_foreign(function: types.FunctionType) -> bool:
+    """Is it of an installed package that has nothing to do with tensors?"""
+    file = function.__code__.co_filename
+    found = _foreign.get(file)
+    if found is None:
+        names = function.__globals__.values()
+        ours = any([str(getattr(v, "__module__", None) or getattr(v, "__name__", "")).startswith(
+            "fulgurite") for v in list(names)])  # fmt: skip
+        found = _foreign[file] = f"{os.sep}site-packages{os.sep}" in file and not ours
+    return found
+
+
+def within(module: str, names: tuple[str, ...]) -> bool:
+    """Is it one of these modules, or inside one?"""
+    return any([module == name or module.startswith(name + ".") for name in names])
+
+
+def owner(thing: Any) -> str:
+    return place_of_module(str(getattr(thing, "__module__", None) or "builtins"))
+
+
+def is_plain(kind: type, label: str) -> bool:
+    """Does `thing.label` give what the thing's own table holds, without any code of its class?"""
+    own: Any = kind.__getattribute__
+    if own is not object.__getattribute__ or not label.isidentifier():
+        return False
+    return not any([hasattr(type(base.__dict__[label]), "__set__")
+                    for base in kind.__mro__ if label in base.__dict__])  # fmt: skip
+
+
+def class_names(kind: type) -> set[str]:
+    """Names of values (no methods) that the user's classes hold."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base is not object and owner(base) == "user":
+            found |= {k for k, v in base.__dict__.items() if not k.startswith("__")}
+    return found
+
+
+def unwrapped(inside: Any) -> Any:
+    """The function in a method of any kind, or a property."""
+    if isinstance(inside, staticmethod | classmethod):
+        return inside.__func__
+    if isinstance(inside, property):
+        return inside.fget
+    if isinstance(inside, functools.cached_property):
+        return inside.func
+    return inside.function if hasattr(inside, "__fulgurite_jit__") else inside
+
+
+def slots_of(kind: type) -> list[str]:
+    """The slots of a class that the user wrote."""
+    found = []
+    for base in kind.__mro__:
+        if owner(base) in ("user", "module"):
+            found += [k for k, v in base.__dict__.items()
+                      if isinstance(v, types.MemberDescriptorType)]  # fmt: skip
+    return found
+
+
+def literal(key: Any) -> str:
+    return repr(key) if type(key) in (str, int, bytes) else ""
+
+
+def labels_of(function: Any, count: int) -> list[str]:
+    """Names of positional arguments, for messages."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount] if code is not None else ()
+    if isinstance(function, types.MethodType):
+        names = names[1:]
+    return [names[i] if i < len(names) else f"argument {i}" for i in range(count)]
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Are two immutable values the same, to the last bit and the type?"""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return bool(a.hex() == b.hex())
+    if isinstance(a, complex):
+        return bool(a.real.hex() == b.real.hex() and a.imag.hex() == b.imag.hex())
+    if isinstance(a, np.generic):
+        return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    return bool(a == b)
+
+
+def same_array(a: Any, b: Any) -> bool:
+    """Do two arrays hold the same bits?"""
+    if type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.hasobject:
+        return False
+    return bool(a.tobytes() == b.tobytes())
+
+
+def is_tree(kind: type) -> bool:
+    """Is it a dataclass or a registered container, all of which `fg.tree` reads?"""
+    return dataclasses.is_dataclass(kind) or tree._kind(kind) is not None
