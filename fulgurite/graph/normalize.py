@@ -10,11 +10,11 @@ A constant is blanked at each use, so numbers that happen to be equal today chan
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..core.digest import digest_of
 from ..core.dtype import DType, decode
 from ..core.node import Dims, Node, make, remember, shape_of
 from ..core.op import Op
@@ -241,7 +241,7 @@ def digest(structure: Structure, constants: tuple[int, ...]) -> str:
             raise ArgumentError(
                 f"host function {host.name!r} has no stable name", "register it by name"
             )
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest_of(text)
 
 
 def hosts_in(structure: Structure) -> list[HostFunction]:

@@ -70,6 +70,7 @@ def within(module: str, names: tuple[str, ...]) -> bool:
 
 
 def owner(thing: Any) -> str:
+    """Whose a function or class is."""
     return place_of_module(str(getattr(thing, "__module__", None) or "builtins"))
 
 
@@ -113,6 +114,7 @@ def slots_of(kind: type) -> list[str]:
 
 
 def literal(key: Any) -> str:
+    """The key of a dict as source; empty if it has none."""
     return repr(key) if type(key) in (str, int, bytes) else ""
 
 

@@ -94,6 +94,8 @@ class Model:
         self.inputs = [port for port in ports if port.name not in stored]
         self.optional = [port for port in ports if port.name in stored]
         self.outputs = [_port(info) for info in graph.output]
+        self._ports = [*self.inputs, *self.optional]
+        self._by_name = {port.name: port for port in self._ports}
         self.dims = _dims(dims or {}, ports)
         self.opset = self.program.opsets.get("", 0)
         self.reasons: list[str] = []  # why a variable dimension was fixed after all
@@ -120,23 +122,22 @@ class Model:
 
     def _given(self, values: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
         """Every input by name, as arrays of the right kinds (or lazy tensors)."""
-        ports = [*self.inputs, *self.optional]
+        ports, known = self._ports, self._by_name
         if len(values) > len(ports):
             raise ArgumentError(
                 f"{len(values)} inputs for a model of {len(self.inputs)}", f"{_names(self.inputs)}"
             )
         found = {port.name: value for port, value in zip(ports, values, strict=False)}
-        known = {port.name: port for port in ports}
         for name, value in named.items():
             if name not in known:
                 raise ArgumentError(f"there is no input {name!r}", _names(self.inputs))
             if name in found:
                 raise ArgumentError(f"input {name!r} is given twice", "by order or by name")
             found[name] = value
-        missing = [p for p in self.inputs if p.name not in found and p.form != "optional"]
-        if missing:
-            raise ArgumentError(f"input {missing[0]} is missing", _names(self.inputs))
-        return {name: _converted(value, known[name]) for name, value in found.items()}
+        for port in self.inputs:
+            if port.name not in found and port.form != "optional":
+                raise ArgumentError(f"input {port} is missing", _names(self.inputs))
+        return {p.name: _converted(found[p.name], p) for p in ports if p.name in found}
 
     def _check_sizes(self, given: Mapping[str, Any]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
@@ -172,7 +173,7 @@ class Model:
 
     def _run(self, given: dict[str, Any]) -> Outputs:
         """A plan for these inputs, found or made, and its results."""
-        shapes = tuple([(name, _signature(value)) for name, value in sorted(given.items())])
+        shapes = tuple([(name, _signature(value)) for name, value in given.items()])
         key = (current().device, shapes)
         plans = self._plans.setdefault(key, [])
         self._plans.move_to_end(key)
@@ -417,6 +418,9 @@ def _is_lazy(value: Any) -> bool:
 
 def _converted(value: Any, port: Port) -> Any:
     """An input as an array of its kind's carrier, a lazy tensor, a list, or None."""
+    kind = port.kind
+    if type(value) is np.ndarray and kind is not None and kind.plain and kind.numpy == value.dtype:
+        return value  # the common case, on the path of every call
     if isinstance(value, list) and port.form != "tensor":
         return [_converted(v, Port(port.name, None, None)) for v in value]
     if value is None:
@@ -479,7 +483,7 @@ def _signature(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_signature(v) for v in value)
     if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.str
+        return value.shape, value.dtype
     return None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
+from ..core.dtype import float64
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..functional.elementwise import where
 from ..stepping import realize_step
@@ -35,8 +36,9 @@ class Group(MutableMapping[str, Any]):
     def __init__(self, options: Mapping[str, Any], device: str | None) -> None:
         self._options = dict(options)
         rate = _number("lr", self._options.pop("lr"))
-        self.rate = scalar(rate, device)  # what steps compute with
-        self._exact = Tensor(np.array(rate, np.float64), device=device)  # what was given
+        self.wide = any(param.dtype is float64 for param in options["params"])
+        self.rate = scalar(rate, device, self.wide)  # what steps compute with
+        self._exact = scalar(rate, device, wide=True)  # what was given
 
     def __getitem__(self, name: str) -> Any:
         return self._exact.item() if name == "lr" else self._options[name]
@@ -46,8 +48,8 @@ class Group(MutableMapping[str, Any]):
             self._options[name] = value
             return
         rate = _number(name, value)
-        self.rate.assign(scalar(rate, self.rate.device))
-        self._exact.assign(Tensor(np.array(rate, np.float64), device=self.rate.device))
+        self.rate.assign(scalar(rate, self.rate.device, self.wide))
+        self._exact.assign(scalar(rate, self.rate.device, wide=True))
 
     def __delitem__(self, name: str) -> None:
         del self._options[name]
@@ -63,9 +65,9 @@ class Group(MutableMapping[str, Any]):
         return repr(dict(self))
 
 
-def scalar(value: float, device: str | None = None) -> Tensor:
+def scalar(value: float, device: str | None = None, wide: bool = False) -> Tensor:
     """A number in memory: an input of plans, never a constant of one."""
-    return Tensor(np.array(value, np.float32), device=device)
+    return Tensor(np.array(value, np.float64 if wide else np.float32), device=device)
 
 
 class Optimizer:
@@ -116,7 +118,7 @@ class Optimizer:
         self._check(merged)
         device = params[0].device if params else None
         group = Group(merged, device)
-        step = scalar(0.0, device)
+        step = scalar(0.0, device, group.wide)
         for param in params:
             index = len(self.params)
             self.params.append(param)
@@ -249,11 +251,12 @@ class Optimizer:
         fresh: dict[int, dict[str, Any]] = {}
         for i, param in enumerate(self.params):
             fresh[i] = self._loaded(i, param, states.get(i, {}))
-        steps: dict[float, Tensor] = {}
+        steps: dict[tuple[float, bool], Tensor] = {}
         changed = []
         for i, values in fresh.items():
             count = values.pop("step")
-            step = steps.setdefault(count, scalar(count, self.params[i].device))
+            wide = self.state[i]["step"].dtype is float64
+            step = steps.setdefault((count, wide), scalar(count, self.params[i].device, wide))
             self.state[i]["step"] = step
             for name, value in values.items():
                 self.state[i][name].assign(value)

@@ -8,7 +8,6 @@ not compiled again. All texts of one call that are new go through the compiler i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import warnings
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..config import current
+from ..core.digest import digest_of
 from ..native.code import Rendered
 from ..native.compiler import compile_object, identity
 from ..native.loader import LoadError, load
@@ -84,7 +84,7 @@ class Code:
         self._load(Object(data, tuple(new), tuple(needs)))
         store = store_for(current())
         if store is not None:
-            name = hashlib.blake2b(data, digest_size=16).hexdigest()
+            name = digest_of(data)
             about = json.dumps({"object": name, "needs": needs, "texts": list(new)}).encode()
             store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
 
@@ -122,7 +122,7 @@ class Code:
         """What a text is called: it depends on all that its code depends on."""
         target = f"{self.target.vectors} {sorted(self.target.features)}"
         whole = f"{identity()}\n{target}\n{text}"
-        return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
+        return digest_of(whole)
 
 
 def _native(kernel: Rendered, digest: str) -> Native:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import hashlib
 import os
 import re
 import stat
@@ -25,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.digest import blake2b
 from ..errors import ArgumentError
 from .store_index import Index, Untrusted, distrust
 
@@ -354,6 +354,6 @@ def is_hex(text: object) -> bool:
 
 def digest_of(kind: str, key: str, data: bytes) -> str:
     """The name of an entry's file; the key is in it, so no entry can stand in for another."""
-    state = hashlib.blake2b(f"{kind} {key}\n".encode(), digest_size=16)
+    state = blake2b(f"{kind} {key}\n".encode(), digest_size=16)
     state.update(data)
     return state.hexdigest()

@@ -9,7 +9,6 @@ from the graph at hand.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..config import Options
+from ..core.digest import digest_of
 from ..core.dtype import DType, dtype_of
 from ..core.node import Node, Shape
 from ..core.ops.leaf import SINK
@@ -49,7 +49,7 @@ def plan_key(
     target = code().target
     rest = (_FORMAT, _build(), identity(), target.vectors, sorted(target.features), device,
             options.key, options.tier, sorted(lifted), donated)  # fmt: skip
-    return hashlib.blake2b(f"{graph}\n{rest!r}".encode(), digest_size=16).hexdigest()
+    return digest_of(f"{graph}\n{rest!r}")
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,5 @@
-"""Tests of fulgurite/native/contract.py, packing.py, frame.py and microkernel.py.
+"""Tests of fulgurite/native/contract.py and what it is made of: product, lent, moving, packing,
+frame and microkernel.py.
 
 Results are compared with float64 (whole numbers exactly), with outputs and workspace poisoned,
 memory at odd addresses and units in a shuffled order.

@@ -96,6 +96,24 @@ def test_a_state_goes_to_torch_and_back(name: str, options: dict[str, Any]) -> N
     assert distance(ours, theirs) < 1e-5
 
 
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_wide_parameters_are_updated_in_their_own_precision(
+    name: str, options: dict[str, Any]
+) -> None:
+    wide = [a.astype(np.float64) for a in start(name)]
+    ours = [fg.Tensor(a) for a in wide]
+    theirs = [torch.nn.Parameter(torch.tensor(a)) for a in wide]
+    optimizer = getattr(fg.optim, name)(ours, **options)
+    other = getattr(torch.optim, name)(theirs, **options)
+    for step in range(3):
+        grads = [g.astype(np.float64) for g in gradients(name, step)]
+        optimizer.step([fg.Tensor(g) for g in grads])
+        for parameter, grad in zip(theirs, grads, strict=True):
+            parameter.grad = torch.tensor(grad)
+        other.step()
+    assert distance(ours, theirs) < 1e-9
+
+
 @pytest.mark.parametrize("adjust", [None, "match_rms_adamw"])
 def test_muon_is_torchs_up_to_its_bfloat16(adjust: str | None) -> None:
     options = {"lr": 1e-3, "weight_decay": 0.1, "adjust_lr_fn": adjust}

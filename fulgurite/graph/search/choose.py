@@ -227,6 +227,8 @@ class _Search:
             return False
         self.tried.add(way)
         outputs, merged = self.work.cut(way, self.region)
+        if self.work.waits_for_itself(way, self.region, merged):
+            return False
         report, good = self.report, False
         for source in self.who.sources:
             found = source.propose(merged[0], self.who.table)
@@ -263,6 +265,13 @@ class _Work:
         self.stored = frozenset(self.maker)
         self.params = {n for _, _, cut in pieces for n in self.memory(cut) if n.op is PARAM}
         self.extractor = Extractor()
+        self.before: list[int] = []  # for each piece: bits of all that must have run
+        for _, _, cut in pieces:
+            bits = 0
+            for node in self.memory(cut):
+                other = self.maker.get(node)
+                bits |= 0 if other is None else self.before[other] | 1 << other
+            self.before.append(bits)
         self.levels = {i: self.levels_of(i) for i in range(len(pieces))}
         self.regions = self.joined()
         self.region_of = {place: set(region) for region in self.regions for place in region}
@@ -318,8 +327,9 @@ class _Work:
         """The pieces that one may take in: nearest first, then what those read, down to products."""
         level = list(dict.fromkeys(self.taken_in(place)))
         found: list[list[int]] = []
+        if level:  # with the numbers of rows that go with it
+            level += [m for m in self.makers(place) if m not in level and self.is_row(m)]
         if level and self.pieces[place][2][0].kind == "map":
-            level = self.makers(place)
             if len(level) == 1 and self.pieces[level[0]][2][0].kind == "contract":
                 return [level, *self.levels_of(level[0])]  # what comes after a product
         seen: set[int] = set()
@@ -330,6 +340,10 @@ class _Work:
             level = [m for t in ends for m in self.makers(t)]
             level = [m for m in dict.fromkeys(level) if m not in seen]
         return found
+
+    def is_row(self, place: int) -> bool:
+        """Is it a piece of rows?"""
+        return self.pieces[place][2][0].kind == "reduce"
 
     def makers(self, place: int) -> list[int]:
         """The pieces whose results one reads, if they can be merged at all."""
@@ -390,6 +404,15 @@ class _Work:
     def below(self, place: int) -> list[int]:
         """Pieces of the same region whose results one reads."""
         return [m for m in self.makers(place) if m in self.region_of.get(place, ())]
+
+    def waits_for_itself(self, way: Way, region: Sequence[int], merged: Cut) -> bool:
+        """Does a kernel read what pieces outside the region compute from its own results?"""
+        mine = sum({1 << region[piece] for piece, _ in way.makes})
+        for node in self.memory(merged):
+            other = self.maker.get(node)
+            if other is not None and other not in region and self.before[other] & mine:
+                return True
+        return False
 
     # --- rows ------------------------------------------------------------------------------------
 
@@ -457,8 +480,11 @@ class _Work:
         made_now: set[Node] = set()
         out: list[Piece] = []
         while left:
-            entry = next(e for e in left if all(
-                n in made_now or n not in maker for n in self.memory(e[2][2])))  # fmt: skip
+            able = [e for e in left if all(
+                n in made_now or n not in maker for n in self.memory(e[2][2]))]  # fmt: skip
+            if not able:  # regions that wait for each other: each would do alone, not both
+                return list(self.pieces)
+            entry = able[0]
             left.remove(entry)
             made_now.update(entry[2][1])
             out.append(entry[2])

@@ -10,11 +10,11 @@ is compiled once for all kernels.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
 
+from ...core.digest import digest_of
 from ...core.dtype import DType, float32, float64
 from ..emitter import Emitter, Val
 from .angle import acos, asin, atan, atan2
@@ -96,7 +96,7 @@ def _module(which: str) -> tuple[str, str]:
     if any(f"@{WORDS}," in line for line in defined):
         declared[WORDS] = words()
     text = "\n".join([*defined, *declared.values(), ""])
-    symbol = f"{which}.{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+    symbol = f"{which}.{digest_of(text, 6)}"
     return symbol, text.replace(f"@{which}(", f"@{symbol}(")
 
 

@@ -1,0 +1,298 @@
+"""What a jitted function changes: tensors, attributes, items and names, as without jit."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.errors import ArgumentError
+from tests.jitting import address, plainly, same, t
+
+# --- state ---------------------------------------------------------------------------------------
+
+
+def test_an_input_is_assigned() -> None:
+    def f(x: fg.Tensor) -> fg.Tensor:
+        y = x + 1
+        x += 10
+        return y
+
+    for make in (f, fg.jit(f)):
+        x = t(1, 2)
+        old = x * 2
+        results = [make(x).tolist() for _ in range(3)]
+        assert results == [[2, 3], [12, 13], [22, 23]]
+        assert x.tolist() == [31, 32] and old.tolist() == [2, 4]
+
+
+def test_who_holds_an_older_version_keeps_it() -> None:
+    state = fg.ones(1000).realize()
+
+    @fg.jit
+    def step() -> fg.Tensor:
+        state.assign(state * 2)
+        return state.sum()
+
+    step()
+    step()
+    before = state.entry.node
+    pending, copy, array = state + 1, fg.Tensor(state), np.asarray(state)
+    step()
+    assert state.entry.node is not before
+    assert (pending.numpy() == 5).all() and (copy.numpy() == 4).all() and (array == 4).all()
+    assert (state.numpy() == 8).all()
+
+
+def test_updates_are_in_place_where_nobody_can_tell() -> None:
+    with fg.config(device="cpu"):
+        state = (fg.ones(5000) * 1).realize()
+
+        @fg.jit
+        def step() -> None:
+            state.assign(state * 2)
+
+        step()
+        step()
+        ident, before = state.entry.node.id, address(state)
+        step()
+        assert state.entry.node.id == ident and address(state) == before
+        assert (state.numpy() == 8).all()
+
+
+def test_results_are_never_one_memory() -> None:
+    jitted = fg.jit(lambda x: (x + 1, x))
+    x = t(1, 2)
+    first = jitted(x)
+    kept = first[0]
+    second = jitted(t(10, 20))
+    assert kept.tolist() == [2, 3] and second[0].tolist() == [11, 21] and first[1] is x
+    kept += 1
+    assert jitted(x)[0].tolist() == [2, 3] and second[0].tolist() == [11, 21]
+
+
+def test_a_donated_argument_gives_its_memory_to_a_result() -> None:
+    with fg.config(device="cpu"):
+        jitted = fg.jit(lambda state, x: {k: v * 2 + x for k, v in state.items()}, donate="state")
+        x = fg.ones(3000).realize()
+        state = {"a": (x * 1).realize(), "b": (x * 2).realize()}
+        places = {address(v) for v in state.values()}
+        for _ in range(3):
+            old, state = state, jitted(state, x)
+            assert {address(v) for v in state.values()} == places
+        with pytest.raises(RuntimeError, match="given away"):
+            old["a"].numpy()
+        assert (state["a"].numpy() == 15).all() and (state["b"].numpy() == 23).all()
+        held = state["a"] + 1  # who still needs it keeps it: then the result is memory of its own
+        old, state = state, jitted(state, x)
+        assert (held.numpy() == 16).all() and (state["a"].numpy() == 31).all()
+    with pytest.raises(ArgumentError, match="donate"):
+        fg.jit(lambda x: x, donate=2.5)
+
+
+def test_two_inputs_that_are_one_tensor() -> None:
+    def f(a: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
+        a += 1
+        return a * b
+
+    for make in (f, fg.jit(f)):
+        x, y = t(1, 2), t(3, 4)
+        assert make(x, y).tolist() == [6, 12]
+        assert make(x, x).tolist() == [9, 16]
+        assert make(x, y).tolist() == [12, 20]
+        assert x.tolist() == [4, 5]
+    same(lambda a, b: a - b, (t(1), t(2)), *[(x, x) for x in [t(5)]], (t(3), t(1)))
+
+
+def test_views_of_one_base_are_values_of_their_own() -> None:
+    def f(a: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
+        a += 1
+        return a + b
+
+    for make in (f, fg.jit(f)):
+        base = fg.Tensor(np.arange(40_000, dtype=np.float32)).realize()
+        for _ in range(2):
+            a, b = base[:20_000], base[:20_000].realize()
+            assert make(a, b).numpy()[7] == 15
+            assert base.numpy()[7] == 7
+
+
+def test_an_argument_that_a_closure_holds_as_well() -> None:
+    w = t(1, 2)
+
+    def f(x: fg.Tensor) -> fg.Tensor:
+        x += 1
+        return w * 1
+
+    for make in (f, fg.jit(f)):
+        w = t(1, 2)
+        assert make(w).tolist() == [2, 3] and make(w).tolist() == [3, 4]
+        assert make(t(5)).tolist() == [3, 4]
+
+
+def test_attributes_items_and_globals_that_a_function_binds() -> None:
+    class State:
+        def __init__(self) -> None:
+            self.h, self.calls, self.log = t(0, 0), 0, []  # type: ignore[var-annotated]
+            self.table: dict[str, Any] = {"last": None}
+
+        def step(self, x: fg.Tensor) -> fg.Tensor:
+            self.h = self.h * 0.5 + x
+            self.table["last"] = [x * 2, self.h]
+            self.best: Any = {"h": self.h}
+            return self.h.sum()
+
+        def count(self, x: fg.Tensor) -> fg.Tensor:
+            self.calls += 1
+            self.log.append(x * self.calls)
+            return x + self.calls
+
+    plain, captured = State(), State()
+    step, count = fg.jit(State.step), fg.jit(State.count)
+    for i in range(4):
+        assert plain.step(t(i, 1)).tolist() == step(captured, t(i, 1)).tolist()
+        assert plainly(plain.table) == plainly(captured.table)
+        assert plain.h.tolist() == captured.h.tolist() and captured.best["h"] is captured.h
+        assert captured.table["last"][1] is captured.h
+        assert plain.count(t(i)).tolist() == count(captured, t(i)).tolist()
+        assert plainly(plain.log) == plainly(captured.log) and plain.calls == captured.calls
+    assert step.captured <= 2  # the second time `last` is no longer None
+    kept = captured.h
+    step(captured, t(1, 1))
+    assert captured.h is not kept
+
+
+def test_a_counter_of_python_is_given_at_run_time_once_it_has_changed_twice() -> None:
+    class Adam:
+        def __init__(self) -> None:
+            self.steps, self.rate, self.w = 0, 0.5, t(1, 2)
+
+        def step(self, g: fg.Tensor) -> fg.Tensor:
+            self.steps += 1
+            self.w = self.w - g * self.rate / (1 - 0.9**self.steps)
+            return self.w * 1
+
+    plain, captured, step = Adam(), Adam(), fg.jit(Adam.step)
+    for i in range(12):
+        assert plain.step(t(1, i)).tolist() == step(captured, t(1, i)).tolist()
+        assert plain.steps == captured.steps and type(captured.steps) is int
+        if i > 6:
+            plain.rate = captured.rate = 0.5 / i
+    assert step.captured <= 6
+    scale = 1.0
+
+    def f(x: fg.Tensor) -> fg.Tensor:
+        return x * scale if scale != 3.0 else -x
+
+    jitted = fg.jit(f)
+    for scale in (1.0, 2.0, 3.0, 4.0, 5.0, 3.0):  # noqa: B007
+        assert jitted(t(1)).tolist() == f(t(1)).tolist()
+
+
+COUNTER = t(0)
+
+
+def test_nonlocal_and_global_names_that_a_function_binds() -> None:
+    total = t(0)
+
+    def f(x: fg.Tensor) -> None:
+        nonlocal total
+        global COUNTER
+        total = total + x
+        COUNTER = COUNTER + 1
+
+    jitted = fg.jit(f)
+    for _ in range(3):
+        jitted(t(2))
+    assert total.tolist() == [6] and COUNTER.tolist() == [3] and jitted.captured == 1
+
+
+def test_closed_over_sets_and_queues() -> None:
+    names, queue = {"a"}, deque([t(1)], maxlen=2)
+
+    def f(x: fg.Tensor) -> fg.Tensor:
+        queue.append(x * len(names))
+        return sum(queue, fg.Tensor(0.0))
+
+    results = []
+    for make in (f, fg.jit(f)):
+        names, queue = {"a"}, deque([t(1)], maxlen=2)
+        found = []
+        for i in range(4):
+            found.append(make(t(i)).tolist())
+            names.add(str(i))
+        results.append((found, plainly(list(queue))))
+    assert results[0] == results[1]
+
+
+# --- all of it together --------------------------------------------------------------------------
+
+
+class World:
+    """Things that a function reads and changes, and ways to change them between calls."""
+
+    def __init__(self) -> None:
+        self.w, self.table = t(1, 2), dict[str, Any](a=t(3, 4), n=2.0)
+        self.parts, self.mode, self.count = [t(1, 1)], "add", 0
+        self.size, self.x = 2, t(5, 6)
+
+    def call(self, x: fg.Tensor, k: float, more: Any) -> Any:
+        y = x * self.w + self.table["a"] * k
+        for part in self.parts:
+            y = y + part if self.mode == "add" else y * part
+        if self.count % 3 == 2:
+            y = y * self.table["n"]
+        self.w = self.w * 0.5 + 1
+        self.table["a"] += 1
+        if more is not None:
+            more.assign(more + y.sum())
+            self.parts[-1] = more
+        return y, k * 2
+
+
+def changed(world: World, action: int, number: int) -> None:
+    """One of many changes, the same for both worlds."""
+    fresh = t(*[float(number + i) for i in range(world.size)])
+    if action == 0:
+        world.w = fresh
+    elif action == 1:
+        world.w += number
+    elif action == 2:
+        world.table["n"] = float(number)
+    elif action == 3:
+        world.parts.append(fresh)
+    elif action == 4:
+        world.mode = "add" if number % 2 else "multiply"
+    elif action == 5:
+        world.count += 1
+    elif action == 6:
+        world.size = 1 + number % 3
+        size = world.size
+        world.w, world.x = (t(*[float(i + number) for i in range(size)]) for _ in range(2))
+        world.table["a"], world.parts = world.x * 2, [world.x]
+    elif action == 7:
+        world.x = world.w
+    elif action == 8:
+        world.parts = world.parts[:1]
+    elif action == 9:
+        world.table = dict(reversed(world.table.items()))
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.booleans()), max_size=12))
+def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None:
+    plain, captured, call = World(), World(), fg.jit(World.call)
+    kept = []
+    for action, number, more in steps:
+        for world, make in ((plain, World.call), (captured, call)):
+            changed(world, action, number)
+            extra = world.parts[0] if more else None
+            kept.append(make(world, world.x, float(number), extra))
+        assert plainly(vars(plain)) == plainly(vars(captured))
+    for want, got in zip(kept[::2], kept[1::2], strict=True):
+        assert plainly(want) == plainly(got)
