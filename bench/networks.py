@@ -234,14 +234,14 @@ def jax_call(work: str) -> Call:
 
 def tinygrad_call(work: str) -> Call:
     """tinygrad with its optimisers and its jit, which replays from the third call on."""
-    from tinygrad import Device, Tensor, TinyJit
+    from tinygrad import Context, Device, Tensor, TinyJit
     from tinygrad.nn.optim import SGD, AdamW
 
     ops = tinygrad_ops()
     ops.strided = lambda x, k, stride: x.conv2d(k, stride=stride, padding=k.shape[-1] // 2)
     ops.norm, ops.pooled = written_norm, lambda h: h.mean((2, 3))
     arrays, batch, labels = inputs(work)
-    p = {name: Tensor(array, requires_grad=True).realize() for name, array in arrays.items()}
+    p = {name: Tensor(array).realize() for name, array in arrays.items()}
     x, y, loss, count = Tensor(batch).realize(), Tensor(labels).realize(), loss_of(work), 0
     values = list(p.values())
     optimizer = AdamW(values, 3e-4) if work == "gpt step" else SGD(values, 0.01, momentum=0.9)
@@ -256,7 +256,7 @@ def tinygrad_call(work: str) -> Call:
     def call() -> tuple[int, Any]:
         nonlocal count
         count += 1
-        with Tensor.train():
+        with Context(TRAINING=1):
             value = step()
         Device["CPU"].synchronize()
         return count, value.item()

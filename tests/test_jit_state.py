@@ -283,7 +283,7 @@ def changed(world: World, action: int, number: int) -> None:
         world.table = dict(reversed(world.table.items()))
 
 
-@settings(max_examples=25)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.booleans()), max_size=12))
 def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None:
     plain, captured, call = World(), World(), fg.jit(World.call)
@@ -293,6 +293,6 @@ def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None
             changed(world, action, number)
             extra = world.parts[0] if more else None
             kept.append(make(world, world.x, float(number), extra))
-        assert plainly(vars(plain)) == plainly(vars(captured))
+        assert repr(plainly(vars(plain))) == repr(plainly(vars(captured)))  # nan is nan
     for want, got in zip(kept[::2], kept[1::2], strict=True):
-        assert plainly(want) == plainly(got)
+        assert repr(plainly(want)) == repr(plainly(got))

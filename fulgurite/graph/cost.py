@@ -40,7 +40,8 @@ class CostTable:
     walked: float = 34.0  # the same in blocks of a fold
     hidden: float = 0.5  # of the smaller of memory and arithmetic, what the larger hides
     packed: float = 4.0  # numbers a nanosecond that are put in order for contractions
-    kept: float = 0.25  # of a byte that is kept between kernels: touched, and not there for others
+    made: float = 20_000.0  # of a kernel that is compiled, spread over the runs it will have
+    kept: float = 0.15  # of a byte that is kept between kernels: touched, and not there for others
     strided: float = 1.2  # numbers a nanosecond that are read one by one
 
     def quantised(self) -> CostTable:

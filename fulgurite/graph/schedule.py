@@ -523,9 +523,7 @@ class _Greedy:
         return varying[node]
 
 
-def schedule(
-    sink: Node, inputs: int, fuse: bool = True, choose: Choose | None = None
-) -> Schedule:
+def schedule(sink: Node, inputs: int, fuse: bool = True, choose: Choose | None = None) -> Schedule:
     """Kernels for every root of the sink, over slots of which the first `inputs` are params.
 
     `choose` may put other kernels in the place of the greedy ones.

@@ -470,7 +470,8 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     arithmetic = places * (2 * (inside * tiles + beside) / table.folded
                            + tiles * (walked / table.walked + strided / table.strided))  # fmt: skip
     if tests(streaming.states, streamed):
-        arithmetic *= 0.6  # of the blocks some are left out
+        blocks = min(-(-length // cut.steps), -(-rows // cut.rows))
+        arithmetic *= (1 + 1 / blocks) / 2  # about half of the blocks are left out
     moved = work_of(kernel).bytes
     memory = moved / (table.near if moved <= table.cache else table.far)
     arithmetic += _packed(fold, cut, tiles) / table.packed

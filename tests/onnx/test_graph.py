@@ -189,3 +189,10 @@ def test_a_standard_operator_in_the_domain_of_microsoft_has_the_standard_meaning
     whole = model(graph(nodes, VECTOR, [port("y")], {"axes": np.array([0], np.int64)}),
                   com_microsoft=1)  # fmt: skip
     assert load(whole)(X)["y"].shape == (1, 3)
+
+
+def test_before_version_7_the_slopes_of_prelu_are_those_of_channels() -> None:
+    line = node("PRelu", "x s", "y")
+    whole = model(graph([line], [port("x", shape=[1, 3, 2]), port("s", shape=[3])], [port("y")]), 6)
+    found = load(whole)(-np.ones((1, 3, 2), np.float32), X)["y"]
+    assert found.tolist() == [[[-1, -1], [-2, -2], [-3, -3]]]

@@ -167,7 +167,7 @@ class _Search:
         work, report = self.work, self.report
         for place in self.region:
             cost = time_of(work.pieces[place][2][0], self.who.table)
-            cost += self.kept(work.pieces[place][1])
+            cost += self.kept(work.pieces[place][1]) + self.who.table.made
             report.greedy += cost
             self.producers.append(work.producer(place, f"greedy {self.local[place]}", cost))
         self.propose_all()
@@ -241,7 +241,7 @@ class _Search:
             name = f"{source.name} {len(self.ways)}"
             self.ways[name] = replace(way, kind=found.kind), found.what
             needs = self.work.memory(merged)
-            cost = found.cost + self.kept(outputs)
+            cost = found.cost + self.kept(outputs) + self.who.table.made
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(way.taken)))
         return good

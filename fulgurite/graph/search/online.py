@@ -10,7 +10,7 @@ shifted ones of prod(delta) * S[the rest], with the sums that are missing tracke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -19,11 +19,11 @@ from weakref import WeakKeyDictionary
 from ...core.dtype import float32, float64
 from ...core.egraph import Report
 from ...core.node import Node, constant, make, toposort
-from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, NEG, OR, WHERE
+from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, OR, WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
 from ..affine import Affine, rename
-from ..body import free_axes, indices
+from ..body import free_axes
 from ..lower import IndexKernel
 from .laws import improved
 from .rebase import Factor, Rebase, placeholder, product_of

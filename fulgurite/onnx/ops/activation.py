@@ -86,8 +86,11 @@ def shrink(op: Call) -> Tensor:
 
 @operator("PRelu")
 def prelu(op: Call) -> Tensor:
-    """A slope of its own for each channel below 0."""
-    return fg.where(op[0] < 0, op[0] * op[1], op[0])
+    """A slope of its own for each channel below 0; they were along axis 1 before version 7."""
+    x, slope = op[0], op[1]
+    if op.version < 7 and slope.size > 1:
+        slope = fg.reshape(slope, (-1, *[1] * (x.ndim - 2)))
+    return fg.where(x < 0, x * slope, x)
 
 
 @operator("SwiGLU")

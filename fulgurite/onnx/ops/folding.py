@@ -21,7 +21,7 @@ from .. import types as t
 from ..errors import NeedsValueError
 from ..table import Call, fold
 from ..values import is_symbolic
-from .movement import axes_input, axis_of, reshaped
+from .movement import axes_input, axis_of, cut_of, reshaped
 
 
 def _sized(symbolic: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Array]) -> Any:
@@ -162,7 +162,7 @@ def slice_(op: Call, a: Array, *bounds: Array) -> Array | None:
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axis_of(axes[i] if axes else i, a.ndim)
         step = steps[i] if steps else 1
-        cuts[axis] = slice(start, end if step > 0 or end >= -a.shape[axis] else None, step)
+        cuts[axis] = cut_of(a.shape[axis], int(start), int(end), int(step))
     return a[tuple(cuts)]
 
 

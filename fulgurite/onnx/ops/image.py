@@ -38,7 +38,7 @@ def grid_sample(op: Call) -> Tensor:
         low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
         if mode == "nearest":
             place = fg.round(place)
-        if around == "border":
+        if around == "border" and mode != "cubic":  # whose neighbours are bounded one by one
             place = fg.clip(place, 0, size - 1)
         elif around == "reflection":
             place = _reflected(place, low, high)

@@ -151,13 +151,25 @@ def slice_(op: Call) -> Tensor:
     return x[tuple(cuts)]
 
 
+def cut_of(size: int, start: int, end: int, step: int) -> slice:
+    """A cut as ONNX bounds it: a backward one that begins before the front begins there."""
+    start += size if start < 0 else 0
+    end += size if end < 0 else 0
+    if step > 0:
+        first, last = min(max(start, 0), size), min(max(end, 0), size)
+        return slice(first, max(first, last), step)
+    first, last = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+    if first <= last or not size:
+        return slice(0, 0)
+    return slice(first, None if last < 0 else last, step)
+
+
 def _cut(size: Any, start: Any, end: Any, step: int) -> slice:
     """A cut within bounds; where sizes are variable only plain ones are known to be."""
     if step == 0:
         raise ModelError("a slice has step 0", "the model is not valid ONNX")
     if all(isinstance(n, int) for n in (size, start, end)):
-        first, last, _ = slice(start, end, step).indices(size)
-        return slice(first, None if step < 0 and last < 0 else last, step)
+        return cut_of(size, start, end, step)
     big = 2**31 - 1
     if isinstance(end, int) and end >= big:
         end = None

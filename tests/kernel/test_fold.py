@@ -1,0 +1,107 @@
+"""Folds: which part every axis plays, how tiles are cut, which blocks are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+import fulgurite as fg
+from fulgurite.graph.affine import axis
+from fulgurite.graph.cost import SHIPPED
+from fulgurite.graph.kernel import Kernel
+from fulgurite.graph.lower import lower
+from fulgurite.graph.search.online import stream
+from fulgurite.kernel.axes import merge_axes
+from fulgurite.kernel.contract import Block
+from fulgurite.kernel.fold import ROOM, Fold, cut_fold, find_fold, propose
+from fulgurite.kernel.skip import tests as skipped
+from tests.graph.searching import ATTENTION, INTO_PRODUCTS, lowered, numbers
+
+BLOCK = Block(9, 48, 16, 4)
+
+
+def fold_of(result: fg.Tensor) -> Fold:
+    sink, inputs = lowered(result)
+    streaming = stream(merge_axes(lower(sink, inputs)))
+    assert streaming is not None
+    found = find_fold(streaming)
+    assert found is not None
+    return found
+
+
+def attention(name: str, rows: int = 70, keys: int = 90, size: int = 16) -> Fold:
+    q, k, v = numbers(1, 4, rows, size), numbers(2, 4, keys, size), numbers(3, 4, keys, size)
+    return fold_of(ATTENTION[name](q, k, v))
+
+
+def test_rows_columns_and_streamed_axes_are_told_apart() -> None:
+    fold = attention("plain")
+    assert [fold.count(a) for a in (fold.batch, fold.rows, fold.streaming.axes)] == [4, 70, 90]
+    assert [fold.count(c) for c in fold.columns] == [16] and len(fold.products) == 1
+    assert [s.op for s in fold.scalars] == ["max", "add"] and len(fold.matrices) == 1
+    assert fold.levels == 2
+
+
+def test_queries_that_share_keys_are_rows() -> None:
+    fold = attention("grouped queries")
+    assert fold.count(fold.batch) == 2 and fold.count(fold.rows) == 2 * 70
+
+
+def test_one_query_is_one_row_with_an_axis_of_its_own() -> None:
+    fold = attention("one query")
+    assert fold.count(fold.rows) == 1 and fold.rows[0] >= len(fold.streaming.sizes)
+
+
+def test_a_bias_along_the_keys_is_turned() -> None:
+    assert len(attention("bias").turned) == 1 and not attention("plain").turned
+
+
+@pytest.mark.parametrize("name", INTO_PRODUCTS)
+def test_lanes_run_along_memory(name: str) -> None:
+    fold = fold_of(INTO_PRODUCTS[name](numbers(1, 120, 64)))
+    cut = cut_fold(fold, BLOCK, 256)
+    assert cut is not None
+    assert cut.along == ("rows" if "transposed" in name else "streamed")
+
+
+@pytest.mark.parametrize("rows", [1, 5, 48, 100, 1000])
+@pytest.mark.parametrize("size", [3, 64, 700])
+def test_tiles_fit_and_do_not_depend_on_threads(rows: int, size: int) -> None:
+    fold = attention("plain", rows, 300, size)
+    with fg.config(threads=1):
+        one = cut_fold(fold, BLOCK, 256)
+    assert one is not None and one == cut_fold(fold, BLOCK, 256)
+    assert 4 * one.rows * one.columns[0] <= ROOM and one.rows <= max(144, 16)
+
+
+def test_a_causal_mask_and_a_window_leave_out_blocks() -> None:
+    for name, count in (("plain", 0), ("bias", 0), ("mask", 0), ("causal", 1), ("library causal", 1),
+                        ("sliding window", 2)):  # fmt: skip
+        fold = attention(name)
+        streamed = frozenset(fold.streaming.axes)
+        assert len(skipped(fold.streaming.states, streamed)) == count, name
+
+
+def test_a_causal_test_is_the_distance_from_key_to_query() -> None:
+    fold = attention("causal")
+    (test,) = skipped(fold.streaming.states, frozenset(fold.streaming.axes))
+    steps = dict(test.index[1])
+    assert steps == {fold.rows[0]: 1, fold.streaming.axes[0]: -1} and test.index[0] == 0
+    assert axis(fold.rows[0])[1][0][0] in steps
+
+
+def test_what_is_no_fold_is_not_proposed() -> None:
+    x = numbers(1, 30, 40)
+    for result in (x + 1, x.argmax(axis=-1), fg.sort(x, axis=-1)):
+        sink, inputs = lowered(result)
+        assert propose(Kernel("fold", sink, inputs), SHIPPED) is None
+
+
+def test_more_work_is_proposed_at_more_cost() -> None:
+    costs = []
+    for keys in (64, 256, 1024):
+        q, k, v = numbers(1, 4, 64, 16), numbers(2, 4, keys, 16), numbers(3, 4, keys, 16)
+        sink, inputs = lowered(ATTENTION["plain"](q, k, v))
+        found = propose(Kernel("fold", sink, inputs), SHIPPED)
+        assert found is not None
+        costs.append(found.cost)
+    assert costs == sorted(costs) and costs[2] > 2 * costs[0]

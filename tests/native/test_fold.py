@@ -1,0 +1,125 @@
+"""Folds in native code: ragged tiles, both ways lanes run, every target, any number of threads."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, numbers
+
+NATIVE = {"device": "cpu", "tier": "native", "search": True}
+
+
+def values(make: object, **options: object) -> list[np.ndarray]:
+    """A program's results by folds in native code."""
+    assert callable(make)
+    with fg.config(**{**NATIVE, **options}):
+        found = make()
+        found = found if isinstance(found, (list, tuple)) else [found]
+        assert "fold" in [k.kind for k in fg.explain(*found).kernels]
+        return [np.asarray(t.numpy()) for t in found]
+
+
+def plain(make: object) -> list[np.ndarray]:
+    assert callable(make)
+    with fg.config(device="reference", search=False):
+        found = make()
+        found = found if isinstance(found, (list, tuple)) else [found]
+        return [np.asarray(t.numpy()) for t in found]
+
+
+def attention(q: int, k: int, d: int, c: int, heads: int = 2) -> list[fg.Tensor]:
+    return [fg.softmax(numbers(1, heads, q, d) @ numbers(2, heads, k, d).mT * 0.3, axis=-1)
+            @ numbers(3, heads, k, c)]  # fmt: skip
+
+
+SIZES = [(3, 5, 4, 3), (1, 129, 16, 5), (7, 300, 33, 65), (49, 127, 48, 48), (145, 260, 64, 64),
+         (300, 20, 8, 300), (16, 16, 300, 16), (2, 2, 2, 2)]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_odd_sizes_give_the_reference_values(size: tuple[int, int, int, int]) -> None:
+    (got,), (want,) = values(lambda: attention(*size)), plain(lambda: attention(*size))
+    np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("vectors", ["avx2", "sse2"])
+@pytest.mark.parametrize("size", [(7, 130, 33, 20), (1, 70, 16, 5)], ids=str)
+def test_every_target_gives_the_reference_values(
+    size: tuple[int, int, int, int], vectors: str
+) -> None:
+    (got,) = values(lambda: attention(*size), vectors=vectors)
+    np.testing.assert_allclose(got, plain(lambda: attention(*size))[0], rtol=3e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["bias", "library causal", "sliding window", "grouped queries"])
+def test_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
+    def make() -> fg.Tensor:
+        q, k, v = numbers(1, 4, 170, 16), numbers(2, 4, 300, 16), numbers(3, 4, 300, 16)
+        return ATTENTION[name](q, k, v)
+
+    first = values(make, threads=1)[0]
+    for threads in (2, 3):
+        assert first.tobytes() == values(make, threads=threads)[0].tobytes()
+
+
+@pytest.mark.parametrize("name", INTO_PRODUCTS)
+def test_lanes_along_the_streamed_axis(name: str) -> None:
+    for rows, size in ((33, 65), (200, 64), (1, 40)):
+        make = lambda r=rows, s=size: INTO_PRODUCTS[name](numbers(1, r, s))  # noqa: E731
+        try:
+            got = values(make)[0]
+        except AssertionError:
+            assert rows == 1  # too little to be worth a fold
+            continue
+        want = plain(make)[0]
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6 * float(np.abs(want).max()))
+
+
+def test_double_precision_is_kept() -> None:
+    def make() -> fg.Tensor:
+        q, k, v = (fg.Tensor(numbers(i, 2, n, 20).numpy().astype(np.float64))
+                   for i, n in ((1, 50), (2, 170), (3, 170)))  # fmt: skip
+        return fg.softmax(q @ k.mT, axis=-1) @ v
+
+    np.testing.assert_allclose(values(make)[0], plain(make)[0], rtol=1e-12, atol=1e-13)
+
+
+def test_blocks_that_are_left_out_change_nothing() -> None:
+    def make() -> fg.Tensor:
+        q, k, v = numbers(1, 2, 300, 16), numbers(2, 2, 400, 16), numbers(3, 2, 400, 16)
+        rows, keys = fg.arange(300)[:, None], fg.arange(400)[None, :]
+        near = (keys <= rows) & (rows - keys < 33) & (rows > 5)
+        return fg.softmax(fg.where(near, q @ k.mT, -inf), axis=-1) @ v
+
+    got, want = values(make)[0], plain(make)[0]
+    assert np.isnan(want[:, :6]).all() and np.isnan(got[:, :6]).all()  # these rows see nothing
+    np.testing.assert_allclose(got[:, 6:], want[:, 6:], rtol=3e-5, atol=3e-6)
+
+
+def test_gradients_are_folds_too() -> None:
+    def make() -> list[fg.Tensor]:
+        q, k, v, g = (numbers(i, 2, n, 24) for i, n in ((1, 70), (2, 90), (3, 90), (4, 70)))
+
+        def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+            return (fg.softmax(q @ k.mT * 0.3, axis=-1) @ v * g).sum()
+
+        return list(fg.grad(loss, argnums=(0, 1, 2))(q, k, v))
+
+    with fg.config(**NATIVE):
+        report = fg.explain(*make())
+    assert [k.kind for k in report.kernels] == ["fold"] * 3
+    assert report.peak_bytes < 4 * (8 * 2 * 90 * 24 + 2 * 70 * 90)  # no matrix of scores
+    for got, want in zip(values(make), plain(make), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_picked_from_rows_are_one_native_kernel() -> None:
+    make = lambda: ROWS["log-likelihood"](numbers(1, 50, 200))  # noqa: E731
+    with fg.config(**NATIVE):
+        assert len(fg.explain(make()).kernels) == 1
+        got = make().numpy()
+    np.testing.assert_allclose(got, plain(make)[0], rtol=1e-5)
