@@ -149,10 +149,11 @@ def value_and_grad(
             full = list(args)
             for place, value in zip(places, some, strict=True):
                 full[place] = value
+            scopes = _scopes_of(some) if has_aux else set()
             result = function(*full, **keywords)
             if has_aux:
                 result, more = result
-                aux.append(more)
+                aux.append(_without(more, scopes))
             return result
 
         value, pull = vjp(chosen, *[args[i] for i in places])
@@ -162,6 +163,23 @@ def value_and_grad(
         return ((value, aux[0]), found) if has_aux else (value, found)
 
     return differentiated
+
+
+def _scopes_of(nest: Any) -> set[int]:
+    """The scopes whose leaves are in a nest."""
+    leaves = [leaf.entry.node for leaf in flatten(nest)[0] if isinstance(leaf, Tensor)]
+    return {node.arg[0] for node in leaves if node.op is WATCH}
+
+
+def _without(nest: Any, scopes: set[int]) -> Any:
+    """A nest whose tensors are ordinary ones again when these scopes have ended."""
+    leaves, tree = flatten(nest)
+    for scope in scopes:
+        leaves = [
+            wrap(unwatch(node_of(leaf), scope)) if isinstance(leaf, Tensor) else leaf
+            for leaf in leaves
+        ]
+    return unflatten(tree, leaves)
 
 
 def check_callable(function: object) -> None:

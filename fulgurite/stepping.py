@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .core.node import Node
+from .errors import VariableError
 from .graph.registry import REGISTRY, Entry
 from .runtime.realize import is_realized, realize
 from .tensor import SCOPES, Tensor
@@ -30,7 +31,10 @@ def realize_step(
     known = {entry.id for entry in entries} | {tensor.entry.id for tensor in apart}
     waiting = _waiting(before, known)
     before.clear()
-    realize([*entries, *waiting])
+    try:
+        realize([*entries, *waiting])
+    except VariableError:  # of those that wait two bind one variable to two values
+        realize(entries)
 
 
 def _waiting(before: Sequence[Node], known: set[int]) -> list[Entry]:

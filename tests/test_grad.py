@@ -251,3 +251,18 @@ def test_what_is_no_function_or_argument_is_a_clear_error() -> None:
     with raises(ArgumentError, "int is not a function"):
         fg.vjp(wrong, x)
     assert fg.grad(lambda x: x * x, argnums=cast(Any, np.int64(0)))(x).item() == 2.0
+
+
+def test_what_comes_beside_a_value_is_an_ordinary_tensor_again() -> None:
+    def loss(x: fg.Tensor) -> tuple[fg.Tensor, dict[str, fg.Tensor]]:
+        return (x * x).sum(), {"twice": x * 2}
+
+    (_, aux), _ = fg.value_and_grad(loss, has_aux=True)(fg.Tensor([1.0, 2.0]))
+    assert not aux["twice"].node.watched and aux["twice"].tolist() == [2, 4]
+
+    def outer(x: fg.Tensor) -> fg.Tensor:
+        (_, aux), _ = fg.value_and_grad(loss, has_aux=True)(x)
+        found: fg.Tensor = aux["twice"].sum()
+        return found
+
+    assert fg.grad(outer)(fg.Tensor([1.0, 2.0])).tolist() == [2, 2]  # to one further out it is not

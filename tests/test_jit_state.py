@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -283,7 +285,7 @@ def changed(world: World, action: int, number: int) -> None:
         world.table = dict(reversed(world.table.items()))
 
 
-@settings(max_examples=300)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.booleans()), max_size=12))
 def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None:
     plain, captured, call = World(), World(), fg.jit(World.call)
@@ -296,3 +298,27 @@ def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None
         assert repr(plainly(vars(plain))) == repr(plainly(vars(captured)))  # nan is nan
     for want, got in zip(kept[::2], kept[1::2], strict=True):
         assert repr(plainly(want)) == repr(plainly(got))
+
+
+def test_an_interruption_while_memory_is_written_over_loses_nothing() -> None:
+    with fg.config(device="cpu"):
+        state = (fg.ones(2_000_000) * 1).realize()
+
+        @fg.jit
+        def step() -> None:
+            state.assign(state + 1)
+
+        step()
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            for turn in range(12):  # a signal in the native call is looked at when it is over
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 + 3e-4 * turn)
+                with suppress(KeyboardInterrupt):
+                    for _ in range(2000):
+                        step()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                found = (state.min(), state.max())
+                assert found[0].item() == found[1].item()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from math import prod
@@ -88,6 +89,8 @@ def reading(path: Path, kind: str, read: Callable[[str], T]) -> T:
 
 def mapped(name: str) -> Array:
     """A file's bytes, memory-mapped and read-only; they stay mapped while an array shows them."""
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise Refusal("it is no regular file")
     with open(name, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             raise Refusal("it is empty")

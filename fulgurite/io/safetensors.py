@@ -11,6 +11,7 @@ first, then by name, the header padded to eight bytes.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
 from typing import IO, Any
@@ -158,8 +159,7 @@ def _header(raw: Array) -> tuple[dict[str, Any], int]:
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        ((twice, _),) = Counter([name for name, _ in pairs]).most_common(1)
         raise Refusal(f"its header has {twice[:100]!r} twice")
     return found
 

@@ -56,8 +56,18 @@ class Jitted:
         now = SCOPES.__dict__  # one look: those of a thread's own object cost more
         if now["capturing"] or now["transforms"] or now["stack"] or now["bodies"]:
             return self.function(*args, **keywords)
-        result = self._replayed(args, keywords)
-        return self._capture(args, keywords) if result is MISS else result
+        options, recording = current(), is_recording()
+        for captured in self._captures:  # as `_replayed` does, without one more call
+            if captured.recording is recording and (
+                captured.options is options or captured.options == options
+            ):
+                try:
+                    result = captured.call(args, keywords)
+                except Misfit:
+                    continue
+                if result is not MISS:
+                    return result
+        return self._capture(args, keywords)
 
     def _replayed(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         options, recording = current(), is_recording()

@@ -153,6 +153,7 @@ class Replay:
         # of a plan that takes tensors and gives results, and no more: how to run it
         self.bare: tuple[Callable[[list[int]], list[Buffer]], list[int]] | None = None
         self.slow = False  # is no plan of it one native call?
+        self.fed = bool(numbers or blocks or self.arrays_at)
 
     def _quick_format(self) -> str:
         """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
@@ -259,11 +260,12 @@ class Replay:
         state = GENERATOR.reserve(self.blocks, self.device) if self.blocks else None
         if bound.strided or self.slow:
             return self._slowly(bound, tensors, arrays, numbers, state)
-        kept = self._filled(bound, arrays, numbers, state)
+        kept = self._filled(bound, arrays, numbers, state) if self.fed else None
+        late: list[BaseException] = []
         try:
             memories: Sequence[Buffer | None] | None = None
             if self.pairs:
-                memories = self._over(bound, tensors)
+                memories = self._over(bound, tensors, late)
             if memories is None:
                 program = self.program(False)
                 if program is None:
@@ -273,7 +275,10 @@ class Replay:
             self.name_the_line(tensors, arrays, numbers, state)
             raise
         del kept
-        return self._finished(bound, tensors, memories, self.abouts)
+        results = self._finished(bound, tensors, memories, self.abouts)
+        if late and results is not None:  # interrupted, but everything is as it should be
+            raise late[0]
+        return results
 
     def _constants(self, over: bool) -> list[int]:
         """The addresses of constants that a plan takes at run time."""
@@ -308,9 +313,11 @@ class Replay:
             bound.addresses[place] = array.__array_interface__["data"][0]
         return kept
 
-    def _over(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Buffer | None] | None:
+    def _over(
+        self, bound: Bound, tensors: Sequence[Tensor], late: list[BaseException]
+    ) -> list[Buffer | None] | None:
         """Run the plan that writes over its inputs, if by now it may."""
-        program = self.program(True)
+        program, status = self.program(True), list[int]()
         addresses = bound.addresses + self._constants(True)
         with REGISTRY.rewriting:
             before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
@@ -323,7 +330,9 @@ class Replay:
                     return None
                 if bound.frame is None:
                     bound.frame = program.frame_over(addresses)
-                memories: list[Buffer | None] = program.launch_over(bound.frame, addresses)
+                memories: list[Buffer | None] = program.launch_over(
+                    bound.frame, addresses, status, late
+                )
                 for out, i in self.gifts.items():
                     if memories[out] is None:
                         memories[out] = bound.memories[i]()
@@ -332,7 +341,7 @@ class Replay:
             except BoundsError:
                 raise
             except BaseException:
-                for i in self.over:
+                for i in self.over if not status and bound.frame is not None else ():
                     REGISTRY.lose(_base(tensors[i].entry.node))
                 raise
             finally:

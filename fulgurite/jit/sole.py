@@ -20,9 +20,8 @@ from ..core.ops.effect import TAPE, WATCH, watch
 from ..core.ops.leaf import new_buffer
 from ..graph.registry import REGISTRY, Entry
 from ..runtime.donation import counts_are_exact as counts_are_exact
-from ..runtime.donation import is_shown_nowhere
 from ..runtime.interpreter import HostBuffer
-from ..runtime.memory import BlockBuffer
+from ..runtime.memory import Block, BlockBuffer
 from ..tensor import Tensor, wrap
 
 
@@ -37,9 +36,27 @@ def are_sole(places: Sequence[int], tensors: Sequence[Tensor], memories: Sequenc
             return False
         if getrefcount(memory) != _MEMORY or not is_sole(tensors[i].entry):
             return False
-        if memory._array is not None and not is_shown_nowhere(memory):
+        if memory._array is not None and _most_holders(memory) != _LINK:
             return False
     return True
+
+
+def _most_holders(memory: HostBuffer) -> int:
+    """How many hold an array over some memory, or one that it is a view of: the most of any."""
+    held: Any = memory._array
+    most = 0
+    while held is not None:
+        count = getrefcount(held)
+        if type(held) is np.ndarray:
+            if not held.flags.writeable:
+                return -1
+            held = held.base
+        elif type(held) is Block:
+            held = None
+        else:
+            return -1  # it is shown through something else
+        most = count if count > most else most
+    return most
 
 
 def is_sole(entry: Entry) -> bool:
@@ -51,12 +68,13 @@ def is_sole(entry: Entry) -> bool:
     return (getrefcount(node), getweakrefcount(node), 0) == _PLAIN
 
 
-_MEMORY, _PLAIN, _LEAF = 0, (0, 0, 0), (0, 0, 0)
+_MEMORY, _LINK, _PLAIN, _LEAF = 0, 0, (0, 0, 0), (0, 0, 0)
 
 
 def _measure() -> None:
     """Count the references of tensors that nobody else holds."""
-    global _MEMORY, _PLAIN, _LEAF
+    global _MEMORY, _LINK, _PLAIN, _LEAF
+    _LINK = _most_holders(HostBuffer(np.zeros(1)))
     for leaf in (False, True):
         buffer = new_buffer((1,), float32, "reference")
         REGISTRY.attach(buffer, HostBuffer(np.zeros(1, np.float32)))

@@ -106,8 +106,8 @@ class Survey:
         self.grads = bool({"grad", "backward"} & (self.names.attributes | stored))
         self.value(function, self.constant(function), "the function")
         self.line(f"if len(args) != {len(args)}:", f"{len(args)} arguments")
-        names = self.constant(list(keywords))
-        self.line(f"if [*keywords] != {names}:", "the names of keyword arguments")
+        names = f"[*keywords] != {self.constant(list(keywords))}" if keywords else "keywords"
+        self.line(f"if {names}:", "the names of keyword arguments")
         labels = self.labels = labels_of(function, len(args))
         self.args = tuple([self.value(arg, f"args[{i}]", labels[i], True)
                            for i, arg in enumerate(args)])  # fmt: skip
@@ -330,7 +330,9 @@ class Survey:
 
     def _function(self, function: types.FunctionType, name: str, way: str) -> None:
         code = function.__code__
-        self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
+        held = name in self.known  # it is this very function: only its code may be another
+        if not held:
+            self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
         self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
         where = place_of(code.co_filename)
         if where == "user" and is_foreign(function):
@@ -338,7 +340,9 @@ class Survey:
         if where in ("ours", "standard", "numpy") and not function.__closure__:
             self._changing(function, way)
             return
-        self.line(f"if {name}.__globals__ is not {self.constant(function.__globals__)}:", way)
+        if not held:
+            scope = self.constant(function.__globals__)
+            self.line(f"if {name}.__globals__ is not {scope}:", way)
         found = reads(code) if where in ("user", "module") else Reads()
         self._follow(code, found)
         for i, (cell, label) in enumerate(

@@ -235,7 +235,7 @@ class RowLanes(FoldStates):
                 if kept is not None:
                     self.put(f.read["tile0"], line, f.value(kept))
                 for number, node in weights:
-                    self.put(f.read[self.tiles[number]], line, f.value(node))
+                    self.put(f.read[self.tiles[number]], line, self.weight(number, node))
                 f.scopes.pop()
                 return out
 

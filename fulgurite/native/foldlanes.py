@@ -210,7 +210,7 @@ class StreamLanes(FoldStates):
             if kept is not None:
                 self.put(f.read["tile0"], place, f.value(kept))
             for number, node in weights:
-                self.put(f.read[self.tiles[number]], place, f.value(node))
+                self.put(f.read[self.tiles[number]], place, self.weight(number, node))
             f.scopes.pop()
             f.lane = f.mask = None
             del f.open[axis]

@@ -1,7 +1,7 @@
 """States of a fold: those with columns are repaired and added to, and results are stored.
 
 In: a block whose weights are in a tile, coefficients of every row in small arrays. Out: lines that
-repair the rows whose bases moved, add weights times values by a microkernel, and evaluate at the end
+repair rows whose bases moved, add weights times values by a microkernel, and evaluate at the end
 all that is computed from the states, lanes along the columns or along the rows.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..core.dtype import bool_
+from ..core.dtype import bool_, float32
 from ..core.node import Node, toposort
 from ..core.ops.index import STORE
 from ..graph.search.online import State
 from ..kernel.contract import Part
 from .emitter import Val
 from .foldbase import FoldBase
+from .maths import select
 from .microkernel import block
 from .packing import Span
 from .packing import Target as Goal
@@ -96,6 +97,22 @@ class FoldStates(FoldBase):
                 value = kept[-1]
             if product.node in nodes or value in nodes:
                 self.f.scopes[-1][value] = self.load(self.f.read[f"tile{number}"], place)
+
+    def weight(self, number: int, node: Node) -> Val:
+        """A weight; powers too small to be whole numbers of their kind count as 0.
+
+        Products with them would take a hundred times as long, and they are nothing beside the 1
+        that the largest weight is.
+        """
+        e, value = self.f.e, self.f.value(node)
+        if self.fold.matrices[number].state.repair is None:
+            return value
+        value = e.splat(value)
+        size = e.call(self.vector, f"llvm.fabs.{e.suffix(value.dtype, True)}", e.typed(value))
+        least = 2.0**-126 if self.fold.dtype is float32 else 2.0**-1022
+        tiny = e.let(f"fcmp olt {self.vector} {size}, {e.const(least, value.dtype, True).text}")
+        zero = e.const(0, value.dtype, True)
+        return select(e, Val(tiny, bool_, True), zero, value)
 
     def bases_moved(self, kind: str, truth: str) -> Val:
         """Which rows have a base that is not what it was."""

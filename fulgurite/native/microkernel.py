@@ -84,6 +84,7 @@ def named(stem: str, body: str) -> Module:
 MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 LINE = 64  # bytes that are fetched at a time
 AHEAD = 8  # rows of plain memory that are fetched ahead: too far apart for the host to guess
+LATENCY = 8  # sums that must be under way at a time
 
 
 @lru_cache(maxsize=32)
@@ -91,21 +92,41 @@ def block(registers: Registers, plain: bool = False) -> Module:
     """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a
-    panel."""
-    heights = _heights(registers.height)
+    panel. Where a mask costs nothing, one module is for packed and for plain columns."""
+    if plain and registers.target.vectors == MASKS[0]:
+        return block(registers)
+    heights = _heights(registers)
+    masked = plain or registers.target.vectors == MASKS[0]
     parts = [
-        _tile(registers, rows, vectors, plain)
+        _tile(registers, rows, vectors, masked)
         for vectors in range(1, registers.vectors + 1)
         for rows in heights
     ]
-    text = "\n".join([_driver(registers, heights), *parts, *_declared(registers, plain)])
+    text = "\n".join([_driver(registers, heights), *parts, *_declared(registers, masked)])
     stem = "block_plain" if plain else "block"
     return named(f"{stem}_{registers.dtype}{registers.dot}", text)
 
 
-def _heights(most: int) -> list[int]:
-    """The heights that have a block: all small ones, so that at most two blocks end a column."""
-    return sorted({*range(1, min(8, most) + 1), *range(8, most + 1, 2)} - {0} | {most})
+def _heights(registers: Registers) -> list[int]:
+    """The heights that have a block: with many columns lower ones keep the units busy as well."""
+    all_ = range(1, registers.height + 1)
+    return [h for h in all_ if registers.vectors < 3 or h in (1, 2, 3, 4, 6, registers.height)]
+
+
+def _shares(heights: list[int], vectors: int) -> list[int]:
+    """How tall the block is that comes first where so many rows are left, up to twice a block.
+
+    A block takes as long as its sums, but at least as long as one sum takes to be added to.
+    """
+    best = [(0, 0, 0)]  # cost, blocks, and the tallest of them
+    for rows in range(1, 2 * heights[-1]):
+        found = []
+        for h in heights:
+            if h <= rows:
+                cost, blocks, _ = best[rows - h]
+                found.append((cost + max(h * vectors, LATENCY), blocks + 1, -h))
+        best.append(min(found))
+    return [-tall for _, _, tall in best]
 
 
 def _masked(registers: Registers) -> bool:
@@ -113,7 +134,7 @@ def _masked(registers: Registers) -> bool:
     return registers.target.vectors in MASKS
 
 
-def _declared(registers: Registers, plain: bool) -> list[str]:
+def _declared(registers: Registers, masked: bool) -> list[str]:
     kind = _vector(registers)
     suffix = _suffix(registers)
     lines = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"]
@@ -122,7 +143,7 @@ def _declared(registers: Registers, plain: bool) -> list[str]:
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
     mask = f"<{registers.width} x i1>"
-    if plain or _masked(registers):
+    if masked or _masked(registers):
         lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
     if _masked(registers):
         lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
@@ -144,10 +165,11 @@ _ARGS = (
 )
 
 
-def _tile(registers: Registers, rows: int, vectors: int, plain: bool) -> str:
+def _tile(registers: Registers, rows: int, vectors: int, masked: bool) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free."""
-    masked = _masked(registers)
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
+    masks = f"<{width} x i1>"
+    load = f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0"
     lines: list[str] = []
     count = 0
 
@@ -157,40 +179,30 @@ def _tile(registers: Registers, rows: int, vectors: int, plain: bool) -> str:
         lines.append(f"  %t{count} = {text}")
         return f"%t{count}"
 
-    cells = [(i, v) for i in range(rows) for v in range(vectors)]
-    if masked:  # results are far away, and wanted at the end
-        ahead = "%C"
-        for i in range(rows):
-            for v in range(vectors):
-                place = let(f"getelementptr {inner}, ptr {ahead}, i64 {v * width}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
-            if i + 1 < rows:
-                ahead = let(f"getelementptr {inner}, ptr {ahead}, i64 %cs")
-    far = let(f"mul i64 %bs, {AHEAD}") if plain else ""
-    lines += ["  br label %k", "k:"]
-    lines.append("  %i = phi i64 [ 0, %entry ], [ %inext, %k ]")
-    lines.append("  %a = phi ptr [ %A, %entry ], [ %anext, %k ]")
-    lines.append("  %b = phi ptr [ %B, %entry ], [ %bnext, %k ]")
-    if not plain:
-        lines.append("  %p = phi ptr [ %ahead, %entry ], [ %pnext, %k ]")
+    lines += [
+        "  br label %k",
+        "k:",
+        "  %i = phi i64 [ 0, %entry ], [ %inext, %k ]",
+        "  %a = phi ptr [ %A, %entry ], [ %anext, %k ]",
+        "  %b = phi ptr [ %B, %entry ], [ %bnext, %k ]",
+        "  %p = phi ptr [ %ahead, %entry ], [ %pnext, %k ]",
+    ]
     begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
+    cells = [(i, v) for i in range(rows) for v in range(vectors)]
     lines += [
         f"  %c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %r{i}_{v}, %k ]"
         for i, v in cells
     ]
     columns = []
-    if not plain:
-        lines.append("  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 2, i32 1)")
-        lines.append(f"  %pnext = getelementptr i8, ptr %p, i64 {LINE}")
+    fetched = "%p"
     for v in range(vectors):
+        lines.append(f"  call void @llvm.prefetch.p0(ptr {fetched}, i32 0, i32 2, i32 1)")
+        if v + 1 < vectors:
+            fetched = let(f"getelementptr i8, ptr {fetched}, i64 %beside")
         place = let(f"getelementptr {inner}, ptr %b, i64 {v * width}")
-        if plain:
-            next_ = let(f"getelementptr {inner}, ptr {place}, i64 {far}")
-            lines.append(f"  call void @llvm.prefetch.p0(ptr {next_}, i32 0, i32 3, i32 1)")
-            mask = f"<{width} x i1> %mask{v}"
-            name = f"llvm.masked.load.{_suffix(registers)}.p0"
-            operands = f"ptr align 1 {place}, {mask}, {kind} zeroinitializer"
-            columns.append(let(f"call {kind} @{name}({operands})"))
+        if masked:
+            operands = f"ptr align 1 {place}, {masks} %mask{v}, {kind} zeroinitializer"
+            columns.append(let(f"{load}({operands})"))
         else:
             columns.append(let(f"load {kind}, ptr {place}, align 1"))
     row = "%a"
@@ -204,48 +216,67 @@ def _tile(registers: Registers, rows: int, vectors: int, plain: bool) -> str:
             lines.append(f"  %r{i}_{v} = {_add(registers, spread, columns[v], f'%c{i}_{v}', let)}")
         if i + 1 < rows:
             row = let(f"getelementptr {inner}, ptr {row}, i64 %as")
-    lines.append(f"  %anext = getelementptr {inner}, ptr %a, i64 %ks")
-    lines.append(f"  %bnext = getelementptr {inner}, ptr %b, i64 %bs")
-    lines.append("  %inext = add i64 %i, 1")
-    lines.append("  %more = icmp slt i64 %inext, %depth")
-    lines.append("  br i1 %more, label %k, label %end")
-    lines.append("end:")
-    lines.append("  br i1 %first, label %set, label %sum")
-    for label in ("set", "sum"):
-        lines.append(f"{label}:")
-        row = "%C"
-        for i in range(rows):
-            for v in range(vectors):
-                place = let(f"getelementptr {inner}, ptr {row}, i64 {v * width}")
-                total = f"%r{i}_{v}"
-                where = f"ptr align 1 {place}, <{width} x i1> %mask{v}"
-                if label == "sum":
-                    read = f"load {kind}, ptr {place}, align 1"
-                    if masked:
-                        read = f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0({where}, "
-                        read += f"{kind} zeroinitializer)"
-                    add = "fadd" if registers.dtype.kind == "f" else "add"
-                    total = let(f"{add} {kind} {let(read)}, {total}")
-                if masked:
-                    name = f"llvm.masked.store.{_suffix(registers)}.p0"
-                    lines.append(f"  call void @{name}({kind} {total}, {where})")
-                else:
-                    lines.append(f"  store {kind} {total}, ptr {place}, align 1")
-            if i + 1 < rows:
-                row = let(f"getelementptr {inner}, ptr {row}, i64 %cs")
-        lines.append("  ret void")
-    masks = _given(registers, vectors)
+    lines += [
+        f"  %anext = getelementptr {inner}, ptr %a, i64 %ks",
+        f"  %bnext = getelementptr {inner}, ptr %b, i64 %bs",
+        "  %pnext = getelementptr i8, ptr %p, i64 %below",
+        "  %inext = add i64 %i, 1",
+        "  %more = icmp slt i64 %inext, %depth",
+        "  br i1 %more, label %k, label %end",
+        "end:",
+    ]
+    is_float = registers.dtype.kind == "f"
+    number = f"{inner} {'-0.0' if is_float else '0'}"  # which adds nothing, not even a sign
+    nothing = "<" + ", ".join([number] * width) + ">"
+    row = "%C"
+    for i in range(rows):
+        for v in range(vectors):
+            place = let(f"getelementptr {inner}, ptr {row}, i64 {v * width}")
+            if _masked(registers):
+                before = let(f"{load}(ptr align 1 {place}, {masks} %old{v}, {kind} {nothing})")
+            else:
+                before = let(f"load {kind}, ptr {place}, align 1")
+                fresh = let("icmp eq i32 %old, 0")
+                before = let(f"select i1 {fresh}, {kind} {nothing}, {kind} {before}")
+            total = let(f"{'fadd' if is_float else 'add'} {kind} {before}, %r{i}_{v}")
+            if _masked(registers):
+                name = f"llvm.masked.store.{_suffix(registers)}.p0"
+                operands = f"{kind} {total}, ptr align 1 {place}, {masks} %mask{v}"
+                lines.append(f"  call void @{name}({operands})")
+            else:
+                lines.append(f"  store {kind} {total}, ptr {place}, align 1")
+        if i + 1 < rows:
+            row = let(f"getelementptr {inner}, ptr {row}, i64 %cs")
+    lines.append("  ret void")
+    if _masked(registers):
+        lines = [*_masks(registers, vectors, "columns", "mask"),
+                 *_masks(registers, vectors, "old", "old"), *lines]  # fmt: skip
     body = "\n".join(lines)
-    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{masks}i1 %first, ptr %ahead)"
+    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_given(registers)})"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
 
-def _given(registers: Registers, vectors: int) -> str:
-    """What a register block gets for each vector of columns."""
-    width, kind = registers.width, _vector(registers)
-    masks = [f"<{width} x i1> %mask{v}, " for v in range(vectors)] if _masked(registers) else []
-    less = [f"{kind} %less{v}, " for v in range(vectors)] if registers.dot == "ss" else []
-    return "".join([*masks, *less])
+def _given(registers: Registers) -> str:
+    """What a register block gets besides: what is fetched, how many columns, how many hold sums."""
+    less = [f"{_vector(registers)} %less{v}, " for v in range(registers.vectors)]
+    return (
+        f"{''.join(less) if registers.dot == 'ss' else ''}ptr %ahead, i64 %below, i64 %beside, "
+        "i32 %columns, i32 %old"
+    )
+
+
+def _masks(registers: Registers, vectors: int, count: str, name: str) -> list[str]:
+    """The lanes of each vector that are among so many columns."""
+    width = registers.width
+    kind = f"<{width} x i32>"
+    lines = [
+        f"  %{name}.one = insertelement {kind} poison, i32 %{count}, i64 0",
+        f"  %{name}.all = shufflevector {kind} %{name}.one, {kind} poison, {kind} zeroinitializer",
+    ]
+    for v in range(vectors):
+        lanes = ", ".join(f"i32 {v * width + i}" for i in range(width))
+        lines.append(f"  %{name}{v} = icmp slt {kind} <{lanes}>, %{name}.all")
+    return lines
 
 
 def _dot(registers: Registers) -> str:
@@ -289,24 +320,11 @@ def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
 
 
 def _driver(registers: Registers, heights: list[int]) -> str:
-    """Whole blocks, then the tallest that still fits, until no row is left."""
+    """Whole blocks, then what is best for the rows that are left."""
     inner, width = scalar_type(registers.dtype), registers.width
     lines, before = ["entry:"], "entry"
     if registers.dot == "ss":
         lines, before = [*lines, *_surplus(registers)], "start"
-    if _masked(registers):
-        lanes = ", ".join(f"i32 {i}" for i in range(width))
-        for v in range(registers.vectors):
-            lines += [
-                f"  %left{v} = sub i64 %columns, {v * width}",
-                f"  %low{v} = icmp slt i64 %left{v}, 0",
-                f"  %some{v} = select i1 %low{v}, i64 0, i64 %left{v}",
-                f"  %short{v} = trunc i64 %some{v} to i32",
-                f"  %one{v} = insertelement <{width} x i32> poison, i32 %short{v}, i64 0",
-                f"  %all{v} = shufflevector <{width} x i32> %one{v}, <{width} x i32> poison, "
-                f"<{width} x i32> zeroinitializer",
-                f"  %mask{v} = icmp ult <{width} x i32> <{lanes}>, %all{v}",
-            ]
     sizes = " ".join(f"i64 {v}, label %wide{v}_" for v in range(1, registers.vectors + 1))
     lines += [
         f"  %upper = add i64 %columns, {width - 1}",
@@ -314,51 +332,69 @@ def _driver(registers: Registers, heights: list[int]) -> str:
         f"  %fits = icmp slt i64 %needed, {registers.vectors}",
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.vectors}",
         f"  %fetched = mul i64 %depth, {LINE}",  # by one block
+        "  %count = trunc i64 %columns to i32",
+        "  %old = select i1 %first, i32 0, i32 %count",
         f"  %bytes = mul i64 %depth, {registers.panel * registers.dtype.itemsize}",
         "  %fetch = getelementptr i8, ptr %ahead, i64 %bytes",
+        f"  %packed = icmp eq i64 %bs, {registers.panel}",  # else the rows below are fetched
+        f"  %apart = mul i64 %bs, {registers.dtype.itemsize}",
+        f"  %below = select i1 %packed, i64 {LINE}, i64 %apart",
+        f"  %beside = select i1 %packed, i64 0, i64 {LINE}",
+        f"  %rows.down = mul i64 %bs, {AHEAD}",
+        f"  %down = getelementptr {inner}, ptr %B, i64 %rows.down",
+        "  %begin = select i1 %packed, ptr %ahead, ptr %down",
         "  br label %head",
         "head:",
-        f"  %p = phi ptr [ %ahead, %{before} ], [ %pnext, %next ]",
+        f"  %p = phi ptr [ %begin, %{before} ], [ %pnext, %next ]",
         f"  %a = phi ptr [ %A, %{before} ], [ %anext, %next ]",
         f"  %c = phi ptr [ %C, %{before} ], [ %cnext, %next ]",
         f"  %left = phi i64 [ %rows, %{before} ], [ %after, %next ]",
         "  %done = icmp sle i64 %left, 0",
-        "  br i1 %done, label %out, label %pick",
+        "  br i1 %done, label %out, label %far",
+        "far:",  # results are far away, and wanted at the end
+        "  %line = phi i64 [ 0, %head ], [ %linenext, %far ]",
+        "  %place = phi ptr [ %c, %head ], [ %placenext, %far ]",
+    ]
+    for v in range(registers.vectors):
+        lines += [
+            f"  %far{v} = getelementptr {inner}, ptr %place, i64 {v * width}",
+            f"  call void @llvm.prefetch.p0(ptr %far{v}, i32 1, i32 3, i32 1)",
+        ]
+    lines += [
+        f"  %placenext = getelementptr {inner}, ptr %place, i64 %cs",
+        "  %linenext = add i64 %line, 1",
+        f"  %high = icmp slt i64 %linenext, {heights[-1]}",
+        "  %some = icmp slt i64 %linenext, %left",
+        "  %again = and i1 %high, %some",
+        "  br i1 %again, label %far, label %pick",
         "pick:",
-        f"  %whole = icmp sge i64 %left, {heights[-1]}",
-        f"  %most = select i1 %whole, i64 {heights[-1]}, i64 %left",
-        f"  %twice = icmp slt i64 %left, {2 * heights[-1]}",  # two of nearly the same height
-        "  %last = and i1 %whole, %twice",
-        "  %above = add i64 %left, 1",
-        "  %half = lshr i64 %above, 1",
-        "  %tall = select i1 %last, i64 %half, i64 %most",
         f"  switch i64 %vectors, label %out [ {sizes} ]",
     ]
-    joins: list[tuple[str, int]] = []
+    joins: list[tuple[str, str, int]] = []
     for vectors in range(1, registers.vectors + 1):
         label = f"wide{vectors}_"
-        cases = []
-        for most in range(1, heights[-1] + 1):
-            rows = max(h for h in heights if h <= most)
-            cases.append(f"i64 {most}, label %{label}{rows}")
-        lines += [f"{label}:", f"  switch i64 %tall, label %out [ {' '.join(cases)} ]"]
-        given = _given(registers, vectors)
+        shares = _shares(heights, vectors)
+        cases = [f"i64 {left}, label %{label}{rows}" for left, rows in enumerate(shares) if left]
+        lines += [
+            f"{label}:",
+            f"  switch i64 %left, label %{label}{heights[-1]} [ {' '.join(cases)} ]",
+        ]
         for rows in heights:
             name = f"{label}{rows}"
-            operands = (
-                "ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
-                f"{given}i1 %first, ptr %p"
-            )
-            lines += [f"{name}:", f"  call void @PART{rows}_{vectors}({operands})",
-                      "  br label %next"]  # fmt: skip
-            joins.append((name, rows))
-    arms = ", ".join(f"[ {rows}, %{name} ]" for name, rows in joins)
+            lines += [f"{name}:", "  br label %next"]
+            joins.append((name, f"@PART{rows}_{vectors}", rows))
+    less = [f"{_vector(registers)} %less{v}, " for v in range(registers.vectors)]
     lines += [
         "next:",
-        f"  %taken = phi i64 {arms}",
+        "  %taken = phi i64 " + ", ".join(f"[ {rows}, %{name} ]" for name, _, rows in joins),
+        "  %tile = phi ptr " + ", ".join(f"[ {tile}, %{name} ]" for name, tile, _ in joins),
+        "  call void %tile(ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
+        f"{''.join(less) if registers.dot == 'ss' else ''}ptr %p, i64 %below, i64 %beside, "
+        "i32 %count, i32 %old)",
         "  %pmore = getelementptr i8, ptr %p, i64 %fetched",
         "  %inside = icmp ult ptr %pmore, %fetch",
-        "  %pnext = select i1 %inside, ptr %pmore, ptr %ahead",
+        "  %pback = select i1 %inside, ptr %pmore, ptr %ahead",
+        "  %pnext = select i1 %packed, ptr %pback, ptr %down",
         "  %aoff = mul i64 %taken, %as",
         f"  %anext = getelementptr {inner}, ptr %a, i64 %aoff",
         "  %coff = mul i64 %taken, %cs",

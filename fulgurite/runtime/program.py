@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -178,15 +179,27 @@ class Program:
             frame.words[self.word[place]] = addresses[source]
         return frame
 
-    def launch_over(self, frame: Frame, addresses: list[int]) -> list[Buffer | None]:
-        """A pass that writes over inputs; None for each output that is an input's memory now."""
+    def launch_over(
+        self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException]
+    ) -> list[Buffer | None]:
+        """A pass that writes over inputs; None for each output that is an input's memory now.
+
+        When it is over, its status is there. An interruption that comes then is put into `late`.
+        """
         results: dict[int, Buffer | None] = {}
         for place, nbytes, size, shape, dtype, spares in self.made:
             made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
             addresses.append(made._address or 0)
         workers = self.workers
         threads = workers.ready() if self.shares else 1
-        if workers.call(self.over_only, frame.address, workers.pool, threads, *addresses):
+        call = (self.over_only, frame.address, workers.pool, threads, *addresses)
+        try:  # signals are looked at after the call, and the status must be known by then
+            status.extend(starmap(workers.call, (call,)))
+        except BaseException as problem:
+            if not status:
+                raise
+            late.append(problem)
+        if status[0]:
             raise out_of_range(frame.words[SIZE])
         return [results.get(place) for place in self.schedule.outputs]
 

@@ -9,7 +9,6 @@ checkpoint; a second Ctrl-C ends at once.
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import threading
 import time
@@ -185,5 +184,9 @@ def peak_bytes() -> int:
     """The most memory that this process has had."""
     import sys
 
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -2,8 +2,8 @@
 
 In: a `Streaming`, the flat memory of its params, the length of a block. Out: its outputs. Values of
 before stand in for placeholders and new ones for folds, exactly as the laws say, so a wrong repair
-shows as a wrong number whatever native code does. `split` runs parts of the axis by themselves and merges
-their states by the same repairs: that is what makes split streams legal.
+shows as a wrong number whatever native code does. `split` runs parts of the axis by themselves and
+merges their states by the same repairs: that is what makes split streams legal.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _step(s: Streaming, params: Sequence[Array], old: States | None, low: int, h
         shape = list(value.shape)
         shape[axis] = high - low
         value = np.broadcast_to(value, shape)
-        fold = {"add": np.sum, "max": np.max, "min": np.min}[state.op]
+        fold: Any = {"add": np.sum, "max": np.max, "min": np.min}[state.op]
         here = fold(value, axis=axis, keepdims=True).astype(value.dtype)
         new[state.fold] = _joined(s, params, state, old, new, here)
     return new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -146,8 +147,12 @@ def test_a_dtype_that_does_not_exist_is_named_when_the_tensor_is_asked_for(tmp_p
 def test_what_is_no_file_or_no_tensor_is_said(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="there is no file"):
         load_safetensors(tmp_path / "absent")
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="no regular file"):
         load_safetensors(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="no regular file"):
+        load_safetensors(tmp_path / "pipe")  # and nobody waits for a writer
+    (tmp_path / "pipe").unlink()
     with pytest.raises(FileError, match="cannot be written"):
         save_safetensors({}, tmp_path / "absent" / "x")
     for wrong in ({1: fg.ones(1)}, {"a": 1.0}, [fg.ones(1)], {"\ud800": fg.ones(1)}):

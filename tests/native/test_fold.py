@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
 @pytest.mark.parametrize("name", INTO_PRODUCTS)
 def test_lanes_along_the_streamed_axis(name: str) -> None:
     for rows, size in ((33, 65), (200, 64), (1, 40)):
-        make = lambda r=rows, s=size: INTO_PRODUCTS[name](numbers(1, r, s))  # noqa: E731
+        make = partial(INTO_PRODUCTS[name], numbers(1, rows, size))
         try:
             got = values(make)[0]
         except AssertionError:
@@ -118,7 +119,7 @@ def test_gradients_are_folds_too() -> None:
 
 
 def test_rows_picked_from_rows_are_one_native_kernel() -> None:
-    make = lambda: ROWS["log-likelihood"](numbers(1, 50, 200))  # noqa: E731
+    make = partial(ROWS["log-likelihood"], numbers(1, 50, 200))
     with fg.config(**NATIVE):
         assert len(fg.explain(make()).kernels) == 1
         got = make().numpy()

@@ -196,3 +196,35 @@ def test_before_version_7_the_slopes_of_prelu_are_those_of_channels() -> None:
     whole = model(graph([line], [port("x", shape=[1, 3, 2]), port("s", shape=[3])], [port("y")]), 6)
     found = load(whole)(-np.ones((1, 3, 2), np.float32), X)["y"]
     assert found.tolist() == [[[-1, -1], [-2, -2], [-3, -3]]]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "want"),
+    [
+        (-9, -(2**62), -2, [1]),  # a backward cut that begins before the front begins there
+        (9, -(2**62), -2, [3, 1]),
+        (-9, 2**62, 2, [1, 3]),
+        (2, 1, 1, []),
+        (0, 2, -1, []),
+    ],
+)
+def test_a_slice_is_bounded_as_onnx_bounds_it(
+    start: int, end: int, step: int, want: list[int]
+) -> None:
+    numbers = {
+        n: np.array([v], np.int64) for n, v in zip("abcd", (start, end, 0, step), strict=True)
+    }
+    assert run([node("Slice", "x a b c d", "y")], numbers, x=X).tolist() == want
+    shape = node("Shape", "z", "s")
+    line = [shape, node("Slice", "s a b c d", "t"), node("ConstantOfShape", "t", "y")]
+    assert run(line, numbers, z=np.zeros((1, 2, 3), np.float32)).shape == tuple(want)
+
+
+def test_a_loop_that_counts_to_the_end_of_days_is_an_error() -> None:
+    body = loop_body(
+        [node("Add", "v v", "v2"), node("Identity", "c", "c2")],
+        [port("c2", "bool"), port("v2")],
+    )
+    weights = {"n": np.array(2**62, np.int64), "yes": np.array(True)}
+    with pytest.raises(ModelError, match="a loop of 4611686018427387904 steps"):
+        run([node("Loop", "n yes x", "y", body=body)], weights, x=X)

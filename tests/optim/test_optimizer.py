@@ -133,6 +133,16 @@ def test_memory_is_updated_in_place() -> None:
         assert fg.memory_stats()["peak"] - used < 512 * 512 * 4
 
 
+def test_what_waits_for_old_weights_is_computed_with_the_step_or_left_alone() -> None:
+    weight = fg.Tensor([1.0, 2.0, 3.0])
+    place = fg.Var("place", 0, 2)
+    twice, parts = weight * 2, [weight[place.bind(i)] * 10 for i in (0, 2)]
+    optimizer = fg.optim.SGD([weight], lr=1.0)
+    optimizer.step([fg.ones(3)])  # the parts bind one variable twice: no plan can have both
+    assert weight.tolist() == [0, 1, 2] and twice.tolist() == [2, 4, 6]
+    assert [part.item() for part in parts] == [10, 30]
+
+
 def test_groups_have_options_of_their_own() -> None:
     a, b, c = [fg.ones(2) for _ in range(3)]
     optimizer = fg.optim.SGD([{"params": [a, b], "lr": 0.5}, {"params": c}], lr=0.25)

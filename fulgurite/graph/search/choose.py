@@ -324,14 +324,14 @@ class _Work:
         return False
 
     def levels_of(self, place: int) -> list[list[int]]:
-        """The pieces that one may take in: nearest first, then what those read, down to products."""
+        """The pieces that one may take in: nearest first, then what those read, to products."""
         level = list(dict.fromkeys(self.taken_in(place)))
         found: list[list[int]] = []
         if level:  # with the numbers of rows that go with it
             level += [m for m in self.makers(place) if m not in level and self.is_row(m)]
-        if level and self.pieces[place][2][0].kind == "map":
-            if len(level) == 1 and self.pieces[level[0]][2][0].kind == "contract":
-                return [level, *self.levels_of(level[0])]  # what comes after a product
+        after = self.pieces[place][2][0].kind == "map" and len(level) == 1
+        if after and self.pieces[level[0]][2][0].kind == "contract":
+            return [level, *self.levels_of(level[0])]  # a map of a product goes with it
         seen: set[int] = set()
         while level and len(found) < DEEP:
             found.append(level)

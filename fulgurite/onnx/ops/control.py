@@ -25,6 +25,7 @@ from ..values import Value
 from .movement import axis_of
 
 UNROLLED = 16  # as many steps are built one after the other
+MOST_TRIPS = 10_000_000  # of a loop that is compiled
 MOST_STEPS = 100_000  # of a loop that is run step by step
 
 
@@ -88,6 +89,8 @@ def loop(op: Call) -> tuple[Any, ...]:
     carried = list(op.inputs[2:]) if len(op) > 2 else []
     limit = op.known(0) if op.has(0) else None
     most = int(limit.reshape(-1)[0]) if limit is not None else None
+    if most is not None and most > MOST_TRIPS:
+        raise ModelError(f"a loop of {most} steps", f"at most {MOST_TRIPS}: is the model damaged?")
     first = op.known(1) if op.has(1) else np.array(True)
     short = most is not None and most <= UNROLLED
     if not short and all(isinstance(v, Value) and not v.is_text for v in carried):
