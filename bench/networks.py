@@ -133,10 +133,10 @@ def our_call(work: str, jitted: bool = True) -> Call:
     )
 
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
-        optimizer.zero_grad()
         value: fg.Tensor = loss(ops, p, x, y)
         value.backward()
         optimizer.step()
+        optimizer.zero_grad()
         return value
 
     run = fg.jit(step) if jitted else step

@@ -105,10 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
-        optimizer.zero_grad()
         loss = fg.cross_entropy(model(x).reshape(-1, len(LETTERS)), y.reshape(-1))
         loss.backward()
         optimizer.step()
+        optimizer.zero_grad()
         return loss
 
     bar = Progress(range(options.steps), "gpt")

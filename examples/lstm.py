@@ -69,12 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> float:
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
-        optimizer.zero_grad()
         logits, _ = model(x)
         loss = fg.cross_entropy(logits.reshape(-1, len(LETTERS)), y.reshape(-1))
         loss.backward()
         fg.optim.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        optimizer.zero_grad()
         return loss
 
     bar, loss = Progress(range(options.steps), "lstm"), float("nan")

@@ -48,11 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> float:
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
-        optimizer.zero_grad()
         loss = fg.cross_entropy(model(x), y)
         loss.backward()
         fg.optim.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        optimizer.zero_grad()
         return loss
 
     bar = Progress(range(options.steps), "spirals")

@@ -88,10 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> float:
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
-        optimizer.zero_grad()
         loss = fg.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
+        optimizer.zero_grad()
         return loss
 
     bar, begin = Progress(range(options.steps), "resnet"), time.perf_counter()

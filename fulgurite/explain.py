@@ -24,12 +24,13 @@ from .graph.kernel import Item, Kernel, Schedule
 from .graph.lower import lower
 from .graph.memory import bytes_moved, plan_memory
 from .graph.normalize import Normal, normalize, restore
+from .graph.overlap import overlap
 from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.search.choose import RegionReport
 from .graph.simplify import simplify
 from .runtime.donation import assigned_tensors, candidates
-from .runtime.realize import FAMILIES, cache_key, is_realized, searcher
+from .runtime.realize import FAMILIES, cache_key, is_realized, searcher, sums_windows
 from .tensor import Tensor
 
 
@@ -100,6 +101,9 @@ def explain(*tensors: Tensor) -> Explanation:
     if options.simplify:
         sink = simplify(sink)
         stages["simplify"] = show(sink)
+    if sums_windows(options) and (summed := overlap(sink)) is not sink:
+        sink = summed
+        stages["overlap"] = show(sink)
     choose = searcher(options)
     found = (
         in_place(sink, len(normal.buffers), options.fuse, donated, choose)
@@ -144,6 +148,7 @@ def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:
     for body, read in loops.asked_bodies(kernel):
         options = current()
         sink = loops.distinct(simplify(body.sink) if options.simplify else body.sink)
+        sink = overlap(sink) if sums_windows(options) else sink
         over = loops.donated(kernel, body, read)
         found = in_place(sink, len(read), options.fuse, over)
         reports += [_report(item, found) for item in found.items]

@@ -11,11 +11,12 @@ between. Windows that do not meet are only moved. Sums of floats may be added in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..core import shape as sizes
-from ..core.node import Node, Shape, Size, constant, shape_of, toposort
+from ..core.node import Node, Shape, Size, constant, constant_bits, shape_of, toposort
 from ..core.ops.elementwise import MUL
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import (
@@ -34,19 +35,22 @@ from ..core.ops.movement import (
     permute,
     reshape,
     shrink,
+    unwindow,
     window,
 )
 from ..core.ops.reduce import REDUCE, reduce_node
 from ..core.substitute import rebuild, substitute
 from .regroup import CannotLower, groups
+from .simplify import simplify
 
-Step: TypeAlias = Callable[[Node], Node]  # puts an op above the summed windows
+Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
+Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
 
-DEEP = 24  # ops that are looked through in search of a product, or of what does not vary
+DEEP = 24  # ops that are looked through for a product, or for what does not vary
 
 
 class Windows(NamedTuple):
-    """Windows at places of one dimension with elements in another, and which sums are wanted."""
+    """Windows at places along one dimension, their elements along another, and the sums wanted."""
 
     place: int
     inside: int
@@ -56,24 +60,356 @@ class Windows(NamedTuple):
     length: int
 
     def at(self, place: int, inside: int) -> Windows:
-        """The same for a value whose dimensions are in another order."""
+        """The same in a value whose dimensions are in another order."""
         return self._replace(place=place, inside=inside)
+
+    def mirrored(self) -> Windows:
+        """The same, with places taken for elements: place * stride + element * dilation."""
+        return Windows(
+            self.inside, self.place, self.dilation, self.stride, self.start, self.length
+        )
+
+    def taps(self, size: int) -> int:
+        """How many products each result takes, of windows of so many elements."""
+        reach = (size - 1) * self.dilation + 1
+        return size if self.stride == 1 else -(-(reach - 1) // self.stride) + 1
 
 
 def overlap(sink: Node) -> Node:
-    """The graph with its overlapping windows summed as contractions where they can be."""
-    known: dict[Node, Node] = {}
-    cut: set[Node] = set()
+    """The graph with overlapping windows summed as contractions where they can be."""
     order = toposort([sink])
     if not any([node.op is UNWINDOW for node in order]):
         return sink
-    for node in order:
+    uses = Counter([s for node in order for s in node.src])
+    known: dict[Node, Node] = {}
+    within: set[Node] = set()  # read by nothing but what was replaced
+    for node in reversed(order):
         if node.op is SHRINK and node.src[0].op is UNWINDOW:
-            found = _summed(node.src[0], pairs(node), known)
-            if found is not None:
-                known[node] = found
-        elif node.op is UNWINDOW:
-            found = _summed(node, [(0, n) for n in node.shape], known)
-            if found is not None:
-                known[node] = found
-    return substitute(sink, known) if known else sink
+            top, cuts = node.src[0], pairs(node)
+        elif node.op is UNWINDOW and node not in within:
+            top, cuts = node, [(0, n) for n in node.shape]
+        else:
+            continue
+        found = _summed(top, cuts)
+        if found is not None:
+            known[node] = found
+            chain = [top] if top is not node else []
+            while top.src[0].op is UNWINDOW:
+                chain.append(top := top.src[0])
+            within.update([n for n in chain if uses[n] == 1])
+    return simplify(substitute(sink, known)) if known else sink
+
+
+def _summed(top: Node, cuts: Cuts) -> Node | None:
+    """The part of a chain of UNWINDOWs, or None if none of them can be summed another way."""
+    chain = [(top, dict(enumerate(cuts)))]
+    while (inner := chain[-1][0].src[0]).op is UNWINDOW:
+        node, wanted = chain[-1]
+        chain.append((inner, {d: cut for d, cut in wanted.items() if d != node.arg[0]}))
+    value, better, left = chain[-1][0].src[0], False, list(cuts)
+    for node, wanted in reversed(chain):
+        axis, _, stride, dilation = node.arg
+        length = shape_of(node.arg, node.src)[1]
+        start, stop = wanted.get(axis, (0, length))
+        count, size = value.shape[axis], value.shape[-1]
+        found = None
+        if (
+            isinstance(start, int) and isinstance(stop, int)
+            and isinstance(count, int) and isinstance(size, int)
+            and 0 not in value.shape and start < stop
+        ):  # fmt: skip
+            last = value.ndim - 1
+            windows = Windows(axis, last, stride, dilation, start, stop - start)
+            found = _sum_of_one(value, windows, count, size)
+        if found is not None:
+            value, better = found, True
+        else:
+            value = unwindow(value, axis, length, stride, dilation)
+            whole: Cuts = [(0, n) for n in value.shape]
+            value = shrink(value, [*whole[:axis], (start, stop), *whole[axis + 1 :]])
+        if axis in wanted:
+            left[axis] = (0, value.shape[axis])
+    return shrink(value, left) if better else None
+
+
+def _sum_of_one(x: Node, windows: Windows, count: int, size: int) -> Node | None:
+    """Windows of one dimension added up, the last of their sums' dimensions gone."""
+    place, inside, stride, dilation, _, _ = windows
+    reach = (size - 1) * dilation + 1
+    stride = max(stride, reach) if count == 1 else stride
+    if reach <= stride:
+        return _apart(x, windows._replace(stride=stride))
+    steps: list[Step | tuple[int, ...]] = []
+    core = x
+    for _ in range(DEEP):
+        below = _below(core, windows, steps)
+        if below is None:
+            break
+        core, windows = below
+    factors = _factors(core, windows)
+    if factors is None:
+        return None
+    axes = steps.pop() if steps and isinstance(steps[-1], tuple) else ()
+    assert isinstance(axes, tuple)
+    if windows.mirrored().taps(count) < windows.taps(size):
+        order = list(range(core.ndim))
+        order[windows.place], order[windows.inside] = windows.inside, windows.place
+        steps.append(lambda z: permute(z, tuple(order)))
+        value = _convolved(core, (factors[1], factors[0]), windows.mirrored(), axes)
+    else:
+        value = _convolved(core, factors, windows, axes)
+    for step in reversed(steps):
+        value = reduce_node("add", value, step) if isinstance(step, tuple) else step(value)
+    return reshape(value, value.shape[:-1])
+
+
+def _apart(x: Node, windows: Windows) -> Node:
+    """Windows that do not meet, with the zeros between them: nothing is added."""
+    place, inside, stride, dilation, start, length = windows
+    x = _span(_spread(x, inside, dilation), inside, 0, stride)
+    x = _merged(_moved(x, inside, place + 1), place)
+    return _span(x, place, start, start + length)
+
+
+# --- going down to the product -------------------------------------------------------------------
+
+
+def _below(
+    node: Node, windows: Windows, steps: list[Step | tuple[int, ...]]
+) -> tuple[Node, Windows] | None:
+    """What an op works on, if the op can as well work on sums; how to put it on them."""
+    op, place, inside = node.op, windows.place, windows.inside
+
+    def summed(z: Node, dimensions: Sequence[int] = (place, inside)) -> Shape:
+        """The op's shape with the sums in it."""
+        p, w = dimensions
+        changed = {place: z.shape[p], inside: z.shape[w]}
+        return tuple([changed.get(d, n) for d, n in enumerate(node.shape)])
+
+    if op is PERMUTE:
+        steps.append(lambda z: permute(z, node.arg))
+        return node.src[0], windows.at(node.arg[place], node.arg[inside])
+    if op is RESHAPE:
+        p, w = _alone(node, place), _alone(node, inside)
+        if p is None or w is None:
+            return None
+        steps.append(lambda z: reshape(z, summed(z, (p, w))))
+        return node.src[0], windows.at(p, w)
+    if op is REDUCE and node.arg[0] == "add" and not {place, inside} & {*node.arg[1]}:
+        steps.append(node.arg[1])
+        return node.src[0], windows
+    if op in (EXPAND, PAD, SHRINK, FLIP) and not {place, inside} & _touched(node):
+        if op is EXPAND:
+            steps.append(lambda z: expand(z, summed(z)))
+        elif op is FLIP:
+            steps.append(lambda z: flip(z, node.arg))
+        elif op is PAD:
+            steps.append(lambda z: pad(z, pairs(node)))
+        else:
+            steps.append(lambda z: shrink(z, _replaced(pairs(node), z, (place, inside))))
+        return node.src[0], windows
+    if op is MUL:
+        for factor, rest in (node.src, node.src[::-1]):
+            same = _without(factor, (place, inside))
+            if same is not None and _without(rest, (place,)) is None:
+                steps.append(lambda z, same=same: MUL(z, expand(same, z.shape)))  # type: ignore[misc]
+                return rest, windows
+    return None
+
+
+def _replaced(cuts: Cuts, z: Node, whole: tuple[int, int]) -> Cuts:
+    return [(0, z.shape[d]) if d in whole else cut for d, cut in enumerate(cuts)]
+
+
+def _alone(node: Node, axis: int) -> int | None:
+    """The dimension that a dimension of a RESHAPE was before, if it is no part of another."""
+    old = node.src[0].shape
+    try:
+        runs = groups(node.shape, old)
+    except CannotLower:
+        return None
+    for news, olds in runs:
+        if axis in news:
+            before = [d for d in olds if old[d] != 1]
+            return before[0] if [d for d in news if node.shape[d] != 1] == [axis] else None
+    return None
+
+
+def _touched(node: Node) -> set[int]:
+    """The dimensions that EXPAND, PAD, SHRINK or FLIP does something to."""
+    if node.op is FLIP:
+        return set(node.arg)
+    if node.op is EXPAND:
+        both = zip(node.src[0].shape, node.shape, strict=True)
+        return {d for d, (n, m) in enumerate(both) if n != m}
+    still = [(0, n) if node.op is SHRINK else (0, 0) for n in node.src[0].shape]
+    both_ = zip(pairs(node), still, strict=True)
+    return {d for d, (found, nothing) in enumerate(both_) if found != nothing}
+
+
+def _factors(core: Node, windows: Windows) -> tuple[Node, Node] | None:
+    """A factor that is the same all over each window, and one that is the same in all windows."""
+    place, inside = windows.place, windows.inside
+    if core.op is MUL:
+        for first, second in (core.src, core.src[::-1]):
+            a, b = _without(first, (inside,)), _without(second, (place,))
+            if a is not None and b is not None:
+                return _bare(a, place), _bare(b, inside)
+    ones = [1] * core.ndim
+    a, b = _without(core, (inside,)), _without(core, (place,))
+    if a is not None:
+        ones[inside] = core.shape[inside]  # type: ignore[call-overload]
+        return _bare(a, place), constant(1, core.dtype, tuple(ones))
+    if b is not None:
+        ones[place] = core.shape[place]  # type: ignore[call-overload]
+        return constant(1, core.dtype, tuple(ones)), _bare(b, inside)
+    return None
+
+
+# --- what does not vary --------------------------------------------------------------------------
+
+
+def _without(node: Node, axes: Sequence[int]) -> Node | None:
+    """The node with size 1 along dimensions that it does not vary along, or None if it does."""
+    found: Node | None = node
+    for axis in axes:
+        if found is not None:
+            found = _squeezed(found, axis, {}, DEEP)
+    return found
+
+
+def _bare(node: Node, kept: int) -> Node:
+    """The node with size 1 along every other dimension that it does not vary along."""
+    size = node.shape[kept]
+    for axis in range(node.ndim):
+        node = _without(node, (axis,)) or node
+    return expand(node, (*node.shape[:kept], size, *node.shape[kept + 1 :]))
+
+
+def _squeezed(node: Node, axis: int, memo: dict[Node, Node | None], depth: int) -> Node | None:
+    """The node with size 1 along a dimension, looking through so many ops."""
+    if node.shape[axis] == 1:
+        return node
+    if node not in memo:
+        memo[node] = _squeezed_anew(node, axis, memo, depth) if depth else None
+    return memo[node]
+
+
+def _squeezed_anew(node: Node, axis: int, memo: dict[Node, Node | None], depth: int) -> Node | None:
+    op = node.op
+    shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
+    if op is CONST:
+        return constant_bits(node.arg[0], node.dtype, shape)
+    if op.family == "elementwise":
+        if any(s.shape != node.shape for s in node.src):
+            return None
+        parts = []
+        for source in node.src:
+            part = _squeezed(source, axis, memo, depth - 1)
+            if part is None:
+                return None
+            parts.append(part)
+        return rebuild(node, tuple(parts))
+    before: int | None = axis
+    if op is PERMUTE:
+        before = node.arg[axis]
+    elif op is RESHAPE:
+        before = _alone(node, axis)
+    elif op is WINDOW:
+        before = axis if axis not in (node.arg[0], node.ndim - 1) else None
+    elif op is REDUCE:
+        before = axis if axis not in node.arg[1] else None
+    elif op in (PAD, SHRINK, FLIP):
+        before = axis if axis not in _touched(node) else None
+    elif op is not EXPAND:
+        before = None
+    if before is None:
+        return None
+    inner = _squeezed(node.src[0], before, {}, depth - 1)
+    if inner is None:
+        return None
+    if op is RESHAPE:
+        return reshape(inner, shape)
+    if op is EXPAND:
+        return expand(inner, shape)
+    if op is SHRINK:
+        return shrink(inner, _replaced(pairs(node), inner, (axis, axis)))
+    return pad(inner, pairs(node)) if op is PAD else rebuild(node, (inner,))
+
+
+# --- the convolution -----------------------------------------------------------------------------
+
+
+def _convolved(
+    core: Node, factors: tuple[Node, Node], windows: Windows, axes: tuple[int, ...]
+) -> Node:
+    """Σ over some dimensions and over the window, whose dimension gets size 1."""
+    place, inside, stride, dilation, start, length = windows
+    a, b = factors
+    size, alone = b.shape[inside], b.op is CONST and b.value == 1 and stride == 1
+    assert isinstance(size, int)
+    if stride == 1:
+        first, taps, count = start - (size - 1) * dilation, size, length
+        b = flip(b, (inside,))
+    else:
+        # result q * stride + r takes a[q + t] * b[r + start - t * stride], b with its dilation
+        reach = (size - 1) * dilation + 1
+        final, first = -(-start // stride), -((reach - 1 - start) // stride)
+        taps, count = final - first + 1, -(-length // stride)
+        before = final * stride - start
+        b = _span(_spread(b, inside, dilation), inside, -before, taps * stride - before)
+        b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
+        b = _moved(flip(b, (inside,)), inside + 1, place + 1)
+        dilation = 1
+    a = _span(a, place, first, first + count + (taps - 1) * dilation)
+    a = reshape(a, (*a.shape[:inside], *a.shape[inside + 1 :]))
+    a = window(a, place - (inside < place), taps, 1, dilation)
+    a = _moved(a, a.ndim - 1, inside)
+    shape, folded = list(core.shape), {*axes, inside}
+    shape[place], shape[inside] = count, taps
+    if stride > 1:  # the phases are a dimension after that of the places
+        a = reshape(a, (*a.shape[: place + 1], 1, *a.shape[place + 1 :]))
+        shape.insert(place + 1, stride)
+        folded = {d + (d > place) for d in folded}
+    product = expand(a, tuple(shape))
+    if not alone:
+        product = MUL(product, expand(b, tuple(shape)))
+    value = reduce_node("add", product, tuple(folded))
+    return value if stride == 1 else _span(_merged(value, place), place, 0, length)
+
+
+def _moved(x: Node, axis: int, to: int) -> Node:
+    """A dimension at another place among the others."""
+    order = [d for d in range(x.ndim) if d != axis]
+    order.insert(to, axis)
+    return permute(x, tuple(order))
+
+
+def _merged(x: Node, axis: int) -> Node:
+    """A dimension and the next as one."""
+    both = sizes.mul(x.shape[axis], x.shape[axis + 1])
+    return reshape(x, (*x.shape[:axis], both, *x.shape[axis + 2 :]))
+
+
+def _spread(x: Node, axis: int, step: int) -> Node:
+    """Zeros between the elements."""
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    if step == 1:
+        return x
+    x = reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+    x = _merged(_span(x, axis + 1, 0, step), axis)
+    return _span(x, axis, 0, (size - 1) * step + 1)
+
+
+def _span(x: Node, axis: int, start: int, stop: int) -> Node:
+    """The elements from start to stop along a dimension, zeros where there are none."""
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    first = min(max(start, 0), size)
+    last = min(max(stop, first), size)
+    after = max(0, stop - max(last, start))
+    cuts: Cuts = [(0, n) for n in x.shape]
+    pads: Cuts = [(0, 0)] * x.ndim
+    cuts[axis], pads[axis] = (first, last), (stop - start - (last - first) - after, after)
+    return pad(shrink(x, cuts), pads)

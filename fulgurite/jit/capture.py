@@ -117,8 +117,8 @@ class Captured:
             "    b = idle.pop()",
             "except IndexError:",
             "    b = make()",
-            "reading.add(b)",  # from here on no other thread begins to write over what we read
             "try:",
+            "    reading.add(b)",  # from here on no other thread begins to write over what we read
             "    while True:",
             "        if registry.writing:",
             "            registry.wait()",

@@ -319,6 +319,10 @@ class Replay:
         """Run the plan that writes over its inputs, if by now it may."""
         program, status = self.program(True), list[int]()
         addresses = bound.addresses + self._constants(True)
+        frame = bound.frame
+        if frame is None:
+            frame = bound.frame = program.frame_over(addresses)
+        frame.begun = False
         with REGISTRY.rewriting:
             before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
             try:
@@ -328,11 +332,7 @@ class Replay:
                     return None
                 if not are_sole(self.over, tensors, bound.memories):
                     return None
-                if bound.frame is None:
-                    bound.frame = program.frame_over(addresses)
-                memories: list[Buffer | None] = program.launch_over(
-                    bound.frame, addresses, status, late
-                )
+                memories: list[Buffer | None] = program.launch_over(frame, addresses, status, late)
                 for out, i in self.gifts.items():
                     if memories[out] is None:
                         memories[out] = bound.memories[i]()
@@ -341,7 +341,7 @@ class Replay:
             except BoundsError:
                 raise
             except BaseException:
-                for i in self.over if not status and bound.frame is not None else ():
+                for i in self.over if frame.begun and not status else ():
                     REGISTRY.lose(_base(tensors[i].entry.node))
                 raise
             finally:

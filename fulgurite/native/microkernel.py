@@ -226,8 +226,9 @@ def _tile(registers: Registers, rows: int, vectors: int, masked: bool) -> str:
         "end:",
     ]
     is_float = registers.dtype.kind == "f"
-    number = f"{inner} {'-0.0' if is_float else '0'}"  # which adds nothing, not even a sign
-    nothing = "<" + ", ".join([number] * width) + ">"
+    nothing = "zeroinitializer"
+    if is_float:  # only -0 adds nothing, not even a sign
+        nothing = let(f"fneg {kind} zeroinitializer")
     row = "%C"
     for i in range(rows):
         for v in range(vectors):
@@ -523,14 +524,19 @@ def _dotted(registers: Registers, count: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def transpose(registers: Registers, apart: bool = False) -> Module:
-    """`void f(ptr from, ptr to, i64 stride)`: a square of lanes x lanes, rows become columns.
-
-    `apart`: its rows are so many numbers apart as a fourth argument says.
-    """
+def transpose(registers: Registers) -> Module:
+    """`void f(ptr from, ptr to, i64 stride, i64 step)`: a square of lanes x lanes, rows become
+    columns; rows are `step` numbers apart, and their columns `stride`."""
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
-    lanes = registers.target.lanes
-    lines: list[str] = []
+    lanes, few = registers.target.lanes, 16 // registers.dtype.itemsize  # of 128 bits
+    lines = [
+        "  br label %group",
+        "group:",  # of a few columns
+        "  %left = phi i64 [ 0, %entry ], [ %next, %group ]",
+        f"  %from.left = getelementptr {inner}, ptr %from, i64 %left",
+        "  %down = mul i64 %left, %stride",
+        f"  %to.left = getelementptr {inner}, ptr %to, i64 %down",
+    ]
     count = 0
 
     def let(text: str) -> str:
@@ -539,46 +545,56 @@ def transpose(registers: Registers, apart: bool = False) -> Module:
         lines.append(f"  %t{count} = {text}")
         return f"%t{count}"
 
+    start = "%from.left"
     for top in range(0, lanes, width):
-        for left in range(0, lanes, width):
-            rows = []
-            for i in range(width):
-                start = f"i64 {(top + i) * lanes}"
-                if apart:
-                    start = f"i64 {let(f'mul i64 %step, {top + i}')}"
-                line = let(f"getelementptr {inner}, ptr %from, {start}")
-                place = let(f"getelementptr {inner}, ptr {line}, i64 {left}")
-                rows.append(let(f"load {kind}, ptr {place}, align 1"))
-            half = 1
-            while half < width:
-                rows = _exchange(rows, half, kind, width, let)
-                half *= 2
-            for i, row in enumerate(rows):
-                offset = let(f"mul i64 %stride, {left + i}")
-                line = let(f"getelementptr {inner}, ptr %to, i64 {offset}")
-                place = let(f"getelementptr {inner}, ptr {line}, i64 {top}")
-                lines.append(f"  store {kind} {row}, ptr {place}, align 1")
+        pieces = []
+        for _ in range(width):
+            pieces.append(let(f"load <{few} x {inner}>, ptr {start}, align 1"))
+            start = let(f"getelementptr {inner}, ptr {start}, i64 %step")
+        rows = [_together(pieces[i::few], few, inner, let) for i in range(few)]
+        half = few
+        while half > 1:
+            pairs = zip(rows[: few // 2], rows[few // 2 :], strict=True)
+            rows = [row for one, other in pairs for row in _mixed(one, other, kind, few, let)]
+            half //= 2
+        goal = let(f"getelementptr {inner}, ptr %to.left, i64 {top}")
+        for row in rows:
+            lines.append(f"  store {kind} {row}, ptr {goal}, align 1")
+            goal = let(f"getelementptr {inner}, ptr {goal}, i64 %stride")
+    lines += [
+        f"  %next = add i64 %left, {few}",
+        f"  %more = icmp slt i64 %next, {lanes}",
+        "  br i1 %more, label %group, label %out",
+        "out:",
+    ]
     body = "\n".join(lines)
     text = (
-        f"define void @SELF(ptr noalias %from, ptr noalias %to, i64 %stride"
-        f"{', i64 %step' if apart else ''}) nounwind {{\n"
+        "define void @SELF(ptr noalias %from, ptr noalias %to, i64 %stride, i64 %step) nounwind {\n"
         f"entry:\n{body}\n  ret void\n}}"
     )
     return named(f"transpose_{registers.dtype}", text)
 
 
-def _exchange(rows: list[str], half: int, kind: str, width: int, let: Let) -> list[str]:
-    """Swap the off-diagonal squares of side `half` in every square of side 2 * half."""
-    out = list(rows)
-    for i in range(width):
-        if i & half:
-            continue
-        upper, lower = rows[i], rows[i + half]
-        first = [p if not p & half else width + (p ^ half) for p in range(width)]
-        second = [p ^ half if not p & half else width + p for p in range(width)]
-        for place, picks in ((i, first), (i + half, second)):
-            mask = ", ".join(f"i32 {p}" for p in picks)
-            out[place] = let(
-                f"shufflevector {kind} {upper}, {kind} {lower}, <{width} x i32> <{mask}>"
-            )
-    return out
+def _picks(picks: list[int]) -> str:
+    return f"<{len(picks)} x i32> <{', '.join(f'i32 {p}' for p in picks)}>"
+
+
+def _together(pieces: list[str], size: int, inner: str, let: Let) -> str:
+    """Pieces of a vector one after the other, two at a time."""
+    while len(pieces) > 1:
+        kind, all_ = f"<{size} x {inner}>", _picks(list(range(2 * size)))
+        pairs = zip(pieces[::2], pieces[1::2], strict=True)
+        pieces = [let(f"shufflevector {kind} {a}, {kind} {b}, {all_}") for a, b in pairs]
+        size *= 2
+    return pieces[0]
+
+
+def _mixed(one: str, other: str, kind: str, few: int, let: Let) -> list[str]:
+    """Numbers of two vectors by turns: of the lower halves of all 128 bits, and of the upper."""
+    width = int(kind[1:].split()[0])
+    found = []
+    for start in (0, few // 2):
+        places = [b + start + i for b in range(0, width, few) for i in range(few // 2)]
+        picks = _picks([p for place in places for p in (place, width + place)])
+        found.append(let(f"shufflevector {kind} {one}, {kind} {other}, {picks}"))
+    return found

@@ -57,13 +57,11 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     args = "ptr noalias %from, i64 %step, ptr noalias %to, i64 %stride, i64 %owned, i64 %depth"
     body = "\n".join([*f.entry, *f.e.lines])
     text = f"define void @SELF({args}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    turns = (
-        {} if straight else {t.name: t for t in (transpose(registers, a) for a in (True, False))}
-    )
-    for number, turn in enumerate(turns.values()):
+    turn = transpose(registers)
+    if not straight:
         inside = turn.text.replace("define void", "define internal void")
-        text = f"{text}\n{inside}".replace(f"@{turn.name}", f"@PARTturn{number}")
-    declared = [line for key, line in f.e.declared.items() if key not in turns]
+        text = f"{text}\n{inside}".replace(f"@{turn.name}", "@PARTturn")
+    declared = [line for key, line in f.e.declared.items() if key != turn.name]
     stem = f"move_{name}_{'rows' if straight else 'turned'}_{registers.dtype}"
     return named(stem, "\n".join([text, *declared]))
 
@@ -71,7 +69,7 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
 def _squares(f: Frame, packer: Packer, to: Target) -> None:
     """Whole squares straight from memory; what is left of k, then of the own line, as it comes."""
     lanes, side = f.e.lanes, packer.s
-    turn = transpose(packer.registers, True)
+    turn = transpose(packer.registers)
     f.e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
     left, panel = side.name == "left", packer.registers.panel
     units = (("%owned", lanes if left else panel), ("%depth", lanes))  # a panel begins every strip

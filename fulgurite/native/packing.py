@@ -157,7 +157,7 @@ class Packer:
         starts = f.coordinates(lined, begin[0])
         lanes, wide = f.e.lanes, self.registers.panel
         turn = transpose(self.registers)
-        f.e.declare(f"void @{turn.name}(ptr, ptr, i64)", turn.name)
+        f.e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
         square = self.square()
 
         def group(at: str, _: list[str]) -> list[str]:
@@ -177,7 +177,8 @@ class Packer:
                         place = f.add(f.mul(along, str(wide)), self.place(at, to))
                         stride = str(wide)
                     goal = self.at(to.memory, place)
-                    f.e.line(f"call void @{turn.name}(ptr {square}, ptr {goal}, i64 {stride})")
+                    operands = f"ptr {square}, ptr {goal}, i64 {stride}, i64 {lanes}"
+                    f.e.line(f"call void @{turn.name}({operands})")
 
                 f.lanes(lined.axes[-1], first, last, self.fixed(lined, stepped), vector)
 

@@ -123,6 +123,8 @@ class Model:
     def _given(self, values: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
         """Every input by name, as arrays of the right kinds (or lazy tensors)."""
         ports, known = self._ports, self._by_name
+        if len(values) == 1 and isinstance(values[0], Mapping):  # names need not be Python's
+            named, values = {**values[0], **named}, ()
         if len(values) > len(ports):
             raise ArgumentError(
                 f"{len(values)} inputs for a model of {len(self.inputs)}", f"{_names(self.inputs)}"

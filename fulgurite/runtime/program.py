@@ -193,8 +193,10 @@ class Program:
         workers = self.workers
         threads = workers.ready() if self.shares else 1
         call = (self.over_only, frame.address, workers.pool, threads, *addresses)
-        try:  # signals are looked at after the call, and the status must be known by then
-            status.extend(starmap(workers.call, (call,)))
+        run, note = starmap(workers.call, (call,)), status.extend
+        try:  # signals are looked at after a call, and by then the status must be known
+            frame.begun = True
+            note(run)
         except BaseException as problem:
             if not status:
                 raise

@@ -28,6 +28,7 @@ from ..forks import late
 from ..graph.donate import Pair, in_place
 from ..graph.kernel import Schedule
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
+from ..graph.overlap import overlap
 from ..graph.registry import REGISTRY, Entry, MovedError
 from ..graph.schedule import schedule
 from ..graph.search.choose import Searcher
@@ -63,8 +64,14 @@ class Stage(NamedTuple):
     wanted: Callable[[Options], bool] = lambda options: True
 
 
+def sums_windows(options: Options) -> bool:
+    """Are overlapping windows summed as contractions? That reassociates, which `exact` forbids."""
+    return options.simplify and not options.exact
+
+
 STAGES: tuple[Stage, ...] = (
     Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda o: o.simplify),
+    Stage("overlap", lambda sink, _: overlap(sink), "tensor", sums_windows),
     Stage("schedule", lambda sink, context: scheduled(sink, context)),
     Stage("plan", lambda items, context: compile_plan(items, context.device)),
 )

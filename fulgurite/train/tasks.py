@@ -54,10 +54,10 @@ class Task:
         model, optimizer, loss = self.model, self.optimizer, self.loss
 
         def step(*batch: fg.Tensor) -> fg.Tensor:
-            optimizer.zero_grad()
             value = loss(model, *batch)
             value.backward()
             optimizer.step()
+            optimizer.zero_grad()
             return value
 
         return step

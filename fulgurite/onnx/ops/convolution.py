@@ -18,10 +18,7 @@ from ..errors import ModelError
 from ..table import Call, operator
 from .movement import padded
 from .normalization import along
-from .windows import Windows, windows
-
-NARROW = 40  # results in a row, below which windows are copied side by side first
-MOST_COPIED = 1 << 24  # elements of such a copy, for each sample
+from .windows import windows
 
 CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
 TRANSPOSED: dict[int, Any] = {
@@ -48,38 +45,10 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     found = windows(op, x.node.shape[2:], size)
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
-    if _is_narrow(op, x, found):
-        return _as_product(x, weight, bias, found)
     made: Tensor = CONVOLUTIONS[count](
         x, weight, bias, found.stride, 0, found.dilation, op.int("group", 1)
     )
     return made
-
-
-def _is_narrow(op: Call, x: Tensor, found: Windows) -> bool:
-    """Are rows too short, or steps too long, for windows to be read in place at full speed?"""
-    if op.int("group", 1) != 1 or x.ndim != 4 or not x.dtype.is_float:
-        return False
-    channels, *space = x.node.shape[1:]
-    if not all(isinstance(n, int) for n in (channels, *space)):
-        return False
-    if found.size == found.stride == [1, 1]:
-        return False
-    results = [(n - found.reach(d)) // found.stride[d] + 1 for d, n in enumerate(space)]
-    copied: Any = channels * prod(found.size) * results[0] * results[1]
-    narrow: Any = results[1] < NARROW
-    return bool(copied <= MOST_COPIED and (narrow or found.stride[1] > 1))
-
-
-def _as_product(x: Tensor, weight: Tensor, bias: Tensor | None, found: Windows) -> Tensor:
-    """A convolution as a product with all windows side by side in memory."""
-    taps = found.slid(x, 2)  # (n, channels, height, width, window...)
-    n, channels, height, width = taps.node.shape[:4]
-    inner = channels * prod(found.size)
-    columns = fg.reshape(fg.permute_dims(taps, (0, 1, 4, 5, 2, 3)), (n, inner, height * width))
-    y = fg.matmul(fg.reshape(weight, (weight.shape[0], inner)), columns.contiguous())
-    y = fg.reshape(y, (n, weight.shape[0], height, width))
-    return y if bias is None else y + along(bias, 4)
 
 
 @operator("ConvTranspose")
