@@ -105,3 +105,11 @@ def test_more_work_is_proposed_at_more_cost() -> None:
         assert found is not None
         costs.append(found.cost)
     assert costs == sorted(costs) and costs[2] > 2 * costs[0]
+
+
+def test_equal_bodies_of_other_sizes_are_other_folds() -> None:
+    folds = [attention("plain", rows, 90, 16) for rows in (70, 24, 7)]
+    assert [fold.count(fold.rows) for fold in folds] == [70, 24, 7]
+    one = [fold_of(fg.softmax(numbers(1, n, 8) @ numbers(2, 5, 8).mT, axis=-1) @ numbers(3, 5, 6))
+           for n in (4, 24)]  # fmt: skip
+    assert [fold.count(fold.rows) for fold in one] == [4, 24]

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from ...core.dtype import float32, float64
 from ...core.egraph import Report
-from ...core.node import Node, constant, make, toposort
+from ...core.node import Node, Size, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, OR, WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
@@ -76,15 +76,16 @@ class Streaming:
         ]  # fmt: skip
 
 
-_known: WeakKeyDictionary[Node, list[Streaming | None]] = WeakKeyDictionary()
+# by body, then by sizes: a body alone does not say how long its axes are
+_known: WeakKeyDictionary[Node, dict[tuple[Size, ...], Streaming | None]] = WeakKeyDictionary()
 
 
 def stream(kernel: IndexKernel) -> Streaming | None:
     """The kernel as a streaming one, if it is one; kept for every body."""
-    found = _known.get(kernel.body)
-    if found is None:
-        found = _known[kernel.body] = [_stream(kernel)]
-    return found[0]
+    found = _known.setdefault(kernel.body, {})
+    if kernel.axes not in found:
+        found[kernel.axes] = _stream(kernel)
+    return found[kernel.axes]
 
 
 def _stream(kernel: IndexKernel) -> Streaming | None:
