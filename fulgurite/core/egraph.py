@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, TypeAlias
+
+from .digest import blake2b
 
 Term: TypeAlias = tuple[Any, ...]  # (op, class, class, ...)
 

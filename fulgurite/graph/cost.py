@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from hashlib import blake2b
 from math import floor, log10, prod
 from weakref import WeakKeyDictionary
 
+from ..core.digest import blake2b
 from ..core.node import Node, Shape, toposort
 from ..core.ops.effect import CONTIGUOUS
 from ..core.ops.elementwise import MUL

@@ -166,22 +166,8 @@ class Method:
         return getattr(self.__func__, name)
 
 
-def jit(function: Any = None, *, dynamic: Any = None, donate: Any = ()) -> Any:
-    """Capture a function of tensors into one plan that later calls replay with one native call.
-
-    `dynamic={"x": {0: fg.Var("n", 1, 64)}}` names axes of arguments whose size varies. `donate`
-    names arguments (or their numbers) whose memory results may take over: do not use them again.
-
-    >>> @fg.jit
-    ... def step(x, w, rate):
-    ...     w -= rate * (x @ w)
-    ...     return w.sum()
-    >>> w = fg.ones((2, 2))
-    >>> step(fg.ones((2, 2)), w, 0.25).item(), step(fg.ones((2, 2)), w, 0.25).item()
-    (2.0, 1.0)
-    """
-    if function is None:
-        return lambda function: jit(function, dynamic=dynamic, donate=donate)
+def jitted(function: Any, dynamic: Any, donate: Any) -> Any:
+    """The function, captured and replayed: what `fg.jit` gives."""
     if isinstance(function, Jitted):
         function = function.function
     if isinstance(function, staticmethod | classmethod):

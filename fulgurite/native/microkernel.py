@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import blake2b
 
+from ..core.digest import blake2b
 from ..core.dtype import DType
 from .emitter import scalar_type
 from .target import Target
