@@ -115,7 +115,8 @@ class Graph:
 def pipeline(graph: Graph, simplify: bool = True, fuse: bool = True) -> list[Array]:
     """The roots as the real pipeline computes them, in memory that was poisoned first."""
     normal = normalize(graph.roots)
-    options = Options(simplify=simplify, fuse=fuse, verify=True, tier="native")
+    exact = not finite_under_windows(graph)
+    options = Options(simplify=simplify, fuse=fuse, exact=exact, verify=True, tier="native")
     lifted: dict[int, DType] = {}
     if graph.lifted:
         fixed = size_constants(normal.structure)
@@ -137,6 +138,17 @@ def pipeline(graph: Graph, simplify: bool = True, fuse: bool = True) -> list[Arr
         assert old.tobytes() == device.to_host(buffer).tobytes(), "an input was written to"
     assert len({id(o) for o in outputs}) == len(outputs), "two outputs are one buffer"
     return [device.to_host(output) for output in outputs]
+
+
+def finite_under_windows(graph: Graph) -> bool:
+    """Are all numbers finite that overlapping windows are made of?
+
+    Sums of windows may be products with padding, and 0 * inf is no number; `exact` forbids that.
+    """
+    added = [node for node in graph.nodes if node.op.name == "unwindow"]
+    below = [n for n in toposort(added) if n.dtype.is_inexact] if added else []
+    values = evaluate(below, graph.arrays) if below else []
+    return all(np.isfinite(value.astype(np.complex128)).all() for value in values)
 
 
 def _of_bits(bits: int, dtype: DType) -> Array:

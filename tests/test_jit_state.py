@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 from collections import deque
 from contextlib import suppress
@@ -49,6 +50,23 @@ def test_who_holds_an_older_version_keeps_it() -> None:
     assert state.entry.node is not before
     assert (pending.numpy() == 5).all() and (copy.numpy() == 4).all() and (array == 4).all()
     assert (state.numpy() == 8).all()
+
+
+def test_a_copy_made_after_an_assignment_has_the_new_memory() -> None:
+    read = fg.jit(lambda x: x * 2)
+
+    @fg.jit
+    def turn(x: fg.Tensor) -> None:
+        x.assign(fg.cumsum(x)[::-1])  # not in place: the same node has other memory then
+
+    for _ in range(3):
+        x = fg.Tensor(np.arange(300.0)).realize()
+        assert read(x).numpy()[299] == 598
+        turn(x)
+        other = copy.copy(x)
+        taken = [fg.Tensor(np.full(300, 7.0)).realize() for _ in range(3)]
+        assert np.array_equal(read(other).numpy(), np.cumsum(np.arange(300.0))[::-1] * 2)
+        del taken
 
 
 def test_updates_are_in_place_where_nobody_can_tell() -> None:

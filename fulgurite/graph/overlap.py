@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from ..core import shape as sizes
 from ..core.node import Node, Shape, Size, constant, constant_bits, shape_of, toposort
-from ..core.ops.elementwise import MUL
+from ..core.ops.effect import CONTIGUOUS
+from ..core.ops.elementwise import ADD, MUL
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import (
     EXPAND,
@@ -46,6 +47,7 @@ from .simplify import simplify
 Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
 Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
 
+DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
 DEEP = 24  # ops that are looked through for a product, or for what does not vary
 
 
@@ -65,9 +67,7 @@ class Windows(NamedTuple):
 
     def mirrored(self) -> Windows:
         """The same, with places taken for elements: place * stride + element * dilation."""
-        return Windows(
-            self.inside, self.place, self.dilation, self.stride, self.start, self.length
-        )
+        return Windows(self.inside, self.place, self.dilation, self.stride, self.start, self.length)
 
     def taps(self, size: int) -> int:
         """How many products each result takes, of windows of so many elements."""
@@ -120,7 +120,8 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
         ):  # fmt: skip
             last = value.ndim - 1
             windows = Windows(axis, last, stride, dilation, start, stop - start)
-            found = _sum_of_one(value, windows, count, size)
+            rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
+            found = _sum_of_one(value, windows, count, size, rows)
         if found is not None:
             value, better = found, True
         else:
@@ -132,8 +133,8 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
     return shrink(value, left) if better else None
 
 
-def _sum_of_one(x: Node, windows: Windows, count: int, size: int) -> Node | None:
-    """Windows of one dimension added up, the last of their sums' dimensions gone."""
+def _sum_of_one(x: Node, windows: Windows, count: int, size: int, apart: bool) -> Node | None:
+    """Windows of one dimension added up; `apart`: phases may be kernels of their own."""
     place, inside, stride, dilation, _, _ = windows
     reach = (size - 1) * dilation + 1
     stride = max(stride, reach) if count == 1 else stride
@@ -155,12 +156,42 @@ def _sum_of_one(x: Node, windows: Windows, count: int, size: int) -> Node | None
         order = list(range(core.ndim))
         order[windows.place], order[windows.inside] = windows.inside, windows.place
         steps.append(lambda z: permute(z, tuple(order)))
-        value = _convolved(core, (factors[1], factors[0]), windows.mirrored(), axes)
-    else:
-        value = _convolved(core, factors, windows, axes)
+        factors, windows, size = factors[::-1], windows.mirrored(), count
+    if apart and _saves(core, windows, axes, size):
+        phases = [
+            CONTIGUOUS(_above(_phase(core, factors, windows, axes, phase), steps))
+            for phase in range(windows.stride)
+        ]
+        return _interleaved(phases, place, windows.length)
+    return _above(_convolved(core, factors, windows, axes), steps)
+
+
+def _above(value: Node, steps: Sequence[Step | tuple[int, ...]]) -> Node:
+    """The ops that were above a product, on its sums; the window's dimension, now last, is gone."""
     for step in reversed(steps):
         value = reduce_node("add", value, step) if isinstance(step, tuple) else step(value)
     return reshape(value, value.shape[:-1])
+
+
+def _saves(core: Node, windows: Windows, axes: Sequence[int], size: int) -> bool:
+    """Do phases pay that are kernels of their own, each with no more products than it needs?
+
+    All of them in one contraction have the taps of the longest; apart they are copied once more.
+    """
+    depth = sizes.prod([core.shape[axis] for axis in axes])
+    together = windows.taps(size) * windows.stride
+    most = windows.stride > 1 and size >= windows.stride and windows.dilation == 1
+    return most and size * 5 <= together * 4 and isinstance(depth, int) and depth >= DEPTH
+
+
+def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
+    """Results of all phases in turns along a dimension."""
+    stride = len(phases)
+    parts = [reshape(z, (*z.shape[: place + 1], 1, *z.shape[place + 1 :])) for z in phases]
+    both = _span(parts[0], place + 1, 0, stride)
+    for phase, part in enumerate(parts[1:], start=1):
+        both = ADD(both, _span(part, place + 1, -phase, stride - phase))
+    return _span(_merged(both, place), place, 0, length)
 
 
 def _apart(x: Node, windows: Windows) -> Node:
@@ -341,41 +372,69 @@ def _squeezed_anew(node: Node, axis: int, memo: dict[Node, Node | None], depth: 
 
 
 def _convolved(
-    core: Node, factors: tuple[Node, Node], windows: Windows, axes: tuple[int, ...]
+    core: Node, factors: tuple[Node, Node], windows: Windows, axes: Sequence[int]
 ) -> Node:
     """Σ over some dimensions and over the window, whose dimension gets size 1."""
     place, inside, stride, dilation, start, length = windows
     a, b = factors
-    size, alone = b.shape[inside], b.op is CONST and b.value == 1 and stride == 1
+    size = b.shape[inside]
     assert isinstance(size, int)
     if stride == 1:
-        first, taps, count = start - (size - 1) * dilation, size, length
-        b = flip(b, (inside,))
-    else:
-        # result q * stride + r takes a[q + t] * b[r + start - t * stride], b with its dilation
-        reach = (size - 1) * dilation + 1
-        final, first = -(-start // stride), -((reach - 1 - start) // stride)
-        taps, count = final - first + 1, -(-length // stride)
-        before = final * stride - start
-        b = _span(_spread(b, inside, dilation), inside, -before, taps * stride - before)
-        b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
-        b = _moved(flip(b, (inside,)), inside + 1, place + 1)
-        dilation = 1
+        alone = b.op is CONST and b.value == 1
+        a = _windows(a, place, inside, start - (size - 1) * dilation, length, size, dilation)
+        return _product(core.shape, a, None if alone else flip(b, (inside,)), axes, windows)
+    # result q * stride + r takes a[q + t] * b[r + start - t * stride], b with its dilation
+    reach = (size - 1) * dilation + 1
+    last, first = -(-start // stride), -((reach - 1 - start) // stride)
+    taps, count, before = last - first + 1, -(-length // stride), last * stride - start
+    b = _span(_spread(b, inside, dilation), inside, -before, taps * stride - before)
+    b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
+    b = _moved(flip(b, (inside,)), inside + 1, place + 1)
+    a = _windows(a, place, inside, first, count, taps, 1)
+    a = reshape(a, (*a.shape[: place + 1], 1, *a.shape[place + 1 :]))
+    shape = (*core.shape[: place + 1], stride, *core.shape[place + 1 :])
+    further = windows.at(place, inside + (inside > place))
+    value = _product(shape, a, b, [d + (d > place) for d in axes], further)
+    return _span(_merged(value, place), place, 0, length)
+
+
+def _phase(
+    core: Node, factors: tuple[Node, Node], windows: Windows, axes: Sequence[int], phase: int
+) -> Node:
+    """Every stride-th sum, from `phase`: those that take the same elements of a window."""
+    place, inside, stride, _, start, length = windows
+    a, b = factors
+    size = b.shape[inside]
+    assert isinstance(size, int)
+    steps, least = divmod(phase + start, stride)
+    taps = -(-(size - least) // stride)
+    b = _span(b, inside, least, least + taps * stride)
+    b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
+    b = _span(b, inside + 1, 0, 1)
+    b = flip(reshape(b, (*b.shape[: inside + 1], *b.shape[inside + 2 :])), (inside,))
+    a = _windows(a, place, inside, steps - taps + 1, -(-length // stride), taps, 1)
+    return _product(core.shape, a, b, axes, windows)
+
+
+def _windows(
+    a: Node, place: int, inside: int, first: int, count: int, taps: int, dilation: int
+) -> Node:
+    """So many windows from the first on, their elements in a dimension that had size 1."""
     a = _span(a, place, first, first + count + (taps - 1) * dilation)
     a = reshape(a, (*a.shape[:inside], *a.shape[inside + 1 :]))
     a = window(a, place - (inside < place), taps, 1, dilation)
-    a = _moved(a, a.ndim - 1, inside)
-    shape, folded = list(core.shape), {*axes, inside}
-    shape[place], shape[inside] = count, taps
-    if stride > 1:  # the phases are a dimension after that of the places
-        a = reshape(a, (*a.shape[: place + 1], 1, *a.shape[place + 1 :]))
-        shape.insert(place + 1, stride)
-        folded = {d + (d > place) for d in folded}
-    product = expand(a, tuple(shape))
-    if not alone:
-        product = MUL(product, expand(b, tuple(shape)))
-    value = reduce_node("add", product, tuple(folded))
-    return value if stride == 1 else _span(_merged(value, place), place, 0, length)
+    return _moved(a, a.ndim - 1, inside)
+
+
+def _product(shape: Shape, a: Node, b: Node | None, axes: Sequence[int], windows: Windows) -> Node:
+    """Σ a * b over some dimensions and over the window; other sizes are those of a shape."""
+    place, inside = windows.place, windows.inside
+    changed = {place: a.shape[place], inside: a.shape[inside]}
+    full = tuple([changed.get(d, n) for d, n in enumerate(shape)])
+    product = expand(a, full)
+    if b is not None:
+        product = MUL(product, expand(b, full))
+    return reduce_node("add", product, (*axes, inside))
 
 
 def _moved(x: Node, axis: int, to: int) -> Node:

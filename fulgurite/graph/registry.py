@@ -40,7 +40,8 @@ class Storage(Protocol):
 class Entry:
     """The slot of one live tensor: what it is computed by, and the buffer once it is.
 
-    The key says which memory it has: while it is the same, the memory is.
+    The key says which memory it has: while it is the same, the memory is. No other entry ever has
+    it, as a node may be given other memory.
     """
 
     __slots__ = ("__weakref__", "id", "key", "node", "value")
@@ -48,7 +49,7 @@ class Entry:
     def __init__(self, ident: int, node: Node) -> None:
         self.id = ident
         self.node = node
-        self.key = node.id
+        self.key = -ident
         self.value: Node | None = None  # of a watched tensor: keeps the realized buffer alive
 
 
@@ -134,7 +135,7 @@ class Registry:
             if entry.node is not old:
                 return False
             entry.node = new
-            entry.key = new.id
+            entry.key = -next(self._ids)
             for reader in list(self.reading):  # it may know the address of this node's memory
                 reader.left.append(old)
             slot = self._entries.get(entry.id)

@@ -17,7 +17,7 @@ from math import prod
 from ..core.dtype import DType, decode
 from ..core.node import Node, constant, make, toposort
 from ..core.ops.elementwise import DIV, MUL
-from ..core.ops.index import FOLD, LOAD, STORE
+from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
 from ..graph.body import free_axes, indices
 from ..graph.cost import CostTable, both, work_of
@@ -28,7 +28,7 @@ from ..graph.search.choose import ROWS as PICKED_ROWS
 from ..graph.search.choose import Proposal, Source
 from ..graph.search.online import State, Streaming, stream
 from .axes import merge_axes
-from .contract import Block, Contraction, Line, Part, _collect, _line, _ordered, _steps
+from .contract import Block, Contraction, Part, _collect, _line, _ordered, _steps
 from .skip import tests
 
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
@@ -270,7 +270,6 @@ class _Roles:
         repairs = [state.repair for state in states if state.repair is not None]
         olds = [state.old for state in states]
         order = tuple(toposort([*self.s.stores, *self.group, *made, *repairs, *olds]))
-        order = tuple([n for n in order])
         free = free_axes(order)
         streamed = self.s.axes
         sizes = tuple(self.sizes)
@@ -501,6 +500,3 @@ SOURCES = (Source("fold", propose), PICKED_ROWS)
 
 def _up(size: int, step: int) -> int:
     return -(-size // step) * step
-
-
-__all__ = ["STORE", "Fold", "FoldCut", "Line", "Matrix", "Product", "cut_fold", "find_fold"]

@@ -199,16 +199,13 @@ class _Template(Product):
         """The sums of a tile by a function of the library."""
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
         panel = self.named(block(self.registers), BLOCK, "panel")
-        plain = "null"
-        if self.readable:
-            plain = self.named(block(self.registers, True), BLOCK, "plain")
         moves = [
             self.named(moving(self.registers, s.name, s.straight), MOVE, f"move_{s.name}")
             for s in (self.left, self.right)
         ]
         operands = [
             self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
-            sums, width, panel, plain, *moves,
+            sums, width, panel, *moves,
         ]  # fmt: skip
         self.call(f, tile(self.registers), TILE, operands)
 
@@ -393,20 +390,16 @@ class _Template(Product):
             place = f.mul(column, b[1])
             at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {place}")
             to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
-            ahead = e.let(f"getelementptr {self.inner}, ptr {at}, i64 {f.mul(wide, b[1])}")
+            ahead = "null"  # it is plain
+            if not self.flat and self.c.rows:
+                ahead = e.let(f"getelementptr {self.inner}, ptr {at}, i64 {f.mul(wide, b[1])}")
+                if self.readable:
+                    kind = f.number(("way", "right"), WAYS.index(self.cut.right))
+                    plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
+                    ahead = e.let(f"select i1 {plain}, ptr null, ptr {ahead}")
             count = f.least(wide, f.sub(columns, column))
             operands = [*a, at, b[2], to, width, depth, rows, count, first, ahead]
-            if self.flat or not self.c.rows:
-                self.call(f, block(self.registers, True), BLOCK, operands)
-            elif not self.readable:
-                self.call(f, block(self.registers), BLOCK, operands)
-            else:
-                kind = f.number(("way", "right"), WAYS.index(self.cut.right))
-                plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
-                other = e.let(f"xor i1 {plain}, true")
-                panel, masked = block(self.registers), block(self.registers, True)
-                e.branch(plain, lambda: self.call(f, masked, BLOCK, operands))
-                e.branch(other, lambda: self.call(f, panel, BLOCK, operands))
+            self.call(f, block(self.registers), BLOCK, operands)
             return []
 
         e.loop("0", panels, 1, [], turn)

@@ -36,6 +36,11 @@ class FoldBase:
 
     f: FoldFrame
     stride: str  # between rows of a tile of products
+    at: str  # the batch of this unit
+    top: str  # its first row, and how many there are
+    count: str
+    k: str  # the first element of this block, and how many there are
+    deep: str
 
     def __init__(
         self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
@@ -389,7 +394,7 @@ class FoldBase:
 
     def multiply(
         self, module: Module, a: tuple[str, str, str], b: tuple[str, str], c: tuple[str, str],
-        sizes: tuple[str, str, str], first: str,
+        sizes: tuple[str, str, str], first: str, plain: bool = False,
     ) -> None:  # fmt: skip
         """Rows times a panel, by a microkernel: pointers and strides; depth, rows, columns."""
         self.modules[module.name] = module
@@ -399,7 +404,7 @@ class FoldBase:
         self.f.e.line(
             f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
-            f"ptr {b[0]})"
+            f"ptr {'null' if plain else b[0]})"
         )
 
     def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:

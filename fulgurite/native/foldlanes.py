@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.dtype import DType
-from ..core.node import toposort
+from ..core.dtype import DType, bool_
 from ..graph.search.online import State
 from ..kernel.contract import DEPTH
 from ..kernel.fold import Fold, FoldCut
@@ -25,7 +24,6 @@ from .packing import Side, Span, side
 
 _ACROSS = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
 _MASKS = ("avx512", "avx2")
-_CLOSE = 1 << 20  # bytes between rows of keys that are read as they are
 
 
 class StreamLanes(FoldStates):
@@ -122,7 +120,7 @@ class StreamLanes(FoldStates):
         """Rows times one panel of keys after the other."""
         f, s, product = self.f, self.keys[number], self.fold.products[number]
         tile, read = f.read[f"tile{number}"], self.is_read(s)
-        module = block(self.registers, read)
+        module = block(self.registers)
         deep = f.number(("deep", self.deepest(product)), self.deepest(product))
         if read:
             right, stride = self.where(s, self.k, d)
@@ -135,7 +133,7 @@ class StreamLanes(FoldStates):
             at = self.element(right, column if read else f.mul(column, deep))
             self.multiply(
                 module, left, (at, stride), (self.element(tile, column), self.stride),
-                (many, self.count, columns), first,
+                (many, self.count, columns), first, plain=read,
             )  # fmt: skip
 
         if read:
@@ -159,7 +157,7 @@ class StreamLanes(FoldStates):
         assert len(part.columns.axes) == 1, f"{fold.streaming.axes} are not one line"
 
     def walk_row(self, r: str) -> None:
-        f, e = self.f, self.f.e
+        f = self.f
         scope = f.scopes[-1]
         memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
         for state in self.fold.scalars:
@@ -174,7 +172,6 @@ class StreamLanes(FoldStates):
         for state in self.fold.scalars:
             self.put_one(memory[state], r, scope[state.fold])
         assert not any(v.vector for v in scope.values()), "a row's values are one number each"
-        del e
 
     def put_one(self, memory: str, place: str, value: Val) -> None:
         where = self.element(memory, place)
@@ -228,8 +225,6 @@ class StreamLanes(FoldStates):
         """A value in the lanes that are in use, elsewhere what changes nothing."""
         e, f = self.f.e, self.f
         assert f.mask is not None
-        from ..core.dtype import bool_
-
         nothing = identity(e, state.op, self.fold.dtype, True)
         return select(e, Val(f.mask, bool_, True), value, nothing)
 
@@ -254,6 +249,3 @@ class StreamLanes(FoldStates):
         zero = self.f.e.const(0, self.fold.dtype).text
         kinds = f"{self.inner} {repaired.text}, {self.inner} {zero}"
         return Val(self.f.e.let(f"select i1 {self.begun}, {kinds}"), self.fold.dtype)
-
-
-__all__ = ["StreamLanes", "toposort"]

@@ -205,7 +205,7 @@ class FoldStates(FoldBase):
         f, e, s = self.f, self.f.e, self.values[number]
         start, count = self.left[number]
         near = self.is_near(number)
-        module = block(self.registers, near)
+        module = block(self.registers)
         self.open_batch(s)
         panel, deep = self.registers.panel, self.cut.steps + self.lanes
         if near:
@@ -226,7 +226,7 @@ class FoldStates(FoldBase):
             at, to = self.element(right, place), self.element(sums, column)
             self.multiply(
                 module, (weights, *self.weights_by), (at, stride), (to, self.width(number)),
-                (self.deep, self.count, many), "false",
+                (self.deep, self.count, many), "false", plain=near,
             )  # fmt: skip
 
         if near:

@@ -20,7 +20,7 @@ from .microkernel import MASKS, Module, Registers, named
 WAYS = ("plain", "own", "shared")  # numbers of how a factor reaches the microkernel
 BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
-TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
+TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, ptr, ptr, ptr"
 PIECE = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
     "all", "tile", "way", "from own", "from k", "apart", "own", "k", "numbers", "scratch",
@@ -86,8 +86,8 @@ class _Lent(Frame):
 @lru_cache(maxsize=32)
 def tile(registers: Registers) -> Module:
     """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    ptr sums, i64 width, ptr panel, ptr plain, ptr move_left, ptr move_right)`: the sums of the tile
-    at a row and column of tiles; `panel` and `plain` are blocks, for a right factor on its ways."""
+    ptr sums, i64 width, ptr panel, ptr move_left, ptr move_right)`: the sums of the tile at a row and
+    column of tiles; `panel` is a block."""
     f = _Lent(registers)
     e = f.e
     for side in ("left", "right"):
@@ -103,7 +103,6 @@ def tile(registers: Registers) -> Module:
         (side, way): e.let(f"icmp eq i64 {f.number(('way', side))}, {WAYS.index(way)}")
         for side in ("left", "right") for way in ("plain", "own")
     }  # fmt: skip
-    packed = e.let(f"xor i1 {is_way['right', 'plain']}, true")
 
     def deep(number: str, _: list[str]) -> list[str]:
         k = f.mul(number, f.number("block of k"))
@@ -126,14 +125,14 @@ def tile(registers: Registers) -> Module:
         def turn(panel: str, _: list[str]) -> list[str]:
             column = f.mul(panel, wide)
             at, to = f.at(found["right"], f.mul(column, across)), f.at("%sums", column)
+            ahead = f.at(at, f.mul(wide, across))
             operands = [
                 found["left"], f.number(("own", "left")), f.number(("k", "left")), at,
                 f.number(("k", "right")), to, "%width", depth, count["left"],
                 f.least(wide, f.sub(count["right"], column)), first,
-                f.at(at, f.mul(wide, across)),
+                e.let(f"select i1 {is_way['right', 'plain']}, ptr null, ptr {ahead}"),
             ]  # fmt: skip
-            e.branch(is_way["right", "plain"], lambda: f.invoke("%plain", BLOCK, operands))
-            e.branch(packed, lambda: f.invoke("%panel", BLOCK, operands))
+            f.invoke("%panel", BLOCK, operands)
             return []
 
         e.loop("0", panels, 1, [], turn)
@@ -142,7 +141,7 @@ def tile(registers: Registers) -> Module:
     e.loop("0", f.number("blocks"), 1, [], deep)
     arguments = (
         "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
-        "ptr %sums, i64 %width, ptr %panel, ptr %plain, ptr %move_left, ptr %move_right"
+        "ptr %sums, i64 %width, ptr %panel, ptr %move_left, ptr %move_right"
     )
     return f.module(f"tile_{registers.dtype}", arguments)
 

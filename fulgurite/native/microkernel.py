@@ -83,34 +83,31 @@ def named(stem: str, body: str) -> Module:
 
 MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 LINE = 64  # bytes that are fetched at a time
+NEAR = 1024  # bytes between rows that the host fetches by itself
 AHEAD = 8  # rows of plain memory that are fetched ahead: too far apart for the host to guess
 LATENCY = 8  # sums that must be under way at a time
 
 
 @lru_cache(maxsize=32)
-def block(registers: Registers, plain: bool = False) -> Module:
+def block(registers: Registers) -> Module:
     """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
-    strides between rows and between steps of k. What is at `ahead` is fetched, as much as a
-    panel. Where a mask costs nothing, one module is for packed and for plain columns."""
-    if plain and registers.target.vectors == MASKS[0]:
-        return block(registers)
-    heights = _heights(registers)
-    masked = plain or registers.target.vectors == MASKS[0]
+    strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
+    if it is null, B is plain memory, which is not read beyond its columns."""
     parts = [
-        _tile(registers, rows, vectors, masked)
+        _tile(registers, rows, vectors)
         for vectors in range(1, registers.vectors + 1)
-        for rows in heights
+        for rows in _heights(registers, vectors)
     ]
-    text = "\n".join([_driver(registers, heights), *parts, *_declared(registers, masked)])
-    stem = "block_plain" if plain else "block"
-    return named(f"{stem}_{registers.dtype}{registers.dot}", text)
+    text = "\n".join([_driver(registers), *parts, *_declared(registers)])
+    return named(f"block_{registers.dtype}{registers.dot}", text)
 
 
-def _heights(registers: Registers) -> list[int]:
-    """The heights that have a block: with many columns lower ones keep the units busy as well."""
-    all_ = range(1, registers.height + 1)
-    return [h for h in all_ if registers.vectors < 3 or h in (1, 2, 3, 4, 6, registers.height)]
+def _heights(registers: Registers, vectors: int) -> list[int]:
+    """The heights that have a block: all where columns may stream by once, a few of narrow ones."""
+    most = registers.height
+    every = vectors == registers.vectors or most < 8
+    return [h for h in range(1, most + 1) if every or h in (1, 2, 3, 4, 6, most)]
 
 
 def _shares(heights: list[int], vectors: int) -> list[int]:
@@ -134,7 +131,7 @@ def _masked(registers: Registers) -> bool:
     return registers.target.vectors in MASKS
 
 
-def _declared(registers: Registers, masked: bool) -> list[str]:
+def _declared(registers: Registers) -> list[str]:
     kind = _vector(registers)
     suffix = _suffix(registers)
     lines = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"]
@@ -143,9 +140,8 @@ def _declared(registers: Registers, masked: bool) -> list[str]:
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
     mask = f"<{registers.width} x i1>"
-    if masked or _masked(registers):
-        lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
     if _masked(registers):
+        lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
         lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
     return lines
 
@@ -165,11 +161,13 @@ _ARGS = (
 )
 
 
-def _tile(registers: Registers, rows: int, vectors: int, masked: bool) -> str:
+def _tile(registers: Registers, rows: int, vectors: int) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free."""
     inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
     masks = f"<{width} x i1>"
     load = f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0"
+    cells = [(i, v) for i in range(rows) for v in range(vectors)]
+    ways = ("p", "m") if _masked(registers) else ("p",)  # packed, or memory as it is
     lines: list[str] = []
     count = 0
 
@@ -179,52 +177,56 @@ def _tile(registers: Registers, rows: int, vectors: int, masked: bool) -> str:
         lines.append(f"  %t{count} = {text}")
         return f"%t{count}"
 
-    lines += [
-        "  br label %k",
-        "k:",
-        "  %i = phi i64 [ 0, %entry ], [ %inext, %k ]",
-        "  %a = phi ptr [ %A, %entry ], [ %anext, %k ]",
-        "  %b = phi ptr [ %B, %entry ], [ %bnext, %k ]",
-        "  %p = phi ptr [ %ahead, %entry ], [ %pnext, %k ]",
-    ]
-    begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
-    cells = [(i, v) for i in range(rows) for v in range(vectors)]
-    lines += [
-        f"  %c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %r{i}_{v}, %k ]"
-        for i, v in cells
-    ]
-    columns = []
-    fetched = "%p"
-    for v in range(vectors):
-        lines.append(f"  call void @llvm.prefetch.p0(ptr {fetched}, i32 0, i32 2, i32 1)")
-        if v + 1 < vectors:
-            fetched = let(f"getelementptr i8, ptr {fetched}, i64 %beside")
-        place = let(f"getelementptr {inner}, ptr %b, i64 {v * width}")
-        if masked:
-            operands = f"ptr align 1 {place}, {masks} %mask{v}, {kind} zeroinitializer"
-            columns.append(let(f"{load}({operands})"))
-        else:
-            columns.append(let(f"load {kind}, ptr {place}, align 1"))
-    row = "%a"
-    for i in range(rows):
-        number = let(f"load {inner}, ptr {row}, align 1")
-        first = let(f"insertelement {kind} poison, {inner} {number}, i64 0")
-        spread = let(
-            f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
-        )
+    lines.append("  br i1 %plain, label %m, label %p" if "m" in ways else "  br label %p")
+    for w in ways:
+        lines += [
+            f"{w}:",
+            f"  %{w}i = phi i64 [ 0, %entry ], [ %{w}inext, %{w} ]",
+            f"  %{w}a = phi ptr [ %A, %entry ], [ %{w}anext, %{w} ]",
+            f"  %{w}b = phi ptr [ %B, %entry ], [ %{w}bnext, %{w} ]",
+            f"  %{w}p = phi ptr [ %ahead, %entry ], [ %{w}pnext, %{w} ]",
+        ]
+        begin = "%less{v}" if registers.dot == "ss" else "zeroinitializer"
+        lines += [
+            f"  %{w}c{i}_{v} = phi {kind} [ {begin.format(v=v)}, %entry ], [ %{w}r{i}_{v}, %{w} ]"
+            for i, v in cells
+        ]
+        columns = []
         for v in range(vectors):
-            lines.append(f"  %r{i}_{v} = {_add(registers, spread, columns[v], f'%c{i}_{v}', let)}")
-        if i + 1 < rows:
-            row = let(f"getelementptr {inner}, ptr {row}, i64 %as")
-    lines += [
-        f"  %anext = getelementptr {inner}, ptr %a, i64 %ks",
-        f"  %bnext = getelementptr {inner}, ptr %b, i64 %bs",
-        "  %pnext = getelementptr i8, ptr %p, i64 %below",
-        "  %inext = add i64 %i, 1",
-        "  %more = icmp slt i64 %inext, %depth",
-        "  br i1 %more, label %k, label %end",
-        "end:",
-    ]
+            place = let(f"getelementptr {inner}, ptr %{w}b, i64 {v * width}")
+            if w == "m":
+                below = let(f"getelementptr {inner}, ptr %{w}p, i64 {v * width}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr {below}, i32 0, i32 3, i32 1)")
+                operands = f"ptr align 1 {place}, {masks} %mask{v}, {kind} zeroinitializer"
+                columns.append(let(f"{load}({operands})"))
+            else:
+                columns.append(let(f"load {kind}, ptr {place}, align 1"))
+        if w == "p":
+            lines.append(f"  call void @llvm.prefetch.p0(ptr %{w}p, i32 0, i32 2, i32 1)")
+        row = f"%{w}a"
+        for i in range(rows):
+            number = let(f"load {inner}, ptr {row}, align 1")
+            first = let(f"insertelement {kind} poison, {inner} {number}, i64 0")
+            spread = let(
+                f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
+            )
+            for v in range(vectors):
+                total = _add(registers, spread, columns[v], f"%{w}c{i}_{v}", let)
+                lines.append(f"  %{w}r{i}_{v} = {total}")
+            if i + 1 < rows:
+                row = let(f"getelementptr {inner}, ptr {row}, i64 %as")
+        lines += [
+            f"  %{w}anext = getelementptr {inner}, ptr %{w}a, i64 %ks",
+            f"  %{w}bnext = getelementptr {inner}, ptr %{w}b, i64 %bs",
+            f"  %{w}pnext = getelementptr i8, ptr %{w}p, i64 %below",
+            f"  %{w}inext = add i64 %{w}i, 1",
+            f"  %{w}more = icmp slt i64 %{w}inext, %depth",
+            f"  br i1 %{w}more, label %{w}, label %end",
+        ]
+    lines.append("end:")
+    for i, v in cells:
+        arms = ", ".join(f"[ %{w}r{i}_{v}, %{w} ]" for w in ways)
+        lines.append(f"  %r{i}_{v} = phi {kind} {arms}")
     is_float = registers.dtype.kind == "f"
     nothing = "zeroinitializer"
     if is_float:  # only -0 adds nothing, not even a sign
@@ -261,7 +263,7 @@ def _given(registers: Registers) -> str:
     """What a register block gets besides: what is fetched, how many columns, how many hold sums."""
     less = [f"{_vector(registers)} %less{v}, " for v in range(registers.vectors)]
     return (
-        f"{''.join(less) if registers.dot == 'ss' else ''}ptr %ahead, i64 %below, i64 %beside, "
+        f"{''.join(less) if registers.dot == 'ss' else ''}ptr %ahead, i64 %below, i1 %plain, "
         "i32 %columns, i32 %old"
     )
 
@@ -320,9 +322,9 @@ def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
     return f"{letter}add {kind} {product}, {c}"
 
 
-def _driver(registers: Registers, heights: list[int]) -> str:
+def _driver(registers: Registers) -> str:
     """Whole blocks, then what is best for the rows that are left."""
-    inner, width = scalar_type(registers.dtype), registers.width
+    inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
     lines, before = ["entry:"], "entry"
     if registers.dot == "ss":
         lines, before = [*lines, *_surplus(registers)], "start"
@@ -337,13 +339,17 @@ def _driver(registers: Registers, heights: list[int]) -> str:
         "  %old = select i1 %first, i32 0, i32 %count",
         f"  %bytes = mul i64 %depth, {registers.panel * registers.dtype.itemsize}",
         "  %fetch = getelementptr i8, ptr %ahead, i64 %bytes",
-        f"  %packed = icmp eq i64 %bs, {registers.panel}",  # else the rows below are fetched
+        "  %plain = icmp eq ptr %ahead, null",
+        f"  %edge = urem i64 %columns, {width}",
+        "  %ragged = icmp ne i64 %edge, 0",
         f"  %apart = mul i64 %bs, {registers.dtype.itemsize}",
-        f"  %below = select i1 %packed, i64 {LINE}, i64 %apart",
-        f"  %beside = select i1 %packed, i64 0, i64 {LINE}",
+        f"  %wide = icmp sgt i64 %apart, {NEAR}",  # all of a row below must be fetched
+        "  %slow = or i1 %ragged, %wide",
+        "  %masked = and i1 %plain, %slow",
+        f"  %below = select i1 %plain, i64 %apart, i64 {LINE}",
         f"  %rows.down = mul i64 %bs, {AHEAD}",
         f"  %down = getelementptr {inner}, ptr %B, i64 %rows.down",
-        "  %begin = select i1 %packed, ptr %ahead, ptr %down",
+        "  %begin = select i1 %plain, ptr %down, ptr %ahead",
         "  br label %head",
         "head:",
         f"  %p = phi ptr [ %begin, %{before} ], [ %pnext, %next ]",
@@ -364,7 +370,7 @@ def _driver(registers: Registers, heights: list[int]) -> str:
     lines += [
         f"  %placenext = getelementptr {inner}, ptr %place, i64 %cs",
         "  %linenext = add i64 %line, 1",
-        f"  %high = icmp slt i64 %linenext, {heights[-1]}",
+        f"  %high = icmp slt i64 %linenext, {tall}",
         "  %some = icmp slt i64 %linenext, %left",
         "  %again = and i1 %high, %some",
         "  br i1 %again, label %far, label %pick",
@@ -374,11 +380,12 @@ def _driver(registers: Registers, heights: list[int]) -> str:
     joins: list[tuple[str, str, int]] = []
     for vectors in range(1, registers.vectors + 1):
         label = f"wide{vectors}_"
+        heights = _heights(registers, vectors)
         shares = _shares(heights, vectors)
         cases = [f"i64 {left}, label %{label}{rows}" for left, rows in enumerate(shares) if left]
         lines += [
             f"{label}:",
-            f"  switch i64 %left, label %{label}{heights[-1]} [ {' '.join(cases)} ]",
+            f"  switch i64 %left, label %{label}{tall} [ {' '.join(cases)} ]",
         ]
         for rows in heights:
             name = f"{label}{rows}"
@@ -390,12 +397,12 @@ def _driver(registers: Registers, heights: list[int]) -> str:
         "  %taken = phi i64 " + ", ".join(f"[ {rows}, %{name} ]" for name, _, rows in joins),
         "  %tile = phi ptr " + ", ".join(f"[ {tile}, %{name} ]" for name, tile, _ in joins),
         "  call void %tile(ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
-        f"{''.join(less) if registers.dot == 'ss' else ''}ptr %p, i64 %below, i64 %beside, "
+        f"{''.join(less) if registers.dot == 'ss' else ''}ptr %p, i64 %below, i1 %masked, "
         "i32 %count, i32 %old)",
         "  %pmore = getelementptr i8, ptr %p, i64 %fetched",
         "  %inside = icmp ult ptr %pmore, %fetch",
         "  %pback = select i1 %inside, ptr %pmore, ptr %ahead",
-        "  %pnext = select i1 %packed, ptr %pback, ptr %down",
+        "  %pnext = select i1 %plain, ptr %down, ptr %pback",
         "  %aoff = mul i64 %taken, %as",
         f"  %anext = getelementptr {inner}, ptr %a, i64 %aoff",
         "  %coff = mul i64 %taken, %cs",

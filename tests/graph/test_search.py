@@ -61,6 +61,27 @@ def test_products_inside_or_beside_are_one_fold(name: str) -> None:
     assert kinds(found) == ["fold"]
 
 
+def test_a_mean_loss_of_a_linear_layer_stores_no_scores() -> None:
+    h, w = numbers(1, 128, 64), numbers(2, 64, 1000)
+    classes = fg.Tensor(np.random.default_rng(5).integers(0, 1000, 128))
+    found, _ = planned(fg.cross_entropy(h @ w, classes))
+    assert kinds(found) == ["fold", "reduce"]
+    made = [elements(s.shape) for s in found.slots[found.inputs :] if s is not None]
+    assert max(made) <= 128
+
+
+def test_gradients_of_attention_are_three_folds_without_a_matrix_of_scores() -> None:
+    q, k, v, g = (numbers(i, 2, n, 16) for i, n in ((1, 70), (2, 90), (3, 90), (4, 70)))
+
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        return (fg.softmax(q @ k.mT * 0.25, axis=-1) @ v * g).sum()
+
+    found, _ = planned(*fg.grad(loss, argnums=(0, 1, 2))(q, k, v))
+    assert kinds(found) == ["fold"] * 3
+    made = [elements(s.shape) for s in found.slots[found.inputs :] if s is not None]
+    assert max(made) <= 2 * 90 * 16
+
+
 def test_equal_sizes_do_not_confuse_axes() -> None:
     q, k, v = (numbers(i, 32, 32) for i in range(3))
     assert kinds(planned(fg.softmax(q @ k.mT, axis=-1) @ v)[0]) == ["fold"]

@@ -412,7 +412,7 @@ def test_errors_of_long_sums_stay_near_numpys_over_a_hundred_seeds(
 def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
     modules = [
-        block(registers), block(registers, plain=True), dots(registers), transpose(registers),
+        block(registers), dots(registers), transpose(registers),
         tile(registers), *[piece(registers, name) for name in ("left", "right")],
         *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
     ]  # fmt: skip

@@ -32,6 +32,11 @@ def plain(make: object) -> list[np.ndarray]:
         return [np.asarray(t.numpy()) for t in found]
 
 
+def _program(name: str, rows: int, size: int) -> fg.Tensor:
+    """A program of rows, its numbers made where it is run."""
+    return (ROWS | INTO_PRODUCTS)[name](numbers(1, rows, size))
+
+
 def attention(q: int, k: int, d: int, c: int, heads: int = 2) -> list[fg.Tensor]:
     return [fg.softmax(numbers(1, heads, q, d) @ numbers(2, heads, k, d).mT * 0.3, axis=-1)
             @ numbers(3, heads, k, c)]  # fmt: skip
@@ -70,7 +75,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
 @pytest.mark.parametrize("name", INTO_PRODUCTS)
 def test_lanes_along_the_streamed_axis(name: str) -> None:
     for rows, size in ((33, 65), (200, 64), (1, 40)):
-        make = partial(INTO_PRODUCTS[name], numbers(1, rows, size))
+        make = partial(_program, name, rows, size)
         try:
             got = values(make)[0]
         except AssertionError:
@@ -119,7 +124,7 @@ def test_gradients_are_folds_too() -> None:
 
 
 def test_rows_picked_from_rows_are_one_native_kernel() -> None:
-    make = partial(ROWS["log-likelihood"], numbers(1, 50, 200))
+    make = partial(_program, "log-likelihood", 50, 200)
     with fg.config(**NATIVE):
         assert len(fg.explain(make()).kernels) == 1
         got = make().numpy()

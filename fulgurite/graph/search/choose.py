@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import ADD, CAST, SUB
+from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import PARAM
 from ...core.ops.reduce import REDUCE
 from ..cost import SHIPPED, CostTable, elements, is_contraction, time_of
@@ -199,6 +200,10 @@ class _Search:
                     good.append(plain)
                 if rows and self.propose(replace(plain, rows=rows)):
                     good.append(replace(plain, rows=rows))
+        for place in self.region:
+            again = Way(self.outputs(place), (), (self.local[place],))
+            if self.work.picks(place) and self.propose(again):
+                good.append(again)
         for a, b in combinations(good, 2):  # results of one walk over the same blocks
             less, more = sorted([set(a.taken), set(b.taken)], key=len)
             alike = less <= more and len(a.rows) > 0 and len(b.rows) > 0
@@ -422,6 +427,26 @@ class _Work:
         rows = self.pieces[place][2][0].kind == "reduce" and len(readers) > 1
         return rows and bool(self.row_values(place))
 
+    def is_picked(self, node: Node) -> bool:
+        """Is it a few elements, chosen from a product that is stored for them?"""
+        if node.op is not GATHER or 4 * elements(node.shape) > elements(node.src[0].shape):
+            return False
+        seen: set[Node] = set()
+        stack = [node.src[0]]
+        while stack:
+            below = stack.pop()
+            other = self.maker.get(below)
+            if other is not None and self.pieces[other][2][0].kind == "contract":
+                return True
+            if other is None and below not in seen:
+                seen.add(below)
+                stack.extend(below.src)
+        return False
+
+    def picks(self, place: int) -> bool:
+        """Does a piece of rows read a product only to pick from it?"""
+        return self.is_row(place) and any(n.op is GATHER for n in self.row_values(place))
+
     def row_values(self, place: int) -> tuple[Node, ...]:
         """What a piece of rows folds to one number a row: with it each element stands alone."""
         if place not in self.rows:
@@ -437,6 +462,8 @@ class _Work:
                     continue
                 seen.add(node)
                 if node.op is REDUCE and elements(node.shape) < most:
+                    found[node] = None
+                elif self.is_picked(node):
                     found[node] = None
                 else:
                     stack.extend(reversed(node.src))
