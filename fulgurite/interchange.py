@@ -9,7 +9,9 @@ are NumPy's own, so that their lifetime is NumPy's care; for the dtypes that Num
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +28,7 @@ from .core.dtype import (
     float8_e5m2,
 )
 from .core.op import Array
-from .errors import ArgumentError, DataError
+from .errors import ArgumentError, DataError, FulguriteError
 from .runtime.device import device_names
 from .tensor import Tensor, from_numpy
 
@@ -196,6 +198,10 @@ _FUNCTIONS = {
     "concatenate": "concat", "cumsum": "cumulative_sum", "cumprod": "cumulative_prod",
     "amax": "max", "amin": "min", "transpose": "transpose", "around": "round",
 }  # fmt: skip
+_KEYWORDS = {"a_min": "min", "a_max": "max", "ddof": "correction"}
+_INEXACT = ("fabs", "float_power")  # floats also of whole numbers
+# Of our name, but with another meaning: torch's sizes, not NumPy's places; NumPy's writes.
+_OTHERS = ("split", "put_along_axis")
 
 
 def _ours(name: str) -> Callable[..., Any] | None:
@@ -222,20 +228,56 @@ def apply_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], keywords: dict[s
         keywords.setdefault("axis", 0)
     function = _ours(name) if method in ("__call__", "reduce") else None
     if function is not None and not set(keywords) - {"axis", "keepdims"}:
+        if ufunc.__name__ in _INEXACT:
+            inputs = [_inexact(x) for x in inputs]
         return function(*inputs, **keywords)
     return _by_numpy(getattr(ufunc, method), inputs, keywords)
+
+
+def _inexact(x: Any) -> Any:
+    """Whole numbers as floats of the default type; a Python number stays."""
+    import fulgurite
+
+    whole = isinstance(x, Tensor | np.ndarray) and x.dtype.kind in "biu"
+    return fulgurite.divide(x, 1) if whole else x
 
 
 def apply_function(function: Any, arguments: Any, keywords: Any) -> Any:
     """A NumPy function on tensors: ours of that name and those arguments; else NumPy's."""
     name = _FUNCTIONS.get(function.__name__, function.__name__)
-    mine = _ours(name) if function.__module__ == "numpy" else None
-    if mine is not None and "out" not in keywords:
-        try:
-            return mine(*arguments, **keywords)
-        except TypeError:  # it has other parameters
-            pass
-    return _by_numpy(function, arguments, keywords)
+    known = function.__module__ == "numpy" and name not in _OTHERS
+    mine = _ours(name) if known and "out" not in keywords else None
+    if mine is None:
+        return _by_numpy(function, arguments, keywords)
+    try:
+        places, names = _renamed(function, mine, arguments, keywords)
+        return mine(*places, **names)
+    except TypeError:  # it has other parameters
+        return _by_numpy(function, arguments, keywords)
+    except FulguriteError:  # it takes other values: `axis=None`, a mode that we lack
+        with suppress(TypeError, ValueError, LookupError):
+            return _by_numpy(function, arguments, keywords)
+        raise  # NumPy refuses them too
+
+
+def _renamed(
+    function: Any, mine: Any, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of NumPy's function as ours takes them: what both need, then by name."""
+    names = {_KEYWORDS.get(name, name): value for name, value in keywords.items()}
+    theirs = list(inspect.signature(function).parameters.values())
+    own = list(inspect.signature(mine).parameters.values())
+    places: list[Any] = []
+    for number, value in enumerate(arguments):
+        parameter = theirs[min(number, len(theirs) - 1)]
+        same = number < len(own) and own[number].name == parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return [*places, *arguments[number:]], names
+        if len(places) == number and (parameter.default is parameter.empty or same):
+            places.append(value)
+        elif value is not parameter.default:
+            names[_KEYWORDS.get(parameter.name, parameter.name)] = value
+    return places, names
 
 
 def _by_numpy(function: Callable[..., Any], arguments: Any, keywords: dict[str, Any]) -> Any:

@@ -238,6 +238,8 @@ class Tensor(Methods, Habits, Operators):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self._array()
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
+            if copy is False:
+                raise DTypeError(f"{self.dtype} as {dtype} is a copy", "leave copy=False out")
             return np.array(array, dtype=dtype)
         raw = array.view(f"u{array.itemsize}") if self.dtype.is_small_float else array
         # through a read-only memoryview: a plain view's base could be written to
@@ -286,6 +288,14 @@ class Tensor(Methods, Habits, Operators):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and deep copies hold the value, the device and `requires_grad`, not the graph."""
         return Tensor, (self.numpy(), None, self.device, self.requires_grad)
+
+    def __format__(self, spec: str) -> str:
+        """One number as the format says: `f"{loss:.3f}"`."""
+        return format(self.item(), spec) if spec else str(self)
+
+    def __contains__(self, value: Any) -> bool:
+        """Is one of the elements equal to this?"""
+        return bool(np.any(self._array() == np.asarray(value)))
 
     def __bool__(self) -> bool:
         return bool(self.item())

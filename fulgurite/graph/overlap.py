@@ -119,7 +119,10 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
             and 0 not in value.shape and start < stop
         ):  # fmt: skip
             last = value.ndim - 1
-            windows = Windows(axis, last, stride, dilation, start, stop - start)
+            length_ = stop - start
+            if axis in wanted:  # whole strides, cut at the end: a cut in between is a copy
+                length_ = -(-length_ // stride) * stride
+            windows = Windows(axis, last, stride, dilation, start, length_)
             rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
             found = _sum_of_one(value, windows, count, size, rows)
         if found is not None:
@@ -129,13 +132,13 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
             whole: Cuts = [(0, n) for n in value.shape]
             value = shrink(value, [*whole[:axis], (start, stop), *whole[axis + 1 :]])
         if axis in wanted:
-            left[axis] = (0, value.shape[axis])
+            left[axis] = (0, sizes.sub(stop, start))
     return shrink(value, left) if better else None
 
 
 def _sum_of_one(x: Node, windows: Windows, count: int, size: int, apart: bool) -> Node | None:
     """Windows of one dimension added up; `apart`: phases may be kernels of their own."""
-    place, inside, stride, dilation, _, _ = windows
+    place, _, stride, dilation, _, _ = windows
     reach = (size - 1) * dilation + 1
     stride = max(stride, reach) if count == 1 else stride
     if reach <= stride:
@@ -229,6 +232,11 @@ def _below(
     if op is REDUCE and node.arg[0] == "add" and not {place, inside} & {*node.arg[1]}:
         steps.append(node.arg[1])
         return node.src[0], windows
+    if op is UNWINDOW and node.arg[0] not in (place, inside):
+        axis, _, stride, dilation = node.arg
+        length = node.shape[axis]
+        steps.append(lambda z: unwindow(z, axis, length, stride, dilation))
+        return node.src[0], windows
     if op in (EXPAND, PAD, SHRINK, FLIP) and not {place, inside} & _touched(node):
         if op is EXPAND:
             steps.append(lambda z: expand(z, summed(z)))
@@ -286,15 +294,16 @@ def _factors(core: Node, windows: Windows) -> tuple[Node, Node] | None:
             a, b = _without(first, (inside,)), _without(second, (place,))
             if a is not None and b is not None:
                 return _bare(a, place), _bare(b, inside)
-    ones = [1] * core.ndim
     a, b = _without(core, (inside,)), _without(core, (place,))
     if a is not None:
-        ones[inside] = core.shape[inside]  # type: ignore[call-overload]
-        return _bare(a, place), constant(1, core.dtype, tuple(ones))
-    if b is not None:
-        ones[place] = core.shape[place]  # type: ignore[call-overload]
-        return constant(1, core.dtype, tuple(ones)), _bare(b, inside)
-    return None
+        return _bare(a, place), _ones(core, inside)
+    return None if b is None else (_ones(core, place), _bare(b, inside))
+
+
+def _ones(core: Node, axis: int) -> Node:
+    """Ones along one dimension."""
+    shape = tuple([n if d == axis else 1 for d, n in enumerate(core.shape)])
+    return constant(1, core.dtype, shape)
 
 
 # --- what does not vary --------------------------------------------------------------------------

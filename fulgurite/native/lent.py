@@ -86,8 +86,8 @@ class _Lent(Frame):
 @lru_cache(maxsize=32)
 def tile(registers: Registers) -> Module:
     """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    ptr sums, i64 width, ptr panel, ptr move_left, ptr move_right)`: the sums of the tile at a row and
-    column of tiles; `panel` is a block."""
+    ptr sums, i64 width, ptr panel, ptr move_left, ptr move_right)`: the sums of the tile at a row
+    and column of tiles; `panel` is a block."""
     f = _Lent(registers)
     e = f.e
     for side in ("left", "right"):

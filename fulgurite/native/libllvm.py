@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 KNOWN = ("0.50",)  # tests/native/test_libllvm.py compares calls with what llvmlite declares
+EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
 _TEXT, _PLACE, _WORD = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _PROBLEM = ctypes.POINTER(_PLACE)
 CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # what each returns and takes
@@ -159,7 +160,7 @@ class Direct:
         if not target:
             raise RuntimeError(self._told(problem))
         made: int | None = self._call["CreateTargetMachine"](
-            target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), 2,
+            target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), EFFORT,
             b"pic", b"small", 0, 0, b"",
         )  # fmt: skip
         if not made:
@@ -189,7 +190,11 @@ class Binding:
         if machine not in self._machines:
             target = self._llvm.Target.from_triple(machine.triple)
             self._machines[machine] = target.create_target_machine(
-                cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="small"
+                cpu=machine.cpu,
+                features=machine.features,
+                opt=EFFORT,
+                reloc="pic",
+                codemodel="small",
             )
         made = self._machines[machine]
         if assembly:

@@ -107,23 +107,24 @@ def _heights(registers: Registers, vectors: int) -> list[int]:
     """The heights that have a block: all where columns may stream by once, a few of narrow ones."""
     most = registers.height
     every = vectors == registers.vectors or most < 8
-    return [h for h in range(1, most + 1) if every or h in (1, 2, 3, 4, 6, most)]
+    return [h for h in range(1, most + 1) if every or h in (1, 2, 3, 4, 8, most)]
 
 
 def _shares(heights: list[int], vectors: int) -> list[int]:
-    """How tall the block is that comes first where so many rows are left, up to twice a block.
+    """How tall the block is that comes first where so many rows are left, up to a few blocks.
 
     A block takes as long as its sums, but at least as long as one sum takes to be added to.
     """
-    best = [(0, 0, 0)]  # cost, blocks, and the tallest of them
-    for rows in range(1, 2 * heights[-1]):
+    best = [(0, 0, 0, 0)]  # cost, blocks, the tallest of them, the first
+    for rows in range(1, 4 * heights[-1]):
         found = []
         for h in heights:
             if h <= rows:
-                cost, blocks, _ = best[rows - h]
-                found.append((cost + max(h * vectors, LATENCY), blocks + 1, -h))
+                cost, blocks, tallest, _ = best[rows - h]
+                cost += max(h * vectors, LATENCY) + 1
+                found.append((cost, blocks + 1, max(h, tallest), h))
         best.append(min(found))
-    return [-tall for _, _, tall in best]
+    return [first for *_, first in best]
 
 
 def _masked(registers: Registers) -> bool:

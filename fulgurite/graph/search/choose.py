@@ -192,7 +192,8 @@ class _Search:
         good: list[Way] = []
         for place in self.region:
             makes = self.outputs(place)
-            for taken in self.work.tries(place):
+            for taken in reversed(list(self.work.tries(place))):  # as much as goes, then less
+                before = len(good)
                 inside = tuple([self.local[t] for t in taken])
                 rows = tuple([self.local[t] for t in taken if self.work.is_read_often(t)])
                 plain = Way(makes, inside)
@@ -200,6 +201,8 @@ class _Search:
                     good.append(plain)
                 if rows and self.propose(replace(plain, rows=rows)):
                     good.append(replace(plain, rows=rows))
+                if len(good) > before:
+                    break
         for place in self.region:
             again = Way(self.outputs(place), (), (self.local[place],))
             if self.work.picks(place) and self.propose(again):
@@ -400,7 +403,7 @@ class _Work:
         """The sets of pieces that one may take in: nearest first, then what those read."""
         taken: list[int] = []
         for number, level in enumerate(self.levels[place]):
-            if number == 0 and 1 < len(level) <= 3:
+            if number == 0 and len(level) > 1 and len(self.region_of[place]) <= 4:
                 for one in level:
                     yield [one]
             taken = sorted({*taken, *level})
@@ -461,9 +464,7 @@ class _Work:
                 if node in seen or node in stops:
                     continue
                 seen.add(node)
-                if node.op is REDUCE and elements(node.shape) < most:
-                    found[node] = None
-                elif self.is_picked(node):
+                if (node.op is REDUCE and elements(node.shape) < most) or self.is_picked(node):
                     found[node] = None
                 else:
                     stack.extend(reversed(node.src))

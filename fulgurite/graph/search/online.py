@@ -104,6 +104,8 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     for axes in _candidates(stores, sizes):
         # one name for one axis first: then equal values are one term, and stay so
         named = unified(stores, axes, sizes)
+        if not _Group(named, axes, sizes).possible():
+            continue  # laws pull things out of folds, they do not change what folds run over
         values, report = improved([s.src[0] for s in named], sizes)
         made = tuple(
             make(STORE, s.dtype, (value, *s.src[1:]), s.arg)

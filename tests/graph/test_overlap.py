@@ -1,0 +1,328 @@
+"""Tests of fulgurite/graph/overlap.py: overlapping windows become contractions of equal sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.core.dtype import DType, bfloat16, float64, int32
+from fulgurite.core.node import Node, toposort
+from fulgurite.core.ops.effect import CONTIGUOUS
+from fulgurite.core.ops.elementwise import MAX, MUL
+from fulgurite.core.ops.leaf import SINK, param, variable
+from fulgurite.core.ops.movement import (
+    UNWINDOW,
+    expand,
+    flip,
+    pad,
+    permute,
+    reshape,
+    shrink,
+    unwindow,
+)
+from fulgurite.core.ops.reduce import reduce_node
+from fulgurite.core.verify import verify
+from fulgurite.graph.overlap import overlap
+from fulgurite.runtime.reference import evaluate
+
+Array = np.ndarray[Any, Any]
+CONV: list[Any] = [None, fg.conv1d, fg.conv2d, fg.conv3d]
+TRANSPOSE: list[Any] = [None, fg.conv_transpose1d, fg.conv_transpose2d, fg.conv_transpose3d]
+
+
+def whole(seed: int, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
+    """Small whole numbers: any order of a sum gives the same bits."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)
+
+
+def left(*roots: Node) -> int:
+    """How many UNWINDOWs a graph has."""
+    return sum(node.op is UNWINDOW for node in toposort(roots))
+
+
+def rewritten(root: Node, **variables: int) -> Node:
+    """The root after the stage, which keeps the grammar and the value."""
+    sink = SINK(root)
+    found = overlap(sink)
+    verify(found, "tensor", "overlap")
+    params = {node for node in toposort([sink, found]) if node.op.name == "param"}
+    arrays = {p: whole(p.arg[0], _sizes(p, variables), p.dtype.numpy) for p in params}
+    (before,), (after,) = (evaluate([r], arrays, variables) for r in (root, found.src[0]))
+    assert before.dtype == after.dtype
+    np.testing.assert_array_equal(before, after)
+    return found.src[0]
+
+
+def _sizes(node: Node, variables: dict[str, int]) -> tuple[int, ...]:
+    return tuple(n if isinstance(n, int) else variables[n.arg[0]] for n in node.shape)
+
+
+# --- any windows ---------------------------------------------------------------------------------
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Node:
+    """Windows along one to three dimensions, in any order, of a sum of products, partly cut."""
+    axes = draw(st.integers(1, 3))
+    small = st.integers(1, 4)
+    counts = [draw(st.integers(1, 5)) for _ in range(axes)]
+    inside = [draw(small) for _ in range(axes)]
+    batch, folded, out = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    full = (batch, folded, out, *counts, *inside)
+    a_shape = (batch, folded, draw(st.sampled_from([1, out])), *counts, *[1] * axes)
+    b_shape = (draw(st.sampled_from([1, batch])), folded, out, *[1] * axes, *inside)
+    dtype: DType = draw(st.sampled_from([float64, int32]))
+    factors = [expand(param(i, s, dtype), full) for i, s in enumerate((a_shape, b_shape))]
+    kind = draw(st.sampled_from(["both", "both", "both", "windows", "weights"]))
+    if kind == "both":
+        value = MUL(*(factors if draw(st.booleans()) else factors[::-1]))
+    else:
+        value = factors[0] if kind == "windows" else factors[1]
+    if draw(st.booleans()):
+        value = MUL(value, expand(param(2, (1, 1, out, *[1] * 2 * axes), dtype), full))
+    value = reduce_node("add", value, (1,) if draw(st.booleans()) else ())
+    if draw(st.booleans()):
+        value = flip(value, (2,))
+    if draw(st.booleans()):
+        value = pad(value, [(0, 0)] * 2 + [(1, 0)] + [(0, 0)] * 2 * axes)
+    order = draw(st.permutations(range(3 + axes)))
+    value = permute(value, (*order, *range(3 + axes, 3 + 2 * axes)))
+    wanted = []
+    for d in reversed(range(axes)):
+        stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+        least = (counts[d] - 1) * stride + (inside[d] - 1) * dilation + 1
+        length = least + draw(st.integers(0, 2))
+        value = unwindow(value, order.index(3 + d), length, stride, dilation)
+        wanted.append((order.index(3 + d), length))
+    cuts = [(0, n) for n in value.shape]
+    for axis, length in wanted:
+        start = draw(st.integers(0, length - 1))
+        cuts[axis] = (start, draw(st.integers(start + 1, length)))
+    return shrink(value, cuts) if draw(st.booleans()) else value
+
+
+@settings(max_examples=150)
+@given(products())
+def test_windows_of_products_are_summed_with_none_left_and_equal_values(root: Node) -> None:
+    assert left(rewritten(root)) == 0
+
+
+def test_windows_with_numbers_of_their_own_stay_as_they_are() -> None:
+    root = unwindow(param(0, (2, 5, 3), float64), 1, 7)
+    sink = SINK(root)
+    assert overlap(sink) is sink
+    both = expand(param(1, (2, 5, 1), float64), (2, 5, 3))
+    assert left(rewritten(unwindow(MUL(param(0, (2, 5, 3), float64), both), 1, 7))) == 1
+    assert left(rewritten(unwindow(MAX(param(0, (2, 5, 3), float64), both), 1, 7))) == 1
+
+
+def test_of_a_chain_what_can_be_summed_is() -> None:
+    wide = (2, 5, 6, 3, 4)
+    rows, both = param(0, (2, 5, 6, 1, 4), float64), param(1, (2, 1, 1, 3, 1), float64)
+    value = MUL(expand(rows, wide), expand(both, wide))  # rows vary inside their windows
+    assert left(rewritten(unwindow(unwindow(value, 2, 9), 1, 7))) == 1
+    cut = shrink(unwindow(unwindow(value, 2, 9), 1, 7), [(1, 2), (1, 6), (2, 8)])
+    assert left(rewritten(cut)) == 1
+
+
+def test_windows_of_windows_of_one_dimension_are_cut_once() -> None:
+    value = expand(param(0, (4, 1, 1), float64), (4, 3, 2))
+    chain = unwindow(unwindow(value, 0, 5), 0, 11, 2)
+    assert left(rewritten(shrink(chain, [(1, 6)]))) == 0
+
+
+def test_windows_that_do_not_meet_are_only_moved() -> None:
+    for stride, dilation in ((3, 1), (5, 2), (4, 1)):
+        root = unwindow(param(0, (2, 4, 3), float64), 1, 20, stride, dilation)
+        found = rewritten(root)
+        assert {n.op.family for n in toposort([found])} <= {"movement", "leaf"}, stride
+
+
+def test_few_long_windows_are_summed_over_the_windows() -> None:
+    full = (3, 40, 2)
+    a, b = param(0, (3, 1, 2), float64), param(1, (1, 40, 2), float64)
+    value = permute(MUL(expand(a, full), expand(b, full)), (0, 2, 1))
+    found = rewritten(unwindow(value, 0, 42))
+    sums = [n for n in toposort([found]) if n.op.name == "reduce"]
+    assert [n.src[0].shape[d] for n in sums for d in n.arg[1]] == [3]
+
+
+def test_a_batch_of_variable_size_is_no_hindrance_but_windows_of_it_stay() -> None:
+    n = variable("n", 3, 9)
+    a, b = param(0, (n, 5, 1), float64), param(1, (1, 1, 3), float64)
+    value = MUL(expand(a, (n, 5, 3)), expand(b, (n, 5, 3)))
+    assert left(rewritten(unwindow(value, 1, 7), n=4)) == 0
+    swapped = permute(value, (1, 0, 2))
+    root = unwindow(swapped, 1, 12)
+    assert overlap(SINK(root)) is SINK(root)
+
+
+def test_small_floats_are_added_in_float32() -> None:
+    full = (256, 256)
+    value = expand(param(0, (256, 1), bfloat16), full)
+    (found,) = evaluate(
+        [overlap(SINK(unwindow(value, 0, 511))).src[0]],
+        {param(0, (256, 1), bfloat16): np.ones((256, 1), bfloat16.numpy)},
+    )
+    assert found.astype(np.float32).max() == 256
+
+
+def test_nothing_of_no_size_is_summed() -> None:
+    empty = expand(param(0, (0, 4, 1), float64), (0, 4, 3))
+    assert left(rewritten(unwindow(empty, 1, 6))) == 1
+
+
+# --- convolutions --------------------------------------------------------------------------------
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> dict[str, Any]:
+    """Sizes, strides and so on of one convolution."""
+    n, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
+    inner, outer = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    window = [draw(st.integers(1, 4)) for _ in range(n)]
+    stride = [draw(st.integers(1, 3)) for _ in range(n)]
+    dilation = [draw(st.integers(1, 3)) for _ in range(n)]
+    padding = [draw(st.integers(0, 3)) for _ in range(n)]
+    space = [
+        max(1, (k - 1) * d + 1 - 2 * p) + draw(st.integers(0, 5))
+        for k, d, p in zip(window, dilation, padding, strict=True)
+    ]
+    return {
+        "x": (draw(st.integers(1, 2)), groups * inner, *space),
+        "w": (groups * outer, inner, *window),
+        "how": {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups},
+    }
+
+
+def loss(f: Any, how: dict[str, Any]) -> Callable[[fg.Tensor, fg.Tensor], fg.Tensor]:
+    """A number whose gradients to image and weights depend on both."""
+
+    def total(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        out = f(x, w, **how)
+        return (out * fg.Tensor(whole(3, tuple(out.shape)))).sum()
+
+    return total
+
+
+def with_windows(make: Callable[[], fg.Tensor]) -> Array:
+    """The value as UNWINDOW adds it up."""
+    with fg.config(exact=True):
+        return make().numpy()
+
+
+@settings(max_examples=40)
+@given(layers())
+def test_gradients_of_convolutions_have_no_windows_left_and_equal_values(
+    layer: dict[str, Any],
+) -> None:
+    x, w = fg.Tensor(whole(1, layer["x"])), fg.Tensor(whole(2, layer["w"]))
+    total = loss(CONV[x.ndim - 2], layer["how"])
+    first = fg.grad(total, 0)(x, w)
+    assert "unwindow" not in fg.explain(first).stages["schedule"]
+    np.testing.assert_array_equal(first.numpy(), with_windows(lambda: fg.grad(total, 0)(x, w)))
+
+
+def second(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    total = loss(fg.conv2d, {"stride": 2, "padding": 1})
+    return fg.grad(lambda x, w: (fg.grad(total, 1)(x, w) ** 2).sum(), 0)(x, w)
+
+
+def mapped(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    total = loss(fg.conv2d, {"padding": 1})
+    return fg.vmap(lambda image: fg.grad(total, 0)(image, w))(x.reshape(2, 1, 4, 9, 8))
+
+
+def forward(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    total = loss(fg.conv2d, {"dilation": 2})
+    (moved,) = fg.jvp(lambda x: fg.grad(total, 0)(x, w), (x,), (x * 2,))[1:]
+    along = fg.jvp(lambda w: fg.grad(total, 0)(x, w), (w,), (w * 2,))[1]
+    return moved + along
+
+
+def transposed(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    return fg.grad(loss(fg.conv_transpose2d, {"stride": 2, "padding": 1}), 0)(x, w)
+
+
+@pytest.mark.parametrize("make", [second, mapped, forward, transposed])
+def test_derivatives_of_any_order_and_kind_have_no_windows_left(make: Any) -> None:
+    x, w = fg.Tensor(whole(1, (2, 4, 9, 8))), fg.Tensor(whole(2, (4, 4, 3, 2)))
+    found = make(x, w)
+    assert "unwindow" not in fg.explain(found).stages["schedule"]
+    np.testing.assert_array_equal(found.numpy(), with_windows(lambda: make(x, w)))
+
+
+@pytest.mark.parametrize(
+    ("how", "kinds"),
+    [
+        ({"padding": 1}, ["contract"]),
+        ({"padding": 1, "groups": 2}, ["contract"]),
+        ({"padding": 1, "dilation": 2}, ["contract"]),
+        ({"stride": 2, "padding": 1}, ["contract"]),
+        ({"padding": 1, "groups": 4}, ["reduce"]),
+    ],
+)
+def test_the_gradient_to_the_image_is_one_kernel(how: dict[str, Any], kinds: list[str]) -> None:
+    x, w = (
+        fg.Tensor(whole(1, (2, 4, 8, 8))),
+        fg.Tensor(whole(2, (4, 4 // how.get("groups", 1), 3, 3))),
+    )
+    found = fg.explain(fg.grad(loss(fg.conv2d, how), 0)(x, w))
+    assert [kernel.kind for kernel in found.kernels] == kinds
+    assert "overlap" in found.stages
+
+
+def test_phases_of_deep_sums_are_kernels_of_their_own_and_copied_once() -> None:
+    x, w = fg.Tensor(whole(1, (1, 4, 9, 9))), fg.Tensor(whole(2, (64, 4, 3, 3)))
+    gradient = fg.grad(loss(fg.conv2d, {"stride": 2, "padding": 1}), 0)
+    found = fg.explain(gradient(x, w))
+    assert [kernel.kind for kernel in found.kernels] == ["contract", "contract", "map"]
+    products = sum(kernel.flops for kernel in found.kernels if kernel.kind == "contract")
+    assert products < 2 * 64 * 4 * 5 * 5 * 16  # what they would be with the taps of the longest
+    np.testing.assert_array_equal(gradient(x, w).numpy(), with_windows(lambda: gradient(x, w)))
+
+
+@pytest.mark.parametrize(("stride", "start"), [(2, 0), (2, 1), (3, 2), (2, 3)])
+def test_phases_apart_are_equal_wherever_they_begin(stride: int, start: int) -> None:
+    full = (40, 6, 5, 4)
+    a, b = param(0, (40, 6, 5, 1), float64), param(1, (40, 1, 1, 4 if stride == 3 else 3), float64)
+    full = (40, 6, 5, b.shape[3])  # type: ignore[assignment]
+    value = reshape(reduce_node("add", MUL(expand(a, full), expand(b, full)), (0,)), full[1:])
+    whole_ = unwindow(value, 0, 5 * stride + full[3], stride)
+    found = rewritten(shrink(whole_, [(start, whole_.shape[0]), (0, 5)]))
+    kept = [n for n in toposort([found]) if n.op is CONTIGUOUS]
+    assert len(kept) == stride and not left(found)
+
+
+def test_average_pooling_has_no_windows_left_and_maximum_pooling_keeps_them() -> None:
+    x = fg.Tensor(whole(1, (2, 3, 9, 9)) * 9)
+    for stride in (1, 2):
+        mean = fg.grad(lambda x, s=stride: (fg.avg_pool2d(x, 3, s) ** 2).sum())(x)  # type: ignore[misc]
+        assert "unwindow" not in fg.explain(mean).stages["schedule"]
+    largest = fg.grad(lambda x: (fg.max_pool2d(x, 3, 2) ** 2).sum())(x)
+    assert "unwindow" in fg.explain(largest).stages["schedule"]
+
+
+def test_exact_sums_are_left_in_the_order_they_are_written_in() -> None:
+    x, w = fg.Tensor(whole(1, (2, 4, 8, 8))), fg.Tensor(whole(2, (4, 4, 3, 3)))
+    with fg.config(exact=True):
+        found = fg.explain(fg.grad(loss(fg.conv2d, {}), 0)(x, w))
+    assert "overlap" not in found.stages and "unwindow" in found.stages["schedule"]
+
+
+def test_a_gradient_inside_a_loop_has_no_windows_left() -> None:
+    x, w = fg.Tensor(whole(1, (1, 4, 6, 6))), fg.Tensor(whole(2, (4, 4, 3, 3)))
+    gradient = fg.grad(lambda x: (fg.conv2d(x, w, padding=1) ** 2).sum())
+
+    def run() -> fg.Tensor:
+        return fg.scan(lambda c, _: (c - gradient(c), None), x, length=2)[0]
+
+    inner = [k.kind for kernel in fg.explain(run()).kernels for k in kernel.inner]
+    assert inner.count("contract") == 2 and "reduce" not in inner
+    np.testing.assert_array_equal(run().numpy(), with_windows(run))
