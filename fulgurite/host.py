@@ -33,10 +33,11 @@ def to_array(data: object, dtype: DType | None) -> Array:
     """Host data as a NumPy array of one of our dtypes, or a clear error."""
     try:
         array = np.asarray(data)
-    except (ValueError, TypeError) as problem:
-        raise DataError(
-            f"{type(data).__name__} is not numeric data: {problem}", "give rows of equal length"
-        ) from None
+    except (ValueError, TypeError, RuntimeError) as problem:
+        hint = "give rows of equal length"
+        if hasattr(data, "__dlpack__"):
+            hint = "take another library's array in by fg.from_dlpack(array)"
+        raise DataError(f"{type(data).__name__} is not numeric data: {problem}", hint) from None
     if array.dtype.kind in "OSUVMm" and array.dtype not in _KNOWN:
         raise DataError(
             f"{type(data).__name__} of {array.dtype} is not numeric data",

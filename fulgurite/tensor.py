@@ -239,7 +239,7 @@ class Tensor(Methods, Habits, Operators):
         array = self._array()
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             if copy is False:
-                raise DTypeError(f"{self.dtype} as {dtype} is a copy", "leave copy=False out")
+                raise ArgumentError(f"{self.dtype} as {dtype} is a copy", "leave copy=False out")
             return np.array(array, dtype=dtype)
         raw = array.view(f"u{array.itemsize}") if self.dtype.is_small_float else array
         # through a read-only memoryview: a plain view's base could be written to

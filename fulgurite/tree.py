@@ -133,7 +133,8 @@ def _derived(type_: type) -> Kind | None:
     if issubclass(type_, dict):
         return Kind(
             lambda x: (list(x.values()), tuple(x)),
-            lambda keys, c: type_(zip(keys, c, strict=True)),
+            lambda keys, c: type_(dict(zip(keys, c, strict=True))),  # not pairs: a Counter
+            # would count them
             lambda keys: keys,
         )
     return _of_fields(type_) if dataclasses.is_dataclass(type_) else None

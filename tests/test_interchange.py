@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.errors import ArgumentError, DataError
+from fulgurite.errors import ArgumentError, DataError, ShapeError
 
 DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64",
           "complex64", "complex128"]  # fmt: skip
@@ -101,6 +101,65 @@ def test_numpys_other_functions_compute_with_values() -> None:
     assert out.tolist() == [2.0, 4.0, 8.0]
     with pytest.raises(ArgumentError, match="assign"):
         np.add(np.ones(3), 1, out=x)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: np.split(x, 2, axis=1), lambda x: np.split(x, [1, 5], axis=1),
+        lambda x: np.mean(x, 0, np.float32), lambda x: np.sort(x, -1, "stable"),
+        lambda x: np.sort(x, axis=None), lambda x: np.argsort(x, 0, "mergesort"),
+        lambda x: np.isin(x, [1, 2], True), lambda x: np.diff(x, 2), lambda x: np.diff(x, 1, 0),
+        lambda x: np.std(x, 0, None, None, 1), lambda x: np.std(x, ddof=1),
+        lambda x: np.clip(x, a_max=3, a_min=1), lambda x: np.float_power(x.astype("int32"), -1),
+        lambda x: np.fabs(x.astype("int32")), lambda x: np.linspace(x, x + 1, 3),
+        lambda x: np.transpose(x, (1, 0)), lambda x: np.max(x, 0, None, True),
+        lambda x: np.pad(x, 1, "constant", constant_values=((1, 2), (3, 4))),
+        lambda x: np.take(x, [9], mode="wrap"),
+    ],
+)  # fmt: skip
+def test_numpys_arguments_mean_what_numpy_says(call: Any) -> None:
+    a = np.array([[3.0, 1, 2, 5, 7, 4], [-1, 9, 4, 1, 2, 2]], np.float32)
+    got, expected = call(fg.Tensor(a)), call(a)
+    several = isinstance(expected, list)
+    for found, wanted in zip(*((got, expected) if several else ([got], [expected])), strict=True):
+        assert tuple(found.shape) == wanted.shape
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6)
+
+
+def test_numpys_refusals_are_ours_and_its_writes_are_refused() -> None:
+    x = fg.Tensor([1.0, 2.0])
+    with pytest.raises(ShapeError, match="try:"):
+        np.reshape(x, (3,))
+    with pytest.raises(ValueError, match="read-only"):
+        np.put_along_axis(x, np.array([0]), 9, 0)  # type: ignore[call-overload]
+    with pytest.raises(ArgumentError, match="copy=False"):
+        np.asarray(x, dtype=np.float64, copy=False)
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_a_number_is_formatted_and_looked_for() -> None:
+    x = fg.Tensor([[1.0, 2.5], [3.0, 4.0]])
+    assert f"{x[0, 1]:.2f}" == "2.50"
+    assert f"{x[0, 1] * 2}".startswith("Tensor(5")
+    assert 2.5 in x
+    assert 7 not in x
+    with pytest.raises(ShapeError, match="4 elements"):
+        f"{x:.2f}"
+
+
+def test_another_librarys_array_is_named_with_the_way_in() -> None:
+    class Foreign:
+        def __dlpack__(self) -> object:
+            raise AssertionError
+
+        def __array__(self, dtype: object = None, copy: object = None) -> object:
+            raise RuntimeError("it needs a gradient")
+
+    with pytest.raises(DataError, match=r"Foreign .*\n.*\n.*from_dlpack"):
+        fg.Tensor([1.0]) + Foreign()  # type: ignore[operator]
+    with pytest.raises(DataError, match=r"needs a gradient\n.*\n.*from_dlpack"):
+        fg.Tensor(Foreign())
 
 
 def test_the_namespace_is_the_package_and_tells_about_itself() -> None:

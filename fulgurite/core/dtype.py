@@ -299,4 +299,7 @@ def weak_dtype(value: object) -> DType:
     for base, weak in ((int, WEAK_INT), (float, WEAK_FLOAT), (complex, WEAK_COMPLEX)):
         if isinstance(value, base):  # a subclass: IntEnum and the like
             return weak
+    if hasattr(kind, "__dlpack__"):
+        name = f"{kind.__module__}.{kind.__name__}"
+        raise DataError(f"{name} is another library's array", "take it in by fg.from_dlpack(array)")
     raise DataError(f"{kind.__name__} is not numeric data", "pass numbers, NumPy arrays or tensors")

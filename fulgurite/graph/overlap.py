@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..core import shape as sizes
+from ..core.dtype import float32
 from ..core.node import Node, Shape, Size, constant, constant_bits, shape_of, toposort
 from ..core.ops.effect import CONTIGUOUS
-from ..core.ops.elementwise import ADD, MUL
+from ..core.ops.elementwise import ADD, CAST, MUL
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import (
     EXPAND,
@@ -48,6 +49,7 @@ Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
 Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
 
 DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
+FEW = 4  # slices that are quicker added one by one
 DEEP = 24  # ops that are looked through for a product, or for what does not vary
 
 
@@ -144,7 +146,7 @@ def _sum_of_one(x: Node, windows: Windows, count: int, size: int, apart: bool) -
     if reach <= stride:
         return _apart(x, windows._replace(stride=stride))
     steps: list[Step | tuple[int, ...]] = []
-    core = x
+    core, own = x, windows
     for _ in range(DEEP):
         below = _below(core, windows, steps)
         if below is None:
@@ -152,7 +154,7 @@ def _sum_of_one(x: Node, windows: Windows, count: int, size: int, apart: bool) -
         core, windows = below
     factors = _factors(core, windows)
     if factors is None:
-        return None
+        return _slices(x, own, size) if own.taps(size) <= FEW else None
     axes = steps.pop() if steps and isinstance(steps[-1], tuple) else ()
     assert isinstance(axes, tuple)
     if windows.mirrored().taps(count) < windows.taps(size):
@@ -203,6 +205,25 @@ def _apart(x: Node, windows: Windows) -> Node:
     x = _span(_spread(x, inside, dilation), inside, 0, stride)
     x = _merged(_moved(x, inside, place + 1), place)
     return _span(x, place, start, start + length)
+
+
+def _slices(x: Node, windows: Windows, size: int) -> Node:
+    """Windows with numbers of their own: a few slices, each moved to its place, added."""
+    place, inside, stride, dilation, start, length = windows
+    wide = float32 if x.dtype.is_small_float else x.dtype
+    y = _spread(x if wide is x.dtype else CAST(x, arg=wide), inside, dilation)
+    first, count = start // stride, -(-(start % stride + length) // stride)
+    taps = -(-((size - 1) * dilation + 1) // stride)
+    y = _span(y, inside, 0, taps * stride)
+    total: Node | None = None
+    for tap in range(taps):
+        part = _span(y, inside, tap * stride, (tap + 1) * stride)
+        part = _span(part, place, first - tap, first - tap + count)
+        total = part if total is None else ADD(total, part)
+    assert total is not None
+    total = _merged(_moved(total, inside, place + 1), place)
+    total = _span(total, place, start % stride, start % stride + length)
+    return total if wide is x.dtype else CAST(total, arg=x.dtype)
 
 
 # --- going down to the product -------------------------------------------------------------------

@@ -112,7 +112,8 @@ class Captured:
             run = []
         keys = ", ".join([f"{name}.entry.key" for name in self._tensors])
         return [
-            f"numbers = ({numbers})",
+            *(["try:", f"    numbers = ({numbers})", "except ArithmeticError:", "    return MISS"]
+              if numbers else ["numbers = ()"]),  # what raises, or is of another type now
             "try:",
             "    b = idle.pop()",
             "except IndexError:",

@@ -27,7 +27,7 @@ class Numbers:
 
     def __init__(self, fixed: set[str], device: str) -> None:
         self.fixed, self.device = fixed, device  # fixed: the ways to those that decide something
-        self.open = True
+        self.open, self.all_fixed = True, False
         self.begin()
 
     def begin(self) -> None:
@@ -39,7 +39,7 @@ class Numbers:
 
     def made(self, value: Any, name: str, way: str) -> Any:
         """What the function is to see of a number: a stand-in, unless it is fixed."""
-        if way in self.fixed:
+        if way in self.fixed or self.all_fixed:
             return value
         self.met.append((way, name, value))
         return Number(self, value, name, frozenset({way}))
@@ -105,6 +105,9 @@ class Number:
     def __bool__(self) -> bool:
         return bool(self.fixed())
 
+    def __invert__(self) -> Any:
+        return ~self.fixed()
+
     def __int__(self) -> int:
         return int(self.fixed())
 
@@ -143,6 +146,17 @@ def source_of(value: Any) -> str | None:
 _SIMPLE = (int, float, bool)
 
 
+class Otherwise(ArithmeticError):
+    """A number of this call is of another type than the one that was captured."""
+
+
+def like(value: Any, kind: type) -> Any:
+    """A computed number, whose type may depend on values (`2**-1` is no int)."""
+    if type(value) is not kind:
+        raise Otherwise(kind.__name__)
+    return value
+
+
 def _written(numbers: Numbers, value: Any) -> str:
     if type(value) is Number:
         return str(value._source)
@@ -152,18 +166,30 @@ def _written(numbers: Numbers, value: Any) -> str:
 
 
 def _joined(sign: str, function: Callable[[Any, Any], Any], swapped: bool) -> Any:
-    def apply(self: Number, other: Any) -> Any:
+    def apply(self: Number, other: Any, *modulus: Any) -> Any:
+        numbers = self._numbers
+        if modulus:  # pow(a, b, m)
+            return pow(self.fixed(), *[plain(value) for value in (other, *modulus)])
         if type(other) is not Number and type(other) not in _SIMPLE:
-            return NotImplemented
+            if type(other).__module__.startswith("fulgurite."):
+                return NotImplemented  # a tensor takes it as it is
+            own = self.fixed()
+            return function(other, own) if swapped else function(own, other)
         value = other._value if type(other) is Number else other
         ways = self._ways | (other._ways if type(other) is Number else frozenset())
         a, b = (other, self) if swapped else (self, other)
-        result = function(value, self._value) if swapped else function(self._value, value)
-        numbers = self._numbers
+        try:
+            result = function(value, self._value) if swapped else function(self._value, value)
+        except ArithmeticError:  # which the function may catch
+            numbers.fixed |= ways
+            raise
         if type(result) not in (int, float):
             numbers.fixed |= ways
             return result
         source = f"({_written(numbers, a)} {sign} {_written(numbers, b)})"
+        if sign == "**":
+            numbers.constants["like"] = like
+            source = f"like({source}, {type(result).__name__})"
         return Number(numbers, result, source, ways)
 
     return apply

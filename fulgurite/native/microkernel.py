@@ -204,9 +204,8 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
                 columns.append(let(f"load {kind}, ptr {place}, align 1"))
         if w == "p":
             lines.append(f"  call void @llvm.prefetch.p0(ptr %{w}p, i32 0, i32 2, i32 1)")
-        row = f"%{w}a"
         for i in range(rows):
-            number = let(f"load {inner}, ptr {row}, align 1")
+            number = let(f"load {inner}, ptr {_row(f'%{w}a', i, let)}, align 1")
             first = let(f"insertelement {kind} poison, {inner} {number}, i64 0")
             spread = let(
                 f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
@@ -214,8 +213,6 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
             for v in range(vectors):
                 total = _add(registers, spread, columns[v], f"%{w}c{i}_{v}", let)
                 lines.append(f"  %{w}r{i}_{v} = {total}")
-            if i + 1 < rows:
-                row = let(f"getelementptr {inner}, ptr {row}, i64 %as")
         lines += [
             f"  %{w}anext = getelementptr {inner}, ptr %{w}a, i64 %ks",
             f"  %{w}bnext = getelementptr {inner}, ptr %{w}b, i64 %bs",
@@ -260,12 +257,29 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
 
+_ODD = (1, 3, 5, 7)
+
+
+def _row(start: str, number: int, let: Let) -> str:
+    """The address of a row, as one address of the host: no row waits for the one before."""
+    if not number:
+        return start
+    odd = number
+    while not odd % 2:
+        odd //= 2
+    offset = f"%as{odd}"
+    if odd != number:
+        offset = let(f"mul i64 {offset}, {number // odd}")
+    return let(f"getelementptr i8, ptr {start}, i64 {offset}")
+
+
 def _given(registers: Registers) -> str:
-    """What a register block gets besides: what is fetched, how many columns, how many hold sums."""
+    """What a register block gets besides: what is fetched, how many columns, how many hold sums,
+    and bytes between rows (as arguments: the compiler would add them up one after the other)."""
     less = [f"{_vector(registers)} %less{v}, " for v in range(registers.vectors)]
     return (
         f"{''.join(less) if registers.dot == 'ss' else ''}ptr %ahead, i64 %below, i1 %plain, "
-        "i32 %columns, i32 %old"
+        f"i32 %columns, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}"
     )
 
 
@@ -337,6 +351,7 @@ def _driver(registers: Registers) -> str:
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.vectors}",
         f"  %fetched = mul i64 %depth, {LINE}",  # by one block
         "  %count = trunc i64 %columns to i32",
+        *[f"  %as{n} = mul i64 %as, {n * registers.dtype.itemsize}" for n in _ODD],
         "  %old = select i1 %first, i32 0, i32 %count",
         f"  %bytes = mul i64 %depth, {registers.panel * registers.dtype.itemsize}",
         "  %fetch = getelementptr i8, ptr %ahead, i64 %bytes",
@@ -399,7 +414,7 @@ def _driver(registers: Registers) -> str:
         "  %tile = phi ptr " + ", ".join(f"[ {tile}, %{name} ]" for name, tile, _ in joins),
         "  call void %tile(ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
         f"{''.join(less) if registers.dot == 'ss' else ''}ptr %p, i64 %below, i1 %masked, "
-        "i32 %count, i32 %old)",
+        f"i32 %count, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)})",
         "  %pmore = getelementptr i8, ptr %p, i64 %fetched",
         "  %inside = icmp ult ptr %pmore, %fetch",
         "  %pback = select i1 %inside, ptr %pmore, ptr %ahead",
