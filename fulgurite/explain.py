@@ -9,7 +9,7 @@ anything runs. Explaining computes nothing and changes no cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config import current
 from .core.node import Node, toposort
@@ -27,11 +27,13 @@ from .graph.normalize import Normal, normalize, restore
 from .graph.overlap import overlap
 from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
-from .graph.search.choose import RegionReport
 from .graph.simplify import simplify
 from .runtime.donation import assigned_tensors, candidates
 from .runtime.realize import FAMILIES, cache_key, is_realized, searcher, sums_windows
 from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .graph.search.choose import RegionReport
 
 
 class KernelReport(NamedTuple):

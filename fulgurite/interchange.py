@@ -198,6 +198,7 @@ _FUNCTIONS = {
     "concatenate": "concat", "cumsum": "cumulative_sum", "cumprod": "cumulative_prod",
     "amax": "max", "amin": "min", "transpose": "transpose", "around": "round",
 }  # fmt: skip
+_NAMELESS = inspect.Parameter.POSITIONAL_ONLY
 _KEYWORDS = {"a_min": "min", "a_max": "max", "ddof": "correction"}
 _INEXACT = ("fabs", "float_power")  # floats also of whole numbers
 # Of our name, but with another meaning: torch's sizes, not NumPy's places; NumPy's writes.
@@ -273,7 +274,8 @@ def _renamed(
         same = number < len(own) and own[number].name == parameter.name
         if parameter.kind is parameter.VAR_POSITIONAL:
             return [*places, *arguments[number:]], names
-        if len(places) == number and (parameter.default is parameter.empty or same):
+        needed = parameter.default is parameter.empty or parameter.kind is _NAMELESS
+        if len(places) == number and (needed or same):
             places.append(value)
         elif value is not parameter.default:
             names[_KEYWORDS.get(parameter.name, parameter.name)] = value

@@ -132,7 +132,7 @@ def test_numpys_refusals_are_ours_and_its_writes_are_refused() -> None:
     with pytest.raises(ShapeError, match="try:"):
         np.reshape(x, (3,))
     with pytest.raises(ValueError, match="read-only"):
-        np.put_along_axis(x, np.array([0]), 9, 0)  # type: ignore[call-overload]
+        np.put_along_axis(x, np.array([0]), 9, 0)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="copy=False"):
         np.asarray(x, dtype=np.float64, copy=False)
     assert x.tolist() == [1.0, 2.0]
@@ -156,10 +156,11 @@ def test_another_librarys_array_is_named_with_the_way_in() -> None:
         def __array__(self, dtype: object = None, copy: object = None) -> object:
             raise RuntimeError("it needs a gradient")
 
+    foreign: Any = Foreign()
     with pytest.raises(DataError, match=r"Foreign .*\n.*\n.*from_dlpack"):
-        fg.Tensor([1.0]) + Foreign()  # type: ignore[operator]
+        fg.Tensor([1.0]) + foreign
     with pytest.raises(DataError, match=r"needs a gradient\n.*\n.*from_dlpack"):
-        fg.Tensor(Foreign())
+        fg.Tensor(foreign)
 
 
 def test_the_namespace_is_the_package_and_tells_about_itself() -> None:

@@ -49,7 +49,7 @@ Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
 Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
 
 DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
-FEW = 4  # slices that are quicker added one by one
+SLICES = 9  # of windows, over all their dimensions, that are quicker added one by one
 DEEP = 24  # ops that are looked through for a product, or for what does not vary
 
 
@@ -109,6 +109,7 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
         node, wanted = chain[-1]
         chain.append((inner, {d: cut for d, cut in wanted.items() if d != node.arg[0]}))
     value, better, left = chain[-1][0].src[0], False, list(cuts)
+    slices = SLICES
     for node, wanted in reversed(chain):
         axis, _, stride, dilation = node.arg
         length = shape_of(node.arg, node.src)[1]
@@ -126,9 +127,10 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
                 length_ = -(-length_ // stride) * stride
             windows = Windows(axis, last, stride, dilation, start, length_)
             rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
-            found = _sum_of_one(value, windows, count, size, rows)
+            found = _sum_of_one(value, windows, count, size, rows, slices)
         if found is not None:
             value, better = found, True
+            slices //= windows.taps(size)
         else:
             value = unwindow(value, axis, length, stride, dilation)
             whole: Cuts = [(0, n) for n in value.shape]
@@ -138,8 +140,13 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
     return shrink(value, left) if better else None
 
 
-def _sum_of_one(x: Node, windows: Windows, count: int, size: int, apart: bool) -> Node | None:
-    """Windows of one dimension added up; `apart`: phases may be kernels of their own."""
+def _sum_of_one(
+    x: Node, windows: Windows, count: int, size: int, apart: bool, slices: int
+) -> Node | None:
+    """Windows of one dimension added up; `apart`: phases may be kernels of their own.
+
+    Where there is no product they may be so many `slices`, added one by one.
+    """
     place, _, stride, dilation, _, _ = windows
     reach = (size - 1) * dilation + 1
     stride = max(stride, reach) if count == 1 else stride
@@ -154,7 +161,7 @@ def _sum_of_one(x: Node, windows: Windows, count: int, size: int, apart: bool) -
         core, windows = below
     factors = _factors(core, windows)
     if factors is None:
-        return _slices(x, own, size) if own.taps(size) <= FEW else None
+        return _slices(x, own, size) if own.taps(size) <= slices else None
     axes = steps.pop() if steps and isinstance(steps[-1], tuple) else ()
     assert isinstance(axes, tuple)
     if windows.mirrored().taps(count) < windows.taps(size):

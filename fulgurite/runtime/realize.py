@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from ..graph.normalize import Normal, constant_uses, normalize, restore, size_co
 from ..graph.overlap import overlap
 from ..graph.registry import REGISTRY, Entry, MovedError
 from ..graph.schedule import schedule
-from ..graph.search.choose import Searcher
 from ..graph.simplify import simplify
 from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
@@ -44,6 +43,9 @@ from .pools import bring
 from .reference import evaluate
 from .steps import concrete
 from .views import view_of
+
+if TYPE_CHECKING:
+    from ..graph.search.choose import Searcher
 
 
 class Context(NamedTuple):
@@ -92,7 +94,8 @@ def searcher(options: Options) -> Searcher | None:
     """Who chooses among kernels, if anybody does: folds reassociate, which `exact` forbids."""
     if not options.search or options.exact or not options.fuse:
         return None
-    return Searcher(late("kernel.fold").SOURCES)
+    found: Searcher = late("graph.search.choose").Searcher(late("kernel.fold").SOURCES)
+    return found
 
 
 class Compiled:
