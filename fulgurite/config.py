@@ -40,6 +40,10 @@ class Options:
         choices=("auto", "avx512", "avx2", "sse2"),
     )  # fmt: skip
     search: bool = _option(False, "look for better kernels than the greedy ones: streaming folds")
+    tune: str = _option(
+        "off", "with search: time kernels that cost about the same (ties), or all (full)",
+        choices=("off", "ties", "full"),
+    )  # fmt: skip
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
     verify: bool = _option(False, "check the graph's grammar after every stage", in_key=False)

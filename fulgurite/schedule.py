@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from gc import collect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config import config, current
@@ -375,7 +376,8 @@ class TensorSchedule:
                 mark, memory = copies[buffer]
             else:
                 node, memory = _latest(buffer, tensors)
-                mark = None if isinstance(memory, SharedBuffer) else node.id
+                # the node itself: while it is held here nobody writes over its memory
+                mark = None if isinstance(memory, SharedBuffer) else node
             found.append(memory)
             versions.append(mark)
         return [*found, *part.constants], [*versions, *[0] * len(part.constants)]
@@ -485,24 +487,35 @@ def _latest(buffer: Node, tensors: Tensors) -> tuple[Node, Buffer]:
     else:  # the common case: nobody assigned it
         return buffer, storage_of(buffer)
     while True:  # another thread may assign the tensor meanwhile
-        changed: dict[Node, None] = {}
-        for entry in [e for reference, _ in tensors if (e := reference()) is not None]:
-            if value_node(entry.node) is not buffer:
-                realize([entry])
-                now = value_node(entry.node)
-                if now is not None and now is not buffer:
-                    changed[now] = None
-        if len(changed) > 1:
+        values = _values(tensors)
+        if len(values) > 1:
+            collect()  # a tensor that nobody can reach any more has no say
+            values = _values(tensors)
+        if len(values) > 1:
             raise ArgumentError(
-                "two tensors that were one input of a schedule were assigned different values",
-                "build the schedule anew",
+                "tensors that were one value, and so one input of a schedule, differ by now: one is"
+                " a copy of the other or was assigned from it, and which of them was scheduled is"
+                " not known",
+                "schedule anew, or drop the copy, or make it with memory of its own:"
+                " fg.Tensor(x.numpy())",
             )
-        node = next(iter(changed), buffer)
+        node = next(iter(values), buffer)
         try:
             return node, storage_of(node)
         except MovedError:
-            if not changed:
+            if node is buffer:
                 raise
+
+
+def _values(tensors: Tensors) -> list[Node]:
+    """The buffers that hold the living ones of some tensors now, each once."""
+    found: dict[Node, None] = {}
+    for entry in [e for reference, _ in tensors if (e := reference()) is not None]:
+        realize([entry])
+        now = value_node(entry.node)
+        if now is not None:
+            found[now] = None
+    return list(found)
 
 
 def schedule(*tensors: Tensor) -> TensorSchedule:

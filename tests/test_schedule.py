@@ -1,5 +1,6 @@
 """Tests of fulgurite/schedule.py: a schedule you can hold, look at, and run again."""
 
+import copy
 import hashlib
 import json
 import subprocess
@@ -225,6 +226,39 @@ def test_changed_only_runs_exactly_the_kernels_below_the_edit() -> None:
         made.check(made.plan.run(changed_only=True))
         assert made.plan.ran == ()
     assert len(made.below(places["c"])) < len(made.plan)
+
+
+def test_changed_only_sees_what_a_jitted_function_writes_over_again_and_again() -> None:
+    @fg.jit
+    def step(t: fg.Tensor) -> None:
+        t += 1
+
+    x = random(5).realize()
+    plan = fg.schedule((x * 2).sum(), fg.ones(5) * 3)
+    plan.run(changed_only=True)
+    for _ in range(4):
+        step(x)
+        found = plan.run(changed_only=True)[0].item()
+        assert found == pytest.approx(2 * float(x.numpy().sum()), rel=1e-5)
+        plan.run(changed_only=True)
+        assert plan.ran == ()
+
+
+@pytest.mark.parametrize("turns", [0, PATIENCE + 2])
+def test_a_copy_of_an_input_that_is_edited_is_not_taken_for_the_input(turns: int) -> None:
+    x = random(5).realize()
+    other, target = copy.copy(x), random(5)
+    target.assign(x)
+    plan = fg.schedule(x * 2)
+    for _ in range(turns):
+        plan.run()
+    other += 1
+    with pytest.raises(ArgumentError, match="differ by now"):
+        plan.run()
+    del other, target  # no doubt is left
+    np.testing.assert_array_equal(plan.run()[0].numpy(), x.numpy() * 2)
+    x += 1
+    np.testing.assert_array_equal(plan.run()[0].numpy(), x.numpy() * 2)
 
 
 def test_replays_go_back_to_what_changed_when_somebody_asks_and_on_again() -> None:

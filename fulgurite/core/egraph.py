@@ -244,23 +244,31 @@ def cheapest(
             bits ^= low
         return found
 
+    ways = {
+        number: [
+            (asked, [graph.find(s) for s in term[1:]], term)
+            for term in graph.terms[number] if (asked := price(term, number)) is not None
+        ]
+        for number in order
+    }  # fmt: skip
+    texts: dict[Term, str] = {}
     for _ in range(2 * len(order) + 8):
         changed = False
         for number in order:
             mine = 1 << place[number]
             best: tuple[float, str, Term, int] | None = None
             own = 0.0
-            for term in graph.terms[number]:
-                sources = [graph.find(s) for s in term[1:]]
-                asked = price(term, number)
-                if asked is None or any(s not in chosen for s in sources):
+            for asked, sources, term in ways[number]:
+                if any([s not in chosen for s in sources]):
                     continue
                 bits = 0
                 for source in sources:
                     bits |= chosen[source][3]
                 if bits & mine:  # it would need itself
                     continue
-                now = (asked + total(bits), _text(term, names), term, bits | mine)
+                if term not in texts:
+                    texts[term] = _text(term, names)
+                now = (asked + total(bits), texts[term], term, bits | mine)
                 if best is None or now[:2] < best[:2]:
                     best, own = now, asked
             if best is not None and best != chosen.get(number):

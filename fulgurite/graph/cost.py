@@ -43,6 +43,7 @@ class CostTable:
     made: float = 20_000.0  # of a kernel that is compiled, spread over the runs it will have
     kept: float = 0.15  # of a byte that is kept between kernels: touched, and not there for others
     strided: float = 1.2  # numbers a nanosecond that are read one by one
+    library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries
 
     def quantised(self) -> CostTable:
         """The same to two digits."""
@@ -150,6 +151,15 @@ def time_of(kernel: Kernel, table: CostTable = SHIPPED) -> float:
 def both(memory: float, arithmetic: float, table: CostTable) -> float:
     """The time of a kernel from that of its memory and of its arithmetic."""
     return table.launch + max(memory, arithmetic) + (1 - table.hidden) * min(memory, arithmetic)
+
+
+def least_time(work: Work, table: CostTable = SHIPPED) -> float:
+    """What no kernel with such work goes below.
+
+    Laws may save what is simple, and a condition on indices may leave out half of the products.
+    """
+    rate = max(table.products, table.folded)
+    return table.launch + max(work.bytes / max(table.near, table.far), work.products / rate / 2)
 
 
 def total(kernels: Iterable[Kernel], table: CostTable = SHIPPED) -> float:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 from ..core import shape as sizes
 from ..core.dtype import float32
-from ..core.node import Node, Shape, Size, constant, constant_bits, shape_of, toposort
+from ..core.node import Node, Shape, Size, constant, constant_bits, toposort
 from ..core.ops.effect import CONTIGUOUS
 from ..core.ops.elementwise import ADD, CAST, MUL
-from ..core.ops.leaf import CONST
+from ..core.ops.leaf import CONST, PARAM
 from ..core.ops.movement import (
     EXPAND,
     FLIP,
@@ -58,6 +59,8 @@ class Windows(NamedTuple):
 
     place: int
     inside: int
+    places: int  # how many windows
+    size: int  # elements of a window
     stride: int
     dilation: int
     start: int
@@ -69,12 +72,28 @@ class Windows(NamedTuple):
 
     def mirrored(self) -> Windows:
         """The same, with places taken for elements: place * stride + element * dilation."""
-        return Windows(self.inside, self.place, self.dilation, self.stride, self.start, self.length)
+        place, inside, places, size, stride, dilation, start, length = self
+        return Windows(inside, place, size, places, dilation, stride, start, length)
 
-    def taps(self, size: int) -> int:
-        """How many products each result takes, of windows of so many elements."""
-        reach = (size - 1) * self.dilation + 1
-        return size if self.stride == 1 else -(-(reach - 1) // self.stride) + 1
+    def reach(self) -> int:
+        """How many results a window meets, or skips."""
+        return (self.size - 1) * self.dilation + 1
+
+    def steps(self) -> tuple[int, int]:
+        """Which places meet results before one stride: from the first to the last."""
+        return -((self.reach() - 1 - self.start) // self.stride), -(-self.start // self.stride)
+
+    def taps(self) -> int:
+        """How many products each result takes."""
+        first, last = self.steps()
+        return self.size if self.stride == 1 else last - first + 1
+
+    def aligned(self) -> Windows:
+        """To a whole number of strides, and from one if that takes fewer products."""
+        early = self.start % self.stride
+        found = self._replace(start=self.start - early, length=self.length + early)
+        found = found if found.taps() < self.taps() else self
+        return found._replace(length=-(-found.length // self.stride) * self.stride)
 
 
 def overlap(sink: Node) -> Node:
@@ -108,50 +127,46 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
     while (inner := chain[-1][0].src[0]).op is UNWINDOW:
         node, wanted = chain[-1]
         chain.append((inner, {d: cut for d, cut in wanted.items() if d != node.arg[0]}))
-    value, better, left = chain[-1][0].src[0], False, list(cuts)
-    slices = SLICES
+    value, left = chain[-1][0].src[0], list(cuts)
+    better, slices = False, SLICES
     for node, wanted in reversed(chain):
-        axis, _, stride, dilation = node.arg
-        length = shape_of(node.arg, node.src)[1]
-        start, stop = wanted.get(axis, (0, length))
-        count, size = value.shape[axis], value.shape[-1]
-        found = None
-        if (
-            isinstance(start, int) and isinstance(stop, int)
-            and isinstance(count, int) and isinstance(size, int)
-            and 0 not in value.shape and start < stop
-        ):  # fmt: skip
-            last = value.ndim - 1
-            length_ = stop - start
-            if axis in wanted:  # whole strides, cut at the end: a cut in between is a copy
-                length_ = -(-length_ // stride) * stride
-            windows = Windows(axis, last, stride, dilation, start, length_)
-            rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
-            found = _sum_of_one(value, windows, count, size, rows, slices)
-        if found is not None:
-            value, better = found, True
-            slices //= windows.taps(size)
-        else:
-            value = unwindow(value, axis, length, stride, dilation)
-            whole: Cuts = [(0, n) for n in value.shape]
-            value = shrink(value, [*whole[:axis], (start, stop), *whole[axis + 1 :]])
+        axis = node.arg[0]
+        windows = _windows_of(node, value, wanted.get(axis))
+        rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
+        found = None if windows is None else _sum_of_one(value, windows, rows, slices)
+        if windows is None or found is None:
+            value = unwindow(value, axis, node.shape[axis], *node.arg[2:])
+            continue
         if axis in wanted:
-            left[axis] = (0, sizes.sub(stop, start))
+            start, stop = wanted[axis]
+            left[axis] = (sizes.sub(start, windows.start), sizes.sub(stop, windows.start))
+        value, better, slices = found, True, slices // windows.taps()
     return shrink(value, left) if better else None
 
 
-def _sum_of_one(
-    x: Node, windows: Windows, count: int, size: int, apart: bool, slices: int
-) -> Node | None:
+def _windows_of(node: Node, value: Node, cut: tuple[Size, Size] | None) -> Windows | None:
+    """What an UNWINDOW of a value adds up, if sizes are known; a `cut` is made at the end."""
+    axis, _, stride, dilation = node.arg
+    start, stop = cut or (0, node.shape[axis])
+    count, size = value.shape[axis], value.shape[-1]
+    if not (isinstance(start, int) and isinstance(stop, int)):
+        return None
+    if not (isinstance(count, int) and isinstance(size, int)) or 0 in value.shape or start >= stop:
+        return None
+    stride = max(stride, (size - 1) * dilation + 1) if count == 1 else stride
+    last, length = value.ndim - 1, stop - start
+    windows = Windows(axis, last, count, size, stride, dilation, start, length)
+    return windows if cut is None else windows.aligned()
+
+
+def _sum_of_one(x: Node, windows: Windows, apart: bool, slices: int) -> Node | None:
     """Windows of one dimension added up; `apart`: phases may be kernels of their own.
 
     Where there is no product they may be so many `slices`, added one by one.
     """
-    place, _, stride, dilation, _, _ = windows
-    reach = (size - 1) * dilation + 1
-    stride = max(stride, reach) if count == 1 else stride
-    if reach <= stride:
-        return _apart(x, windows._replace(stride=stride))
+    if windows.reach() <= windows.stride:
+        zeros = apart and windows.reach() < windows.stride and x.op is not PARAM
+        return _apart(CONTIGUOUS(x) if zeros else x, windows)  # rows of zeros need no columns
     steps: list[Step | tuple[int, ...]] = []
     core, own = x, windows
     for _ in range(DEEP):
@@ -161,21 +176,19 @@ def _sum_of_one(
         core, windows = below
     factors = _factors(core, windows)
     if factors is None:
-        return _slices(x, own, size) if own.taps(size) <= slices else None
+        return _slices(x, own) if own.taps() <= slices else None
     axes = steps.pop() if steps and isinstance(steps[-1], tuple) else ()
     assert isinstance(axes, tuple)
-    if windows.mirrored().taps(count) < windows.taps(size):
+    if windows.mirrored().taps() < windows.taps():
         order = list(range(core.ndim))
         order[windows.place], order[windows.inside] = windows.inside, windows.place
         steps.append(lambda z: permute(z, tuple(order)))
-        factors, windows, size = factors[::-1], windows.mirrored(), count
-    if apart and _saves(core, windows, axes, size):
-        phases = [
-            CONTIGUOUS(_above(_phase(core, factors, windows, axes, phase), steps))
-            for phase in range(windows.stride)
-        ]
-        return _interleaved(phases, place, windows.length)
-    return _above(_convolved(core, factors, windows, axes), steps)
+        factors, windows = factors[::-1], windows.mirrored()
+    if not apart or not _saves(core, windows, axes):
+        return _above(_convolved(core, factors, windows, axes), steps)
+    phases = [_phase(core, factors, windows, axes, phase) for phase in range(windows.stride)]
+    stored = [CONTIGUOUS(_above(phase, steps)) for phase in phases]
+    return _interleaved(stored, own.place, windows.length)
 
 
 def _above(value: Node, steps: Sequence[Step | tuple[int, ...]]) -> Node:
@@ -185,15 +198,15 @@ def _above(value: Node, steps: Sequence[Step | tuple[int, ...]]) -> Node:
     return reshape(value, value.shape[:-1])
 
 
-def _saves(core: Node, windows: Windows, axes: Sequence[int], size: int) -> bool:
+def _saves(core: Node, windows: Windows, axes: Sequence[int]) -> bool:
     """Do phases pay that are kernels of their own, each with no more products than it needs?
 
     All of them in one contraction have the taps of the longest; apart they are copied once more.
     """
     depth = sizes.prod([core.shape[axis] for axis in axes])
-    together = windows.taps(size) * windows.stride
-    most = windows.stride > 1 and size >= windows.stride and windows.dilation == 1
-    return most and size * 5 <= together * 4 and isinstance(depth, int) and depth >= DEPTH
+    if windows.dilation > 1 or windows.size < windows.stride or not isinstance(depth, int):
+        return False
+    return depth >= DEPTH and windows.size * 5 <= windows.taps() * windows.stride * 4
 
 
 def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
@@ -208,29 +221,31 @@ def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
 
 def _apart(x: Node, windows: Windows) -> Node:
     """Windows that do not meet, with the zeros between them: nothing is added."""
-    place, inside, stride, dilation, start, length = windows
+    place, inside, _, _, stride, dilation, start, length = windows
     x = _span(_spread(x, inside, dilation), inside, 0, stride)
     x = _merged(_moved(x, inside, place + 1), place)
     return _span(x, place, start, start + length)
 
 
-def _slices(x: Node, windows: Windows, size: int) -> Node:
+def _slices(x: Node, windows: Windows) -> Node:
     """Windows with numbers of their own: a few slices, each moved to its place, added."""
-    place, inside, stride, dilation, start, length = windows
+    place, inside, _, size, stride, dilation, start, length = windows
     wide = float32 if x.dtype.is_small_float else x.dtype
-    y = _spread(x if wide is x.dtype else CAST(x, arg=wide), inside, dilation)
-    first, count = start // stride, -(-(start % stride + length) // stride)
-    taps = -(-((size - 1) * dilation + 1) // stride)
-    y = _span(y, inside, 0, taps * stride)
-    total: Node | None = None
-    for tap in range(taps):
-        part = _span(y, inside, tap * stride, (tap + 1) * stride)
-        part = _span(part, place, first - tap, first - tap + count)
-        total = part if total is None else ADD(total, part)
-    assert total is not None
-    total = _merged(_moved(total, inside, place + 1), place)
-    total = _span(total, place, start % stride, start % stride + length)
-    return total if wide is x.dtype else CAST(total, arg=x.dtype)
+    x, narrow = (x if wide is x.dtype else CAST(x, arg=wide)), x.dtype
+    if stride > 1:  # a slice is a stride of elements, which are neighbours in the result
+        x, size = _spread(x, inside, dilation), (size - 1) * dilation + 1
+        size, dilation = -(-size // stride), 1
+        x = _span(x, inside, 0, size * stride)
+    first, early = divmod(start, stride)
+    count = -(-(early + length) // stride)
+    parts = []
+    for tap in range(size):
+        part = _span(x, inside, tap * stride, (tap + 1) * stride)
+        at = first - tap * dilation
+        parts.append(_span(part, place, at, at + count))
+    total = _merged(_moved(reduce(ADD, parts), inside, place + 1), place)
+    total = _span(total, place, early, early + length)
+    return total if wide is narrow else CAST(total, arg=narrow)
 
 
 # --- going down to the product -------------------------------------------------------------------
@@ -412,17 +427,14 @@ def _convolved(
     core: Node, factors: tuple[Node, Node], windows: Windows, axes: Sequence[int]
 ) -> Node:
     """Σ over some dimensions and over the window, whose dimension gets size 1."""
-    place, inside, stride, dilation, start, length = windows
+    place, inside, _, size, stride, dilation, start, length = windows
     a, b = factors
-    size = b.shape[inside]
-    assert isinstance(size, int)
     if stride == 1:
         alone = b.op is CONST and b.value == 1
         a = _windows(a, place, inside, start - (size - 1) * dilation, length, size, dilation)
         return _product(core.shape, a, None if alone else flip(b, (inside,)), axes, windows)
     # result q * stride + r takes a[q + t] * b[r + start - t * stride], b with its dilation
-    reach = (size - 1) * dilation + 1
-    last, first = -(-start // stride), -((reach - 1 - start) // stride)
+    first, last = windows.steps()
     taps, count, before = last - first + 1, -(-length // stride), last * stride - start
     b = _span(_spread(b, inside, dilation), inside, -before, taps * stride - before)
     b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
@@ -439,10 +451,8 @@ def _phase(
     core: Node, factors: tuple[Node, Node], windows: Windows, axes: Sequence[int], phase: int
 ) -> Node:
     """Every stride-th sum, from `phase`: those that take the same elements of a window."""
-    place, inside, stride, _, start, length = windows
+    place, inside, _, size, stride, _, start, length = windows
     a, b = factors
-    size = b.shape[inside]
-    assert isinstance(size, int)
     steps, least = divmod(phase + start, stride)
     taps = -(-(size - least) // stride)
     b = _span(b, inside, least, least + taps * stride)

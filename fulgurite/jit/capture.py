@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,16 @@ from .template import CannotRemake, Template
 from .varying import Varying, varying
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
+_LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _LOOKUPS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 
 
 class Inline(Exception):
     """A call that is better not captured; the text says why."""
+
+
+class Again(Exception):
+    """A call to be captured again with numbers that are what they are, no stand-ins."""
 
 
 @dataclass
@@ -78,6 +84,7 @@ class Captured:
         self._tensors = [name for name, _, _ in survey.tensors]
         self._arrays = [name for name, _, _ in survey.arrays]
         self._numbers = [source for source, _ in numbers.inputs]
+        self._computed = [f"{name} = {source}" for name, source in template.numbers]
         self._after = [*effects, f"return {result}"]
         self._known = {
             **survey.known, **numbers.constants, **template.known, "LOOKUPS": _LOOKUPS,
@@ -112,8 +119,7 @@ class Captured:
             run = []
         keys = ", ".join([f"{name}.entry.key" for name in self._tensors])
         return [
-            *(["try:", f"    numbers = ({numbers})", "except ArithmeticError:", "    return MISS"]
-              if numbers else ["numbers = ()"]),  # what raises, or is of another type now
+            *self._given(numbers),
             "try:",
             "    b = idle.pop()",
             "except IndexError:",
@@ -140,6 +146,14 @@ class Captured:
             "idle.append(b)",
             *self._after,
         ]
+
+    def _given(self, numbers: str) -> list[str]:
+        """Lines that compute numbers: where that raises, the function is to do it itself."""
+        if not numbers and not self._computed:
+            return ["numbers = ()"]
+        lines = [f"numbers = ({numbers})", *self._computed]
+        return ["try:", *[f"    {line}" for line in lines], "except ArithmeticError:",
+                "    return MISS"]  # fmt: skip
 
     def _wrapped(self) -> list[str]:
         """Lines that make the list of results of the memory in `m`."""
@@ -179,17 +193,25 @@ class Capture:
     def __init__(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: set[str],
         floating: set[str], dynamic: dict[Any, dict[int, Node]], donate: tuple[str | int, ...],
+        all_fixed: bool = False,
     ) -> None:  # fmt: skip
         self.function = function
         self.options: Options = current()
         self.numbers = Numbers(fixed, self.options.device)
-        self.survey = Survey(function, args, keywords, self.numbers, floating)
+        self.numbers.all_fixed = all_fixed
+        try:
+            self.survey = Survey(function, args, keywords, self.numbers, floating)
+        except RecursionError:
+            raise Inline("what it reaches is nested too deeply") from None
         labels = self.survey.labels
         self.dynamic = {labels[k] if isinstance(k, int) and k < len(labels) else k: axes
                         for k, axes in dynamic.items()}  # fmt: skip
         self.donate = [labels[k] if isinstance(k, int) and k < len(labels) else k for k in donate]
         if self.survey.outside:
             raise Inline(self.survey.outside)
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if code is not None and code.co_flags & _LATER:
+            raise Inline("its body runs after the call")
         self.recording = is_recording()
         self.stands: list[_Stand] = []
         self.observed: JitError | None = None
@@ -282,15 +304,22 @@ class Capture:
             if self.observed is not None:
                 raise self.observed
             return self._kept(result, begin.id, first.id, SCOPES.backward > steps)
-        except BaseException:
+        except BaseException as problem:
             for holder in self.survey.holders:
                 holder.restore()
             self._put_back()
-            self._substitute()
+            again = type(problem) in (TypeError, AttributeError, KeyError) and self._stood_in()
+            self._substitute(draw=not again and type(problem) not in (Again, Inline))
+            if again:  # something may not have taken a stand-in for a number
+                raise Again from problem
             raise
         finally:
             self.numbers.open = False
             self._forget()
+
+    def _stood_in(self) -> bool:
+        """Did the function see a stand-in in place of a number?"""
+        return any([way not in self.numbers.fixed for way, _, _ in self.numbers.met])
 
     def _kept(
         self, result: Any, begin: int, first: int, differentiated: bool
@@ -308,6 +337,8 @@ class Capture:
             statements = [template.effect(effect) for effect in effects]
             made = template.expression(result)
         except CannotRemake as reason:
+            if self._stood_in():
+                raise Again from None  # what it made may hold a stand-in
             return None, self._settled(result, effects), str(reason)
         results = template.results
         roots = [tensor.entry.node for tensor in results]
@@ -409,12 +440,12 @@ class Capture:
                 gc.collect()  # it may be held by a cycle that is garbage
         return "it keeps a tensor where a replay could not put it again"
 
-    def _substitute(self) -> None:
+    def _substitute(self, draw: bool = True) -> None:
         """Let every living tensor read what stand-ins stood for."""
         becomes: dict[Node, Node] = {s.buffer: s.base for s in self.stands if s.varying is None}
         for (_, dtype), node in self.numbers.inputs.items():
             becomes[node] = constant(self.numbers.values[node], dtype)
-        if self.tape.blocks:
+        if self.tape.blocks and draw:
             key, first = GENERATOR.reserve(self.tape.blocks, self.device)
             becomes[self.tape.key] = key
             becomes[self.tape.counter] = array_node(np.array(first, np.uint64), self.device, False)
@@ -422,6 +453,9 @@ class Capture:
 
     def _settled(self, result: Any, effects: list[Effect]) -> Any:
         """The result as the function itself would have left everything."""
+        entries = {stand.entry for stand in self.stands}
+        if any([e.node.watched for e in REGISTRY.above(self._inputs()) if e not in entries]):
+            raise Inline("it makes a tensor that requires a gradient")
         for stand in self.stands:
             REGISTRY.rebind(stand.entry, stand.node, stand.old)
         self._substitute()

@@ -20,7 +20,7 @@ from typing import Any
 from ..config import current
 from ..errors import ArgumentError
 from ..tensor import SCOPES, is_recording
-from .capture import MISS, Capture, Captured, Inline
+from .capture import MISS, Again, Capture, Captured, Inline
 from .replay import Misfit
 from .varying import check_dynamic
 
@@ -47,10 +47,15 @@ class Jitted:
         self._floating: set[str] = set()  # those that change again and again
         self._vain = self._pause = 0
         self.captured = 0  # how often the function was captured
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())  # its attributes are not ours: __getattr__
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         return self if owner is None else Method(self, owner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "function":  # a copy that is being made has none yet
+            raise AttributeError(name)
+        return getattr(self.function, name)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         now = SCOPES.__dict__  # one look: those of a thread's own object cost more
@@ -104,12 +109,7 @@ class Jitted:
             LOG.info("%s is captured: %s", name, self._reason(args, keywords))
             self.captured += 1
             try:
-                work = Capture(
-                    self.function, args, keywords, self._fixed, self._floating, self.dynamic,
-                    self.donate,
-                )  # fmt: skip
-                found, result, problem = work.run()
-                del work  # it holds the nodes that the first replay may write over
+                found, result, problem = self._attempt(args, keywords)
             except Inline as reason:
                 self._gave_up(name, str(reason))
                 found, problem = None, ""
@@ -121,12 +121,30 @@ class Jitted:
                 found.settle()
                 self._captures = (found, *self._captures)[:MOST]
                 self._vain = 0
-                result = found.call(args, keywords)
+                try:
+                    result = found.call(args, keywords)
+                except Misfit:  # another thread changed something
+                    result = MISS
                 if result is not MISS:
                     return result
                 self._captures = self._captures[1:]
                 self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords)[0]}")
         return self.function(*args, **keywords)
+
+    def _attempt(
+        self, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[Captured | None, Any, str]:
+        """Capture a call; if need be with all numbers as they are."""
+        settings = self.dynamic, self.donate
+        fixed = self._fixed
+        try:
+            return Capture(self.function, args, keywords, fixed, self._floating, *settings).run()
+        except Again:
+            pass
+        work = Capture(self.function, args, keywords, fixed, self._floating, *settings, True)
+        kept = work.run()
+        fixed |= work.survey.static_numbers
+        return kept
 
     def _gave_up(self, name: str, reason: str) -> None:
         LOG.info("%s is not replayed: %s", name, reason)

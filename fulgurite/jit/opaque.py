@@ -32,14 +32,16 @@ from ..core.node import Node
 CHANGING = (
     "time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime", "uuid",
     "contextvars", "_contextvars", "subprocess", "socket", "urllib", "http", "requests", "select",
-    "tempfile", "shutil", "glob", "concurrent", "multiprocessing", "asyncio", "importlib", "inspect",
-    "pickle", "_pickle", "gc", "mmap", "ctypes", "_ctypes", "sqlite3", "linecache", "fileinput",
+    "tempfile", "shutil", "glob", "concurrent", "multiprocessing", "asyncio", "importlib",
+    "inspect", "pickle", "_pickle", "gc", "mmap", "ctypes", "_ctypes", "sqlite3", "linecache", "fileinput",
 )  # fmt: skip
 FILES = ("load", "loadtxt", "fromfile", "genfromtxt", "memmap")  # of NumPy
 _WORLD = {  # names in modules that otherwise last
     "threading": ("Thread", "Timer", "current_thread", "get_ident", "active_count", "enumerate"),
     "sys": ("_getframe", "getrefcount", "stdin"),
     "operator": ("attrgetter", "methodcaller"),
+    "io": ("open", "open_code"),
+    "_io": ("open", "open_code"),
     "builtins": ("open", "input", "eval", "exec", "globals", "locals", "__import__", "breakpoint"),
 }
 _OF_FILES = frozenset({
@@ -52,6 +54,7 @@ _LASTING = (
     _thread.RLock, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.CodeType, types.GenericAlias, types.UnionType, operator.itemgetter, typing.TypeVar,
+    operator.attrgetter, operator.methodcaller,
 )  # fmt: skip
 _DISPATCHED: Any = type(np.sum)  # a NumPy function, which Python sees as an object
 
@@ -66,7 +69,13 @@ def lasts(value: Any) -> bool:
 
 def has_hidden_state(kind: type) -> bool:
     """Can its values hold something besides attributes and slots, which nobody can list?"""
-    return any([base is not object and not _is_python(base) for base in kind.__mro__])
+    if any([base is not object and not _is_python(base) for base in kind.__mro__]):
+        return True
+    try:
+        object.__new__(kind)
+    except TypeError:  # which Python says of classes that hold more
+        return True
+    return False
 
 
 @functools.cache

@@ -9,15 +9,18 @@ followed (`eval`) is named with the reason, so that nobody takes its answers for
 from __future__ import annotations
 
 import dis
+import re
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM"}
 _GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _STORED = {"STORE_ATTR": "attributes", "DELETE_ATTR": "attributes", "STORE_GLOBAL": "globals",
            "DELETE_GLOBAL": "globals"}  # fmt: skip
-_BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter", "copy",
+BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter", "copy",
             "deepcopy", "asdict", "astuple"}  # fmt: skip
+_DOTTED = re.compile(r"\{[^{}]*\.")  # "{0.name}".format(thing)
 _ANY = {"__dict__", "attrgetter", "__getattribute__", "deepcopy", "asdict", "astuple"}
 _OUTSIDE = {
     "open": "reads or writes a file", "input": "asks the user", "eval": "evaluates text",
@@ -36,8 +39,9 @@ class Reads:
     stored: dict[str, set[str]] = field(
         default_factory=lambda: {"attributes": set(), "globals": set(), "cells": set()}
     )
-    imports: set[str] = field(default_factory=set)
+    imports: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)  # module and names
     any_attribute: bool = False  # are names picked at run time?
+    catches: bool = False  # does it catch exceptions, such as that of a missing attribute?
     outside: str = ""  # what it does that no capture can hold
 
     def add(self, other: Reads) -> None:
@@ -49,6 +53,7 @@ class Reads:
         for kind, names in other.stored.items():
             self.stored[kind] |= names
         self.any_attribute |= other.any_attribute
+        self.catches |= other.catches
         self.outside = self.outside or other.outside
 
 
@@ -68,11 +73,14 @@ def reads(code: CodeType) -> Reads:
 
 def _read(code: CodeType) -> Reads:
     found = Reads()
+    last: list[Any] = [0, None]  # the constants before an import: its level and names
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
+        if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
+            last = [last[1], value]
         if name in _GLOBAL:
             found.globals.add(value)
-            if value in _BY_NAME:
+            if value in BY_NAME:
                 found.any_attribute = True
             elif value in _OUTSIDE:
                 found.outside = found.outside or f"{code.co_name} {_OUTSIDE[value]} ({value})"
@@ -87,10 +95,16 @@ def _read(code: CodeType) -> Reads:
         elif name in _STORED:
             found.stored[_STORED[name]].add(value)
         elif name == "IMPORT_NAME":
-            found.imports.add(value)
+            found.imports.add(("." * last[0] + value, last[1] or ()))
         elif name == "MATCH_CLASS":
             found.any_attribute = True
+        elif name == "PUSH_EXC_INFO":
+            found.catches = True
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found.add(reads(constant))
+        elif (
+            isinstance(constant, str) and "format" in found.attributes and _DOTTED.search(constant)
+        ):
+            found.any_attribute = True
     return found

@@ -24,7 +24,7 @@ from ..core.dtype import DType, array_of_bits, encode
 from ..core.node import Node
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
-from ..errors import BoundsError
+from ..errors import BoundsError, ConstantError
 from ..generator import GENERATOR
 from ..grad import tape_leaf
 from ..graph.normalize import Normal, hosts_in
@@ -139,6 +139,7 @@ class Replay:
         self.gifts = self._gifts(given)  # results that may take a given tensor's memory
         self.pairs += tuple([(params[i], out) for out, i in self.gifts.items()])
         self.over = [*self.written, *self.gifts.values()]
+        self.read_over = [i for i in self.over if i in params]  # the others get fresh memory
         if hosts_in(normal.structure) or not counts_are_exact():
             self.pairs = ()
         self.abouts: list[Any] = [
@@ -299,7 +300,7 @@ class Replay:
                 struct.pack_into(self.format, bound.area, 0, *numbers, counter)
             except (struct.error, OverflowError):
                 for k, (number, dtype) in enumerate(zip(numbers, self.numbers, strict=True)):
-                    raw = encode(number, dtype).to_bytes(8, "little")
+                    raw = _bits(number, dtype).to_bytes(8, "little")
                     bound.area[8 * k : 8 * k + 8] = np.frombuffer(raw, np.uint8)
                 raw = counter.to_bytes(8, "little")
                 bound.area[8 * len(numbers) :] = np.frombuffer(raw, np.uint8)
@@ -308,7 +309,7 @@ class Replay:
             for place in self.key_at:
                 bound.addresses[place] = kept[-1].address
         for place, k in self.arrays_at:
-            array = np.ascontiguousarray(arrays[k])
+            array = np.ascontiguousarray(arrays[k], arrays[k].dtype.newbyteorder("="))
             kept.append(array)
             bound.addresses[place] = array.__array_interface__["data"][0]
         return kept
@@ -330,7 +331,7 @@ class Replay:
                     return None
                 if not self._current(bound, tensors):
                     return None
-                if not are_sole(self.over, tensors, bound.memories):
+                if not are_sole(self.read_over, tensors, bound.memories):
                     return None
                 memories: list[Buffer | None] = program.launch_over(frame, addresses, status, late)
                 for out, i in self.gifts.items():
@@ -341,7 +342,7 @@ class Replay:
             except BoundsError:
                 raise
             except BaseException:
-                for i in self.over if frame.begun and not status else ():
+                for i in self.read_over if frame.begun and not status else ():
                     REGISTRY.lose(_base(tensors[i].entry.node))
                 raise
             finally:
@@ -391,7 +392,7 @@ class Replay:
             elif p.kind == "array":
                 found.append(device.from_host(arrays[p.number], share=True))
             elif p.kind == "number":
-                bits = encode(numbers[p.number], self.numbers[p.number])
+                bits = _bits(numbers[p.number], self.numbers[p.number])
                 found.append(device.from_host(array_of_bits(bits, self.numbers[p.number])))
             elif p.kind == "key":
                 found.append(_memory(state[0]))
@@ -458,6 +459,14 @@ class Replay:
             finally:
                 REGISTRY.writing = before
         return True
+
+
+def _bits(number: Any, dtype: DType) -> int:
+    """A number as bits; one that does not fit is for the function itself to complain about."""
+    try:
+        return encode(number, dtype)
+    except ConstantError as problem:
+        raise Misfit(str(problem)) from None
 
 
 def _held(memory: Buffer, about: Any) -> Tensor:

@@ -20,22 +20,24 @@ import types
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Iterator, Set
+from collections.abc import Set
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
 
-from ..config import Options
-from ..core.dtype import DType
-from ..core.node import Node
 from ..core.ops.effect import TAPE
 from ..tensor import Tensor, from_numpy
 from .holders import MISSING, Holder
 from .number import Numbers
-from .reads import Reads, reads
+from .opaque import CHANGING, FILES, asks_the_world, has_hidden_state, lasts, touches_files
+from .reads import BY_NAME, Reads, reads
 from .things import (
+    absolute_name,
+    can_be_found,
     class_names,
     is_foreign,
+    is_installed,
     is_plain,
     is_tree,
     labels_of,
@@ -44,6 +46,7 @@ from .things import (
     place_of,
     place_of_module,
     same_array,
+    same_items,
     same_value,
     slots_of,
     unwrapped,
@@ -51,16 +54,20 @@ from .things import (
 )
 
 _MOST = 50_000  # things looked at: with more, checking them costs more than a replay saves
-_VALUES = (str, bytes, int, complex, range, slice, np.generic, np.dtype)
-_CHANGING = (
-    "time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime", "uuid",
-    "contextvars", "_contextvars", "subprocess", "socket", "urllib", "http", "requests", "select",
-    "tempfile", "shutil", "glob",
-)  # fmt: skip
-_LASTING = ("re", "logging", "pathlib", "decimal", "fractions", "threading", "_thread", "abc",
-            "typing", "types", "weakref", "_weakref")  # fmt: skip
-_FILES = ("load", "loadtxt", "fromfile", "genfromtxt", "memmap")
+_VALUES = (str, bytes, int, float, complex, range, slice, np.generic, np.dtype)
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_OF_CLASSES = frozenset({
+    "__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__annotations__",
+    "__slots__", "__hash__", "__dataclass_fields__", "__dataclass_params__", "__match_args__",
+    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__firstlineno__",
+    "__static_attributes__", "__fulgurite_module__",
+})  # fmt: skip
+_EXACT = frozenset({*_VALUES, bool, type(None)})
 _CACHE = "_cache"  # of modules: what can be found again
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, _VALUES) and not isinstance(value, enum.Enum)
 
 
 class Survey:
@@ -82,7 +89,7 @@ class Survey:
         names = self.names
         stored = sum([len(kept) for kept in names.stored.values()])
         parts = (names.globals, names.cells, names.attributes, names.imports, self.followed)
-        return sum([len(part) for part in parts]) + stored + names.any_attribute
+        return sum([len(part) for part in parts]) + stored + names.any_attribute + names.catches
 
     def _look(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self.lines: list[str] = []
@@ -97,7 +104,9 @@ class Survey:
         self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
         self._globals_met: set[tuple[str, str]] = set()
         self.numbers.begin()
+        self.numbers.all_fixed |= "type" in self.names.globals  # it may ask for their type
         self.count = 0
+        self.static_numbers: set[str] = set()  # the ways to numbers that were not stood in for
         self._constants: dict[int, str] = {}
         self.counted: dict[int, str] = {}  # reasons that are numbers -> the way to them
         # numbers that change from call to call: the place of each, and what stands there meanwhile
@@ -166,7 +175,7 @@ class Survey:
                 if made is not value:
                     self.installed.append((*at, made))
                 return made
-        if issubclass(kind, _VALUES) or kind is float:
+        if kind in _EXACT or (_is_value(value) and not hasattr(value, "__dict__")):
             return self._static(value, source, way)
         known = self.found.get(id(value))
         if known is not None:
@@ -182,6 +191,10 @@ class Survey:
     def _found(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
         if isinstance(value, Tensor):
             self._tensor(value, name, way)
+        elif _is_value(value):
+            self._static(value, name, way)  # and what a class of the user's adds to it
+            self._class(kind, way)
+            self._attributes(value, kind, name, way)
         elif kind in (list, tuple, dict) or isinstance(value, list | tuple | dict):
             return self._container(value, kind, name, way, argument)
         elif isinstance(value, set | frozenset | deque | bytearray | array):
@@ -210,12 +223,31 @@ class Survey:
         elif isinstance(value, weakref.ref):
             self._same(value, name, way)
             self.value(value(), f"{name}()", f"{way}()")
+        elif isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+            self._builtin(value, kind, name, way)
+        elif isinstance(value, types.MappingProxyType):
+            self._container(value, kind, name, way, False)
+        elif isinstance(value, _VIEWS):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
+            self.value(value.mapping, f"{name}.mapping", way)
         elif hasattr(kind, "__fulgurite_jit__"):
             self._same(value, name, way)
             self.value(value.function, self.constant(value.function), way)
         else:
             self._object(value, kind, name, way)
         return value
+
+    def _builtin(self, value: Any, kind: type, name: str, way: str) -> None:
+        """A function of C, or a method of something: of a list, an array, an iterator."""
+        held = value.__self__
+        if held is None or isinstance(held, types.ModuleType | type):
+            self._same(value, name, way)
+            self._changing(value, way)
+            return
+        self.line(f"if type({name}) is not {self.constant(kind)} or "
+                  f"{name}.__name__ != {value.__name__!r}:", way)  # fmt: skip
+        self._changing(value, way)
+        self.value(held, f"{name}.__self__", f"{way}.__self__")
 
     def _same(self, value: Any, name: str, way: str) -> None:
         self.line(f"if {name} is not {self.constant(value)}:", f"{way} is another thing")
@@ -236,6 +268,8 @@ class Survey:
     def _number(self, value: Any, source: str, way: str) -> Any:
         name = self._variable(source)
         made = self.numbers.made(value, name, way)
+        if self.numbers.all_fixed:
+            self.static_numbers.add(way)
         if made is value:  # its value decides something
             return self._static(value, name, way)
         self.line(f"if type({name}) is not {self.constant(type(value))}:", f"the type of {way}")
@@ -277,18 +311,19 @@ class Survey:
         self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
         argument = argument and (kind in (list, tuple, dict) or hasattr(kind, "_fields"))
         children: list[Any]
-        if isinstance(value, dict):
+        if isinstance(value, dict | types.MappingProxyType):
             keys = list(value)
             self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
-            for key in keys:
-                self._key(key, way)
-            children = [
-                self.value(item, f"{name}[{literal(key) or self.constant(key)}]",
-                           f"{way}[{key!r}]", argument)
-                for key, item in value.items()
-            ]  # fmt: skip
-            self.holders.append(Holder("dict", value, name, way, dict(value)))
-            changed = any([a is not b for a, b in zip(children, value.values(), strict=True)])
+            self._items(keys, name, f"a key of {way}")
+            children = []
+            for key, item in value.items():
+                source = f"{name}[{literal(key) or self.constant(key)}]"
+                at = Holder("item", value, name, way, item, key), key
+                children.append(self.value(item, source, f"{way}[{key!r}]", argument, at))
+            if isinstance(value, dict):
+                self.holders.append(Holder("dict", value, name, way, dict(value)))
+            pairs = zip(children, value.values(), strict=True)
+            changed = argument and any([a is not b for a, b in pairs])
             made: Any = dict(zip(keys, children, strict=True)) if changed else value
         else:
             self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
@@ -308,9 +343,19 @@ class Survey:
                 self.holders[-1] = Holder(type(made).__name__, made, name, way, made.copy())
         return made
 
-    def _key(self, key: Any, way: str) -> None:
-        if not isinstance(key, str | bytes | int | float | tuple | type | None):
-            self.constant(key)
+    def _items(self, items: list[Any], name: str, way: str) -> None:
+        """Things that are equal to those that were there: are they those, and what they were?"""
+        if all([type(item) is str for item in items]):
+            return
+        if all([type(item) in _EXACT for item in items]):
+            self.known["same_items"] = same_items
+            self.line(f"if not same_items([*{name}], {self.constant(items)}):", way)
+            return
+        ids = self.constant([id(item) for item in items])
+        self.line(f"if [*map(id, {name})] != {ids}:", f"{way} is another thing")
+        for item in items:
+            if type(item) not in _EXACT:
+                self.value(item, self.constant(item), way)
 
     def _collection(self, value: Any, kind: type, name: str, way: str) -> None:
         self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
@@ -320,8 +365,15 @@ class Survey:
                 self.value(item, f"{name}[{i}]", f"{way}[{i}]")
             self.holders.append(Holder("deque", value, name, way, list(value)))
             return
-        copy = value[:] if isinstance(value, array) else kind(value)
-        self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
+        if isinstance(value, set | frozenset):
+            items = list(value)  # in this order: that of equal sets may differ
+            self.line(f"if [*{name}] != {self.constant(items)}:", f"{way} changed")
+            self._items(items, name, f"an item of {way}")
+        copy = value[:] if isinstance(value, array) else value.copy()
+        if not isinstance(value, set | frozenset):
+            self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
+        if kind not in (set, frozenset, bytearray, array) and hasattr(value, "__dict__"):
+            self._attributes(value, kind, name, way)
         if isinstance(value, set | bytearray | array):
             held = "set" if isinstance(value, set) else "bytearray"
             self.holders.append(Holder(held, value, name, way, copy))
@@ -335,7 +387,7 @@ class Survey:
             self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
         self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
         where = place_of(code.co_filename)
-        if where == "user" and is_foreign(function):
+        if where == "user" and is_foreign(str(function.__module__), code.co_filename):
             where = "standard"
         if where in ("ours", "standard", "numpy") and not function.__closure__:
             self._changing(function, way)
@@ -352,6 +404,8 @@ class Survey:
         for part in ("__defaults__", "__kwdefaults__"):
             if getattr(function, part):
                 self.value(getattr(function, part), f"{name}.{part}", f"{way}.{part}")
+        if not function.__dict__ and (self.names.any_attribute or self.names.catches):
+            self.line(f"if {name}.__dict__:", f"the attributes of {way}")
         if function.__dict__:
             self._some(function.__dict__, f"{name}.__dict__", way, "attrs", function, name)
         self._globals(function.__globals__, found)
@@ -393,30 +447,36 @@ class Survey:
                 self.value(inside, f"{key}[{label!r}]", label, at=(holder, label))
             elif label in found.globals:
                 self.line(f"if {label!r} in {key}:", f"the global {label}")
-        for label in sorted(found.imports):
-            module = sys.modules.get(label)
+        for label, inner in sorted(found.imports):
+            full = absolute_name(label, names)
+            module = sys.modules.get(full)
             if module is not None:
-                self.value(module, self.constant(module), label)
+                self.value(module, self.constant(module), full)
+            if (module is None and can_be_found(full)) or any(
+                [f"{full}.{name}" not in sys.modules and name != "*" and not hasattr(module, name)
+                 for name in inner if module is not None]
+            ):  # fmt: skip
+                self._leave(f"{full} has not been imported yet")
 
     def _changing(self, thing: Any, way: str) -> None:
         """Is it something whose answers differ from call to call?"""
         owner = str(getattr(thing, "__module__", None) or "")
         held = getattr(thing, "__self__", None)
-        if within(owner, _CHANGING) or isinstance(
-            held, random.Random | np.random.RandomState | np.random.Generator
+        if (
+            within(owner, CHANGING)
+            or isinstance(held, random.Random | np.random.RandomState | np.random.Generator)
+            or asks_the_world(owner, str(getattr(thing, "__name__", "")))
         ):
             self._leave(f"{way} gives another answer in every call")
+        if owner == "builtins" and getattr(thing, "__name__", "") in BY_NAME:
+            self.names.any_attribute = True  # under another name
 
     # --- classes, modules, objects ---------------------------------------------------------------
 
-    def _wanted(self, found: Any) -> Iterator[str]:
-        names = self.names
-        for label in list(found):
-            if isinstance(label, str) and (names.any_attribute or label in names.attributes):
-                yield label
-
     def _class(self, kind: type, way: str) -> None:
         """The attributes and methods of a class and its bases that code may use."""
+        if type(kind) is not type:
+            self._class(type(kind), way)
         for base in kind.__mro__:
             where = owner(base)
             if base is object or where in ("ours", "standard", "numpy"):
@@ -427,6 +487,9 @@ class Survey:
             self._globals_met.add((key, ""))
             if where == "user":
                 self.holders.append(Holder("attrs", base, key, base.__name__, own))
+                self.line(f"if len({key}.__dict__) != {len(own)} or {key}.__bases__ is not "
+                          f"{self.constant(base.__bases__)}:",  # a new one may hide a base's
+                          f"the attributes of {base.__name__}")  # fmt: skip
             for label, inside in own.items():
                 plain = unwrapped(inside)
                 if isinstance(plain, types.FunctionType):
@@ -434,7 +497,11 @@ class Survey:
                     used = label in self.names.attributes or self.names.any_attribute
                     if where == "user" and (special or used):
                         self._member(base, key, label, inside, plain)
-                elif label.startswith("__"):
+                    elif label == "forward":
+                        source = f"{key}.__dict__['forward']"
+                        self.line(f"if {source} is not {self.constant(inside)}:",
+                                  f"{base.__name__}.forward")  # fmt: skip
+                elif label in _OF_CLASSES:
                     continue
                 elif label in self.names.attributes or self.names.any_attribute:
                     if isinstance(inside, types.MemberDescriptorType | types.GetSetDescriptorType):
@@ -451,19 +518,24 @@ class Survey:
     def _module(self, module: types.ModuleType, name: str, way: str) -> None:
         where = place_of_module(module.__name__)
         own = vars(module)
-        for label in self._wanted(own) if not self.names.any_attribute else (
-            label for label in own if label in self.names.attributes):  # fmt: skip
+        every = self.names.any_attribute and where == "user" and not is_installed(module)
+        for label in [k for k in own if k in self.names.attributes or (every and k[:2] != "__")]:
             inside = own[label]
             source = f"{name}.{label}"
             if where == "user":
                 self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
                 self.value(inside, source, source)
-            elif within(module.__name__, _CHANGING) and callable(inside):
+            elif callable(inside) and (
+                within(module.__name__, CHANGING) or asks_the_world(module.__name__, label)
+            ):
                 self._leave(f"{source} gives another answer in every call")
+            elif module is sys and label == "modules":
+                self._leave("it looks for modules by name")
             elif isinstance(inside, types.ModuleType):
-                if within(inside.__name__, _CHANGING):
-                    self.value(inside, source, source)
-            elif where == "numpy" and label in _FILES:
+                self.value(inside, source, source)
+            elif where in ("ours", "module") and callable(inside):
+                self._same(inside, source, source)
+            elif where == "numpy" and label in FILES:
                 self._leave(f"{source} reads a file")
             elif where == "standard" and not callable(inside):
                 self.value(inside, source, source)  # os.environ, sys.path and the like
@@ -477,10 +549,14 @@ class Survey:
             self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
             self._attributes(value, kind, name, way)
             return
-        lasting = isinstance(value, enum.Enum | Node | DType | Options | np.ufunc | property)
         bare = where == "ours" and not hasattr(value, "__dict__")
-        if lasting or bare or within(str(kind.__module__), _LASTING):
+        if bare or lasts(value):
             self._same(value, name, way)
+            if isinstance(value, enum.Enum):
+                self._class(kind, way)
+            self.names.any_attribute |= isinstance(value, attrgetter | methodcaller)
+            if touches_files(value, self.names.attributes):
+                self._leave(f"{way} is a path whose file is looked at")
             return
         if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
             callable(value) and where in ("standard", "numpy")
@@ -494,8 +570,11 @@ class Survey:
         if hasattr(kind, "__next__") or isinstance(value, io.IOBase):
             self._leave(f"{way} is an iterator or a file: reading it changes it")
             return
-        if within(str(kind.__module__), _CHANGING):
+        if within(str(kind.__module__), CHANGING):
             self._leave(f"{way} gives another answer in every call")
+            return
+        if has_hidden_state(kind):
+            self._leave(f"{way} is a {kind.__name__}, whose changes cannot be seen")
             return
         if not hasattr(value, "__dict__") and not slots_of(kind):
             self._same(value, name, way)
@@ -545,6 +624,8 @@ class Survey:
             table = table or self._variable(source)
             for label in missing:
                 self.line(f"if {label!r} in {table}:", f"{way}.{label}")
+        elif self.names.catches:  # it may try for one that is missing
+            self.line(f"if len({table or source}) != {len(own)}:", f"the attributes of {way}")
         if whole:
             self.line(f"if len({table or source}) != {len(own)} and "
                       f"[k for k in {table or source} if k != {_CACHE!r}] != "

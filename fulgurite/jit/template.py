@@ -8,6 +8,7 @@ again raises `CannotRemake` with the reason.
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import Any
 
@@ -17,12 +18,13 @@ from .. import tree
 from ..tensor import Tensor
 from .holders import MISSING, Effect
 from .number import Number, source_of
+from .opaque import has_hidden_state
 from .survey import Survey
+from .things import slots_of
 
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, slice,
-          np.generic, np.dtype, type, types.FunctionType, types.BuiltinFunctionType,
-          types.ModuleType)  # fmt: skip
-_DEEP = 200
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, np.generic,
+          np.dtype, enum.Enum, types.ModuleType)  # fmt: skip
+_DEEP = 60  # Python takes 200 brackets, of which each level has up to three
 
 
 class CannotRemake(Exception):
@@ -37,7 +39,9 @@ class Template:
         self.results: list[Tensor] = []
         self.known: dict[str, Any] = {"remade": remade, "refill": refill, "setattr": setattr,
                                       "delattr": delattr}  # fmt: skip
+        self.numbers: list[tuple[str, str]] = []  # names and sources of numbers that it computes
         self._places: dict[int, int] = {}
+        self._twice: dict[int, tuple[str, Any]] = {}  # containers that were made: the same again
         self._depth = 0
 
     def _constant(self, thing: Any) -> str:
@@ -49,7 +53,10 @@ class Template:
         """Source for a value."""
         source = source_of(value)
         if source is not None:
-            return source
+            if source.isidentifier():
+                return source
+            self.numbers.append((f"q{len(self.numbers)}", source))  # before anything is changed
+            return self.numbers[-1][0]
         known = self.survey.swapped.get(id(value))
         if known is None:
             found = self.survey.found.get(id(value))
@@ -60,13 +67,20 @@ class Template:
             return self._tensor(value)
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return f"{self._constant(value.copy())}.copy()"
+        if id(value) in self._twice:
+            return self._twice[id(value)][0]
         self._depth += 1
         if self._depth > _DEEP:
-            raise CannotRemake("it holds itself")
+            raise CannotRemake("its result holds itself, or is nested too deeply")
         try:
-            return self._made(value)
+            made = self._made(value)
         finally:
             self._depth -= 1
+        if isinstance(value, _PLAIN) or type(value) is tuple:
+            return made
+        name = f"w{len(self._twice)}"
+        self._twice[id(value)] = name, value
+        return f"({name} := {made})"
 
     def _tensor(self, tensor: Tensor) -> str:
         if type(tensor) is not Tensor:
@@ -94,9 +108,14 @@ class Template:
             return f"{self._constant(container.together)}({self._constant(extra)}, [{inside}])"
         if isinstance(value, set | frozenset):
             return f"{self._constant(kind)}({self._constant(frozenset(value))})"
-        if isinstance(value, _PLAIN):
+        if isinstance(value, _PLAIN) or _is_lasting(value):
             return self._constant(value)
-        if isinstance(value, types.MethodType | types.CellType) or not hasattr(value, "__dict__"):
+        if kind is slice:
+            parts = [self.expression(part) for part in (value.start, value.stop, value.step)]
+            return f"{self._constant(slice)}({', '.join(parts)})"
+        if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType) or (
+            slots_of(kind) or has_hidden_state(kind)
+        ):  # fmt: skip
             raise CannotRemake(f"it makes a {kind.__name__}, which cannot be made again")
         rows = [f"{k!r}: {self.expression(v)}" for k, v in vars(value).items()]
         return f"remade({self._constant(kind)}, {{{', '.join(rows)}}})"
@@ -131,6 +150,18 @@ class Template:
         return (
             f"{name}.grad = {source}" if kind == "grad" else f"setattr({name}, {key!r}, {source})"
         )
+
+
+def _is_lasting(value: Any) -> bool:
+    """Is it a function or a class that the call did not make?"""
+    if isinstance(value, types.FunctionType):
+        made = value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value)
+        return not made or "<locals>" not in value.__qualname__
+    if isinstance(value, type):
+        return "<locals>" not in value.__qualname__
+    return isinstance(value, types.BuiltinFunctionType) and isinstance(
+        value.__self__, types.ModuleType | None
+    )
 
 
 def remade(kind: type, attributes: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -46,22 +47,53 @@ def place_of_module(name: str) -> str:
     if name.partition(".")[0] in sys.builtin_module_names or name == "builtins":
         return "standard"
     module = sys.modules.get(name)
-    return place_of(getattr(module, "__file__", None)) if module is not None else "user"
+    if module is None:
+        return "user"
+    file = getattr(module, "__file__", None)
+    where = place_of(file)
+    return "standard" if where == "user" and is_foreign(name, str(file)) else where
 
 
 _foreign: dict[str, bool] = {}
 
 
-def is_foreign(function: types.FunctionType) -> bool:
-    """Is it of an installed package that has nothing to do with tensors?"""
-    file = function.__code__.co_filename
-    found = _foreign.get(file)
+def is_foreign(module: str, file: str) -> bool:
+    """Is it of an installed package no part of which has anything to do with tensors?"""
+    if f"{os.sep}site-packages{os.sep}" not in file:
+        return False
+    top = module.partition(".")[0]
+    found = _foreign.get(top)
     if found is None:
-        names = function.__globals__.values()
-        ours = any([str(getattr(v, "__module__", None) or getattr(v, "__name__", "")).startswith(
-            "fulgurite") for v in list(names)])  # fmt: skip
-        found = _foreign[file] = f"{os.sep}site-packages{os.sep}" in file and not ours
+        parts = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == top]
+        found = _foreign[top] = not any([_knows_us(part) for part in parts])
     return found
+
+
+def is_installed(module: Any) -> bool:
+    """Does a module belong to an installed package?"""
+    return f"{os.sep}site-packages{os.sep}" in str(getattr(module, "__file__", ""))
+
+
+def _knows_us(module: Any) -> bool:
+    return any([str(getattr(v, "__module__", None) or getattr(v, "__name__", "")).startswith(
+        "fulgurite") for v in list(getattr(module, "__dict__", {}).values())])  # fmt: skip
+
+
+def absolute_name(label: str, names: dict[str, Any]) -> str:
+    """The name of a module that code imports, which may count from its own package."""
+    package = str(names.get("__package__") or "")
+    try:
+        return importlib.util.resolve_name(label, package)
+    except ImportError:
+        return label
+
+
+def can_be_found(module: str) -> bool:
+    """Is there such a module, or at least the package that would hold it?"""
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def within(module: str, names: tuple[str, ...]) -> bool:
@@ -138,6 +170,11 @@ def same_value(a: Any, b: Any) -> bool:
     if isinstance(a, np.generic):
         return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
     return bool(a == b)
+
+
+def same_items(a: list[Any], b: list[Any]) -> bool:
+    """Are immutable values the same, one by one?"""
+    return len(a) == len(b) and all([same_value(x, y) for x, y in zip(a, b, strict=True)])
 
 
 def same_array(a: Any, b: Any) -> bool:

@@ -320,8 +320,6 @@ def cut(
         tall = most[0] if whole else min(most[0], 2 * block.height)
         room = max(block.panel, little // min(rows, tall) // block.panel * block.panel)
         most = tall, min(most[1], room)
-    if columns * depth * block.bytes <= CLOSE and left == "plain" and depth > DEPTH:
-        most = block.height, most[1]  # rows go by once, all of k at a time
     tall = _even(rows, most[0], block.height)
     wide = _even(columns, most[1], block.panel)
     while wide > (block.panel if right == "own" else 2 * block.panel) and (

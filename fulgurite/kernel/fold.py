@@ -20,7 +20,7 @@ from ..core.ops.elementwise import DIV, MUL
 from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
 from ..graph.body import free_axes, indices
-from ..graph.cost import CostTable, both, work_of
+from ..graph.cost import CostTable, both, least_time, work_of
 from ..graph.kernel import Kernel
 from ..graph.lower import lower
 from ..graph.regroup import CannotLower
@@ -495,7 +495,7 @@ def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
     return found
 
 
-SOURCES = (Source("fold", propose), PICKED_ROWS)
+SOURCES = (Source("fold", propose, least_time), PICKED_ROWS)
 
 
 def _up(size: int, step: int) -> int:

@@ -23,11 +23,13 @@ from ..kernel.contract import (
 )
 from .code import FIRST, Phase, Rendered
 from .convert import round_small
+from .dots import dots
 from .emitter import Val
 from .frame import Frame
 from .lent import BLOCK, MOVE, PIECE, TABLE, TILE, WAYS, piece, tile
-from .microkernel import Module, Registers, block, dots, transpose
+from .microkernel import Module, Registers, block, transpose
 from .moving import moving
+from .narrow import NARROW, narrow
 from .operate import cast
 from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
@@ -198,14 +200,16 @@ class _Template(Product):
     def lend(self, f: Frame, batch: str, row: str, column: str, sums: str, width: str) -> None:
         """The sums of a tile by a function of the library."""
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
-        panel = self.named(block(self.registers), BLOCK, "panel")
+        panel, few = self.named(block(self.registers), BLOCK, "panel"), "null"
+        if self.rows_along_k:
+            few = self.named(narrow(self.registers), NARROW, "narrow")
         moves = [
             self.named(moving(self.registers, s.name, s.straight), MOVE, f"move_{s.name}")
             for s in (self.left, self.right)
         ]
         operands = [
             self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
-            sums, width, panel, *moves,
+            sums, width, panel, few, *moves,
         ]  # fmt: skip
         self.call(f, tile(self.registers), TILE, operands)
 

@@ -15,10 +15,11 @@ from ..core.dtype import DType, bool_
 from ..graph.search.online import State
 from ..kernel.contract import DEPTH
 from ..kernel.fold import Fold, FoldCut
+from .dots import dots
 from .emitter import Val
 from .foldstates import FoldStates
 from .maths import select
-from .microkernel import Registers, block, dots
+from .microkernel import Registers, block
 from .operate import combine, identity
 from .packing import Side, Span, side
 

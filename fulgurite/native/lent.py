@@ -16,11 +16,12 @@ from functools import lru_cache
 from .emitter import scalar_type
 from .frame import Frame, Numbers
 from .microkernel import MASKS, Module, Registers, named
+from .narrow import NARROW
 
-WAYS = ("plain", "own", "shared")  # numbers of how a factor reaches the microkernel
+WAYS = ("plain", "own", "shared", "narrow")  # numbers of how a factor reaches the microkernel
 BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
-TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, ptr, ptr, ptr"
+TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
 PIECE = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
     "all", "tile", "way", "from own", "from k", "apart", "own", "k", "numbers", "scratch",
@@ -86,8 +87,8 @@ class _Lent(Frame):
 @lru_cache(maxsize=32)
 def tile(registers: Registers) -> Module:
     """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    ptr sums, i64 width, ptr panel, ptr move_left, ptr move_right)`: the sums of the tile at a row
-    and column of tiles; `panel` is a block."""
+    ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right)`: the sums of the
+    tile at a row and column of tiles; `panel` is a block, `narrow` is for few columns."""
     f = _Lent(registers)
     e = f.e
     for side in ("left", "right"):
@@ -101,8 +102,9 @@ def tile(registers: Registers) -> Module:
     panels, _ = f.divided(f.add(count["right"], f.sub(wide, "1")), wide)
     is_way = {
         (side, way): e.let(f"icmp eq i64 {f.number(('way', side))}, {WAYS.index(way)}")
-        for side in ("left", "right") for way in ("plain", "own")
+        for side in ("left", "right") for way in ("plain", "own", "narrow")
     }  # fmt: skip
+    panels = e.let(f"select i1 {is_way['right', 'narrow']}, i64 0, i64 {panels}")
 
     def deep(number: str, _: list[str]) -> list[str]:
         k = f.mul(number, f.number("block of k"))
@@ -135,13 +137,20 @@ def tile(registers: Registers) -> Module:
             f.invoke("%panel", BLOCK, operands)
             return []
 
+        operands = [
+            found["left"], f.number(("own", "left")), f.source("right", begin["right"], k),
+            f.number(("from own", "right")), f.number(("from k", "right")), "%sums", "%width",
+            depth, count["left"], count["right"], first,
+        ]  # fmt: skip
+        e.branch(is_way["right", "narrow"], lambda: f.invoke("%narrow", NARROW, operands))
         e.loop("0", panels, 1, [], turn)
         return []
 
     e.loop("0", f.number("blocks"), 1, [], deep)
     arguments = (
         "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
-        "ptr %sums, i64 %width, ptr %panel, ptr %move_left, ptr %move_right"
+        "ptr %sums, i64 %width, ptr %panel, ptr %narrow, ptr %move_left, "
+        "ptr %move_right"
     )
     return f.module(f"tile_{registers.dtype}", arguments)
 

@@ -5,9 +5,9 @@ that others call, named after a digest of their text, so that the name is the ve
 `block` adds rows times one panel of columns to a tile: C[i, j] (+)= Σ_k A[i, k] B[k, j], with
 columns next to each other in a row of B, and run-time strides for everything else. Whole register
 blocks first, then lower ones; narrow panels have blocks of their own. B is a packed panel, or
-(`plain`) memory as it is. `dots` is for one row and a B that lies along k. `transpose` turns a
-square of lanes x lanes. A block sums over its depth in registers and adds that to the tile once,
-so errors grow with the depth of a block, and bits do not depend on how tiles are cut.
+memory as it is. `transpose` turns a square of lanes x lanes. A block sums over its depth in
+registers and adds that to the tile once, so errors grow with the depth of a block, and bits do not
+depend on how tiles are cut.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def named(stem: str, body: str) -> Module:
 
 MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 LINE = 64  # bytes that are fetched at a time
+LONG = 256  # rows of plain memory that are not near by chance
 NEAR = 1024  # bytes between rows that the host fetches by itself
 AHEAD = 8  # rows of plain memory that are fetched ahead: too far apart for the host to guess
 LATENCY = 8  # sums that must be under way at a time
@@ -133,8 +134,8 @@ def _masked(registers: Registers) -> bool:
 
 
 def _declared(registers: Registers) -> list[str]:
-    kind = _vector(registers)
-    suffix = _suffix(registers)
+    kind = vector_of(registers)
+    suffix = suffix_of(registers)
     lines = ["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"]
     if registers.dot:
         lines.append(f"declare {kind} @{_dot(registers)}({kind}, {kind}, {kind})")
@@ -147,11 +148,13 @@ def _declared(registers: Registers) -> list[str]:
     return lines
 
 
-def _vector(registers: Registers) -> str:
+def vector_of(registers: Registers) -> str:
+    """The type of a vector register."""
     return f"<{registers.width} x {scalar_type(registers.dtype)}>"
 
 
-def _suffix(registers: Registers) -> str:
+def suffix_of(registers: Registers) -> str:
+    """What LLVM's functions of such vectors end with."""
     inner = scalar_type(registers.dtype)
     return f"v{registers.width}{ {'float': 'f32', 'double': 'f64'}.get(inner, inner) }"
 
@@ -164,9 +167,9 @@ _ARGS = (
 
 def _tile(registers: Registers, rows: int, vectors: int) -> str:
     """One register block over all of the depth; one step of k a turn keeps registers free."""
-    inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
+    inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
     masks = f"<{width} x i1>"
-    load = f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0"
+    load = f"call {kind} @llvm.masked.load.{suffix_of(registers)}.p0"
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
     ways = ("p", "m") if _masked(registers) else ("p",)  # packed, or memory as it is
     lines: list[str] = []
@@ -211,7 +214,7 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
                 f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
             )
             for v in range(vectors):
-                total = _add(registers, spread, columns[v], f"%{w}c{i}_{v}", let)
+                total = multiplied(registers, spread, columns[v], f"%{w}c{i}_{v}", let)
                 lines.append(f"  %{w}r{i}_{v} = {total}")
         lines += [
             f"  %{w}anext = getelementptr {inner}, ptr %{w}a, i64 %ks",
@@ -241,7 +244,7 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
                 before = let(f"select i1 {fresh}, {kind} {nothing}, {kind} {before}")
             total = let(f"{'fadd' if is_float else 'add'} {kind} {before}, %r{i}_{v}")
             if _masked(registers):
-                name = f"llvm.masked.store.{_suffix(registers)}.p0"
+                name = f"llvm.masked.store.{suffix_of(registers)}.p0"
                 operands = f"{kind} {total}, ptr align 1 {place}, {masks} %mask{v}"
                 lines.append(f"  call void @{name}({operands})")
             else:
@@ -276,7 +279,7 @@ def _row(start: str, number: int, let: Let) -> str:
 def _given(registers: Registers) -> str:
     """What a register block gets besides: what is fetched, how many columns, how many hold sums,
     and bytes between rows (as arguments: the compiler would add them up one after the other)."""
-    less = [f"{_vector(registers)} %less{v}, " for v in range(registers.vectors)]
+    less = [f"{vector_of(registers)} %less{v}, " for v in range(registers.vectors)]
     return (
         f"{''.join(less) if registers.dot == 'ss' else ''}ptr %ahead, i64 %below, i1 %plain, "
         f"i32 %columns, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}"
@@ -304,7 +307,7 @@ def _dot(registers: Registers) -> str:
 
 def _surplus(registers: Registers) -> list[str]:
     """A's signed bytes are stored 128 too large: what that adds to the sums of each column."""
-    kind, width = _vector(registers), registers.width
+    kind, width = vector_of(registers), registers.width
     vectors = range(registers.vectors)
     lines = ["  br label %surplus", "surplus:"]
     lines.append("  %si = phi i64 [ 0, %entry ], [ %sn, %surplus ]")
@@ -325,13 +328,14 @@ def _surplus(registers: Registers) -> list[str]:
     return lines + [f"  %less{v} = sub {kind} zeroinitializer, %sum{v}" for v in vectors]
 
 
-def _add(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
-    kind = _vector(registers)
+def multiplied(registers: Registers, a: str, b: str, c: str, let: Let) -> str:
+    """A product added to a sum."""
+    kind = vector_of(registers)
     if registers.dot:
         first, second = (b, a) if registers.dot == "su" else (a, b)
         return f"call {kind} @{_dot(registers)}({kind} {c}, {kind} {first}, {kind} {second})"
     if registers.fused:
-        return f"call {kind} @llvm.fma.{_suffix(registers)}({kind} {a}, {kind} {b}, {kind} {c})"
+        return f"call {kind} @llvm.fma.{suffix_of(registers)}({kind} {a}, {kind} {b}, {kind} {c})"
     letter = "f" if registers.dtype.kind == "f" else ""
     product = let(f"{letter}mul {kind} {a}, {b}")
     return f"{letter}add {kind} {product}, {c}"
@@ -360,7 +364,9 @@ def _driver(registers: Registers) -> str:
         "  %ragged = icmp ne i64 %edge, 0",
         f"  %apart = mul i64 %bs, {registers.dtype.itemsize}",
         f"  %wide = icmp sgt i64 %apart, {NEAR}",  # all of a row below must be fetched
-        "  %slow = or i1 %ragged, %wide",
+        f"  %long = icmp sge i64 %depth, {LONG}",
+        "  %far.away = or i1 %wide, %long",
+        "  %slow = or i1 %ragged, %far.away",
         "  %masked = and i1 %plain, %slow",
         f"  %below = select i1 %plain, i64 %apart, i64 {LINE}",
         f"  %rows.down = mul i64 %bs, {AHEAD}",
@@ -407,7 +413,7 @@ def _driver(registers: Registers) -> str:
             name = f"{label}{rows}"
             lines += [f"{name}:", "  br label %next"]
             joins.append((name, f"@PART{rows}_{vectors}", rows))
-    less = [f"{_vector(registers)} %less{v}, " for v in range(registers.vectors)]
+    less = [f"{vector_of(registers)} %less{v}, " for v in range(registers.vectors)]
     lines += [
         "next:",
         "  %taken = phi i64 " + ", ".join(f"[ {rows}, %{name} ]" for name, _, rows in joins),
@@ -432,125 +438,11 @@ def _driver(registers: Registers) -> str:
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
 
 
-TOGETHER = 8  # columns whose dot products run at the same time
-
-
-@lru_cache(maxsize=32)
-def dots(registers: Registers) -> Module:
-    """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
-    columns that memory has along k, `stride` apart. Lanes run along k, so B streams by once."""
-    parts = [_dotted(registers, TOGETHER), _dotted(registers, 1)]
-    inner = scalar_type(registers.dtype)
-    lines = [
-        "entry:",
-        f"  %rest = urem i64 %columns, {TOGETHER}",
-        "  %whole = sub i64 %columns, %rest",
-        "  br label %head",
-        "head:",
-        "  %j = phi i64 [ 0, %entry ], [ %jmany, %many ], [ %jone, %one ]",
-        "  %offset = mul i64 %j, %bs",
-        f"  %b = getelementptr {inner}, ptr %B, i64 %offset",
-        f"  %c = getelementptr {inner}, ptr %C, i64 %j",
-        "  %some = icmp slt i64 %j, %columns",
-        "  br i1 %some, label %pick, label %out",
-        "pick:",
-        "  %fits = icmp slt i64 %j, %whole",
-        "  br i1 %fits, label %many, label %one",
-    ]
-    for label, count in (("many", TOGETHER), ("one", 1)):
-        operands = "ptr %A, ptr %b, i64 %bs, ptr %c, i64 %depth, i1 %first"
-        lines += [f"{label}:", f"  call void @PART{count}({operands})",
-                  f"  %j{label} = add i64 %j, {count}", "  br label %head"]  # fmt: skip
-    lines += ["out:", "  ret void"]
-    head = "define void @SELF(ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, "
-    text = f"{head}i64 %columns, i1 %first) nounwind {{\n" + "\n".join(lines) + "\n}"
-    kind, suffix = _vector(registers), _suffix(registers)
-    mask = f"<{registers.width} x i1>"
-    declared = [f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})"]
-    if registers.fused:
-        declared.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
-    return named(f"dots_{registers.dtype}", "\n".join([text, *parts, *declared]))
-
-
-def _dotted(registers: Registers, count: int) -> str:
-    """Some dot products at once over all of the depth."""
-    inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
-    lines: list[str] = []
-    number = 0
-
-    def let(text: str) -> str:
-        nonlocal number
-        number += 1
-        lines.append(f"  %t{number} = {text}")
-        return f"%t{number}"
-
-    starts = ["%B"]
-    for _ in range(count - 1):
-        starts.append(let(f"getelementptr {inner}, ptr {starts[-1]}, i64 %bs"))
-    lines += [
-        f"  %rest = urem i64 %depth, {width}",
-        "  %whole = sub i64 %depth, %rest",
-        "  br label %head",
-        "head:",
-        "  %k = phi i64 [ 0, %entry ], [ %knext, %k.body ]",
-        *[f"  %c{j} = phi {kind} [ zeroinitializer, %entry ], [ %r{j}, %k.body ]"
-          for j in range(count)],
-        "  %more = icmp slt i64 %k, %whole",
-        "  br i1 %more, label %k.body, label %tail",
-        "k.body:",
-    ]  # fmt: skip
-    x = let(f"load {kind}, ptr {let(f'getelementptr {inner}, ptr %A, i64 %k')}, align 1")
-    for j in range(count):
-        place = let(f"getelementptr {inner}, ptr {starts[j]}, i64 %k")
-        y = let(f"load {kind}, ptr {place}, align 1")
-        lines.append(f"  %r{j} = {_add(registers, x, y, f'%c{j}', let)}")
-    lines += [f"  %knext = add i64 %k, {width}", "  br label %head", "tail:"]
-    lanes = ", ".join(f"i32 {i}" for i in range(width))
-    short = let("trunc i64 %rest to i32")
-    one = let(f"insertelement <{width} x i32> poison, i32 {short}, i64 0")
-    zeros = f"<{width} x i32> zeroinitializer"
-    all_ = let(f"shufflevector <{width} x i32> {one}, <{width} x i32> poison, {zeros}")
-    mask = let(f"icmp ult <{width} x i32> <{lanes}>, {all_}")
-
-    def end(base: str) -> str:
-        place = let(f"getelementptr {inner}, ptr {base}, i64 %whole")
-        operands = f"ptr align 1 {place}, <{width} x i1> {mask}, {kind} zeroinitializer"
-        return let(f"call {kind} @llvm.masked.load.{_suffix(registers)}.p0({operands})")
-
-    x = end("%A")
-    letter = "f" if registers.dtype.kind == "f" else ""
-    totals = []
-    for j in range(count):
-        total = let(_add(registers, x, end(starts[j]), f"%c{j}", let))
-        half = width // 2
-        while half:  # the upper half onto the lower one
-            picks = [*range(half, 2 * half), *[0] * (width - half)]
-            moved = ", ".join(f"i32 {p}" for p in picks)
-            other = let(f"shufflevector {kind} {total}, {kind} poison, <{width} x i32> <{moved}>")
-            total = let(f"{letter}add {kind} {total}, {other}")
-            half //= 2
-        totals.append(let(f"extractelement {kind} {total}, i64 0"))
-    lines += ["  br i1 %first, label %set, label %sum"]
-    for label in ("set", "sum"):
-        lines.append(f"{label}:")
-        for j, total in enumerate(totals):
-            place = let(f"getelementptr {inner}, ptr %C, i64 {j}")
-            value = total
-            if label == "sum":
-                known = let(f"load {inner}, ptr {place}, align 1")
-                value = let(f"{letter}add {inner} {known}, {total}")
-            lines.append(f"  store {inner} {value}, ptr {place}, align 1")
-        lines.append("  ret void")
-    args = "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i1 %first"
-    body = "\n".join(lines)
-    return f"define internal void @PART{count}({args}) nounwind {{\nentry:\n{body}\n}}"
-
-
 @lru_cache(maxsize=32)
 def transpose(registers: Registers) -> Module:
     """`void f(ptr from, ptr to, i64 stride, i64 step)`: a square of lanes x lanes, rows become
     columns; rows are `step` numbers apart, and their columns `stride`."""
-    inner, kind, width = scalar_type(registers.dtype), _vector(registers), registers.width
+    inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
     lanes, few = registers.target.lanes, 16 // registers.dtype.itemsize  # of 128 bits
     lines = [
         "  br label %group",
@@ -598,16 +490,18 @@ def transpose(registers: Registers) -> Module:
     return named(f"transpose_{registers.dtype}", text)
 
 
-def _picks(picks: list[int]) -> str:
-    return f"<{len(picks)} x i32> <{', '.join(f'i32 {p}' for p in picks)}>"
+def shuffle(one: str, other: str, kind: str, picks: list[int]) -> str:
+    """Lanes of two vectors in a new order."""
+    places = f"<{len(picks)} x i32> <{', '.join(f'i32 {p}' for p in picks)}>"
+    return f"shufflevector {kind} {one}, {kind} {other}, {places}"
 
 
 def _together(pieces: list[str], size: int, inner: str, let: Let) -> str:
     """Pieces of a vector one after the other, two at a time."""
     while len(pieces) > 1:
-        kind, all_ = f"<{size} x {inner}>", _picks(list(range(2 * size)))
+        kind, all_ = f"<{size} x {inner}>", list(range(2 * size))
         pairs = zip(pieces[::2], pieces[1::2], strict=True)
-        pieces = [let(f"shufflevector {kind} {a}, {kind} {b}, {all_}") for a, b in pairs]
+        pieces = [let(shuffle(a, b, kind, all_)) for a, b in pairs]
         size *= 2
     return pieces[0]
 
@@ -618,6 +512,6 @@ def _mixed(one: str, other: str, kind: str, few: int, let: Let) -> list[str]:
     found = []
     for start in (0, few // 2):
         places = [b + start + i for b in range(0, width, few) for i in range(few // 2)]
-        picks = _picks([p for place in places for p in (place, width + place)])
-        found.append(let(f"shufflevector {kind} {one}, {kind} {other}, {picks}"))
+        picks = [p for place in places for p in (place, width + place)]
+        found.append(let(shuffle(one, other, kind, picks)))
     return found

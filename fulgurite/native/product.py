@@ -29,9 +29,12 @@ from .emitter import scalar_type
 from .frame import Numbers
 from .lent import WAYS
 from .microkernel import MASKS, Registers
+from .narrow import DEPTH as NARROW_DEPTH
+from .narrow import MOST
 from .packing import Side, side
 from .target import Target
 
+FEW_STEPS = 64  # of k that are worth lanes of their own
 FEW_DOTS = 64  # columns of a vector's product that keep threads busy
 LONG_DOTS = 1 << 20  # products of numbers from which that matters
 
@@ -86,6 +89,9 @@ class Product:
         )
         if self.dotted:
             found = replace(found, right="plain", block=LANED)
+        narrow = self.columns <= MOST < self.rows and self.depth >= FEW_STEPS
+        if narrow and self.rows_along_k and found.left == "plain":
+            found = replace(found, right="narrow", block=NARROW_DEPTH)
         return found
 
     @property
@@ -93,6 +99,11 @@ class Product:
         """Can a microkernel read the right factor where it is, if its size allows?"""
         lies = self.right.straight and self.target.vectors in MASKS
         return lies and self.as_it_is(self.right)
+
+    @property
+    def rows_along_k(self) -> bool:
+        """Could lanes run along k, if the columns are few?"""
+        return self.lent and self.left.straight and self.target.vectors in MASKS
 
     @property
     def dotted(self) -> bool:

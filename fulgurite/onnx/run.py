@@ -15,6 +15,7 @@ import resource
 import statistics
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ def command(arguments: argparse.Namespace) -> int:
     """Run a model as asked; errors become lines."""
     try:
         return _command(arguments)
+    except MemoryError as problem:
+        print(f"fulgurite run: not enough memory: {problem}", file=sys.stderr)
+        print("  try: smaller shapes", file=sys.stderr)
+        return 1
     except FulguriteError as problem:
         print(f"fulgurite run: {problem.what}", file=sys.stderr)
         if problem.hint:
@@ -42,8 +47,10 @@ def _command(arguments: argparse.Namespace) -> int:
 
     from . import load
 
-    if arguments.time < 0 or arguments.threads < 0:
-        raise ArgumentError("--time and --threads are counts", "give 0 or more")
+    if min(arguments.time, arguments.threads, arguments.seed) < 0:
+        raise ArgumentError("--time, --threads and --seed are counts", "give 0 or more")
+    if arguments.output and not Path(arguments.output).parent.is_dir():
+        raise ArgumentError(f"--output {arguments.output}: no such folder", "make it first")
     options = {"threads": arguments.threads} if arguments.threads else {}
     with fg.config(**options):
         begin = time.perf_counter()
@@ -59,7 +66,7 @@ def _command(arguments: argparse.Namespace) -> int:
         print(f"\nloaded in {_ms(loaded)}, first run in {_ms(cold)}")
         _summary(found)
         if arguments.output:
-            np.savez(arguments.output, **_named(found))
+            _write(arguments.output, _named(found))
             print(f"wrote {arguments.output}")
         code = 0
         peer: Any = None
@@ -82,7 +89,7 @@ def inputs_for(model: Any, given: list[str], dims: list[str], seed: int) -> dict
     sizes: dict[str, int] = {}
     for text in dims:
         name, _, size = text.partition("=")
-        if not size.isdigit():
+        if not size.isdecimal():
             raise ArgumentError(f"--dim {text}", "write it as --dim batch=4")
         sizes[name] = int(size)
     known = {n for p in model.inputs for n in p.shape or () if isinstance(n, str)}
@@ -133,7 +140,7 @@ def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator
     kind, _, text = what.partition(":")
     if kind in ("rand", "zeros", "ones") and (text or what == kind):
         parts = text.split("x") if text else []
-        if not all(part.isdigit() for part in parts):
+        if not all(part.isdecimal() for part in parts):
             raise ArgumentError(f"{what!r} is no shape", "write it as rand:1x3x224x224")
         shape = tuple(map(int, parts)) if text else _shape(port, sizes, port.name)
         if kind == "rand":
@@ -152,19 +159,23 @@ def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator
 
         return _placed(port, read_picture(path), sizes)
     try:
-        number = float(what)
+        number = int(what) if what.lstrip("+-").isdecimal() else float(what)
     except ValueError:
         raise ArgumentError(
             f"--input {port.name}={what}", "give a .png, a .npy, rand:1x3x224x224 or a number"
         ) from None
-    shape = tuple(1 if not isinstance(n, int) else n for n in port.shape or ())
-    return _cast(port, np.full(shape, number))
+    return _cast(port, np.full(_shape(port, sizes, port.name) if port.shape else (), number))
 
 
 def _cast(port: Any, array: Array) -> Array:
-    if port.kind is None or port.kind.carrier is None:
+    """An array in the input's type; whole numbers are not made of fractions."""
+    if port.kind is None or port.kind.carrier is None or array.dtype.kind not in "biuf":
         return array
-    return array.astype(port.kind.carrier.numpy)
+    with np.errstate(invalid="ignore"):
+        found = array.astype(port.kind.carrier.numpy)
+    if port.kind.carrier.is_integer and not np.array_equal(found, array):
+        raise ArgumentError(f"input {port} does not hold these numbers", "give whole ones in range")
+    return found
 
 
 def _placed(port: Any, picture: Array, sizes: dict[str, int]) -> Array:
@@ -203,7 +214,7 @@ def _placed(port: Any, picture: Array, sizes: dict[str, int]) -> Array:
 
 
 def _computed(model: Any, given: dict[str, Any]) -> dict[str, Any]:
-    found = model(**given)
+    found = model(given)
     return {name: _array(value) for name, value in found.items()}
 
 
@@ -240,8 +251,30 @@ def _flat(found: dict[str, Any]) -> dict[str, Array]:
     return flat
 
 
-def _named(found: dict[str, Any]) -> Any:
-    return {_safe(name): array for name, array in _flat(found).items()}
+def _named(found: dict[str, Any]) -> dict[str, Array]:
+    """Outputs by names that a file can have, each another."""
+    named: dict[str, Array] = {}
+    for name, array in _flat(found).items():
+        safe = _safe(name)
+        while safe in named:
+            safe += "_"
+        named[safe] = array
+    return named
+
+
+def _write(path: str, named: dict[str, Array]) -> None:
+    """As `np.savez` does, which cannot write an array that is called "file"."""
+    path += "" if path.endswith(".npz") else ".npz"
+    try:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in named.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    plain = array.astype(str) if array.dtype == object else array
+                    np.lib.format.write_array(member, plain, allow_pickle=False)
+    except OSError as problem:
+        raise ArgumentError(
+            f"{path} cannot be written: {problem.strerror}", "give another --output"
+        ) from None
 
 
 def _safe(name: str) -> str:
@@ -319,8 +352,22 @@ def _peer(path: str, threads: int) -> Callable[[dict[str, Any]], list[Any]]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda given: session.run(None, given)
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # its errors have no common base
+        raise _refused(problem) from None
+
+    def run(given: dict[str, Any]) -> list[Any]:
+        try:
+            return session.run(None, given)  # type: ignore[no-any-return]
+        except Exception as problem:
+            raise _refused(problem) from None
+
+    return run
+
+
+def _refused(problem: Exception) -> ArgumentError:
+    return ArgumentError(f"onnxruntime does not run this: {problem}", "leave --check out")
 
 
 def _checked(
@@ -349,6 +396,8 @@ def _distance(a: Array, b: Array) -> float:
         return float("inf")
     if a.dtype.kind in "OUSTb" or not a.size:
         return 0.0 if np.array_equal(a, b) else float("inf")
+    if a.dtype.kind == "c":
+        return max(_distance(a.real, b.real), _distance(a.imag, b.imag))
     wide, other = a.astype(np.float64), b.astype(np.float64)
     same_nan = np.isnan(wide) == np.isnan(other)
     if not same_nan.all():

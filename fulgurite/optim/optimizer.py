@@ -178,7 +178,7 @@ class Optimizer:
             holders = [i for i in self.state if id(self.state[i]["step"]) == which]
             step = self.state[sharing[0]]["step"]
             if len(holders) != len(sharing):
-                step = Tensor(step.numpy(), device=step.device)
+                step = step.detach().contiguous()  # no value is asked for: it may be captured
                 for i in sharing:
                     self.state[i]["step"] = step
             result.append((step, sharing))

@@ -22,9 +22,11 @@ import numpy as np
 from ..config import current
 from ..core.dtype import DType, float32, float64
 from ..core.node import Node
+from ..graph.cost import CostTable, both, work_of
 from ..graph.kernel import Kernel
 from ..graph.lower import lower
 from ..graph.regroup import CannotLower
+from ..graph.search.choose import Proposal
 from ..kernel.axes import merge_axes
 from ..kernel.contract import Contraction, Line, find_contraction, is_plain, part
 from .device import Buffer
@@ -101,9 +103,26 @@ class Product:
 
 
 def product(kernel: Kernel) -> Product | None:
-    """The library's way to run a kernel, if it may and can."""
-    if current().deterministic or current().exact:
+    """The library's way to run a kernel, if it may and can; with search on, if that chose it."""
+    options = current()
+    if options.deterministic or options.exact:
         return None
+    chosen = options.search and options.fuse
+    return found_product(kernel) if not chosen or kernel.kind == "library" else None
+
+
+def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """The library as an alternative to our own kernel for a product."""
+    if current().deterministic or kernel.kind != "contract" or found_product(kernel) is None:
+        return None
+    w = work_of(kernel)
+    memory = w.bytes / (table.near if w.bytes <= table.cache else table.far)
+    cost = both(memory, w.products / table.library + w.packed / table.packed, table)
+    return Proposal("library", cost, "the BLAS that NumPy carries")
+
+
+def found_product(kernel: Kernel) -> Product | None:
+    """The library's way to run a kernel, if there is one."""
     try:
         found = find_contraction(merge_axes(lower(kernel.body, kernel.inputs)))
     except CannotLower:

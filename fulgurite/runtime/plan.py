@@ -67,13 +67,16 @@ def link(
 
 def _key(kernel: Kernel) -> object:
     """What equal code has in common: of a loop also the options, by which its body is compiled."""
+    if kernel.kind == "library":
+        return kernel.key, kernel.kind
     return (kernel.key, current().key) if kernel.kind in ("loop", "cond") else kernel.key
 
 
 def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:
     """The code of every kernel; those that are new are compiled together."""
     vectors = current().vectors  # of two kinds of vectors each has code of its own
-    if not current().deterministic and not current().exact:
+    chosen = current().search and current().fuse  # then a kernel's kind says whose it is
+    if not current().deterministic and not current().exact and not chosen:
         vectors += " or a library"
     keys = [(backend.name, vectors, _key(kernel)) for kernel in kernels]
     held = {key: found for key in keys if (found := KERNELS.get(key)) is not None}

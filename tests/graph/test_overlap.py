@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.core import shape as sizes
 from fulgurite.core.dtype import DType, bfloat16, float64, int32
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.effect import CONTIGUOUS
@@ -113,21 +114,34 @@ def test_windows_of_products_are_summed_with_none_left_and_equal_values(root: No
     assert left(rewritten(root)) == 0
 
 
-def test_windows_with_numbers_of_their_own_stay_as_they_are() -> None:
-    root = unwindow(param(0, (2, 5, 3), float64), 1, 7)
-    sink = SINK(root)
+def test_windows_with_numbers_of_their_own_are_a_few_slices_or_stay_as_they_are() -> None:
+    few = rewritten(unwindow(param(0, (2, 5, 3), float64), 1, 7))
+    assert {n.op.name for n in toposort([few])} & {"unwindow", "reduce"} == set()
+    sink = SINK(unwindow(param(0, (2, 5, 30), float64), 1, 34))
     assert overlap(sink) is sink
-    both = expand(param(1, (2, 5, 1), float64), (2, 5, 3))
-    assert left(rewritten(unwindow(MUL(param(0, (2, 5, 3), float64), both), 1, 7))) == 1
-    assert left(rewritten(unwindow(MAX(param(0, (2, 5, 3), float64), both), 1, 7))) == 1
+    both = expand(param(1, (2, 5, 1), float64), (2, 5, 30))
+    assert left(rewritten(unwindow(MUL(param(0, (2, 5, 30), float64), both), 1, 34))) == 1
+    assert left(rewritten(unwindow(MAX(param(0, (2, 5, 30), float64), both), 1, 34))) == 1
+
+
+@given(st.data())
+def test_slices_of_any_windows_add_up_to_the_same(data: st.DataObject) -> None:
+    draw = data.draw
+    stride, dilation, size = (draw(st.integers(1, 4)) for _ in range(3))
+    count = draw(st.integers(1, 6))
+    length = (count - 1) * stride + (size - 1) * dilation + 1 + draw(st.integers(0, 3))
+    start = draw(st.integers(0, length - 1))
+    stop = draw(st.integers(start + 1, length))
+    root = unwindow(param(0, (2, count, size), float64), 1, length, stride, dilation)
+    rewritten(shrink(root, [(0, 2), (start, stop)]))
 
 
 def test_of_a_chain_what_can_be_summed_is() -> None:
-    wide = (2, 5, 6, 3, 4)
-    rows, both = param(0, (2, 5, 6, 1, 4), float64), param(1, (2, 1, 1, 3, 1), float64)
+    wide = (2, 15, 6, 13, 14)
+    rows, both = param(0, (2, 15, 6, 1, 14), float64), param(1, (2, 1, 1, 13, 1), float64)
     value = MUL(expand(rows, wide), expand(both, wide))  # rows vary inside their windows
-    assert left(rewritten(unwindow(unwindow(value, 2, 9), 1, 7))) == 1
-    cut = shrink(unwindow(unwindow(value, 2, 9), 1, 7), [(1, 2), (1, 6), (2, 8)])
+    assert left(rewritten(unwindow(unwindow(value, 2, 19), 1, 27))) == 1
+    cut = shrink(unwindow(unwindow(value, 2, 19), 1, 27), [(1, 2), (1, 26), (2, 18)])
     assert left(rewritten(cut)) == 1
 
 
@@ -173,6 +187,15 @@ def test_small_floats_are_added_in_float32() -> None:
     assert found.astype(np.float32).max() == 256
 
 
+def test_even_windows_that_begin_between_strides_take_no_more_products() -> None:
+    full = (8, 6, 5, 4)
+    a, b = param(0, (8, 6, 5, 1), float64), param(1, (8, 1, 1, 4), float64)
+    value = reshape(reduce_node("add", MUL(expand(a, full), expand(b, full)), (0,)), full[1:])
+    found = rewritten(shrink(unwindow(value, 0, 14, 2), [(1, 13), (0, 5)]))
+    (product,) = [n for n in toposort([found]) if n.op is MUL]
+    assert sizes.prod(product.shape) == 8 * 5 * 7 * 2 * 2  # of 14 results, each has 2 taps
+
+
 def test_nothing_of_no_size_is_summed() -> None:
     empty = expand(param(0, (0, 4, 1), float64), (0, 4, 3))
     assert left(rewritten(unwindow(empty, 1, 6))) == 1
@@ -205,7 +228,7 @@ def loss(f: Any, how: dict[str, Any]) -> Callable[[fg.Tensor, fg.Tensor], fg.Ten
     """A number whose gradients to image and weights depend on both."""
 
     def total(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
-        out = f(x, w, **how)
+        out: fg.Tensor = f(x, w, **how)
         return (out * fg.Tensor(whole(3, tuple(out.shape)))).sum()
 
     return total
@@ -231,23 +254,27 @@ def test_gradients_of_convolutions_have_no_windows_left_and_equal_values(
 
 def second(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
     total = loss(fg.conv2d, {"stride": 2, "padding": 1})
-    return fg.grad(lambda x, w: (fg.grad(total, 1)(x, w) ** 2).sum(), 0)(x, w)
+    found: fg.Tensor = fg.grad(lambda x, w: (fg.grad(total, 1)(x, w) ** 2).sum(), 0)(x, w)
+    return found
 
 
 def mapped(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
     total = loss(fg.conv2d, {"padding": 1})
-    return fg.vmap(lambda image: fg.grad(total, 0)(image, w))(x.reshape(2, 1, 4, 9, 8))
+    found: fg.Tensor = fg.vmap(lambda image: fg.grad(total, 0)(image, w))(x.reshape(2, 1, 4, 9, 8))
+    return found
 
 
 def forward(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
     total = loss(fg.conv2d, {"dilation": 2})
     (moved,) = fg.jvp(lambda x: fg.grad(total, 0)(x, w), (x,), (x * 2,))[1:]
     along = fg.jvp(lambda w: fg.grad(total, 0)(x, w), (w,), (w * 2,))[1]
-    return moved + along
+    found: fg.Tensor = moved + along
+    return found
 
 
 def transposed(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
-    return fg.grad(loss(fg.conv_transpose2d, {"stride": 2, "padding": 1}), 0)(x, w)
+    found: fg.Tensor = fg.grad(loss(fg.conv_transpose2d, {"stride": 2, "padding": 1}), 0)(x, w)
+    return found
 
 
 @pytest.mark.parametrize("make", [second, mapped, forward, transposed])
@@ -300,13 +327,17 @@ def test_phases_apart_are_equal_wherever_they_begin(stride: int, start: int) -> 
     assert len(kept) == stride and not left(found)
 
 
-def test_average_pooling_has_no_windows_left_and_maximum_pooling_keeps_them() -> None:
-    x = fg.Tensor(whole(1, (2, 3, 9, 9)) * 9)
-    for stride in (1, 2):
-        mean = fg.grad(lambda x, s=stride: (fg.avg_pool2d(x, 3, s) ** 2).sum())(x)  # type: ignore[misc]
-        assert "unwindow" not in fg.explain(mean).stages["schedule"]
-    largest = fg.grad(lambda x: (fg.max_pool2d(x, 3, 2) ** 2).sum())(x)
-    assert "unwindow" in fg.explain(largest).stages["schedule"]
+def test_pooling_has_no_windows_left_and_equal_gradients() -> None:
+    x = fg.Tensor(whole(1, (2, 3, 9, 9)) * 36)
+    for pool in (fg.avg_pool2d, fg.max_pool2d):
+        for stride in (1, 2, 3):
+
+            def gradient(pool: Any = pool, stride: int = stride) -> fg.Tensor:
+                found: fg.Tensor = fg.grad(lambda x: (pool(x, 3, stride) ** 2).sum())(x)
+                return found
+
+            assert "unwindow" not in fg.explain(gradient()).stages["schedule"]
+            np.testing.assert_allclose(gradient().numpy(), with_windows(gradient), 1e-12, 1e-12)
 
 
 def test_exact_sums_are_left_in_the_order_they_are_written_in() -> None:
@@ -321,7 +352,8 @@ def test_a_gradient_inside_a_loop_has_no_windows_left() -> None:
     gradient = fg.grad(lambda x: (fg.conv2d(x, w, padding=1) ** 2).sum())
 
     def run() -> fg.Tensor:
-        return fg.scan(lambda c, _: (c - gradient(c), None), x, length=2)[0]
+        found: fg.Tensor = fg.scan(lambda c, _: (c - gradient(c), None), x, length=2)[0]
+        return found
 
     inner = [k.kind for kernel in fg.explain(run()).kernels for k in kernel.inner]
     assert inner.count("contract") == 2 and "reduce" not in inner

@@ -1,5 +1,5 @@
-"""Tests of fulgurite/native/contract.py and what it is made of: product, lent, moving, packing,
-frame and microkernel.py.
+"""Tests of fulgurite/native/contract.py and what it is made of: product, lent, moving, narrow,
+packing, frame and microkernel.py.
 
 Results are compared with float64 (whole numbers exactly), with outputs and workspace poisoned,
 memory at odd addresses and units in a shuffled order.
@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.core.dtype import float32, float64, int32
 from fulgurite.native import compiler
+from fulgurite.native.dots import dots
 from fulgurite.native.lent import TABLE, WAYS, piece, tile
-from fulgurite.native.microkernel import Registers, block, dots, transpose
+from fulgurite.native.microkernel import Registers, block, transpose
 from fulgurite.native.moving import moving
+from fulgurite.native.narrow import narrow
 from fulgurite.native.target import target
 
 pytest.importorskip("llvmlite")
@@ -237,7 +239,7 @@ def test_products_go_every_way_that_a_factor_can_go() -> None:
     rng = np.random.default_rng(6)
     ways = set()
     for m, n, k in ((600, 300, 300), (3, 900, 520), (900, 40, 520), (30, 1500, 40), (500, 500, 8),
-                    (300, 40, 30), (50, 30, 1500)):  # fmt: skip
+                    (300, 40, 30), (50, 30, 1500), (203, 7, 1100), (41, 12, 77)):  # fmt: skip
         for turned in LAYOUTS:
             a = array(rng, (k, m) if turned[0] else (m, k), np.float32)
             b = array(rng, (n, k) if turned[1] else (k, n), np.float32)
@@ -248,7 +250,40 @@ def test_products_go_every_way_that_a_factor_can_go() -> None:
                 ways.add((name, WAYS[text.numbers[TABLE.index(("way", name))]]))
             exact = (a.T if turned[0] else a).astype(np.float64) @ (b.T if turned[1] else b)
             close(found, exact, 10 * np.sqrt(k) + 20, np.float32)
-    assert len(ways) == 6
+    assert len(ways) == 7
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(9, 60), st.integers(1, 14), st.integers(60, 2100), st.booleans(),
+    st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_few_columns_are_summed_along_k(
+    m: int, n: int, k: int, turned: bool, dtype: Any, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = array(rng, (m, k), dtype), array(rng, (n, k) if turned else (k, n), dtype)
+    y = tensor(b)
+    lazy = tensor(a) @ (y.T if turned else y)
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    right = b.T if turned else b
+    if dtype is np.int32:
+        with np.errstate(over="ignore"):
+            assert np.array_equal(found, a @ right)
+        return
+    wide = a.astype(np.longdouble), right.astype(np.longdouble)
+    scale = float((np.abs(wide[0]) @ np.abs(wide[1])).max())
+    close(found, (wide[0] @ wide[1]).astype(np.float64), scale, dtype)
+
+
+def test_what_is_beside_few_columns_does_not_matter() -> None:
+    rng = np.random.default_rng(9)
+    a, b = array(rng, (30, 200), np.float32), array(rng, (200, 20), np.float32)
+    a[:, 100:] = np.nan
+    b[:, 3:] = np.inf
+    (found,), _ = run(tensor(a)[:, :100] @ tensor(b)[:100, :3], seed=9)
+    close(found, a[:, :100].astype(np.float64) @ b[:100, :3], 100.0, np.float32)
 
 
 def test_several_outputs_are_stored_in_one_pass() -> None:
@@ -412,8 +447,8 @@ def test_errors_of_long_sums_stay_near_numpys_over_a_hundred_seeds(
 def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
     modules = [
-        block(registers), dots(registers), transpose(registers),
-        tile(registers), *[piece(registers, name) for name in ("left", "right")],
+        block(registers), dots(registers), transpose(registers), narrow(registers), tile(registers),
+        *[piece(registers, name) for name in ("left", "right")],
         *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
     ]  # fmt: skip
     assert len({m.name for m in modules}) == len(modules)

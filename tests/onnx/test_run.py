@@ -57,6 +57,10 @@ def test_outputs_and_figures_are_written(
         (["--dim", "n"], "--dim batch=4"),
         (["--device", "toaster"], "no device"),
         (["--time", "-1"], "0 or more"),
+        (["--seed", "-1"], "0 or more"),
+        (["--dim", "n=²"], "--dim batch=4"),
+        (["--input", "x0=rand:99999999999x3"], "smaller shapes"),
+        (["--output", "/no such folder/x.npz"], "no such folder"),
     ],
 )
 def test_a_mistake_is_two_lines_and_exit_code_1(
@@ -65,6 +69,32 @@ def test_a_mistake_is_two_lines_and_exit_code_1(
     assert main(["run", path, *words]) == 1
     found = capsys.readouterr().err
     assert text in found and "Traceback" not in found
+
+
+def test_outputs_keep_their_names_and_none_is_lost(tmp_path: Path) -> None:
+    nodes = [node("Exp", "self", "file"), node("Neg", "self", "a/b"), node("Abs", "self", "a_b")]
+    outputs = [port(name, shape=["n"]) for name in ("file", "a/b", "a_b")]
+    text = model(graph(nodes, [port("self", shape=["n"])], outputs))
+    (tmp_path / "m.onnx").write_bytes(text)
+    words = ["--input", "self=-2", "--dim", "n=3", "--output", str(tmp_path / "out")]
+    assert main(["run", str(tmp_path / "m.onnx"), *words]) == 0
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["file"].shape == (3,)
+        assert [found[name][0] for name in ("a_b", "a_b_")] == [2.0, 2.0]
+
+
+def test_numbers_that_an_input_cannot_hold_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = model(graph([node("Neg", "x", "y")], [port("x", "int64", [2])], [port("y", "int64")]))
+    (tmp_path / "m.onnx").write_bytes(text)
+    np.save(tmp_path / "x.npy", np.array([0.5, 1]))
+    for what in (f"x={tmp_path}/x.npy", "x=1.5", "x=1e30"):
+        assert main(["run", str(tmp_path / "m.onnx"), "--input", what]) == 1
+        assert "does not hold" in capsys.readouterr().err
+    words = ["--input", "x=9007199254740993", "--output", str(tmp_path / "out.npz")]
+    assert main(["run", str(tmp_path / "m.onnx"), *words]) == 0
+    assert np.load(tmp_path / "out.npz")["y"].tolist() == [-9007199254740993] * 2
 
 
 def test_a_file_that_is_no_model_is_said_so(

@@ -22,7 +22,16 @@ from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import PARAM
 from ...core.ops.reduce import REDUCE
-from ..cost import SHIPPED, CostTable, elements, is_contraction, time_of
+from ..cost import (
+    SHIPPED,
+    CostTable,
+    Work,
+    elements,
+    is_contraction,
+    least_time,
+    time_of,
+    work_of,
+)
 from ..kernel import Cut, Extractor, Kernel
 from .extract import STEPS, Producer, extract
 
@@ -46,10 +55,15 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Source:
-    """Where alternatives come from; `name` is part of every key."""
+    """Where alternatives come from; `name` is part of every key.
+
+    `least`, if there is one, says from the work of a kernel what no proposal for it goes below:
+    where even that does not pay, the source is not asked.
+    """
 
     name: str
     propose: Callable[[Kernel, CostTable], Proposal | None]
+    least: Callable[[Work, CostTable], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,7 @@ def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
     return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
 
 
-ROWS = Source("rows", propose_rows)
+ROWS = Source("rows", propose_rows, least_time)
 
 
 @dataclass(frozen=True)
@@ -130,17 +144,28 @@ class Searcher:
         self.reports: list[RegionReport] = []
         self.searched = 0  # regions that were not known
 
+    tag: Hashable = None  # what else the answers depend on
+
+    def price(self, kernel: Kernel) -> float:
+        """What a piece costs as it is."""
+        return time_of(kernel, self.table)
+
+    def weighed(self, search: RegionSearch, wanted: list[Node], given: set[Node]) -> list[Producer]:
+        """The producers of a region, with the costs that count."""
+        return search.producers
+
     def __call__(self, pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
         """The pieces to run, in order."""
         self.reports = []
         work = _Work(pieces, roots)
         made: list[tuple[int, Piece]] = []
         for region in work.regions:
-            key = (work.key(region), self.table.digest, tuple([s.name for s in self.sources]))
+            names = tuple([s.name for s in self.sources])
+            key = (work.key(region), self.table.digest, names, self.tag)
             found = REGIONS.get(key)
             if found is None:
                 self.searched += 1
-                found = REGIONS[key] = _Search(self, work, region).run()
+                found = REGIONS[key] = RegionSearch(self, work, region).run()
                 self.reports.append(found[1])
                 if len(REGIONS) > _KEPT:
                     REGIONS.popitem(last=False)
@@ -153,7 +178,7 @@ class Searcher:
         return work.assembled(made)
 
 
-class _Search:
+class RegionSearch:
     """The search of one region."""
 
     def __init__(self, who: Searcher, work: _Work, region: list[int]) -> None:
@@ -163,13 +188,16 @@ class _Search:
         self.producers: list[Producer] = []
         self.ways: dict[str, tuple[Way, str]] = {}
         self.tried: set[Way] = set()
+        self.greedy: list[float] = []  # what each piece costs as it is
+        self.superfluous = work.superfluous(region)
 
     def run(self) -> tuple[Choice, RegionReport]:
         work, report = self.work, self.report
         for place in self.region:
-            cost = time_of(work.pieces[place][2][0], self.who.table)
+            cost = self.who.price(work.pieces[place][2][0])
             cost += self.kept(work.pieces[place][1]) + self.who.table.made
             report.greedy += cost
+            self.greedy.append(cost)
             self.producers.append(work.producer(place, f"greedy {self.local[place]}", cost))
         self.propose_all()
         if not self.ways:
@@ -178,7 +206,9 @@ class _Search:
         made = {node for p in self.producers for node in p.makes}
         known = work.stored | work.params
         given = {n for p in self.producers for n in p.needs if n not in made and n in known}
-        chosen = extract(self.producers, work.wanted(self.region), given, self.who.steps)
+        wanted = work.wanted(self.region)
+        self.producers = self.who.weighed(self, wanted, given)
+        chosen = extract(self.producers, wanted, given, self.who.steps)
         report.steps, report.complete, report.cost = chosen.steps, chosen.complete, chosen.cost
         names = {p.name for p in chosen.producers}
         report.alternatives = [
@@ -186,6 +216,12 @@ class _Search:
             for name, a in zip(self.ways, report.alternatives, strict=True)
         ]
         return tuple([way for name, way in self.ways.items() if name in names]), report
+
+    def kernel_of(self, producer: Producer) -> Kernel:
+        """The kernel that a producer would run."""
+        if producer.name in self.ways:
+            return self.work.cut(self.ways[producer.name][0], self.region)[1][0]
+        return self.work.pieces[self.region[int(producer.name.split()[1])]][2][0]
 
     def propose_all(self) -> None:
         """Every piece with what it may take in; then those that belong together."""
@@ -234,11 +270,15 @@ class _Search:
         if way in self.tried or len(self.tried) >= ATTEMPTS:
             return False
         self.tried.add(way)
+        saved = self.saved(way)
+        if not way.rows and not self.may_pay(self.products(way), saved, self.who.sources):
+            return False
         outputs, merged = self.work.cut(way, self.region)
         if self.work.waits_for_itself(way, self.region, merged):
             return False
         report, good = self.report, False
-        for source in self.who.sources:
+        beside = self.kept(outputs) + self.who.table.made
+        for source in self.may_pay(work_of(merged[0]), saved - beside, self.who.sources):
             found = source.propose(merged[0], self.who.table)
             if found is None:
                 continue
@@ -249,10 +289,36 @@ class _Search:
             name = f"{source.name} {len(self.ways)}"
             self.ways[name] = replace(way, kind=found.kind), found.what
             needs = self.work.memory(merged)
-            cost = found.cost + self.kept(outputs) + self.who.table.made
+            cost = found.cost + beside
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(way.taken)))
         return good
+
+    def may_pay(self, work: Work, saved: float, sources: Sequence[Source]) -> list[Source]:
+        """The sources that could have a kernel for less than it saves."""
+        table = self.who.table
+        return [s for s in sources if s.least is None or s.least(work, table) < saved]
+
+    def products(self, way: Way) -> Work:
+        """The products of all that a kernel takes in: known before it is cut out."""
+        mine = {*[piece for piece, _ in way.makes], *way.taken}
+        kernels = [self.work.pieces[self.region[piece]][2][0] for piece in mine]
+        return Work(0, sum([work_of(kernel).products for kernel in kernels]), 0, 0)
+
+    def saved(self, way: Way) -> float:
+        """The most that a kernel can save: its own pieces, and those below that nobody else needs.
+
+        What must run in any case is not saved by doing it again.
+        """
+        made = [piece for piece, _ in way.makes]
+        mine, stack = dict.fromkeys(made), list(made)
+        while stack:
+            for place in self.work.makers(self.region[stack.pop()]):
+                piece = self.local.get(place)
+                if piece is not None and piece not in mine and place in self.superfluous:
+                    mine[piece] = None
+                    stack.append(piece)
+        return sum([self.greedy[piece] for piece in mine])
 
     def kept(self, outputs: Sequence[Node]) -> float:
         """What it costs that values stay in memory which are no results."""
@@ -387,6 +453,25 @@ class _Work:
             if node in self.roots or any(r not in inside for r in self.readers.get(node, ()))
         ]  # fmt: skip
 
+    def superfluous(self, region: Sequence[int]) -> set[int]:
+        """The pieces that need not run if all that read them take them in, or need not run."""
+        found: set[int] = set()
+        wanted = set(self.wanted(region))
+        for place in reversed(region):
+            outputs = self.pieces[place][1]
+            readers = {r for node in outputs for r in self.readers.get(node, ())}
+            if not wanted.intersection(outputs) and all(
+                r in found or self.may_take(r, place) for r in readers
+            ):
+                found.add(place)
+        return found
+
+    def may_take(self, place: int, other: int) -> bool:
+        """May one piece, or what makes its values of rows, compute another?"""
+        if any(other in level for level in self.levels[place]):
+            return True
+        return self.picks(place) and other in self.below(place)
+
     def key(self, region: Sequence[int]) -> Hashable:
         """What a region is: its kernels, how they are joined, and what others read of it."""
         number: dict[object, int] = {}
@@ -505,15 +590,15 @@ class _Work:
                 needed[id(entry)] = entry
                 stack.extend([maker[n] for n in self.memory(entry[2][2]) if n in maker])
         left = sorted(needed.values(), key=lambda e: e[:2])
+        waits = {id(e): frozenset([n for n in self.memory(e[2][2]) if n in maker]) for e in left}
         made_now: set[Node] = set()
         out: list[Piece] = []
         while left:
-            able = [e for e in left if all(
-                n in made_now or n not in maker for n in self.memory(e[2][2]))]  # fmt: skip
-            if not able:  # regions that wait for each other: each would do alone, not both
+            able = (i for i, e in enumerate(left) if waits[id(e)] <= made_now)
+            first = next(able, None)
+            if first is None:  # regions that wait for each other: each would do alone, not both
                 return list(self.pieces)
-            entry = able[0]
-            left.remove(entry)
+            entry = left.pop(first)
             made_now.update(entry[2][1])
             out.append(entry[2])
         return out

@@ -336,11 +336,17 @@ class _Group:
                 return False
             if node.arg[1] != self.axes and self._needs_group(node):
                 return False
+            if node.arg[0] != "add" and self._is_inside(node):
+                return False
         for fold in self.folds:
             real = fold.dtype in (float32, float64)
             if fold.arg[0] not in ("add", "max", "min") or not real:
                 return False
         return not any(self.free[s] & self.streamed for s in self.stores)
+
+    def _is_inside(self, node: Node) -> bool:
+        """Is it an extreme over other axes, for each block anew? No product gives that."""
+        return node.arg[1] != self.axes and bool(self.free[node] & self.streamed)
 
     def _needs_group(self, node: Node) -> bool:
         """Is it a fold over other axes, after the streamed ones, of what they gave?"""
