@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache_cli, run_cli, train_cli
+from . import cache_cli, run_cli, train_cli, tune_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
 CPU_FEATURES = (
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     train_cli.add_commands(commands)
     cache_cli.add_commands(commands)
     run_cli.add_command(commands)
+    tune_cli.add_command(commands)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()

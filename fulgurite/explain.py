@@ -29,7 +29,15 @@ from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
 from .runtime.donation import assigned_tensors, candidates
-from .runtime.realize import FAMILIES, cache_key, is_realized, searcher, sums_windows
+from .runtime.realize import (
+    FAMILIES,
+    Context,
+    cache_key,
+    has_patterns,
+    is_realized,
+    searcher,
+    sums_windows,
+)
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -100,20 +108,26 @@ def explain(*tensors: Tensor) -> Explanation:
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
     show = late("core.text").show
     stages = {"normalize": show(sink)}
+    regions: tuple[RegionReport, ...] = ()
+    if has_patterns(options):
+        context = Context(options, tensors[0].device, len(normal.buffers), donated)
+        sink, reports = late("runtime.patterned").with_kernels(sink, context)
+        regions = tuple(reports)
+        stages["kernels"] = show(sink)
     if options.simplify:
         sink = simplify(sink)
         stages["simplify"] = show(sink)
     if sums_windows(options) and (summed := overlap(sink)) is not sink:
         sink = summed
         stages["overlap"] = show(sink)
-    choose = searcher(options)
+    choose = searcher(options, tensors[0].device)
     found = (
         in_place(sink, len(normal.buffers), options.fuse, donated, choose)
         if donated
         else schedule(sink, len(normal.buffers), options.fuse, choose)
     )
     stages["schedule"] = str(found)
-    regions = () if choose is None else tuple(choose.reports)
+    regions += () if choose is None else tuple(choose.reports)
     if regions:
         stages["search"] = "\n".join(map(str, regions))
     kernels = tuple([_report(item, found) for item in found.items])

@@ -19,9 +19,10 @@ def memory_stats(reset_peak: bool = False) -> dict[str, int]:
     >>> sorted(fg.memory_stats())
     ['fresh', 'idle', 'peak', 'reused', 'used']
     """
-    from .runtime.memory import POOL
+    from .runtime.memory import POOL, spared_bytes
 
-    found = asdict(POOL.stats)
+    found, spared = asdict(POOL.stats), spared_bytes()
+    found["used"], found["idle"] = found["used"] - spared, found["idle"] + spared
     if reset_peak:
         POOL.reset_peak()
     return found

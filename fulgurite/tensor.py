@@ -442,6 +442,10 @@ class Tensor(Methods, Habits, Operators):
         """Does `backward()` reach it?"""
         return TAPE in self.entry.node.watched
 
+    @requires_grad.setter
+    def requires_grad(self, on: bool) -> None:
+        self.requires_grad_(bool(on))
+
     def requires_grad_(self, on: bool = True) -> Tensor:
         """Make it a leaf whose `grad` is filled by `backward()`, or an ordinary value again."""
         from .grad import track

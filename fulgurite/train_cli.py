@@ -76,6 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         print(f"fulgurite train: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before the first step, after the last, or for the second time
+        print("\nfulgurite train: stopped; checkpoints are whole or as before", file=sys.stderr)
+        return 130
     print("\n".join(lines(plan, report)))
     return 130 if report.stopped else 0
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index as as_int
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from .core.ops.leaf import CONST, IOTA, VAR
 from .errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from .functional import reduction
 from .functional.elementwise import where
+from .graph.patterns import PATTERNS, Pattern
 from .tensor import Tensor, TensorLike, lifted, node_of, wrap
 
 Shape = tuple[Any, ...]
@@ -51,6 +53,25 @@ def register_kernel(name: str, run: Callable[..., Any], pattern: Callable[..., A
                 "as in pattern=lambda a, b: a @ b",
             )
         USER_KERNELS.append(UserKernel(name, run, pattern))
+        PATTERNS.append(
+            Pattern(name, _operands(pattern), partial(_applied, pattern), partial(_applied, run))
+        )
+
+
+def _operands(pattern: Callable[..., Any]) -> int:
+    """How many tensors a pattern is a function of."""
+    found = inspect.signature(pattern).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not found or any(p.kind not in kinds for p in found):
+        raise ArgumentError(
+            "a pattern takes its tensors one by one", "as in pattern=lambda a, b: a @ b"
+        )
+    return len(found)
+
+
+def _applied(function: Callable[..., Any], nodes: Sequence[Node]) -> Node:
+    """What a function of tensors makes of nodes."""
+    return node_of(function(*[wrap(node) for node in nodes]))
 
 
 # --- the notation --------------------------------------------------------------------------------

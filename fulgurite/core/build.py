@@ -181,7 +181,9 @@ def variable(name: str, low: int, high: int) -> Node:
         raise VariableError(f"{name!r} cannot name a variable", "use letters, digits and _")
     low, high = _whole(low, "a bound"), _whole(high, "a bound")
     if not -(1 << 62) <= low <= high < 1 << 62:
-        raise VariableError(f"{name} has no values in {low}..{high}", "give low <= high")
+        raise VariableError(
+            f"{name} has no values in {low}..{high}", "give low <= high, both within 2**62"
+        )
     return note(leaf.variable(name, low, high))
 
 

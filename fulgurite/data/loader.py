@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import index as as_index
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -96,7 +96,10 @@ class Windows:
         return len(self.sequence) - self.length
 
     def __getitem__(self, place: int) -> tuple[Array, Array]:
-        return self.take([place])[0][0], self.take([place])[1][0]
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"there is no window {place} of {len(self)}")
+        found = self.take([place % len(self)])
+        return found[0][0], found[1][0]
 
     def take(self, places: Sequence[int] | Array) -> tuple[Array, Array]:
         """A batch of these windows."""
@@ -125,9 +128,11 @@ class DataLoader:
         for name, value, least in (
             ("batch_size", batch_size, 1), ("workers", workers, 0), ("prefetch", prefetch, 0),
         ):  # fmt: skip
-            if not isinstance(value, int) or value < least:
+            if not isinstance(value, SupportsIndex) or as_index(value) < least:
                 raise ArgumentError(f"{name} is {value!r}", f"give a number from {least}")
-        self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
+        if not isinstance(seed, SupportsIndex):
+            raise ArgumentError(f"seed is {seed!r}", "give a whole number")
+        self.dataset, self.batch_size, self.shuffle = dataset, as_index(batch_size), shuffle
         self.seed, self.drop_last, self.transform = as_index(seed), drop_last, transform
         self.workers, self.prefetch, self.device = workers, prefetch, device
         self.epoch = self.position = 0
@@ -174,11 +179,13 @@ class DataLoader:
     def _batches(self, count: int | None) -> Iterator[tuple[Tensor, ...]]:
         given = 0
         if not self.workers or not self.prefetch:
+            stand = self.epoch, self.position
             while count is None or given < count:
-                yield self._given(self.batch(self.epoch, self.position))
+                yield self._given(self.batch(*stand), stand)
+                stand = self._after(*stand)
                 given += 1
             return
-        ahead: deque[Future[tuple[Array, ...]]] = deque()
+        ahead: deque[tuple[tuple[int, int], Future[tuple[Array, ...]]]] = deque()
         with ThreadPoolExecutor(self.workers, "fulgurite-data") as pool:
             epoch, position = self.epoch, self.position
             try:
@@ -186,20 +193,28 @@ class DataLoader:
                     while len(ahead) < self.prefetch and (
                         count is None or given + len(ahead) < count
                     ):
-                        ahead.append(pool.submit(self.batch, epoch, position))
+                        future = pool.submit(self.batch, epoch, position)
+                        ahead.append(((epoch, position), future))
                         epoch, position = self._after(epoch, position)
-                    yield self._given(ahead.popleft().result())
+                    stand, future = ahead.popleft()
+                    yield self._given(_waited(future), stand)
                     given += 1
             finally:
-                for future in ahead:
+                for _, future in ahead:
                     future.cancel()
 
     def _after(self, epoch: int, position: int) -> tuple[int, int]:
         position += 1
         return (epoch + 1, 0) if position >= len(self) else (epoch, position)
 
-    def _given(self, batch: tuple[Array, ...]) -> tuple[Tensor, ...]:
+    def _given(self, batch: tuple[Array, ...], stand: tuple[int, int]) -> tuple[Tensor, ...]:
         """A batch as tensors; the loader stands after it, so that saving now resumes after it."""
+        if stand != (self.epoch, self.position):
+            raise DataError(
+                f"this iteration is at epoch {stand[0]}, position {stand[1]}, its loader at epoch "
+                f"{self.epoch}, position {self.position}: something else moved it on meanwhile",
+                "iterate anew, or make a second loader: one loader stands in one place",
+            )
         self.epoch, self.position = self._after(self.epoch, self.position)
         return tuple([Tensor(part, device=self.device) for part in batch])
 
@@ -230,6 +245,14 @@ class DataLoader:
             raise ArgumentError("the state stands outside of the dataset", "give its state_dict()")
         self.seed, self.epoch, self.position = found["seed"], found["epoch"], found["position"]
         self._order = None
+
+
+def _waited(future: Future[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """What a thread made; an error of ours names the line that waits, not one of the thread's."""
+    try:
+        return future.result()
+    except DataError as problem:
+        raise DataError(problem.what, problem.hint) from problem
 
 
 def _stacked(items: list[Any]) -> tuple[Array, ...]:

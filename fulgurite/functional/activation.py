@@ -56,8 +56,9 @@ def hardswish(x: TensorLike) -> Tensor:
     [0.0, 0.0, 4.0]
     """
     tensor = wide(x)
-    bend = tensor * (tensor + 3) * (1 / 6)
-    return astype(where(tensor < -3, 0, where(tensor > 3, tensor, bend)), floating(x).dtype)
+    middle = where(abs(tensor) >= 3, 0, tensor)  # so that no slope is infinite times 0
+    bend = middle * (middle + 3) * (1 / 6)
+    return astype(where(tensor <= -3, 0, where(tensor >= 3, tensor, bend)), floating(x).dtype)
 
 
 def selu(x: TensorLike) -> Tensor:

@@ -108,8 +108,8 @@ def binary_cross_entropy(
 
 
 def _bounded_log(p: Tensor) -> Tensor:
-    """The logarithm, at least -100; its slope at 0 is 0, not infinite."""
-    return where(p == 0, -100.0, maximum(apply(LOG, where(p == 0, 1, p)), -100.0))
+    """The logarithm, at least -100; its slope at 0 is torch's: large, not infinite."""
+    return where(p == 0, p * 1e12 - 100.0, maximum(apply(LOG, where(p == 0, 1, p)), -100.0))
 
 
 def binary_cross_entropy_with_logits(

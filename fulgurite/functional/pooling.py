@@ -85,6 +85,7 @@ def avg_pool1d(
     padding: Padding = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window along the last axis.
 
@@ -93,7 +94,8 @@ def avg_pool1d(
     >>> fg.avg_pool1d(fg.Tensor([[2.0, 4.0]]), 2, padding=1, count_include_pad=False).tolist()
     [[2.0, 4.0]]
     """
-    return _avg_pool(1, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    settings = (ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(1, x, kernel_size, stride, padding, *settings)
 
 
 def avg_pool2d(
@@ -103,13 +105,15 @@ def avg_pool2d(
     padding: Padding = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window of height and width, the last two axes.
 
     >>> fg.avg_pool2d(fg.ones((1, 3, 8, 8)), 2).shape
     (1, 3, 4, 4)
     """
-    return _avg_pool(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    settings = (ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(2, x, kernel_size, stride, padding, *settings)
 
 
 def avg_pool3d(
@@ -119,13 +123,15 @@ def avg_pool3d(
     padding: Padding = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
     """The mean of each window of the last three axes.
 
     >>> fg.avg_pool3d(fg.ones((1, 4, 4, 4)), (1, 2, 2)).shape
     (1, 4, 2, 2)
     """
-    return _avg_pool(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+    settings = (ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(3, x, kernel_size, stride, padding, *settings)
 
 
 def _windows(
@@ -203,7 +209,10 @@ def _avg_pool(
     padding: Padding,
     ceil_mode: bool,
     count_include_pad: bool,
+    divisor_override: int | None,
 ) -> Tensor:
+    if divisor_override == 0:
+        raise ArgumentError("divisor_override is 0", "give another number, or None")
     narrow, tensor = floating(x), wide(x)
     window, steps, gaps, pads = _windows(count, tensor, kernel_size, stride, padding, 1)
     first = tensor.ndim - count
@@ -229,6 +238,7 @@ def _avg_pool(
             size = inside * size
         else:
             size = size * window[d]
+    size = size if divisor_override is None else divisor_override
     divisor = astype(size, total.dtype) if isinstance(size, Tensor) else float(size)
     return astype(apply(DIV, total, divisor), narrow.dtype)
 

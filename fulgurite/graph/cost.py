@@ -47,7 +47,7 @@ class CostTable:
 
     def quantised(self) -> CostTable:
         """The same to two digits."""
-        return replace(self, **{f.name: _two(getattr(self, f.name)) for f in fields(self)})
+        return replace(self, **{f.name: two_digits(getattr(self, f.name)) for f in fields(self)})
 
     @property
     def digest(self) -> str:
@@ -55,7 +55,8 @@ class CostTable:
         return blake2b(repr(asdict(self)).encode(), digest_size=8).hexdigest()
 
 
-def _two(number: float) -> float:
+def two_digits(number: float) -> float:
+    """A number to two digits."""
     if number <= 0:
         return number
     digits = 1 - floor(log10(number))

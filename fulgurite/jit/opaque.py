@@ -21,6 +21,7 @@ import re
 import sys
 import types
 import typing
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,8 @@ CHANGING = (
     "time", "_random", "random", "secrets", "numpy.random", "_datetime", "datetime", "uuid",
     "contextvars", "_contextvars", "subprocess", "socket", "urllib", "http", "requests", "select",
     "tempfile", "shutil", "glob", "concurrent", "multiprocessing", "asyncio", "importlib",
-    "inspect", "pickle", "_pickle", "gc", "mmap", "ctypes", "_ctypes", "sqlite3", "linecache", "fileinput",
+    "inspect", "pickle", "_pickle", "gc", "mmap", "ctypes", "_ctypes", "sqlite3", "linecache",
+    "fileinput",
 )  # fmt: skip
 FILES = ("load", "loadtxt", "fromfile", "genfromtxt", "memmap")  # of NumPy
 _WORLD = {  # names in modules that otherwise last
@@ -48,13 +50,14 @@ _OF_FILES = frozenset({
     "read_text", "read_bytes", "open", "exists", "is_file", "is_dir", "stat", "iterdir", "glob",
     "rglob", "cwd", "home", "resolve", "write_text", "write_bytes", "unlink", "mkdir",
 })  # fmt: skip
+_Pair = namedtuple("_Pair", "left")  # for the type of its field
 _LASTING = (
     enum.Enum, Node, DType, Options, np.ufunc, property, re.Pattern, logging.Logger,
     logging.Handler, logging.Formatter, decimal.Decimal, pathlib.PurePath, _thread.LockType,
     _thread.RLock, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
     types.CodeType, types.GenericAlias, types.UnionType, operator.itemgetter, typing.TypeVar,
-    operator.attrgetter, operator.methodcaller,
+    operator.attrgetter, operator.methodcaller, type(_Pair.left),
 )  # fmt: skip
 _DISPATCHED: Any = type(np.sum)  # a NumPy function, which Python sees as an object
 

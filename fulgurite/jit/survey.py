@@ -28,6 +28,7 @@ import numpy as np
 
 from ..core.ops.effect import TAPE
 from ..tensor import Tensor, from_numpy
+from .checks import Checks
 from .holders import MISSING, Holder
 from .number import Numbers
 from .opaque import CHANGING, FILES, asks_the_world, has_hidden_state, lasts, touches_files
@@ -47,7 +48,6 @@ from .things import (
     place_of_module,
     same_array,
     same_items,
-    same_value,
     slots_of,
     unwrapped,
     within,
@@ -55,7 +55,7 @@ from .things import (
 
 _MOST = 50_000  # things looked at: with more, checking them costs more than a replay saves
 _VALUES = (str, bytes, int, float, complex, range, slice, np.generic, np.dtype)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _OF_CLASSES = frozenset({
     "__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__annotations__",
     "__slots__", "__hash__", "__dataclass_fields__", "__dataclass_params__", "__match_args__",
@@ -70,7 +70,7 @@ def _is_value(value: Any) -> bool:
     return isinstance(value, _VALUES) and not isinstance(value, enum.Enum)
 
 
-class Survey:
+class Survey(Checks):
     """One look at everything that a call can reach."""
 
     def __init__(
@@ -92,23 +92,17 @@ class Survey:
         return sum([len(part) for part in parts]) + stored + names.any_attribute + names.catches
 
     def _look(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self.lines: list[str] = []
-        self.reasons: list[str] = []
-        self.known: dict[str, Any] = {}  # the names that the source uses
+        self.begin()
         self.tensors: list[tuple[str, Tensor, str]] = []  # variable, tensor, the way to it
         self.arrays: list[tuple[str, Any, str]] = []  # the same of NumPy arrays in arguments
         self.found: dict[int, tuple[str, Any]] = {}  # id -> variable and the thing itself
         self.holders: list[Holder] = []
-        self.outside = ""
         self.shown: dict[int, Any] = {}  # id of an original -> what the function sees of it
         self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
         self._globals_met: set[tuple[str, str]] = set()
         self.numbers.begin()
         self.numbers.all_fixed |= "type" in self.names.globals  # it may ask for their type
-        self.count = 0
         self.static_numbers: set[str] = set()  # the ways to numbers that were not stood in for
-        self._constants: dict[int, str] = {}
-        self.counted: dict[int, str] = {}  # reasons that are numbers -> the way to them
         # numbers that change from call to call: the place of each, and what stands there meanwhile
         self.installed: list[tuple[Holder, Any, Any]] = []
         stored = self.names.stored["attributes"]
@@ -122,32 +116,6 @@ class Survey:
                            for i, arg in enumerate(args)])  # fmt: skip
         self.keywords = {key: self.value(value, f"keywords[{key!r}]", key, True)
                          for key, value in keywords.items()}  # fmt: skip
-
-    # --- source ----------------------------------------------------------------------------------
-
-    def constant(self, thing: Any) -> str:
-        """A name for something that is the same in every call."""
-        name = self._constants.get(id(thing))
-        if name is None:
-            name = self._constants[id(thing)] = f"k{len(self.known)}"
-            self.known[name] = thing
-        return name
-
-    def line(self, test: str, reason: str) -> None:
-        """A check: where the test holds, this is not the same situation."""
-        self.lines.append(f"{test} return @{len(self.reasons)}")
-        self.reasons.append(reason)
-
-    def _variable(self, source: str) -> str:
-        if source.isidentifier():
-            return source
-        self.count += 1
-        name = f"v{self.count}"
-        self.lines.append(f"{name} = {source}")
-        return name
-
-    def _leave(self, reason: str) -> None:
-        self.outside = self.outside or reason
 
     # --- things ----------------------------------------------------------------------------------
 
@@ -248,22 +216,6 @@ class Survey:
                   f"{name}.__name__ != {value.__name__!r}:", way)  # fmt: skip
         self._changing(value, way)
         self.value(held, f"{name}.__self__", f"{way}.__self__")
-
-    def _same(self, value: Any, name: str, way: str) -> None:
-        self.line(f"if {name} is not {self.constant(value)}:", f"{way} is another thing")
-
-    def _static(self, value: Any, source: str, way: str) -> Any:
-        constant, kind = self.constant(value), type(value)
-        name = self._variable(source)
-        if kind in (str, bytes, int):
-            test = f"(type({name}) is not {self.constant(kind)} or {name} != {constant})"
-        else:
-            self.known["same_value"] = same_value
-            test = f"not same_value({name}, {constant})"
-        self.line(f"if {name} is not {constant} and {test}:", f"{way} was {value!r}")
-        if kind in (int, float):
-            self.counted[len(self.reasons) - 1] = way
-        return value
 
     def _number(self, value: Any, source: str, way: str) -> Any:
         name = self._variable(source)

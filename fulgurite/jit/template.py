@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
+from ..errors import FulguriteError
 from ..tensor import Tensor
 from .holders import MISSING, Effect
 from .number import Number, source_of
@@ -103,7 +104,10 @@ class Template:
             return "{" + ", ".join(rows) + "}"
         container = tree._kind(kind)
         if container is not None:
-            children, extra = container.apart(value)
+            try:
+                children, extra = container.apart(value)
+            except FulguriteError:  # a new module wants the values of its parameters
+                raise CannotRemake(f"it makes a new {kind.__name__}") from None
             inside = ", ".join([self.expression(child) for child in children])
             return f"{self._constant(container.together)}({self._constant(extra)}, [{inside}])"
         if isinstance(value, set | frozenset):

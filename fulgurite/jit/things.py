@@ -169,6 +169,10 @@ def same_value(a: Any, b: Any) -> bool:
         return bool(a.real.hex() == b.real.hex() and a.imag.hex() == b.imag.hex())
     if isinstance(a, np.generic):
         return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    bases: tuple[Any, ...] = (str, bytes, int)
+    for base in bases:  # not by what a class of the user's calls equal
+        if isinstance(a, base):
+            return base.__eq__(a, b) is True
     return bool(a == b)
 
 

@@ -20,6 +20,7 @@ from ..kernel.skip import tests
 from .code import Phase, Rendered
 from .emitter import Val, scalar_type
 from .foldframe import FoldFrame
+from .foldpowers import small_powers
 from .frame import Numbers
 from .microkernel import Module, Registers, transpose
 from .operate import identity
@@ -68,6 +69,7 @@ class FoldBase:
         self.values = [side(m.contraction, "right") for m in fold.matrices]
         self.coefficients = self._coefficients()
         self.tests = tests(self.states, self.streamed)
+        self.powers = small_powers(fold.order, self.states)
 
     def _tainted(self) -> set[Node]:
         """Nodes that depend on states."""
@@ -183,6 +185,7 @@ class FoldBase:
         masked = self.target.vectors == "avx512"
         f = FoldFrame(symbol, self.numbers, self.dtypes, self.lanes, masked)
         f.sizes = self.fold.sizes
+        f.powers = self.powers
         return f
 
     def main(self) -> FoldFrame:

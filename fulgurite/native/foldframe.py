@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ..core.node import Node
 from ..core.ops.index import FOLD
 from .emitter import Val, computing
+from .foldpowers import small_power
 from .frame import Frame
 from .operate import combine, identity
 
@@ -20,6 +21,7 @@ class FoldFrame(Frame):
     """A frame whose values may be folds."""
 
     sizes: Sequence[int]
+    powers: frozenset[Node] = frozenset()  # whose exponent is never above 0
 
     def value(self, node: Node) -> Val:
         """A node's value where we are; a fold's body is worked out inside its loops."""
@@ -41,6 +43,14 @@ class FoldFrame(Frame):
         found = self.known(node)
         assert found is not None
         return found
+
+    def compute(self, node: Node) -> Val:
+        """A node's value from its sources'."""
+        if node in self.powers:
+            exponent = self.known(node.src[0])
+            assert exponent is not None
+            return small_power(self.e, node, exponent)
+        return super().compute(node)
 
     def folded(self, node: Node, axes: list[int]) -> Val:
         """A fold over the axes that are left, walked in order."""

@@ -105,7 +105,7 @@ class FoldStates(FoldBase):
         that the largest weight is.
         """
         e, value = self.f.e, self.f.value(node)
-        if self.fold.matrices[number].state.repair is None:
+        if self.fold.matrices[number].state.repair is None or node in self.powers:
             return value
         value = e.splat(value)
         size = e.call(self.vector, f"llvm.fabs.{e.suffix(value.dtype, True)}", e.typed(value))

@@ -137,12 +137,14 @@ class Packer:
 
             f.runs(own, starts[0], span.owned, run)
             if not whole:
-                f.e.loop("0", span.owned, f.e.lanes, [], lambda step, _: copy(step, line))
+                f.e.loop("0", span.owned, wide, [], lambda step, _: copy(step, line))
 
         def copy(step: str, line: str) -> list[str]:
-            found = f.e.let(f"load {self.kind}, ptr {self.at(self.pieces(), step)}, align 4")
-            place = self.at(to.memory, f.add(line, self.place(step, to)))
-            f.e.line(f"store {self.kind} {found}, ptr {place}, align 4")
+            source = self.at(self.pieces(), step)  # which ends with a whole panel
+            goal = self.at(to.memory, f.add(line, f.mul(step, to.depth)))
+            for column in range(0, wide, f.e.lanes):
+                found = f.e.let(f"load {self.kind}, ptr {self.at(source, str(column))}, align 4")
+                f.e.line(f"store {self.kind} {found}, ptr {self.at(goal, str(column))}, align 4")
             return []
 
         f.walk(folded, starts[1], span.depth, row)

@@ -232,7 +232,7 @@ class Module:
             parameter.requires_grad_(on)
         return self
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients that `backward()` has added up."""
         for parameter in self.parameters():
             parameter.grad = None

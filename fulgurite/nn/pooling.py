@@ -91,15 +91,17 @@ class _AvgPool(_Pool):
         padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> None:
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode = padding, ceil_mode
-        self.count_include_pad = count_include_pad
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
     def forward(self, x: TensorLike) -> Tensor:
         """The mean of each window."""
         settings = (self.kernel_size, self.stride, self.padding, self.ceil_mode)
-        return type(self).function(self._checked(x), *settings, self.count_include_pad)
+        divided = (self.count_include_pad, self.divisor_override)
+        return type(self).function(self._checked(x), *settings, *divided)
 
     def extra_repr(self) -> str:
         """Its settings."""

@@ -6,11 +6,13 @@ functions of `fulgurite.functional` do the work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from typing import Any, ClassVar, SupportsIndex
 
+from ..errors import ArgumentError
 from ..functional.common import as_tensor
-from ..functional.convolution import PerAxis, per_axis
+from ..functional.convolution import PerAxis
 from ..functional.movement import pad
 from ..functional.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from ..tensor import Tensor, TensorLike
@@ -120,7 +122,7 @@ class _Pad(Module):
     mode: ClassVar[str] = "constant"
 
     def __init__(self, padding: PerAxis) -> None:
-        self.padding = per_axis(padding, 2 * self.count, "padding", 0)
+        self.padding = _signed(padding, 2 * self.count)
 
     def forward(self, x: TensorLike) -> Tensor:
         """x with more space."""
@@ -133,12 +135,35 @@ class _Pad(Module):
             [max(pair) >= n for pair, n in zip(pairs, sizes, strict=True)]
         ):
             self.misfit("more space than it reflects", tensor)
+        if any([n + low + high < 0 for (low, high), n in zip(pairs, sizes, strict=True)]):
+            self.misfit("at least as much space as it takes away", tensor)
         whole_pads = [(0, 0)] * (tensor.ndim - self.count) + pairs[::-1]
-        return pad(tensor, whole_pads, self.mode, constant_values=vars(self).get("value", 0))
+        if self.mode == "wrap":  # what is taken away does not come around again
+            tensor = _cut(tensor, whole_pads)
+        more = [(max(low, 0), max(high, 0)) for low, high in whole_pads]
+        found = pad(tensor, more, self.mode, constant_values=vars(self).get("value", 0))
+        return found if self.mode == "wrap" else _cut(found, whole_pads)
 
     def extra_repr(self) -> str:
         """How much is added."""
         return str(self.padding)
+
+
+def _cut(x: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
+    """x without what paddings below 0 take away."""
+    if min([min(pair) for pair in pads]) >= 0:
+        return x
+    ends = [n + min(high, 0) for n, (_, high) in zip(x.shape, pads, strict=True)]
+    starts = [max(-low, 0) for low, _ in pads]
+    return x[tuple([slice(a, b) for a, b in zip(starts, ends, strict=True)])]
+
+
+def _signed(padding: PerAxis, count: int) -> tuple[int, ...]:
+    """One whole number for each side; what is below 0 is taken away."""
+    row = list(padding) if isinstance(padding, Iterable) else [padding]
+    if not all([isinstance(n, SupportsIndex) for n in row]) or len(row) not in (1, count):
+        raise ArgumentError(f"padding is {padding!r}", f"give a whole number, or {count} of them")
+    return tuple([as_index(n) for n in row] * (count // len(row)))
 
 
 class ConstantPad1d(_Pad):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
+from ..core.dtype import float32, float64
 from ..errors import ArgumentError
 from ..functional.elementwise import abs as absolute
 from ..functional.elementwise import clip, maximum
@@ -28,7 +29,7 @@ def global_norm(grads: Any, norm_type: float = 2.0) -> Tensor:
     >>> fg.optim.global_norm([fg.Tensor([3.0]), fg.Tensor([4.0])]).item()
     5.0
     """
-    found = [g.astype("float32") for g in _listed(grads) if g is not None]
+    found = [_wide(g) for g in _listed(grads) if g is not None]
     if not found:
         raise ArgumentError("there are no gradients", "give some")
     if norm_type == float("inf"):
@@ -43,6 +44,11 @@ def global_norm(grads: Any, norm_type: float = 2.0) -> Tensor:
     for part in parts[1:]:
         total = total + part
     return total.sqrt() if norm_type == 2 else total ** (1 / norm_type)
+
+
+def _wide(grad: Tensor) -> Tensor:
+    """A gradient in a dtype that adds up well: float32, or float64 if it is of that."""
+    return grad if grad.dtype is float64 else grad.astype(float32)
 
 
 def clip_by_norm(grads: Any, max_norm: float, norm_type: float = 2.0) -> tuple[Any, Tensor]:
@@ -97,6 +103,11 @@ def _with_grad(params: Any) -> list[Tensor]:
     return [param for param in _parameters(params) if param.grad is not None]
 
 
+def _kind(param: Tensor) -> Any:
+    """NumPy's dtype of sums of a parameter's gradients."""
+    return np.float64 if param.dtype is float64 else np.float32
+
+
 class Accumulator:
     """The mean gradient of several small batches, as one large batch would give.
 
@@ -113,7 +124,8 @@ class Accumulator:
             params = params.parameters()
         self.params = _parameters(params)
         self.sums = [
-            Tensor(np.zeros(param.shape, np.float32), device=param.device) for param in self.params
+            Tensor(np.zeros(param.shape, _kind(param)), device=param.device)
+            for param in self.params
         ]
         self.count = scalar(0.0, self.params[0].device)
         self.empty = True
@@ -131,7 +143,7 @@ class Accumulator:
             self.count.assign(self.count + 1)
             for total, grad in zip(self.sums, given, strict=True):
                 if grad is not None:
-                    total.assign(total + grad.astype("float32"))
+                    total.assign(total + grad.astype(total.dtype))
                     changed.append(total)
         self.empty = False
         realize_step(changed, before, [grad for grad in given if grad is not None])
@@ -147,7 +159,7 @@ class Accumulator:
         self.empty = True
         self.count.assign(scalar(0.0, self.count.device))
         for total in self.sums:
-            total.assign(Tensor(np.zeros(total.shape, np.float32), device=total.device))
+            total.assign(Tensor(np.zeros(total.shape, _kind(total)), device=total.device))
         return mean
 
 

@@ -108,8 +108,6 @@ class Schedule:
                 "fg.optim.Schedule(optimizer, fg.optim.cosine(1000))",
             )
         self.optimizer, self.shape, self.count = optimizer, shape, 0
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
         self._apply()
 
     def step(self) -> None:
@@ -119,7 +117,9 @@ class Schedule:
 
     def _apply(self) -> None:
         factor = self.shape(self.count)
-        for group in self.optimizer.param_groups:
+        for group in self.optimizer.param_groups:  # also those that were added meanwhile
+            if "initial_lr" not in group:  # else nobody asks for a rate, which is a tensor
+                group["initial_lr"] = group["lr"]
             group["lr"] = group["initial_lr"] * factor
 
     def rates(self) -> list[float]:

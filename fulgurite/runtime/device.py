@@ -115,7 +115,7 @@ def device_names() -> list[str]:
 
 def _cpu() -> Device:
     """Native code if its compiler is installed, else the reference device and one warning."""
-    if importlib.util.find_spec("llvmlite") is None:
+    if not _has_compiler():
         warnings.warn(
             "llvmlite is not installed: kernels run on the reference device, slowly. "
             "Install it with: pip install llvmlite",
@@ -126,6 +126,15 @@ def _cpu() -> Device:
     from .cpu import CpuDevice
 
     return CpuDevice()
+
+
+def _has_compiler() -> bool:
+    """Is llvmlite there, without loading it? An empty folder of that name is none."""
+    try:
+        found = importlib.util.find_spec("llvmlite")
+    except (ImportError, ValueError):  # something forbids it, or stands in its place
+        return False
+    return found is not None and found.origin is not None
 
 
 register_device("cpu", _cpu)

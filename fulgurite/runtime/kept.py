@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..config import Options
+from ..core.digest import digest_of
 from ..core.dtype import DType
 from ..errors import FulguriteError
 from ..forks import late
@@ -38,6 +39,9 @@ class Kept:
     ) -> str | None:  # fmt: skip
         """What the plan is kept under, if it can be."""
         key: str | None = self.stored.plan_key(normal, lifted, device, options, donated)
+        if key is not None and options.search and options.tune != "off":
+            table = late("runtime.tuning").table_for(options).digest
+            key = digest_of(f"{key} {table}")
         return key
 
     @contextmanager

@@ -220,8 +220,16 @@ class Keeper(Protocol):
     def forget(self) -> None:
         """Let go of it."""
 
+    def spared(self) -> int:
+        """How many bytes of results that are gone it keeps, which the pool counts as used."""
+
 
 KEEPERS: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def spared_bytes() -> int:
+    """How much memory of results that are gone programs keep for their next run."""
+    return sum([keeper.spared() for keeper in list(KEEPERS)])
 
 
 def forget_idle() -> None:

@@ -353,6 +353,10 @@ class Program:
         words[self.word[self.room]] = workspace.address
         return Frame(words, arena, workspace, layout.offsets)
 
+    def spared(self) -> int:
+        """How many bytes small results left here."""
+        return sum([raw.size for *_, spares in self.made for raw in spares or ()])
+
     def forget(self) -> None:
         """Let go of idle frames and of the memory that small results left."""
         self._idle.clear()

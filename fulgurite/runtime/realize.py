@@ -29,6 +29,7 @@ from ..graph.donate import Pair, in_place
 from ..graph.kernel import Schedule
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.overlap import overlap
+from ..graph.patterns import PATTERNS, version
 from ..graph.registry import REGISTRY, Entry, MovedError
 from ..graph.schedule import schedule
 from ..graph.simplify import simplify
@@ -72,6 +73,7 @@ def sums_windows(options: Options) -> bool:
 
 
 STAGES: tuple[Stage, ...] = (
+    Stage("kernels", lambda s, c: with_kernels(s, c), "tensor", lambda o: has_patterns(o)),
     Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda o: o.simplify),
     Stage("overlap", lambda sink, _: overlap(sink), "tensor", sums_windows),
     Stage("schedule", lambda sink, context: scheduled(sink, context)),
@@ -84,17 +86,32 @@ def scheduled(sink: Node, context: Context) -> Schedule:
     native = context.device != "reference"
     if native and context.options.tier == "auto" and is_tiny(sink):
         return whole(sink, context.inputs)
-    choose = searcher(context.options)
+    choose = searcher(context.options, context.device)
     if context.donated:
         return in_place(sink, context.inputs, context.options.fuse, context.donated, choose)
     return schedule(sink, context.inputs, context.options.fuse, choose)
 
 
-def searcher(options: Options) -> Searcher | None:
+def searcher(options: Options, device: str = "cpu") -> Searcher | None:
     """Who chooses among kernels, if anybody does: folds reassociate, which `exact` forbids."""
     if not options.search or options.exact or not options.fuse:
         return None
-    found: Searcher = late("graph.search.choose").Searcher(late("kernel.fold").SOURCES)
+    found: Searcher
+    if options.deterministic and options.tune == "off":
+        found = late("graph.search.choose").Searcher(late("kernel.fold").SOURCES)
+    else:
+        found = late("runtime.patterned").wide_searcher(options, device)
+    return found
+
+
+def has_patterns(options: Options) -> bool:
+    """May kernels of the user stand in for expressions?"""
+    return options.search and options.fuse and not options.exact and bool(PATTERNS)
+
+
+def with_kernels(sink: Node, context: Context) -> Node:
+    """The graph with kernels of the user where they are cheaper than what they stand for."""
+    found: Node = late("runtime.patterned").with_kernels(sink, context)[0]
     return found
 
 
@@ -160,7 +177,18 @@ def cache_key(
     device: str, options: Options, donated: tuple[Pair, ...] = ()
 ) -> tuple[Hashable, ...]:
     """What a plan depends on besides the graph; the reference device has one tier only."""
-    return device, options.key, options.tier if device != "reference" else "", donated
+    tier = options.tier if device != "reference" else ""
+    if not options.search:
+        return device, options.key, tier, donated
+    return device, options.key, tier, donated, tuned(options), version()
+
+
+def tuned(options: Options) -> str:
+    """Which table of rates plans are chosen by."""
+    if options.tune == "off" or not options.search:
+        return ""
+    found: str = late("runtime.tuning").table_for(options).digest
+    return found
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -184,7 +212,9 @@ def _found_or_made(
 ) -> Compiled:  # fmt: skip
     """A graph's plan from the disk, or made now and kept there for the next process."""
     kept = kept_plans(device, options, normal)
-    key = kept.key(normal, lifted, device, options, donated) if kept is not None else None
+    key = None  # functions of the user have no name that another process knows
+    if kept is not None and not has_patterns(options):
+        key = kept.key(normal, lifted, device, options, donated)
     if kept is None or key is None:
         return compile_graph(normal, device, options, lifted, donated)
     start = time.perf_counter()

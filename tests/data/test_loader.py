@@ -127,8 +127,31 @@ def test_what_is_no_dataset_or_state_is_refused() -> None:
         loader.load_state_dict({})
     with pytest.raises(ArgumentError, match="outside"):
         loader.load_state_dict(loader.state_dict() | {"position": 4})
-    with pytest.raises(DataError, match="stack"):
+    with pytest.raises(DataError, match="stack") as caught:
         next(iter(DataLoader([np.ones(2), np.ones(3)], 2)))
+    assert __file__ in caught.value.where  # not a line of the thread
+    with pytest.raises(ArgumentError, match="seed"):
+        DataLoader(Arrays([1]), 1, seed=1.5)  # type: ignore[arg-type]
+    assert DataLoader(Arrays(range(8)), np.int64(4)).batch_size == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iteration_whose_loader_was_moved_meanwhile_says_so(workers: int) -> None:
+    loader = DataLoader(Arrays(range(12)), 2, workers=workers)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == 5  # goes on from there
+    with pytest.raises(DataError, match="moved it on meanwhile"):
+        next(first)
+    assert (loader.epoch, loader.position) == (1, 0)
+
+
+def test_windows_are_counted_from_the_end_as_well() -> None:
+    windows = Windows(range(5), 2)
+    assert [part.tolist() for part in windows[-1]] == [[2, 3], [3, 4]]
+    for place in (3, -4):
+        with pytest.raises(IndexError):
+            windows[place]
 
 
 def test_batches_are_tensors_on_the_device_that_is_asked_for() -> None:

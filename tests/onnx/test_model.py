@@ -106,6 +106,19 @@ def test_an_unknown_operator_and_a_newer_opset_are_named() -> None:
         load(model(graph([], [], []), opset=999))
 
 
+def test_an_operator_of_another_domain_and_meaning_is_not_taken_for_the_standards() -> None:
+    made = [node("Unique", "x", "y at count", domain="com.microsoft")]
+    with pytest.raises(UnsupportedError, match=r"com\.microsoft::Unique is not built"):
+        load(model(graph(made, [port("x", shape=[3])], [port("y")])))(f(3))
+
+
+def test_zeros_are_quantised_with_a_scale_to_divide_by() -> None:
+    made = node("DynamicQuantizeLinear", "x", "y scale zero")
+    ports = [port("y", "uint8"), port("scale"), port("zero", "uint8")]
+    found = load(model(graph([made], [port("x", shape=[2])], ports)))(np.zeros(2, np.float32))
+    assert [v.numpy().tolist() for v in found.values()] == [[0, 0], 1.0, 0]
+
+
 def test_an_error_inside_names_the_node() -> None:
     broken = model(graph([node("Reshape", "x s", "y")], [port("x", shape=[6])], [port("y")],
                          {"s": np.array([4, 2], np.int64)}))  # fmt: skip
@@ -167,6 +180,22 @@ def test_a_transformer_compiles_once_for_every_batch_and_length() -> None:
     assert compiled() == before and not made.reasons
     for case, ours in zip(cases, found, strict=True):
         np.testing.assert_allclose(ours, load(data)(*case)["y"].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_arithmetic_with_single_variable_sizes_compiles_once() -> None:
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s i", "a"), node("Gather", "s j", "b"),
+        node("Mul", "a b", "ab"), node("Sub", "ab j", "less"), node("Add", "less j", "same"),
+        node("Unsqueeze", "same axis", "u"), node("Concat", "one u", "to", axis=0),
+        node("Reshape", "x to", "y"),
+    ]  # fmt: skip
+    numbers = {"i": np.int64(0), "j": np.int64(1), "axis": np.array([0]), "one": np.array([1])}
+    data = model(graph(nodes, [port("x", shape=["n", "m"])], [port("y")], numbers))
+    made = load(data, dims={"n": fg.Var("n", 1, 8), "m": fg.Var("m", 1, 8)})
+    for shape in ((2, 3), (8, 5), (1, 1)):
+        x = f(*shape)
+        np.testing.assert_array_equal(made(x)["y"].numpy(), x.reshape(1, -1))
+    assert not made.reasons
 
 
 def test_a_dimension_that_keeps_changing_becomes_a_variable_by_itself() -> None:

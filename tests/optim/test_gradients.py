@@ -88,3 +88,22 @@ def test_a_schedule_resumes_where_it_was() -> None:
         fg.optim.join([], [1])
     with pytest.raises(ArgumentError):
         fg.optim.Schedule(optimizer, 3)  # type: ignore[arg-type]
+
+
+def test_groups_that_are_added_later_follow_the_schedule_as_well() -> None:
+    optimizer = fg.optim.SGD([fg.ones(1)], lr=1.0)
+    schedule = fg.optim.Schedule(optimizer, fg.optim.linear(4))
+    schedule.step()
+    optimizer.add_param_group({"params": [fg.ones(1)], "lr": 2.0})
+    schedule.step()
+    assert schedule.rates() == [0.5, 1.0]
+
+
+def test_gradients_in_float64_are_clipped_and_added_up_in_float64() -> None:
+    (clipped,), norm = fg.optim.clip_by_norm([fg.Tensor(np.array([3e30, 4e30]))], 1.0)
+    np.testing.assert_allclose(clipped.numpy(), [0.6, 0.8], rtol=1e-12)
+    assert norm.dtype is fg.float64 and norm.item() == 5e30
+    total = fg.optim.Accumulator([fg.Tensor(np.ones(1))])
+    for _ in range(2):
+        total.add([fg.Tensor(np.array([1 + 1e-12]))])
+    assert total.take()[0].item() == 1 + 1e-12

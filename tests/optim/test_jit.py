@@ -110,3 +110,57 @@ def test_a_scaled_loss_is_captured_with_its_scale() -> None:
         scales.append(policy.scaler.scale.item())
     assert scales == [2.0**14, 2.0**15, 2.0**14, 2.0**14, 2.0**15]
     assert np.allclose(w.numpy(), 1 - 0.04, atol=1e-4) and step.captured == 1
+
+
+@pytest.mark.parametrize("frozen", ["from the start", "later"])
+def test_a_captured_step_leaves_frozen_parameters_alone(frozen: str) -> None:
+    def run(jit: bool) -> tuple[list[Any], list[float]]:
+        fg.random.seed(0)
+        model = fg.nn.Sequential(fg.nn.Linear(6, 8), fg.nn.ReLU(), fg.nn.Linear(8, 2))
+        optimizer = fg.optim.Adam(model.parameters(), lr=0.05)
+
+        def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
+            loss = fg.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        taken: Any = fg.jit(step) if jit else step
+        for number in range(8):
+            if number == (0 if frozen == "from the start" else 3):
+                model[0].weight.requires_grad = False
+            if number == 6:
+                model[0].weight.requires_grad = True
+            taken(*data(number))
+        counts = [float(kept["step"].item()) for kept in optimizer.state.values()]
+        return [p.numpy() for p in model.parameters()], counts
+
+    (eager, counts), (captured, others) = run(False), run(True)
+    assert counts == others == [2.0 if frozen == "from the start" else 5.0, 8.0, 8.0, 8.0]
+    for a, b in zip(eager, captured, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6)
+
+
+def test_a_schedule_may_move_on_inside_a_captured_step() -> None:
+    def run(jit: bool) -> tuple[list[float], list[float], int]:
+        w = fg.Tensor([2.0, -1.0], requires_grad=True)
+        optimizer = fg.optim.SGD([w], lr=0.25)
+        schedule = fg.optim.Schedule(optimizer, fg.optim.step_decay(2, 0.5))
+
+        def step(x: fg.Tensor) -> fg.Tensor:
+            loss = (w * w * x).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            return loss
+
+        taken: Any = fg.jit(step) if jit else step
+        for number in range(7):
+            taken(fg.Tensor([1.0, number / 8]))
+        found: list[float] = w.tolist()
+        return found, schedule.rates(), schedule.count
+
+    assert run(False) == run(True)
+    assert run(True)[1:] == ([0.25 / 8], 7)

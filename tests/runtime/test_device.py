@@ -69,6 +69,33 @@ print(g.tolist())
     assert done.stderr.count("RuntimeWarning") == 1 and "pip install llvmlite" in done.stderr
 
 
+@pytest.mark.parametrize("how", ["forbidden", "None", "a stand-in", "an empty folder"])
+def test_a_compiler_that_cannot_be_imported_is_none(bare: Path, how: str, tmp_path: Path) -> None:
+    (tmp_path / "llvmlite").mkdir()
+    done = run_bare(
+        bare,
+        f"""
+import sys, types
+class Forbids:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "llvmlite":
+            raise ImportError("not here")
+how = {how!r}
+if how == "forbidden":
+    sys.meta_path.insert(0, Forbids())
+elif how == "an empty folder":
+    sys.path.append({str(tmp_path)!r})
+else:
+    sys.modules["llvmlite"] = None if how == "None" else types.ModuleType("llvmlite")
+import fulgurite as fg
+print(fg.softmax(fg.ones((300, 400)), axis=-1).sum().round().item())
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "300.0"
+    assert done.stderr.count("RuntimeWarning") == 1 and "pip install llvmlite" in done.stderr
+
+
 def test_without_a_compiler_the_doctor_says_so(bare: Path) -> None:
     done = run_bare(bare, "import sys; from fulgurite.cli import main; sys.exit(main(['doctor']))")
     assert "llvmlite" in done.stdout

@@ -129,6 +129,20 @@ def test_small_results_leave_their_memory_to_the_next_run_of_their_program() -> 
         assert fg.memory_stats()["used"] <= used, "nothing is lost to the pool's count"
 
 
+def test_memory_that_small_results_left_is_idle() -> None:
+    with fg.config(device="cpu", tier="native"):
+        plan = fg.schedule(fg.Tensor(np.ones(900, np.float32)) + 1)
+        for _ in range(6):
+            plan.run()
+        before = fg.memory_stats()
+        held = [plan.run() for _ in range(100)]
+        assert fg.memory_stats()["used"] - before["used"] > 90 * 3600
+        del held
+        after = fg.memory_stats()
+        assert after["used"] == before["used"] and after["idle"] - before["idle"] > 90 * 3600
+        assert fg.empty_cache() > 90 * 3600 and fg.memory_stats()["idle"] == 0
+
+
 @pytest.mark.parametrize("poison", [False, True])
 def test_runs_whose_results_are_dropped_take_no_more_and_no_more_memory(poison: bool) -> None:
     with fg.config(device="cpu", tier="native"):

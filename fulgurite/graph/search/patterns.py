@@ -1,7 +1,7 @@
 """Where expressions of the user's kernels occur in a graph.
 
 In: a graph and a `Pattern`. Out: the places where its expression stands, with the operands there,
-and the graph with the kernel in that place. An expression is a function of tensors and says nothing
+and both over placeholders. An expression is a function of tensors and says nothing
 of shapes. So it is written out over placeholders with shapes that occur below a node, and compared
 with what is there node by node: nodes are interned, so equal ones are one, and operands are bound
 on the way. Attempts are counted (`ATTEMPTS`), so that the answer is the same in every process.
@@ -16,9 +16,8 @@ from itertools import product
 from ...core.dtype import DType
 from ...core.node import Node, Shape, toposort
 from ...core.ops.leaf import PARAM, SINK, param
-from ...core.rewrite import substitute
 from ...errors import FulguriteError
-from ..patterns import Pattern
+from ..patterns import Build, Pattern
 
 ATTEMPTS = 512  # times that an expression is written out for one graph
 BELOW = 40  # nodes under a place among which operands are looked for
@@ -78,17 +77,25 @@ class Places:
 
 def _write(pattern: Pattern, operands: list[Node]) -> Written | None:
     """What a pattern is over some operands; what it cannot be applied to, it does not match."""
-    try:
-        expression = pattern.expression(operands)
-    except (FulguriteError, TypeError, ValueError, IndexError, AttributeError, AssertionError):
+    expression = _tried(pattern.expression, operands)
+    if expression is None or expression.op is PARAM:
         return None
-    used = {n for n in toposort([expression]) if n.op is PARAM}
-    if expression.op is PARAM or not used.issuperset(operands):
+    if not {n for n in toposort([expression]) if n.op is PARAM}.issuperset(operands):
         return None
-    kernel = pattern.kernel(operands)  # a mistake of the user's is not hidden
+    kernel = _tried(pattern.kernel, operands)
+    if kernel is None:
+        return None
     if (kernel.shape, kernel.dtype) != (expression.shape, expression.dtype):
         return None
     return Written(tuple(operands), expression, kernel)
+
+
+def _tried(build: Build, operands: list[Node]) -> Node | None:
+    """What a function of the user makes of operands, or None if it is not for such operands."""
+    try:
+        return build(operands)
+    except (FulguriteError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
+        return None
 
 
 def _below(node: Node) -> list[Node]:
@@ -123,8 +130,3 @@ def _bound(written: Written, place: Node) -> dict[Node, Node] | None:
                 return None
             stack.extend(zip(wanted.src, found.src, strict=True))
     return bound
-
-
-def put(sink: Node, place: Node, written: Written, bound: dict[Node, Node]) -> Node:
-    """The graph with the user's kernel at a place."""
-    return substitute(sink, {place: substitute(written.kernel, bound)})

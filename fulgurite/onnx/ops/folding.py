@@ -37,8 +37,11 @@ def _sized(symbolic: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Arra
     return work
 
 
+_object = np.frompyfunc(lambda x: x if isinstance(x, Node) else int(x), 1, 1)
+
+
 def _objects(a: Array) -> Array:
-    return np.frompyfunc(lambda x: x if isinstance(x, Node) else int(x), 1, 1)(a)  # type: ignore[no-any-return]
+    return np.asarray(_object(a), object)  # of a 0-d array it gives the bare element
 
 
 def _divide(a: Array, b: Array) -> Array:

@@ -116,9 +116,9 @@ def dynamic(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Quantised numbers, their scale and zero."""
     low, high = fg.minimum(fg.min(x), 0), fg.maximum(fg.max(x), 0)
     scale = (high - low) / 255
-    safe = fg.where(scale == 0, 1, scale)
-    zero = fg.clip(fg.round(-low / safe), 0, 255)
-    y = fg.clip(fg.round(x / safe) + zero, 0, 255).astype(fg.uint8)
+    scale = fg.where(scale == 0, 1, scale)  # all zeros: nothing may be divided by 0
+    zero = fg.clip(fg.round(-low / scale), 0, 255)
+    y = fg.clip(fg.round(x / scale) + zero, 0, 255).astype(fg.uint8)
     return y, scale, zero.astype(fg.uint8)
 
 
