@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -24,7 +25,7 @@ from bench.harness import Worker, WorkerError, serve
 Timed = Callable[[], float]  # seconds of one call
 
 
-def inputs(size: str) -> list[object]:
+def inputs(size: str) -> list[Any]:
     """Queries, keys and values as arrays."""
     import numpy as np
 

@@ -1,8 +1,10 @@
 """How well costs rank kernels: predicted against measured time, as Kendall's rank correlation.
 
-`python bench/cost.py [--repeats 5]`. Kernels of several kinds and sizes are timed in turns, each
-alone in a plan, least times count. Printed are each kernel, the correlation over all, and that
-within groups that do about the same work.
+`python bench/cost.py [--repeats 5] [--plans]`. Kernels of several kinds and sizes are timed in
+turns, each alone in a plan, least times count. Printed are each kernel, the correlation over all,
+and that within groups that do about the same work. `--plans` instead takes 30 programs, makes all
+distinct plans that the search can be brought to (by tables that favour one thing or another, and
+the greedy one), times them in turns and says how far the chosen plan is from the best.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -21,8 +24,11 @@ import fulgurite as fg
 from fulgurite.graph.cost import SHIPPED, time_of
 from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
+from fulgurite.graph.search.choose import Searcher
 from fulgurite.graph.simplify import simplify
-from fulgurite.runtime.realize import searcher
+from fulgurite.kernel.fold import SOURCES
+from fulgurite.runtime.plan import Plan, compile_plan
+from fulgurite.runtime.realize import searcher, storage_of
 
 
 def numbers(*shape: int) -> fg.Tensor:
@@ -72,11 +78,100 @@ def kendall(pairs: list[tuple[float, float]]) -> float:
     return float(np.mean(signs)) if signs else 1.0
 
 
+def programs() -> dict[str, fg.Tensor]:
+    """Thirty programs in which there is something to choose."""
+    found: dict[str, fg.Tensor] = {}
+    for heads, length, size in (
+        (1, 64, 32), (8, 64, 64), (8, 128, 64), (2, 256, 64), (4, 512, 64), (1, 1024, 64),
+        (2, 1024, 32), (1, 512, 128), (4, 200, 80), (8, 333, 40),
+    ):  # fmt: skip
+        q, k, v = (numbers(heads, length, size) for _ in range(3))
+        found[f"attention {heads}x{length}x{size}"] = fg.softmax(q @ k.mT, axis=-1) @ v
+    for heads, length in ((8, 256), (4, 1024), (1, 4096)):
+        q, k, v = numbers(heads, 1, 64), numbers(heads, length, 64), numbers(heads, length, 64)
+        found[f"one query {heads}x{length}"] = fg.softmax(q @ k.mT, axis=-1) @ v
+    for length in (128, 512, 1000):
+        q, k, v = (numbers(2, length, 64) for _ in range(3))
+        earlier = fg.arange(length)[None, :] <= fg.arange(length)[:, None]
+        scores = fg.where(earlier, q @ k.mT, -np.inf)
+        found[f"causal {length}"] = fg.softmax(scores, axis=-1) @ v
+    for rows, inner, columns in (
+        (64, 128, 64), (256, 256, 256), (512, 64, 1024), (128, 768, 768), (1024, 256, 128),
+    ):  # fmt: skip
+        x, w = numbers(rows, inner), numbers(inner, columns)
+        scale = fg.rsqrt((x * x).mean(axis=-1, keepdims=True) + 1e-5)
+        found[f"norm into product {rows}x{inner}x{columns}"] = (x * scale) @ w
+    for rows, inner, classes in ((64, 64, 1000), (128, 128, 4000), (256, 64, 10000), (32, 32, 100)):
+        x, w = numbers(rows, inner), numbers(inner, classes)
+        found[f"classes {rows}x{inner}x{classes}"] = fg.logsumexp(x @ w, axis=-1)
+    x, w = numbers(300, 100), numbers(100, 200)
+    found["mean into product"] = (x / fg.abs(x).mean(axis=-1, keepdims=True)) @ w
+    q, k, v = (numbers(4, 256, 64) for _ in range(3))
+    found["capped"] = fg.softmax(20 * fg.tanh(q @ k.mT / 20), axis=-1) @ v
+    found["bias and gate"] = fg.softmax(q @ k.mT + numbers(256, 256), axis=-1) @ v * fg.sigmoid(q)
+    groups = q.reshape((2, 2, 256, 64)) @ k[:2, None].mT
+    found["grouped queries"] = fg.softmax(groups, axis=-1) @ v[:2, None]
+    found["few queries"] = fg.softmax(q[:, :32] @ k.mT, axis=-1) @ v
+    return found
+
+
+TABLES = (  # what else the search could have been told
+    replace(SHIPPED, made=1.0, kept=1e-6),
+    replace(SHIPPED, folded=SHIPPED.folded * 8, walked=SHIPPED.walked * 8, kept=2.0),
+    replace(SHIPPED, folded=SHIPPED.folded / 8, walked=SHIPPED.walked / 8),
+    replace(SHIPPED, near=SHIPPED.near / 8, far=SHIPPED.far / 8),
+    replace(SHIPPED, products=SHIPPED.products / 4, simple=SHIPPED.simple / 4),
+)
+
+
+def plans(result: fg.Tensor) -> list[Plan]:
+    """The distinct plans of one tensor; the first is the one that is chosen."""
+    normal = normalize([result.node])
+    sink = simplify(restore(normal.structure, normal.constants, {}, normal.nodes))
+    found: dict[object, Plan] = {}
+    for table in (SHIPPED, None, *TABLES):
+        choose = None if table is None else Searcher(SOURCES, table)
+        made = schedule(sink, len(normal.buffers), True, choose)
+        key = tuple([(i.kernel.kind, i.kernel.body) for i in made.items])
+        if key not in found:
+            found[key] = compile_plan(made, "cpu")
+    return list(found.values())
+
+
+def check_plans(repeats: int) -> None:
+    """Time all plans of each program in turns; how far is the chosen one from the best?"""
+    near = 0
+    cases = programs()
+    for name, result in cases.items():
+        normal = normalize([result.node])
+        memory = [storage_of(buffer) for buffer in normal.buffers]
+        every = plans(result)
+        best = [float("inf")] * len(every)
+        for _ in range(repeats):
+            for number, plan in enumerate(every):
+                for _ in range(4):
+                    start = time.perf_counter()
+                    plan.run(memory)
+                    best[number] = min(best[number], time.perf_counter() - start)
+        ratio = best[0] / min(best)
+        near += ratio <= 1.1
+        kinds = "+".join(k.kernel.kind for k in every[0].kernels)
+        print(
+            f"{name:34} {kinds:26} {best[0] * 1e6:9.1f} us, {ratio:5.2f} x the best of {len(every)}"
+        )
+    print(f"within 10 %: {near} of {len(cases)}")
+
+
 def main() -> None:
     """Time, compare, print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--plans", action="store_true", help="check choices, not ranks")
     given = parser.parse_args()
+    if given.plans:
+        with fg.config(device="cpu", tier="native"):
+            check_plans(given.repeats)
+        return
     results = works()
     guess = {name: predicted(result) for name, result in results.items()}
     with fg.config(search=True, tier="native"):

@@ -23,6 +23,14 @@ import fulgurite as fg
 
 SENTENCES = ["A cat sleeps on the sofa.", "The kitten is napping.", "Stocks fell sharply today."]
 LONGEST = 256  # tokens
+LONGEST_WORD = 100  # letters: a longer one is unknown
+CHINESE = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
 
 
 # --- words to numbers ----------------------------------------------------------------------------
@@ -30,8 +38,8 @@ LONGEST = 256  # tokens
 
 def pieces_of(text: str, vocabulary: dict[str, int]) -> list[int]:
     """The numbers of the known pieces that a text is made of."""
-    plain = unicodedata.normalize("NFD", text.lower())
-    plain = "".join(c for c in plain if unicodedata.category(c) != "Mn")
+    plain = unicodedata.normalize("NFD", text)
+    plain = "".join(c.lower() for c in plain if unicodedata.category(c) != "Mn")
     spaced = "".join(f" {c} " if _alone(c) else c for c in plain if _shown(c))
     found = [vocabulary["[CLS]"]]
     for word in spaced.split():
@@ -40,19 +48,22 @@ def pieces_of(text: str, vocabulary: dict[str, int]) -> list[int]:
 
 
 def _shown(c: str) -> bool:
-    return c.isspace() or (unicodedata.category(c) not in ("Cc", "Cf") and c != "\ufffd")
+    return c in "\t\n\r" or (unicodedata.category(c) not in ("Cc", "Cf") and c != "\ufffd")
 
 
 def _alone(c: str) -> bool:
     """Is a character a word of its own: punctuation, or a Chinese character?"""
     code = ord(c)
     ascii_sign = 33 <= code <= 126 and not c.isalnum()
-    return ascii_sign or unicodedata.category(c).startswith("P") or 0x4E00 <= code <= 0x9FFF
+    chinese = any(low <= code <= high for low, high in CHINESE)
+    return ascii_sign or unicodedata.category(c).startswith("P") or chinese
 
 
 def _split(word: str, vocabulary: dict[str, int]) -> list[int]:
     """The longest known beginning, then the longest known continuation, to the end."""
     found, start = [], 0
+    if len(word) > LONGEST_WORD:
+        return [vocabulary["[UNK]"]]
     while start < len(word):
         for end in range(len(word), start, -1):
             piece = ("##" if start else "") + word[start:end]

@@ -41,7 +41,7 @@ from .runtime.realize import (
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .graph.search.choose import RegionReport
+    from .graph.search.report import RegionReport
 
 
 class KernelReport(NamedTuple):

@@ -377,7 +377,7 @@ class TensorSchedule:
             else:
                 node, memory = _latest(buffer, tensors)
                 # the node itself: while it is held here nobody writes over its memory
-                mark = None if isinstance(memory, SharedBuffer) else node
+                mark = None if type(memory) is SharedBuffer else node
             found.append(memory)
             versions.append(mark)
         return [*found, *part.constants], [*versions, *[0] * len(part.constants)]

@@ -60,9 +60,12 @@ def register_kernel(name: str, run: Callable[..., Any], pattern: Callable[..., A
 
 def _operands(pattern: Callable[..., Any]) -> int:
     """How many tensors a pattern is a function of."""
-    found = inspect.signature(pattern).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if not found or any(p.kind not in kinds for p in found):
+    try:
+        every = inspect.signature(pattern).parameters.values()
+    except ValueError:  # of a function that is not written in Python
+        every = {}.values()
+    found = [p for p in every if p.default is p.empty]
+    if not found or any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found):
         raise ArgumentError(
             "a pattern takes its tensors one by one", "as in pattern=lambda a, b: a @ b"
         )

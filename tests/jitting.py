@@ -34,3 +34,14 @@ def same(function: Callable[..., Any], *calls: tuple[Any, ...], captures: int | 
     if captures is not None:
         assert jitted.captured == captures
     return jitted
+
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def alike(scenario: Callable[[Wrap], list[Any]]) -> None:
+    """What a scenario sees is the same with functions that are jitted and with plain ones."""
+    fg.random.seed(7)
+    want = plainly(scenario(lambda function: function))
+    fg.random.seed(7)
+    assert plainly(scenario(fg.jit)) == want

@@ -35,6 +35,18 @@ def test_words_become_the_longest_pieces_that_are_known(embed: ModuleType) -> No
     ]  # fmt: skip
 
 
+def test_letters_are_cleaned_as_the_networks_tokenizer_does(embed: ModuleType) -> None:
+    words = ["[UNK]", "[CLS]", "[SEP]", "a", "##a", "ab", "οσ", "㐀"]
+    vocabulary = {word: number for number, word in enumerate(words)}
+
+    def pieces(text: str) -> list[str]:
+        return [words[p] for p in embed.pieces_of(text, vocabulary)][1:-1]
+
+    assert pieces("a" * 101) == ["[UNK]"] and len(pieces("a" * 100)) == 100
+    assert pieces("a\x0bb\x85") == ["ab"] and pieces("a\tab") == ["a", "ab"]
+    assert pieces("ΟΣ") == ["οσ"] and pieces("a㐀a") == ["a", "㐀", "a"]
+
+
 def small_model(folder: Path) -> None:
     """A network of the same architecture with few numbers."""
     r = np.random.default_rng(0)

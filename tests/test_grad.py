@@ -183,6 +183,10 @@ def test_requires_grad_can_be_taken_back() -> None:
     a = fg.Tensor([2.0], requires_grad=True)
     a.requires_grad_(False)
     assert not (a * 2).requires_grad and a.tolist() == [2.0]
+    a.requires_grad = True
+    assert (a * 2).requires_grad
+    a.requires_grad = False
+    assert not (a * 2).requires_grad
 
 
 BAD: list[tuple[str, type[Exception], str, Callable[[], object]]] = [

@@ -138,6 +138,17 @@ def test_numpys_refusals_are_ours_and_its_writes_are_refused() -> None:
     assert x.tolist() == [1.0, 2.0]
 
 
+def test_a_copy_that_is_asked_for_is_another_tensor() -> None:
+    for x in (fg.Tensor([1.0, 2.0]), fg.Tensor([1.0, 2.0]) * 1, fg.Tensor([1.0, 2.0]).realize()):
+        y = fg.asarray(x, copy=True)
+        y[y > 1] = -1.0
+        y += 5
+        assert (x.tolist(), y.tolist()) == ([1.0, 2.0], [6.0, 4.0])
+        assert fg.asarray(x, copy=False) is x
+        with pytest.raises(ArgumentError, match="copy=False"):
+            fg.asarray(x, dtype="float64", copy=False)
+
+
 def test_a_number_is_formatted_and_looked_for() -> None:
     x = fg.Tensor([[1.0, 2.5], [3.0, 4.0]])
     assert f"{x[0, 1]:.2f}" == "2.50"

@@ -104,6 +104,17 @@ def test_ctrl_c_ends_with_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> 
     assert len(saved["losses"]) == saved["step"] < 100000
 
 
+def test_ctrl_c_before_the_first_step_is_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fulgurite.train.loop.train", interrupted)
+    assert cli.main(["train", "digits", "--save", str(tmp_path)]) == 130
+    assert "stopped" in capsys.readouterr().err
+
+
 def test_the_command_prints_the_result_what_it_cost_and_where_things_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,13 +28,15 @@ def scaled_dot_product_attention(
     key: TensorLike,
     value: TensorLike,
     attn_mask: TensorLike | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query @ key.mT * scale + mask) @ value; a boolean mask says who may look.
 
-    With `enable_gqa` several heads of queries share one head of keys and values.
+    With `enable_gqa` several heads of queries share one head of keys and values. Of the weights
+    `dropout_p` are left out, whether anything is in training or not.
 
     >>> q, k, v = fg.ones((1, 2, 3, 4)), fg.ones((1, 2, 5, 4)), fg.ones((1, 2, 5, 6))
     >>> fg.scaled_dot_product_attention(q, k, v).shape
@@ -50,13 +52,23 @@ def scaled_dot_product_attention(
         raise ShapeError("attention needs (length, size) at least", "give two or more dimensions")
     if attn_mask is not None and is_causal:
         raise ArgumentError("a mask and is_causal exclude each other", "put both into the mask")
+    if isinstance(dropout_p, bool) or (scale is not None and isinstance(scale, bool)):
+        raise ArgumentError(
+            f"dropout_p is {dropout_p!r}, scale is {scale!r}",
+            "give numbers; is_causal and enable_gqa by name",
+        )
     mask = None if attn_mask is None else as_tensor(attn_mask)
     if enable_gqa:
         heads = _shared_heads(q, k, v)
         q, k, v = (_grouped(part, heads) for part in (q, k, v))
         mask = _grouped(mask, heads) if mask is not None and mask.ndim > 2 else mask
     scores = matmul(q, matrix_transpose(k)) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    out = matmul(_weights(_masked(scores, mask, is_causal)), v)
+    weights = _weights(_masked(scores, mask, is_causal))
+    if dropout_p != 0:
+        from ..random import dropout
+
+        weights = dropout(weights, dropout_p)
+    out = matmul(weights, v)
     if enable_gqa:
         shape = out.node.shape
         out = reshape(out, (*shape[:-4], sizes.mul(shape[-4], shape[-3]), *shape[-2:]))

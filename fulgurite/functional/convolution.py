@@ -306,7 +306,7 @@ def _transposed(
         raise ArgumentError(
             f"output_padding is {output_padding!r}", "it is less than the stride or the dilation"
         )
-    places, phases = [], []
+    lengths, phases = [], []
     for d in range(count):
         size = node.shape[2 + d]
         if not isinstance(size, int):
@@ -315,10 +315,8 @@ def _transposed(
         length = (size - 1) * strides[d] - 2 * cuts[d] + reach + extras[d]
         if size == 0 or length < 1:
             raise ShapeError(f"the result would have size {length}", "pad less")
-        early = _early(strides[d], cuts[d], reach)
-        places.append((early, early + length))
-        cut, length = cuts[d] - early, length + early
-        node, kernel = _phases(node, kernel, 2 + d, strides[d], cut, dilations[d], length)
+        lengths.append(length)
+        node, kernel = _phases(node, kernel, 2 + d, strides[d], cuts[d], dilations[d], length)
         phases.append(node.shape[2 + d])
     batch, taps = node.shape[0], [kernel.shape[2 + d] for d in range(count)]
     node = build.reshape(node, (batch, groups, inner, *phases, *taps))
@@ -334,19 +332,9 @@ def _transposed(
     channels = sizes.mul(groups, outer)
     whole = [sizes.mul(p, s) for p, s in zip(phases, strides, strict=True)]
     out = build.reshape(out, (batch, channels, *whole))
-    if places != [(0, n) for n in whole]:
-        out = build.shrink(out, [(0, batch), (0, channels), *places])
+    if whole != lengths:
+        out = build.shrink(out, [(0, batch), (0, channels), *[(0, n) for n in lengths]])
     return _finished(out, bias, dtype, alone)
-
-
-def _early(stride: int, cut: int, reach: int) -> int:
-    """How many results to compute before the first, if whole strides take fewer weights each."""
-
-    def taps(cut: int) -> int:
-        return (stride - 1 + cut) // stride + (reach - 1 - cut) // stride
-
-    early = cut % stride
-    return early if taps(cut - early) < taps(cut) else 0
 
 
 def _phases(

@@ -82,7 +82,10 @@ def asarray(
     """
     if isinstance(data, Tensor):
         fits = dtype is None or data.dtype is dtype_of(dtype)
-        return data if fits and device in (None, data.device) else Tensor(data, dtype, device)
+        fits = fits and device in (None, data.device)
+        if not fits and copy is False:
+            raise ArgumentError("another dtype or device is a copy", "leave copy=False out")
+        return data if fits and not copy else Tensor(data, dtype, device)
     if copy is not False:
         return Tensor(data, dtype, device)
     if not isinstance(data, np.ndarray) or dtype not in (None, dtype_of(data.dtype)):

@@ -20,7 +20,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, wrap
 from .common import as_tensor, astype, floating, wide
 from .elementwise import logaddexp, maximum, where
-from .indexing import take_along_axis
+from .indexing import take, take_along_axis
 from .movement import broadcast_to, concat, expand_dims, pad, reshape, stack
 from .reduction import mean, sum
 
@@ -54,7 +54,7 @@ def ctc_loss(
     time, batch, classes = logs.shape
     if not 0 <= blank < classes:
         raise ArgumentError(f"blank is {blank}", f"it is a class below {classes}")
-    steps = _lengths(input_lengths, batch, "input_lengths")
+    steps = _within(_lengths(input_lengths, batch, "input_lengths"), time)
     counts = _lengths(target_lengths, batch, "target_lengths")
     labels = _labels(targets, counts, batch)
     extended, skips = _extended(labels, blank)
@@ -98,6 +98,11 @@ def _lengths(lengths: Any, batch: int, what: str) -> Tensor:
     if found.size != batch:
         raise ShapeError(f"{found.size} {what} for a batch of {batch}", "give one for each")
     return reshape(astype(found, int32), (batch,))
+
+
+def _within(lengths: Tensor, most: int) -> Tensor:
+    """The lengths; one beyond the scores is an index error when they are computed."""
+    return take(Tensor(np.arange(most + 1, dtype=np.int32), device=lengths.device), lengths)
 
 
 def _labels(targets: TensorLike, counts: Tensor, batch: int) -> Tensor:

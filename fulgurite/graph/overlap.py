@@ -1,12 +1,13 @@
-"""Windows that are added up where they overlap: as sums over windows, where that is possible.
+"""Windows that are added up where they overlap, as sums over windows.
 
-In: a graph. Out: one with the same values, in which UNWINDOW is left only where each window has
-numbers of its own (a maximum's gradient). UNWINDOW ends a kernel and what it adds up lies in
-memory; but the gradient of a convolution adds up products of a factor that is the same all over
-a window and one that is the same in all windows. Then Σ over the windows that meet a place is
-Σ over the window of mirrored weights: a convolution again, one contraction. A stride makes phases
-of the results: neighbours take other weights with the same windows, so that no zeros are stuffed
-between. Windows that do not meet are only moved. Sums of floats may be added in another order.
+In: a graph. Out: one with the same values and fewer UNWINDOWs, which end a kernel and add up what
+lies in memory. The gradient of a convolution adds up products of a factor that is the same all over
+a window and one that is the same in all windows: Σ over the windows at a place is then Σ over a
+window of mirrored weights, a convolution again and one contraction. A stride makes phases of the
+results: neighbours take the same windows with other weights, so no zeros are stuffed between.
+Windows that do not meet are only moved; those with numbers of their own (a maximum's gradient) are
+a few slices, added, or stay. Floats may be added in another order, and padding times inf is NaN:
+`exact` leaves this stage out.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from ..core.ops.movement import (
 from ..core.ops.reduce import REDUCE, reduce_node
 from ..core.substitute import rebuild, substitute
 from .regroup import CannotLower, groups
-from .simplify import simplify
 
 Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
 Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
@@ -52,6 +52,7 @@ Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
 DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
 SLICES = 9  # of windows, over all their dimensions, that are quicker added one by one
 DEEP = 24  # ops that are looked through for a product, or for what does not vary
+WIDE = 8  # of them that an op with several sources counts for
 
 
 class Windows(NamedTuple):
@@ -118,7 +119,7 @@ def overlap(sink: Node) -> Node:
             while top.src[0].op is UNWINDOW:
                 chain.append(top := top.src[0])
             within.update([n for n in chain if uses[n] == 1])
-    return simplify(substitute(sink, known)) if known else sink
+    return substitute(sink, known) if known else sink
 
 
 def _summed(top: Node, cuts: Cuts) -> Node | None:
@@ -388,7 +389,7 @@ def _squeezed_anew(node: Node, axis: int, memo: dict[Node, Node | None], depth: 
             return None
         parts = []
         for source in node.src:
-            part = _squeezed(source, axis, memo, depth - 1)
+            part = _squeezed(source, axis, memo, max(0, depth - WIDE))
             if part is None:
                 return None
             parts.append(part)

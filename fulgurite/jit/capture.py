@@ -25,7 +25,7 @@ from ..core.dtype import uint32, uint64
 from ..core.node import Node, constant
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
-from ..errors import BoundsError, JitError
+from ..errors import ArgumentError, BoundsError, JitError
 from ..generator import GENERATOR, Tape
 from ..graph.normalize import normalize
 from ..graph.registry import REGISTRY, Entry
@@ -36,7 +36,7 @@ from ..runtime.realize import OBSERVER, realize, storage_of, value_node
 from ..tensor import SCOPES, Tensor, is_recording
 from ..tree import map as map_tree
 from .holders import MISSING, Effect
-from .number import Numbers, plain
+from .number import Number, Numbers, plain
 from .replay import Expected, Place, Replay
 from .survey import Survey
 from .template import CannotRemake, Template
@@ -52,7 +52,10 @@ class Inline(Exception):
 
 
 class Again(Exception):
-    """A call to be captured again with numbers that are what they are, no stand-ins."""
+    """A call to be captured again, with more numbers that are what they are, or all of them."""
+
+    def __init__(self, all_fixed: bool = True) -> None:
+        self.all_fixed = all_fixed
 
 
 @dataclass
@@ -212,9 +215,23 @@ class Capture:
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if code is not None and code.co_flags & _LATER:
             raise Inline("its body runs after the call")
+        self._check_names("dynamic", self.dynamic, code, keywords)
+        self._check_names("donate", self.donate, code, keywords)
         self.recording = is_recording()
         self.stands: list[_Stand] = []
         self.observed: JitError | None = None
+
+    def _check_names(self, option: str, named: Iterable[Any], code: Any, keywords: Any) -> None:
+        """Complain of a name in an option that no argument has, which would do nothing."""
+        count = code.co_argcount + code.co_kwonlyargcount if code is not None else 0
+        known = {*self.survey.labels, *keywords, *(code.co_varnames[:count] if code else ())}
+        known |= {way for _, _, way in self.survey.tensors}
+        for name in named:
+            if name not in known and not (isinstance(name, int) and name < count):
+                raise ArgumentError(
+                    f"{option} names {name!r}, which is no argument of the function",
+                    f"its arguments are {', '.join(self.survey.labels) or 'none'}",
+                )
 
     # --- stand-ins -------------------------------------------------------------------------------
 
@@ -310,6 +327,8 @@ class Capture:
             self._put_back()
             again = type(problem) in (TypeError, AttributeError, KeyError) and self._stood_in()
             self._substitute(draw=not again and type(problem) not in (Again, Inline))
+            if any([type(arg) is Number for arg in problem.args]):
+                problem.args = tuple([plain(arg) for arg in problem.args])
             if again:  # something may not have taken a stand-in for a number
                 raise Again from problem
             raise
@@ -330,6 +349,8 @@ class Capture:
                     f"the function assigns to {way}, a NumPy array, which it sees as a tensor",
                     "pass a tensor, or change the array outside",
                 )
+        if self.numbers.hashed:
+            raise Again(all_fixed=False)
         effects = [effect for holder in self.survey.holders for effect in holder.effects()]
         assigned = [(i, s) for i, s in enumerate(self.stands) if s.entry.node is not s.node]
         template = Template(self.survey)
@@ -462,7 +483,7 @@ class Capture:
         for holder in self.survey.holders if self.numbers.inputs else ():
             for effect in holder.effects():
                 holder.put(effect.key, _plainly(effect.value))
-        return map_tree(plain, result)
+        return map_tree(plain, result) if self.numbers.met else result
 
 
 def _plainly(value: Any) -> Any:

@@ -137,10 +137,13 @@ class Jitted:
         """Capture a call; if need be with all numbers as they are."""
         settings = self.dynamic, self.donate
         fixed = self._fixed
-        try:
-            return Capture(self.function, args, keywords, fixed, self._floating, *settings).run()
-        except Again:
-            pass
+        while True:
+            try:
+                work = Capture(self.function, args, keywords, fixed, self._floating, *settings)
+                return work.run()
+            except Again as again:
+                if again.all_fixed:
+                    break
         work = Capture(self.function, args, keywords, fixed, self._floating, *settings, True)
         kept = work.run()
         fixed |= work.survey.static_numbers

@@ -101,7 +101,7 @@ class Holder:
         elif kind == "array":
             np.copyto(thing, value)
         elif kind == "attrs":
-            _set_attribute(thing, key, value)
+            set_attribute(thing, key, value)
         elif kind == "item":
             if value is MISSING:
                 thing.pop(key, None)
@@ -120,7 +120,7 @@ class Holder:
             thing.cell_contents = value
 
 
-def _set_attribute(thing: Any, key: str, value: Any) -> None:
+def set_attribute(thing: Any, key: str, value: Any) -> None:
     """Set an attribute without any code of its class."""
     if isinstance(thing, type):
         if value is MISSING:

@@ -36,6 +36,7 @@ class Numbers:
         self.values: dict[Node, Any] = {}  # what each is in this call
         self.met: list[tuple[str, str, Any]] = []  # way, variable and value of each stand-in
         self.constants: dict[str, Any] = {}
+        self.hashed = False  # was the hash of a stand-in asked for?
 
     def made(self, value: Any, name: str, way: str) -> Any:
         """What the function is to see of a number: a stand-in, unless it is fixed."""
@@ -100,6 +101,7 @@ class Number:
         return format(self.fixed(), spec)
 
     def __hash__(self) -> int:
+        self._numbers.hashed = True  # it may be in a set or a key now
         return hash(self.fixed())
 
     def __bool__(self) -> bool:

@@ -197,7 +197,8 @@ class Survey(Checks):
             self._container(value, kind, name, way, False)
         elif isinstance(value, _VIEWS):
             self.line(f"if type({name}) is not {self.constant(kind)}:", way)
-            self.value(value.mapping, f"{name}.mapping", way)
+            view: Any = value
+            self.value(view.mapping, f"{name}.mapping", way)
         elif hasattr(kind, "__fulgurite_jit__"):
             self._same(value, name, way)
             self.value(value.function, self.constant(value.function), way)

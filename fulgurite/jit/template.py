@@ -17,7 +17,7 @@ import numpy as np
 from .. import tree
 from ..errors import FulguriteError
 from ..tensor import Tensor
-from .holders import MISSING, Effect
+from .holders import MISSING, Effect, set_attribute
 from .number import Number, source_of
 from .opaque import has_hidden_state
 from .survey import Survey
@@ -38,8 +38,10 @@ class Template:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.results: list[Tensor] = []
-        self.known: dict[str, Any] = {"remade": remade, "refill": refill, "setattr": setattr,
-                                      "delattr": delattr}  # fmt: skip
+        self.known: dict[str, Any] = {
+            "remade": remade, "refill": refill, "put": set_attribute, "drop": drop,
+            "put_slot": object.__setattr__, "drop_slot": object.__delattr__,
+        }  # fmt: skip
         self.numbers: list[tuple[str, str]] = []  # names and sources of numbers that it computes
         self._places: dict[int, int] = {}
         self._twice: dict[int, tuple[str, Any]] = {}  # containers that were made: the same again
@@ -139,7 +141,7 @@ class Template:
                 return f"{name}.pop({key!r}, None)"
             if kind == "cell":
                 raise CannotRemake(f"it deletes {effect.way}")
-            return f"delattr({name}, {key!r})"
+            return f"drop({name}, {key!r})" if kind == "attrs" else f"drop_slot({name}, {key!r})"
         if kind == "array":
             raise CannotRemake(f"it writes to the NumPy array {effect.way}")
         source = self.expression(effect.value)
@@ -151,9 +153,10 @@ class Template:
             return f"{name}[{key!r}] = {source}"
         if kind == "cell":
             return f"{name}.cell_contents = {source}"
-        return (
-            f"{name}.grad = {source}" if kind == "grad" else f"setattr({name}, {key!r}, {source})"
-        )
+        if kind == "grad":
+            return f"{name}.grad = {source}"
+        put = "put" if kind == "attrs" else "put_slot"
+        return f"{put}({name}, {key!r}, {source})"
 
 
 def _is_lasting(value: Any) -> bool:
@@ -179,3 +182,8 @@ def refill(thing: Any, items: Any) -> None:
     """Let a dict, set or deque hold these."""
     thing.clear()
     (thing.extend if hasattr(thing, "extend") else thing.update)(items)
+
+
+def drop(thing: Any, key: str) -> None:
+    """Take an attribute away without any code of its class."""
+    set_attribute(thing, key, MISSING)

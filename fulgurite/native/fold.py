@@ -12,27 +12,22 @@ are skipped. The order of all sums follows from the shape alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..core.dtype import DType, bool_
 from ..graph.lower import IndexKernel
-from ..graph.search.online import State, stream
+from ..graph.search.online import stream
 from ..kernel.contract import DEPTH, Block
 from ..kernel.fold import Fold, FoldCut, Product, cut_fold, find_fold
 from .code import Rendered
 from .emitter import Val
 from .foldlanes import StreamLanes
 from .foldstates import FoldStates
-from .maths import select
 from .microkernel import Registers, block
-from .operate import combine, identity
+from .operate import combine
 from .packing import Span, side
 from .packing import Target as Goal
 from .target import Target
-
-_LIGHT = 24  # cost of a step that is over before its sum is there
-_BEYOND = {"max": "ogt", "min": "olt"}
-_TURNS = 4  # sums that such a walk keeps at a time
 
 
 def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
@@ -61,7 +56,6 @@ class RowLanes(FoldStates):
         self.queries = [side(p.contraction, "right") for p in fold.products]
         self.turned = [c.left for c in fold.turned]
         self.stops |= set(self.turned)
-        self.met: dict[State, list[str]] = {}  # values of this step
 
     def tiles_of_products(self) -> None:
         """Products, the queries they need, and what is turned to lie like them."""
@@ -241,99 +235,12 @@ class RowLanes(FoldStates):
                 f.scopes.pop()
                 return out
 
-            light = sum([n.op.cost for n in nodes]) <= _LIGHT
-            sums = self.steps(scalars, step, _TURNS if light else 1)
+            sums = self.steps(scalars, step, nodes)
             for state, total in zip(scalars, sums, strict=True):
                 before = scope[state.old]
                 if state.repair is not None:
                     before = self.as_before(f.value(state.repair))
                 scope[state.fold] = combine(e, state.op, before, Val(total, fold.dtype, True))
-
-    def steps(
-        self, states: Sequence[State], step: Callable[[str, list[str]], list[str]], turns: int
-    ) -> list[str]:
-        """All steps of a block; several sums each where one would wait for itself."""
-        f, e = self.f, self.f.e
-        starts = [identity(e, s.op, self.fold.dtype, True).text for s in states]
-        count = len(states)
-        odd = [s for s in states if self.is_quick(s)]
-        clean = [(f"<{self.lanes} x i1>", "zeroinitializer") for _ in odd]
-        if turns == 1:
-            carried = [(self.vector, s) for s in starts] + clean
-            found = e.loop("0", self.deep, 1, carried, self.watched(odd, step))
-            return self.with_odd(states, found[:count], found[count:])
-        rest = e.let(f"urem i64 {self.deep}, {turns}")
-        whole = f.sub(self.deep, rest)
-
-        def several(i: str, sums: list[str]) -> list[str]:
-            out: list[str] = []
-            for turn in range(turns):
-                out += step(f.add(i, str(turn)), sums[turn * count : (turn + 1) * count])
-            return out
-
-        carried = [(self.vector, s) for _ in range(turns) for s in starts] + clean
-        sums = e.loop("0", whole, turns, carried, self.watched(odd, several))
-        carried = [(self.vector, s) for s in sums[:count]]
-        carried += [(kind, s) for (kind, _), s in zip(clean, sums[turns * count :], strict=True)]
-        last = e.loop(whole, self.deep, 1, carried, self.watched(odd, step))
-        masks = last[count:]
-        for turn in range(1, turns):
-            for place, state in enumerate(states):
-                pair = [Val(t, self.fold.dtype, True)
-                        for t in (last[place], sums[turn * count + place])]  # fmt: skip
-                last[place] = combine(e, state.op, *pair).text
-        return self.with_odd(states, last[:count], masks)
-
-    # --- extremes: one instruction each, and what is not a number kept beside them ---------------
-
-    def is_quick(self, state: State) -> bool:
-        """Is it an extreme on a host with registers for masks?"""
-        return state.op in _BEYOND and self.target.vectors == "avx512"
-
-    def taken_in(self, state: State, known: Val, value: Val) -> str:
-        """A state with one more value."""
-        e = self.f.e
-        if not self.is_quick(state):
-            return combine(e, state.op, known, value).text
-        self.met.setdefault(state, []).append(value.text)
-        pair = f"{self.vector} {value.text}, {known.text}"
-        beyond = e.let(f"fcmp {_BEYOND[state.op]} {pair}")
-        kinds = f"{self.vector} {value.text}, {self.vector} {known.text}"
-        return e.let(f"select <{self.lanes} x i1> {beyond}, {kinds}")
-
-    def watched(
-        self, states: Sequence[State], step: Callable[[str, list[str]], list[str]]
-    ) -> Callable[[str, list[str]], list[str]]:
-        """A step that also carries where extremes met what is not a number."""
-        e = self.f.e
-
-        def watch(i: str, carried: list[str]) -> list[str]:
-            count = len(carried) - len(states)
-            self.met = {}
-            out = step(i, carried[:count])
-            for state, mask in zip(states, carried[count:], strict=True):
-                met = self.met[state]
-                for first, second in zip(met[::2], [*met[1::2], met[-1]], strict=False):
-                    now = e.let(f"fcmp uno {self.vector} {first}, {second}")
-                    mask = e.let(f"or <{self.lanes} x i1> {mask}, {now}")
-                out.append(mask)
-            return out
-
-        return watch
-
-    def with_odd(
-        self, states: Sequence[State], totals: list[str], masks: Sequence[str]
-    ) -> list[str]:
-        """Extremes, not numbers where one that was met is none."""
-        e, left = self.f.e, list(masks)
-        out = []
-        for state, total in zip(states, totals, strict=True):
-            value = Val(total, self.fold.dtype, True)
-            if self.is_quick(state):
-                none = e.const(float("nan"), self.fold.dtype, True)
-                value = select(e, Val(left.pop(0), bool_, True), none, value)
-            out.append(value.text)
-        return out
 
     def as_before(self, repaired: Val) -> Val:
         """A repaired sum; 0 if there was nothing before."""

@@ -103,6 +103,7 @@ class FoldBase:
     def render(self) -> Rendered:
         """The text of the function, and of those that pack values for all units before it."""
         before = [self.packing(n) for n in range(len(self.fold.matrices)) if self.is_shared(n)]
+        before += self.key_phases()
         f = self.main()
         products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
         products += sum([self.fold.count(c) for c in self.fold.columns])
@@ -119,7 +120,7 @@ class FoldBase:
         ]
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
-            self.shared_at(len(self.fold.matrices)) * self.fold.dtype.itemsize, library,
+            self.keys_at(len(self.fold.products)) * self.fold.dtype.itemsize, library,
         )  # fmt: skip
 
     # --- values that all units share -------------------------------------------------------------
@@ -146,6 +147,14 @@ class FoldBase:
     def shared_at(self, number: int) -> int:
         """Where in the workspace the values of a matrix begin."""
         return sum([self.shared_numbers(n) for n in range(number) if self.is_shared(n)])
+
+    def keys_at(self, number: int) -> int:
+        """Where in the workspace the keys of a product begin, if they are there at all."""
+        return self.shared_at(len(self.fold.matrices))
+
+    def key_phases(self) -> list[tuple[FoldFrame, Phase]]:
+        """What packs keys for all units."""
+        return []
 
     def shared_block(self, number: int, batch: str, piece: str) -> str:
         """Where the packed values of a block are."""
@@ -397,9 +406,12 @@ class FoldBase:
 
     def multiply(
         self, module: Module, a: tuple[str, str, str], b: tuple[str, str], c: tuple[str, str],
-        sizes: tuple[str, str, str], first: str, plain: bool = False,
+        sizes: tuple[str, str, str], first: str, plain: bool = False, ahead: str = "",
     ) -> None:  # fmt: skip
-        """Rows times a panel, by a microkernel: pointers and strides; depth, rows, columns."""
+        """Rows times a panel, by a microkernel: pointers and strides; depth, rows, columns.
+
+        What is at `ahead` is fetched meanwhile.
+        """
         self.modules[module.name] = module
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
         self.f.e.declare(f"void @{module.name}({kinds})", module.name)
@@ -407,7 +419,7 @@ class FoldBase:
         self.f.e.line(
             f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
-            f"ptr {'null' if plain else b[0]})"
+            f"ptr {'null' if plain else ahead or b[0]})"
         )
 
     def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:

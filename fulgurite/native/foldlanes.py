@@ -15,8 +15,11 @@ from ..core.dtype import DType, bool_
 from ..graph.search.online import State
 from ..kernel.contract import DEPTH
 from ..kernel.fold import Fold, FoldCut
+from .code import Phase
 from .dots import dots
 from .emitter import Val
+from .foldbase import SHARED
+from .foldframe import FoldFrame
 from .foldstates import FoldStates
 from .maths import select
 from .microkernel import Registers, block
@@ -54,7 +57,7 @@ class StreamLanes(FoldStates):
             deep = self.deepest(product)
             if not self.is_plain(self.queries[number]):
                 self.room(f"queries{number}", (cut.rows + self.lanes) * deep)
-            if not self.is_dotted(number) and not self.is_read(self.keys[number]):
+            if self.is_packed(number) and not self.is_packed_once(number):
                 self.room(f"keys{number}", -(-cut.steps // panel) * panel * deep)
 
     def is_dotted(self, number: int) -> bool:
@@ -68,6 +71,72 @@ class StreamLanes(FoldStates):
         if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
             return False
         return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.rows <= 2 * self.lanes
+
+    # --- keys that all units share ---------------------------------------------------------------
+
+    def is_packed(self, number: int) -> bool:
+        """Are keys put in order?"""
+        return not self.is_dotted(number) and not self.is_read(self.keys[number])
+
+    def is_packed_once(self, number: int) -> bool:
+        """Are keys put in order once for all units, where several need them?"""
+        numbers = self.key_numbers(number) * self.fold.dtype.itemsize
+        return self.is_packed(number) and self.tall * self.wide > 1 and numbers <= SHARED
+
+    def key_block(self, number: int) -> int:
+        """Numbers of the packed keys of one block, for one block of the depth."""
+        panel = self.registers.panel
+        return -(-self.cut.steps // panel) * panel * self.deepest(self.fold.products[number])
+
+    def key_numbers(self, number: int) -> int:
+        blocks = self.blocks(self.fold.products[number])
+        return self.batch * self.pieces * blocks * self.key_block(number)
+
+    def keys_at(self, number: int) -> int:
+        """Where in the workspace the keys of a product begin."""
+        before = [self.key_numbers(n) for n in range(number) if self.is_packed_once(n)]
+        return super().keys_at(number) + sum(before)
+
+    def packed_keys(self, number: int, piece: str, b: str) -> str:
+        """Where the packed keys of a block are."""
+        f = self.f
+        blocks = self.blocks(self.fold.products[number])
+        place = f.add(f.mul(self.at, f.number("pieces", self.pieces)), piece)
+        place = f.add(f.mul(place, f.number(("blocks", number), blocks)), b)
+        each = f.number(("key block", number), self.key_block(number))
+        place = f.add(f.mul(place, each), f.number(("keys", number), self.keys_at(number)))
+        return self.element(f.pointer(len(self.dtypes)), place)
+
+    def key_phases(self) -> list[tuple[FoldFrame, Phase]]:
+        """What packs keys for all units, a block at a time."""
+        count = range(len(self.fold.products))
+        return [self.key_phase(n) for n in count if self.is_packed_once(n)]
+
+    def key_phase(self, number: int) -> tuple[FoldFrame, Phase]:
+        f = self.f = self.new_frame(f"kernel_keys{number}")
+        product, s = self.fold.products[number], self.keys[number]
+        depth = self.fold.count(product.contraction.folded)
+        f.read["row"] = f.number(("key row", number), self.cut.steps + self.lanes)
+        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
+        f.part = s.part
+        for node in s.part.nodes:
+            if not self.fold.free[node]:
+                f.value(node)
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            outer, b = f.divided(index, f.number(("blocks", number), self.blocks(product)))
+            self.at, piece = f.divided(outer, f.number("pieces", self.pieces))
+            k, d = f.mul(piece, steps), f.mul(b, str(DEPTH))
+            memory = self.packed_keys(number, piece, b)
+            self.open_batch(s)
+            many = f.least(str(DEPTH), f.sub(f.number(("depth", number), depth), d))
+            span = Span(k, f.least(steps, f.sub(length, k)), d, many)
+            f.scope(lambda: self.packer(s).pack(span, self.goal(memory, product)))
+            return []
+
+        f.e.loop("%first", "%last", 1, [], unit)
+        units = self.batch * self.pieces * self.blocks(product)
+        return f, Phase(f.symbol, units, 2 * self.batch * self.length * depth)
 
     # --- products --------------------------------------------------------------------------------
 
@@ -97,7 +166,7 @@ class StreamLanes(FoldStates):
                 right, apart = self.where(s, self.k, d)
                 self.dot(left, (right, apart), tile, many, first)
             else:
-                self.panels(number, (left, *strides), d, many, first)
+                self.panels(number, (left, *strides), (b, d, many), first)
             f.scopes.pop()
             return []
 
@@ -116,15 +185,20 @@ class StreamLanes(FoldStates):
         )
 
     def panels(
-        self, number: int, left: tuple[str, str, str], d: str, many: str, first: str
+        self, number: int, left: tuple[str, str, str], deep_in: tuple[str, str, str], first: str
     ) -> None:
-        """Rows times one panel of keys after the other."""
+        """Rows times one panel of keys after the other, for one block of the depth."""
+        b, d, many = deep_in
         f, s, product = self.f, self.keys[number], self.fold.products[number]
         tile, read = f.read[f"tile{number}"], self.is_read(s)
         module = block(self.registers)
-        deep = f.number(("deep", self.deepest(product)), self.deepest(product))
+        each = self.deepest(product)
+        deep = f.number(("deep", each), each)
         if read:
             right, stride = self.where(s, self.k, d)
+        elif self.is_packed_once(number):
+            piece, _ = f.divided(self.k, f.number("steps", self.cut.steps))
+            right, stride = self.packed_keys(number, piece, b), str(self.registers.panel)
         else:
             right, stride = f.read[f"keys{number}"], str(self.registers.panel)
             span, goal = Span(self.k, self.deep, d, many), self.goal(right, product)
@@ -132,9 +206,12 @@ class StreamLanes(FoldStates):
 
         def panel(column: str, columns: str) -> None:
             at = self.element(right, column if read else f.mul(column, deep))
+            ahead = ""
+            if self.is_packed_once(number):  # the next panel, at the end that of the next block
+                ahead = self.element(at, f.number(("panel", number), self.registers.panel * each))
             self.multiply(
                 module, left, (at, stride), (self.element(tile, column), self.stride),
-                (many, self.count, columns), first, plain=read,
+                (many, self.count, columns), first, plain=read, ahead=ahead,
             )  # fmt: skip
 
         if read:
@@ -204,7 +281,7 @@ class StreamLanes(FoldStates):
             out = []
             for state, total in zip(scalars, sums, strict=True):
                 value = self.in_use(e.splat(f.value(state.body)), state)
-                out.append(combine(e, state.op, Val(total, fold.dtype, True), value).text)
+                out.append(self.taken_in(state, Val(total, fold.dtype, True), value))
             if kept is not None:
                 self.put(f.read["tile0"], place, f.value(kept))
             for number, node in weights:
@@ -214,8 +291,7 @@ class StreamLanes(FoldStates):
             del f.open[axis]
             return out
 
-        starts = [(self.vector, identity(e, s.op, fold.dtype, True).text) for s in scalars]
-        sums = e.loop("0", self.deep, self.lanes, starts, step)
+        sums = self.steps(scalars, step, nodes, self.lanes)
         for state, total in zip(scalars, sums, strict=True):
             before = scope[state.old]
             if state.repair is not None:

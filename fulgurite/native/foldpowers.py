@@ -49,7 +49,9 @@ def _never_above_zero(node: Node, largest: set[tuple[Node, Node]]) -> bool:
 
 
 def _is_positive(node: Node) -> bool:
-    return node.op is CONST and node.dtype.kind == "f" and decode(node.arg[0], node.dtype) > 0
+    if node.op is not CONST or node.dtype.kind != "f":
+        return False
+    return float(decode(node.arg[0], node.dtype).real) > 0
 
 
 def small_power(e: Emitter, node: Node, value: Val) -> Val:

@@ -7,7 +7,7 @@ all that is computed from the states, lanes along the columns or along the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..core.dtype import bool_, float32
 from ..core.node import Node, toposort
@@ -18,9 +18,13 @@ from .emitter import Val
 from .foldbase import FoldBase
 from .maths import select
 from .microkernel import block
+from .operate import combine, identity
 from .packing import Span
 from .packing import Target as Goal
 
+_BEYOND = {"max": "ogt", "min": "olt"}
+_LIGHT = 24  # cost of a step that is over before its sum is there
+_TURNS = 4  # sums that such a walk keeps at a time
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
 
@@ -30,6 +34,7 @@ class FoldStates(FoldBase):
     weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
 
     begun: str
+    met: dict[State, list[str]]  # values that extremes took in in this step
 
     def product(self, number: int) -> None:
         """A block of a product."""
@@ -153,6 +158,94 @@ class FoldStates(FoldBase):
         """0 or 1 as a truth."""
         zero = self.f.e.const(0, self.fold.dtype, True).text
         return Val(self.f.e.let(f"fcmp une {self.vector} {value.text}, {zero}"), bool_, True)
+
+    def steps(
+        self, states: Sequence[State], step: Callable[[str, list[str]], list[str]],
+        nodes: Iterable[Node], by: int = 1,
+    ) -> list[str]:  # fmt: skip
+        """All steps of a block; several sums each where one would wait for itself."""
+        f, e = self.f, self.f.e
+        turns = _TURNS if sum([n.op.cost for n in nodes]) <= _LIGHT else 1
+        starts = [identity(e, s.op, self.fold.dtype, True).text for s in states]
+        count = len(states)
+        odd = [s for s in states if self.is_quick(s)]
+        clean = [(f"<{self.lanes} x i1>", "zeroinitializer") for _ in odd]
+        if turns == 1:
+            carried = [(self.vector, s) for s in starts] + clean
+            found = e.loop("0", self.deep, by, carried, self.watched(odd, step))
+            return self.with_odd(states, found[:count], found[count:])
+        rest = e.let(f"urem i64 {self.deep}, {turns * by}")
+        whole = f.sub(self.deep, rest)
+
+        def several(i: str, sums: list[str]) -> list[str]:
+            out: list[str] = []
+            for turn in range(turns):
+                out += step(f.add(i, str(turn * by)), sums[turn * count : (turn + 1) * count])
+            return out
+
+        carried = [(self.vector, s) for _ in range(turns) for s in starts] + clean
+        sums = e.loop("0", whole, turns * by, carried, self.watched(odd, several))
+        carried = [(self.vector, s) for s in sums[:count]]
+        carried += [(kind, s) for (kind, _), s in zip(clean, sums[turns * count :], strict=True)]
+        last = e.loop(whole, self.deep, by, carried, self.watched(odd, step))
+        masks = last[count:]
+        for turn in range(1, turns):
+            for place, state in enumerate(states):
+                pair = [Val(t, self.fold.dtype, True)
+                        for t in (last[place], sums[turn * count + place])]  # fmt: skip
+                last[place] = combine(e, state.op, *pair).text
+        return self.with_odd(states, last[:count], masks)
+
+    # --- extremes: one instruction each, and what is not a number kept beside them ---------------
+
+    def is_quick(self, state: State) -> bool:
+        """Is it an extreme on a host with registers for masks?"""
+        return state.op in _BEYOND and self.target.vectors == "avx512"
+
+    def taken_in(self, state: State, known: Val, value: Val) -> str:
+        """A state with one more value."""
+        e = self.f.e
+        if not self.is_quick(state):
+            return combine(e, state.op, known, value).text
+        self.met.setdefault(state, []).append(value.text)
+        pair = f"{self.vector} {value.text}, {known.text}"
+        beyond = e.let(f"fcmp {_BEYOND[state.op]} {pair}")
+        kinds = f"{self.vector} {value.text}, {self.vector} {known.text}"
+        return e.let(f"select <{self.lanes} x i1> {beyond}, {kinds}")
+
+    def watched(
+        self, states: Sequence[State], step: Callable[[str, list[str]], list[str]]
+    ) -> Callable[[str, list[str]], list[str]]:
+        """A step that also carries where extremes met what is not a number."""
+        e = self.f.e
+
+        def watch(i: str, carried: list[str]) -> list[str]:
+            count = len(carried) - len(states)
+            self.met = {}
+            out = step(i, carried[:count])
+            for state, mask in zip(states, carried[count:], strict=True):
+                met = self.met[state]
+                for first, second in zip(met[::2], [*met[1::2], met[-1]], strict=False):
+                    now = e.let(f"fcmp uno {self.vector} {first}, {second}")
+                    mask = e.let(f"or <{self.lanes} x i1> {mask}, {now}")
+                out.append(mask)
+            return out
+
+        return watch
+
+    def with_odd(
+        self, states: Sequence[State], totals: list[str], masks: Sequence[str]
+    ) -> list[str]:
+        """Extremes, not numbers where one that was met is none."""
+        e, left = self.f.e, list(masks)
+        out = []
+        for state, total in zip(states, totals, strict=True):
+            value = Val(total, self.fold.dtype, True)
+            if self.is_quick(state):
+                none = e.const(float("nan"), self.fold.dtype, True)
+                value = select(e, Val(left.pop(0), bool_, True), none, value)
+            out.append(value.text)
+        return out
 
     def repair(self) -> None:
         """Rows of sums whose bases moved, as if they had been built on those of now."""

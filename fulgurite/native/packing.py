@@ -215,9 +215,13 @@ class Packer:
         e.line(f"store {self.kind} {value.text}, ptr {self.at(memory, place)}, align 4")
 
     def pieces(self) -> str:
-        """Scratch for one row of the right factor that memory has in pieces."""
-        count = self.f.read["row"]
-        return self.f.scratch("pieces", self.inner, count)
+        """Scratch for one row of the right factor that memory has in pieces, in whole panels."""
+        f = self.f
+        if "pieces" not in f.read:
+            count = f.e.name("n")
+            f.entry.append(f"  {count} = add i64 {f.read['row']}, {self.registers.panel}")
+            return f.scratch("pieces", self.inner, count)
+        return f.read["pieces"]
 
     def square(self) -> str:
         """Scratch for one square; what is never filled is 0, so that no odd number slows sums."""

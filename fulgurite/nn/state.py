@@ -71,7 +71,7 @@ def load_state_dict(module: Module, state: Mapping[str, Any], strict: bool = Tru
     kinds = [
         f"{name}: {own[name].dtype} here, {value.dtype} in the state"
         for name, value in values.items()
-        if value.dtype.is_inexact and not own[name].dtype.is_inexact
+        if _rank(value.dtype) > _rank(own[name].dtype)
     ]
     reports = [
         *(_report("missing", missing) if strict else []),
@@ -94,6 +94,11 @@ def load_state_dict(module: Module, state: Mapping[str, Any], strict: bool = Tru
                 fitting = fitting.to(tensor.device)
             tensor.assign(fitting)
     return Loaded(missing, unexpected)
+
+
+def _rank(dtype: DType) -> int:
+    """What may be cast to what: whole numbers to floats to complex numbers."""
+    return 2 if dtype.kind == "c" else int(dtype.is_inexact)
 
 
 def _value(name: str, value: Any) -> Tensor:

@@ -130,7 +130,10 @@ class Optimizer:
             value = options.get(name, 0)
             if isinstance(value, int | float) and not value >= 0:
                 raise ArgumentError(f"{name} is {value}", "give it 0 or more")
-        for value in options.get("betas", ()):
+        betas = options.get("betas", ())
+        if not isinstance(betas, Sequence):
+            raise ArgumentError(f"betas are {betas!r}", "give two numbers, such as (0.9, 0.999)")
+        for value in betas:
             if not 0 <= value < 1:
                 raise ArgumentError(f"betas are {options['betas']}", "each is from 0 to below 1")
 

@@ -17,7 +17,7 @@ import numpy as np
 from .. import tree
 from ..core.dtype import dtype_of, float16, float32
 from ..errors import ArgumentError, DTypeError
-from ..functional.elementwise import isfinite, minimum, where
+from ..functional.elementwise import isfinite, maximum, minimum, where
 from ..grad import value_and_grad
 from ..tensor import Tensor, no_grad
 from .gradients import _mapped
@@ -100,6 +100,8 @@ class LossScaler:
     def step(self, optimizer: Any, grads: Any) -> Tensor:
         """Step if every gradient is finite, and set the scale of the next; was it?"""
         found = [g for g in _listed(grads) if g is not None]
+        if not found:
+            raise ArgumentError("there are no gradients", "give those that value_and_grad gave")
         fine = isfinite(found[0]).all()
         for grad in found[1:]:
             fine = fine & isfinite(grad).all()
@@ -109,7 +111,7 @@ class LossScaler:
             grown = counted >= self.interval
             largest = minimum(self.scale * self.growth, 2.0**120)
             bigger = where(grown, largest, self.scale)
-            smaller = self.scale * self.backoff
+            smaller = maximum(self.scale * self.backoff, 2.0**-120)  # from 0 no way leads back
             self.scale.assign(where(fine, bigger, smaller))
             self.good.assign(where(grown, counted * 0, counted))
         optimizer.step(grads, when=fine)

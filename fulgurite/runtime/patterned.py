@@ -25,8 +25,9 @@ from ..graph.kernel import Schedule
 from ..graph.overlap import overlap
 from ..graph.patterns import PATTERNS
 from ..graph.schedule import schedule
-from ..graph.search.choose import Alternative, RegionReport, Searcher, Source
+from ..graph.search.choose import Searcher, Source
 from ..graph.search.patterns import Places, Written
+from ..graph.search.report import Alternative, RegionReport
 from ..graph.search.sources import TIE, WideSearcher
 from ..graph.simplify import simplify
 from ..kernel.fold import SOURCES

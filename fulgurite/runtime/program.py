@@ -24,7 +24,7 @@ from ..graph.kernel import Item, Schedule
 from ..graph.memory import Layout, slot_bytes
 from ..native.driver import END, LAUNCH, SIZE, SLOTS
 from .code import Native
-from .device import Buffer, Device
+from .device import Buffer, Device, MemoryLimitError
 from .interpreter import HostBuffer, Interpreted
 from .layout import check_extremes, sizes_of_extremes
 from .memory import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
@@ -130,10 +130,14 @@ class Program:
             places = [self.names.index(name) for name in made.variables]
             for symbol, units, shared in made.phases:
                 tail = [*slots, *places, *made.numbers]
-                self.records[-1].extend(
-                    [LAUNCH, 8 + len(tail), address(symbol), units, shared,
-                     len(slots), len(places), len(made.numbers), *tail]
-                )  # fmt: skip
+                words = [LAUNCH, 8 + len(tail), address(symbol), units, shared,
+                         len(slots), len(places), len(made.numbers), *tail]  # fmt: skip
+                try:
+                    self.records[-1].extend(words)
+                except OverflowError as problem:
+                    raise MemoryLimitError(
+                        "a kernel over more than 2**63 elements", "use smaller shapes"
+                    ) from problem
         for words in self.records:
             words.extend([END, 2])
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]

@@ -8,6 +8,7 @@ depends on no input is worked out once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from ..core.op import Array
 from ..core.ops.effect import CALL, CUSTOM
 from ..core.ops.leaf import CONST, PARAM, SINK, VAR
 from ..graph.kernel import Schedule
-from .device import Buffer
+from .device import Buffer, MemoryLimitError
 from .interpreter import HostBuffer
+
+MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
 
 
 def is_whole(schedule: Schedule) -> bool:
@@ -32,6 +35,12 @@ def is_whole(schedule: Schedule) -> bool:
     )
 
 
+def _too_large(node: Node) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"no memory for {node.dtype} of shape {node.shape}", "free some tensors or use less"
+    )
+
+
 class Tiny:
     """The steps of a tiny graph."""
 
@@ -39,10 +48,13 @@ class Tiny:
         (item,) = schedule.items
         order = [n for n in toposort([item.kernel.body]) if n.op is not SINK]
         place = {node: i for i, node in enumerate(order)}
+        self.order = order
         self.first: list[Array | None] = [None] * len(order)
         self.params: list[tuple[int, int, tuple[int, ...]]] = []
         self.steps: list[tuple[int, Node, tuple[int, ...]]] = []
         for i, node in enumerate(order):
+            if prod(node.shape) > MOST:  # sizes are numbers here
+                raise _too_large(node)
             if node.op is PARAM:
                 self.params.append((i, item.reads[node.arg[0]], node.shape))  # type: ignore[arg-type]
             elif node.op is CONST and not node.src:
@@ -63,14 +75,20 @@ class Tiny:
         with np.errstate(all="ignore"):
             for i, node, sources in self.steps:
                 assert node.op.numpy is not None
-                now[i] = node.op.numpy(node, *[now[s] for s in sources])
+                try:
+                    now[i] = node.op.numpy(node, *[now[s] for s in sources])
+                except MemoryError as problem:
+                    raise _too_large(node) from problem
         taken = {id(now[i]) for i in self.given}  # what others hold, or a result already
         found: list[Buffer] = []
         for root in self.roots:
             array = now[root]  # type: ignore[assignment]
             own = type(array) is np.ndarray and array.base is None and array.flags.c_contiguous
             if not own or id(array) in taken:
-                array = np.array(array, order="C")
+                try:
+                    array = np.array(array, order="C")
+                except MemoryError as problem:
+                    raise _too_large(self.order[root]) from problem
             taken.add(id(array))
             found.append(HostBuffer(array))
         return found

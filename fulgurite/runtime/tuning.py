@@ -30,7 +30,7 @@ from ..core.digest import digest_of
 from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.elementwise import MUL
-from ..core.ops.leaf import PARAM
+from ..core.ops.leaf import PARAM, VAR
 from ..core.ops.movement import EXPAND
 from ..core.ops.reduce import REDUCE
 from ..core.text import show
@@ -41,7 +41,7 @@ from ..graph.search.sources import Timing
 from ..native.compiler import identity
 from ..native.target import target
 from .backend import params_of
-from .device import get_device
+from .device import MemoryLimitError, get_device
 from .plan import Plan, compile_plan
 from .store import cache_folder
 
@@ -217,6 +217,7 @@ class Times:
 
 
 _times: dict[str | None, Times] = {}
+os.register_at_fork(after_in_child=_times.clear)  # a lock of theirs may be held
 
 
 def times_for(options: Options) -> Times:
@@ -260,8 +261,12 @@ class Race:
                 missing[key] = entrant
         ready: dict[Key, Callable[[], object]] = {}
         for key, entrant in missing.items():
-            plan, inputs = prepared(entrant, self.device)
-            if is_right(entrant, plan, inputs):
+            try:
+                plan, inputs = prepared(entrant, self.device)
+                right = is_right(entrant, plan, inputs)
+            except (MemoryError, MemoryLimitError):
+                continue  # it keeps its predicted cost
+            if right:
                 ready[key] = lambda plan=plan, inputs=inputs: plan.run(inputs)  # type: ignore[misc]
             else:
                 self.times.put(key, Timing(1.0, False))
@@ -314,7 +319,7 @@ def entrant_of(kernel: Kernel) -> Entrant | None:
 def is_checkable(body: Node) -> bool:
     """Are all sizes known, and does the reference compute it in reasonable time and memory?"""
     order = toposort([body])
-    if any(not isinstance(n, int) for node in order for n in node.shape):
+    if any(n.op is VAR or not all([isinstance(s, int) for s in n.shape]) for n in order):
         return False
     return max([elements(n.shape) for n in order if not is_virtual(n)], default=0) <= MOST
 

@@ -9,14 +9,24 @@ not keep a large buffer alive.
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from ..core.node import Node
+from ..core.op import Array
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.ops.movement import RESHAPE, SHRINK, pairs
 from ..graph.registry import REGISTRY
 from .interpreter import HostBuffer, SharedBuffer
 
 SMALL = 1 << 16  # bytes that are rather copied
+
+
+class Piece(SharedBuffer):
+    """A piece of memory that nobody writes over while this is there."""
+
+    __slots__ = ()
 
 
 def view_of(node: Node) -> Node | None:
@@ -29,13 +39,31 @@ def view_of(node: Node) -> Node | None:
     if not isinstance(storage, HostBuffer) or not storage.address:
         return None
     array = storage.array
-    if isinstance(storage, SharedBuffer) and array.flags.writeable:
+    if type(storage) is SharedBuffer and not _is_fixed(array):
         return None  # the user may write to it: a value that is known stays as it is
     flat = array.reshape(-1)[offset : offset + math.prod(node.shape)]
     flat.flags.writeable = False
     made = new_buffer(node.shape, node.dtype, memory.device or "")  # type: ignore[arg-type]
-    REGISTRY.attach(made, SharedBuffer(flat.reshape(node.shape)))
+    REGISTRY.attach(made, Piece(flat.reshape(node.shape)))
     return made
+
+
+def _is_fixed(array: Array) -> bool:
+    """Can nobody write to an array, nor through what it is a view of?"""
+    held: Any = array
+    while isinstance(held, np.ndarray):
+        if held.flags.writeable:
+            return False
+        held = held.base
+    try:
+        while held is not None:
+            with memoryview(held) as shown:
+                if not shown.readonly:
+                    return False
+                held = shown.obj if shown.obj is not held else None
+    except TypeError:  # it does not say
+        return False
+    return True
 
 
 def piece(node: Node) -> tuple[Node, int] | None:

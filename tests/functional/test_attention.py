@@ -100,6 +100,26 @@ def test_large_scores_do_not_overflow() -> None:
     assert np.isfinite(attention(Q * 1e3, K * 1e3, V)).all()
 
 
+def test_dropout_leaves_out_weights_and_the_places_of_arguments_are_torchs() -> None:
+    q, k, v = fg.ones((2, 3, 4)), fg.ones((2, 50, 4)), fg.ones((2, 50, 1))
+    fg.random.seed(0)
+    found = fg.scaled_dot_product_attention(q, k, v, None, 0.5).numpy()
+    kept = found * 25  # 50 weights of 1/50, doubled: whole numbers of them
+    np.testing.assert_allclose(kept, np.round(kept), atol=1e-4)
+    assert 0.5 < found.mean() < 1.5 and len(np.unique(np.round(kept))) > 1
+    fg.random.seed(0)
+    again = fg.scaled_dot_product_attention(q, k, v, dropout_p=0.5).numpy()
+    np.testing.assert_array_equal(found, again)
+    x = fg.rand(4, 4)
+    a, b = (
+        fg.scaled_dot_product_attention(x, x, x, None, 0.0, True).numpy(),
+        fg.scaled_dot_product_attention(x, x, x, is_causal=True).numpy(),
+    )
+    np.testing.assert_array_equal(a, b)
+    with raises(ArgumentError, "dropout_p is True"):
+        fg.scaled_dot_product_attention(x, x, x, None, True)
+
+
 def test_attention_is_three_kernels() -> None:
     parts = [tensor(part) for part in (Q, K, V)]
     for options in ({}, {"is_causal": True}, {"attn_mask": tensor(values(4, 5))}):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.errors import ArgumentError, DTypeError, ShapeError
+from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from tests.functional.helpers import check_gradients, raises, tensor
 
 
@@ -98,3 +98,5 @@ def test_wrong_arguments_are_errors() -> None:
         fg.ctc_loss(x, fg.Tensor([[1]]), [4, 4], [1, 1])
     with raises(ArgumentError, "reduction is 'all'"):
         fg.ctc_loss(x, labels, [4, 4], [1, 1], reduction="all")
+    with raises(BoundsError, "index 9 is outside"):
+        fg.ctc_loss(x, labels, [9, 4], [1, 1]).item()

@@ -495,3 +495,41 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
         found = schedule(sink, inputs, True, who)
         assert ("fold" in kinds(found)) is want
         assert any(a.chosen for a in who.reports[0].alternatives) is want
+
+
+def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same() -> None:
+    from dataclasses import replace
+    from importlib import import_module
+
+    from fulgurite.graph.schedule import schedule
+
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        x = fg.softmax(q @ k.mT, axis=-1) @ v
+        return fg.sum(fg.layer_norm(x @ v.mT, 128) ** 2)
+
+    q, k, v = numbers(1, 2, 128, 32), numbers(2, 2, 128, 32), numbers(3, 2, 128, 32)
+    value, grads = fg.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
+    sink, inputs = lowered(value, *grads)
+    asked, costs, plans = [], [], []
+    for bounded in (True, False):
+        count = 0
+
+        def counted(propose):  # type: ignore[no-untyped-def]
+            def ask(kernel, table):  # type: ignore[no-untyped-def]
+                nonlocal count
+                count += 1
+                return propose(kernel, table)
+
+            return ask
+
+        sources = [
+            replace(s, name=f"{s.name} {bounded}", propose=counted(s.propose),
+                    least=s.least if bounded else None)
+            for s in import_module("fulgurite.kernel.fold").SOURCES
+        ]  # fmt: skip
+        who = choosing.Searcher(sources)
+        plans.append(kinds(schedule(sink, inputs, True, who)))
+        costs.append([report.cost for report in who.reports])
+        asked.append(count)
+    assert asked[0] < asked[1]
+    assert costs[0] == pytest.approx(costs[1]) and plans[0] == plans[1]

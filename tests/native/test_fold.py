@@ -129,3 +129,19 @@ def test_rows_picked_from_rows_are_one_native_kernel() -> None:
         assert len(fg.explain(make()).kernels) == 1
         got = make().numpy()
     np.testing.assert_allclose(got, plain(make)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 60, 500])
+@pytest.mark.parametrize("classes", [383, 385, 1000])
+@pytest.mark.parametrize("depth", [7, 300])
+def test_keys_that_lie_along_the_streamed_axis_are_put_in_order_once(
+    rows: int, classes: int, depth: int
+) -> None:
+    def loss() -> fg.Tensor:
+        scores = numbers(1, rows, depth) @ numbers(2, depth, classes)
+        return fg.log(fg.sum(fg.exp(scores - fg.max(scores, axis=-1, keepdims=True)), axis=-1))
+
+    (got,), (want,) = values(loss), plain(loss)
+    np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
+    (again,) = values(loss, threads=1)
+    np.testing.assert_array_equal(got, again)

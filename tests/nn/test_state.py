@@ -97,3 +97,11 @@ def test_an_optimizer_that_holds_a_parameter_sees_what_is_loaded() -> None:
     held = list(model.parameters())
     model.load_state_dict({"weight": [[3.0, 4.0]], "bias": [5.0]})
     assert [p.tolist() for p in held] == [[[3.0, 4.0]], [5.0]]
+
+
+def test_complex_values_are_not_cut_down_to_floats() -> None:
+    layer = fg.nn.Linear(2, 1, bias=False)
+    before = layer.weight.tolist()
+    with pytest.raises(ShapeError, match="1 of another kind"):
+        layer.load_state_dict({"weight": np.ones((1, 2)) * 1j})
+    assert layer.weight.tolist() == before

@@ -10,6 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from fulgurite.onnx import ModelError, UnsupportedError, load
+from fulgurite.runtime.device import MemoryLimitError
 from tests.onnx.models import graph, model, node, perceptron, port, simple, transformer
 
 RNG = np.random.default_rng(3)
@@ -117,6 +118,32 @@ def test_zeros_are_quantised_with_a_scale_to_divide_by() -> None:
     ports = [port("y", "uint8"), port("scale"), port("zero", "uint8")]
     found = load(model(graph([made], [port("x", shape=[2])], ports)))(np.zeros(2, np.float32))
     assert [v.numpy().tolist() for v in found.values()] == [[0, 0], 1.0, 0]
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "attributes"),
+    [
+        ("Det", [3], {}), ("Det", [3, 2], {}), ("LRN", [1, 2, 3], {"size": 1 << 32}),
+        ("LRN", [1, 2, 3], {"size": 0}),
+        ("LpPool", [1, 1, 4], {"kernel_shape": [1 << 32], "auto_pad": "SAME_UPPER"}),
+    ],
+)  # fmt: skip
+def test_a_request_that_cannot_be_meant_is_an_error(
+    operator: str, shape: list[int], attributes: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelError, match=operator):
+        load(simple(operator, shape=shape, **attributes))(f(*shape))
+
+
+def test_a_result_that_no_memory_holds_is_an_error() -> None:
+    tile = [node("Tile", "x n", "y")]
+    data = model(graph(tile, [port("x", shape=[2, 2]), port("n", "int64", [2])], [port("y")]))
+    for count in (1 << 32, 1 << 40):
+        with pytest.raises((ModelError, MemoryLimitError), match=r"memory|elements|size"):
+            load(data)(f(2, 2), np.array([count, count]))
+    for large in (fg.zeros((1 << 33, 1 << 33)), fg.arange(1 << 45)):
+        with pytest.raises(MemoryLimitError, match=r"no memory|elements"):
+            large.numpy()
 
 
 def test_an_error_inside_names_the_node() -> None:

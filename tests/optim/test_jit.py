@@ -133,7 +133,7 @@ def test_a_captured_step_leaves_frozen_parameters_alone(frozen: str) -> None:
             if number == 6:
                 model[0].weight.requires_grad = True
             taken(*data(number))
-        counts = [float(kept["step"].item()) for kept in optimizer.state.values()]
+        counts = [float(kept["step"].numpy()) for kept in optimizer.state.values()]
         return [p.numpy() for p in model.parameters()], counts
 
     (eager, counts), (captured, others) = run(False), run(True)

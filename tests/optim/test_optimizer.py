@@ -232,6 +232,8 @@ def test_bad_parameters_options_and_gradients_are_named() -> None:
     optimizer = fg.optim.SGD([w])
     with pytest.raises(ArgumentError, match="backward"):
         optimizer.step()
+    with pytest.raises(ArgumentError, match="give two numbers"):
+        fg.optim.Adam([w], betas=0.9)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="2 gradients"):
         optimizer.step([w, w])
     with pytest.raises(ShapeError, match="gradient 0"):

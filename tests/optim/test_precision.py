@@ -79,3 +79,16 @@ def test_what_makes_no_sense_is_refused() -> None:
     for options in ({"scale": 0.0}, {"interval": 0}, {"growth": 0.5}):
         with pytest.raises(ArgumentError):
             fg.optim.LossScaler(**options)
+
+
+def test_a_scale_never_becomes_zero_and_no_gradients_are_an_error() -> None:
+    w = fg.ones(1)
+    optimizer = fg.optim.SGD([w], lr=0.0)
+    scaler = fg.optim.LossScaler(2.0**-119, interval=1)
+    for _ in range(4):
+        scaler.step(optimizer, [fg.Tensor([float("inf")])])
+    assert scaler.scale.item() == 2.0**-120
+    scaler.step(optimizer, [fg.ones(1)])
+    assert scaler.scale.item() == 2.0**-119
+    with pytest.raises(ArgumentError, match="no gradients"):
+        scaler.step(optimizer, [None])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
-from fulgurite.core.ops.leaf import PARAM, SINK
+from fulgurite.core.ops.leaf import PARAM
 from fulgurite.errors import CacheWarning
 from fulgurite.graph.cost import SHIPPED
 from fulgurite.graph.kernel import Kernel
@@ -254,11 +254,9 @@ def test_runs_take_turns_and_the_least_time_counts() -> None:
 
 
 def test_what_cannot_be_checked_is_not_timed() -> None:
-    size = fg.Variable("n", 1, 64).bind(5) if hasattr(fg, "Variable") else None
     race = Race("full", Times(None))
     host = Kernel("host", kernel_of(fg.exp(numbers(5))).body, 1)
     assert race([host], SHIPPED) == [None]
-    assert size is None or True
 
 
 @pytest.mark.parametrize("name", ["product", "batch", "row by column", "softmax", "attention"])
@@ -278,7 +276,6 @@ def test_checks_compute_what_the_reference_computes(name: str) -> None:
     wanted, found = evaluate(sink.src, arrays), tuning.expected_values(sink.src, arrays)
     for x, y in zip(wanted, found, strict=True):
         np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5)
-    assert sink.op is SINK
 
 
 @given(st.floats(-3, 3), st.sampled_from(["float32", "float64"]))

@@ -75,3 +75,29 @@ def test_memory_that_the_user_can_write_to_is_copied_and_mapped_files_are_not(
     shared = fg.from_numpy(mapped)[100:50_000].realize()
     assert np.shares_memory(mapped, memory(shared))
     assert shared.numpy()[100] == 200
+
+
+def test_what_can_be_written_to_by_another_way_is_copied() -> None:
+    array, raw = np.zeros(1 << 16, np.float32), bytearray(1 << 18)
+    shown = array.view()
+    shown.flags.writeable = False
+    through_bytes = np.frombuffer(memoryview(raw).toreadonly(), np.float32)
+    parts = [fg.from_numpy(a)[100:50_000].realize() for a in (shown, through_bytes)]
+    array[:] = 5
+    raw[:] = b"\1" * len(raw)
+    assert all([part.numpy().max() == 0 for part in parts]), "a value that is known stays"
+
+
+def test_a_piece_counts_as_changed_only_if_it_was_assigned() -> None:
+    x = (fg.zeros((1000, 64)) * 1).realize()
+    part = x[100:900].realize()
+    assert np.shares_memory(memory(x), memory(part))
+    plan = fg.schedule(part * 2)
+    plan.run()
+    plan.run(changed_only=True)
+    assert plan.ran == ()
+    x += 1
+    plan.run(changed_only=True)
+    assert plan.ran == ()
+    part[0] = 3.0
+    assert plan.run(changed_only=True)[0].numpy().max() == 6 and len(plan.ran) == 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeAlias
 
@@ -22,18 +22,10 @@ from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import PARAM
 from ...core.ops.reduce import REDUCE
-from ..cost import (
-    SHIPPED,
-    CostTable,
-    Work,
-    elements,
-    is_contraction,
-    least_time,
-    time_of,
-    work_of,
-)
+from ..cost import SHIPPED, CostTable, Work, elements, is_contraction, least_time, time_of, work_of
 from ..kernel import Cut, Extractor, Kernel
 from .extract import STEPS, Producer, extract
+from .report import Alternative, RegionReport
 
 Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel
 _KINDS = ("map", "reduce", "contract")  # pieces that may be merged
@@ -64,45 +56,6 @@ class Source:
     name: str
     propose: Callable[[Kernel, CostTable], Proposal | None]
     least: Callable[[Work, CostTable], float] | None = None
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One way to compute a piece of a region, for people."""
-
-    what: str
-    cost: float
-    chosen: bool
-    replaces: int  # greedy pieces
-
-
-@dataclass
-class RegionReport:
-    """What was found for one region."""
-
-    pieces: int
-    alternatives: list[Alternative] = field(default_factory=list)
-    rules: dict[str, int] = field(default_factory=dict)
-    nodes: int = 0  # most of an e-graph
-    steps: int = 0  # of branch and bound
-    complete: bool = True
-    greedy: float = 0.0
-    cost: float = 0.0
-    cached: bool = False
-
-    def __str__(self) -> str:
-        head = f"region of {self.pieces} kernels: {self.greedy / 1e3:.1f} us as they were, "
-        head += f"{self.cost / 1e3:.1f} us chosen"
-        rules = ", ".join(f"{name} x{count}" for name, count in sorted(self.rules.items()))
-        budget = f"{self.nodes} terms, {self.steps} steps"
-        how = "all alternatives" if self.complete else "as far as the budget went"
-        lines = [head, f"    rules: {rules or 'none'}; {budget}; {how}"]
-        if self.cached:
-            lines[1] += "; known from an equal region"
-        for a in self.alternatives:
-            mark = "chosen" if a.chosen else "not chosen"
-            lines.append(f"    {a.what}: {a.cost / 1e3:.1f} us, {mark}")
-        return "\n".join(lines)
 
 
 def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:

@@ -51,6 +51,8 @@ class Places:
             below = _below(node)
             sorts = list(dict.fromkeys([(n.shape, n.dtype, n.device) for n in below]))
             for chosen in product(sorts, repeat=self.pattern.operands):
+                if self.left <= 0 and chosen not in self.known:
+                    break  # those that come after are not known either, or were tried before
                 written = self.written(chosen)
                 if written is None:
                     continue

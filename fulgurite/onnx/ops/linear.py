@@ -11,6 +11,7 @@ import fulgurite as fg
 
 from ...core.op import Array
 from ...tensor import Tensor
+from ..errors import ModelError
 from ..table import Call, operator
 
 
@@ -59,5 +60,7 @@ def _determinant(matrices: Array) -> Array:
 def det(op: Call) -> Tensor:
     """Determinants of the last two axes."""
     x = op[0]
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ModelError(f"the determinant of shape {x.shape}", "square matrices have one")
     found: Tensor = fg.custom(_determinant, x, shape=x.shape[:-2], dtype=x.dtype)
     return found

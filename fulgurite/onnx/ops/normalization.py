@@ -12,8 +12,10 @@ from typing import Any
 import fulgurite as fg
 
 from ...tensor import Tensor
+from ..errors import ModelError
 from ..table import Call, operator
 from .movement import axis_of
+from .windows import MOST_PLACES
 
 
 def along(part: Tensor, ndim: int, axis: int = 1) -> Tensor:
@@ -124,6 +126,8 @@ def group_normalization(op: Call) -> Tensor:
 def lrn(op: Call) -> Tensor:
     """Divided by the squares of neighbouring channels."""
     x, size = op[0], op.int("size", 1)
+    if not 1 <= size <= MOST_PLACES:
+        raise ModelError(f"{size} neighbours", "the model is not valid ONNX")
     low, high = (size - 1) // 2, size // 2
     widths = [(0, 0), (low, high)] + [(0, 0)] * (x.ndim - 2)
     squares = fg.sum(fg.unfold(fg.pad(x * x, widths), 1, size), axis=-1)

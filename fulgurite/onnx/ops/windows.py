@@ -8,6 +8,7 @@ means depends on sizes, which must then be fixed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ...core import build
 from ...tensor import Tensor, node_of, wrap
 from ..errors import ModelError
 from ..table import Call
+
+MOST_PLACES = 1 << 24  # of a window: more would be a loop that does not end
 
 
 @dataclass
@@ -65,6 +68,8 @@ def windows(op: Call, space: Any, size: list[int]) -> Windows:
         raise ModelError(f"a window of {size} for {count} axes", "the model is not valid ONNX")
     if any(n < 1 for n in (*size, *stride, *dilation)):
         raise ModelError(f"a window of {size}, stride {stride}", "the model is not valid ONNX")
+    if prod(size) > MOST_PLACES:
+        raise ModelError(f"a window of {size}", "no model needs that: the file is damaged")
     pads = list(zip(flat[:count], flat[count:], strict=True))
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         fixed = op.build.fixed(np.array(list(space), object))

@@ -1,0 +1,49 @@
+"""What a search did, for people: alternatives with costs, the one chosen, rules, budget.
+
+In: what was counted on the way. Out: text for `fg.explain`. A report belongs to a region, to one
+kernel that somebody else might run, or to the places of a kernel of the user. It holds no nodes, so
+keeping it keeps no graph alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to compute a piece of a region, for people."""
+
+    what: str
+    cost: float
+    chosen: bool
+    replaces: int  # greedy pieces
+
+
+@dataclass
+class RegionReport:
+    """What was found for one region."""
+
+    pieces: int
+    alternatives: list[Alternative] = field(default_factory=list)
+    rules: dict[str, int] = field(default_factory=dict)
+    nodes: int = 0  # most of an e-graph
+    steps: int = 0  # of branch and bound
+    complete: bool = True
+    greedy: float = 0.0
+    cost: float = 0.0
+    cached: bool = False
+
+    def __str__(self) -> str:
+        head = f"region of {self.pieces} kernels: {self.greedy / 1e3:.1f} us as they were, "
+        head += f"{self.cost / 1e3:.1f} us chosen"
+        rules = ", ".join(f"{name} x{count}" for name, count in sorted(self.rules.items()))
+        budget = f"{self.nodes} terms, {self.steps} steps"
+        how = "all alternatives" if self.complete else "as far as the budget went"
+        lines = [head, f"    rules: {rules or 'none'}; {budget}; {how}"]
+        if self.cached:
+            lines[1] += "; known from an equal region"
+        for a in self.alternatives:
+            mark = "chosen" if a.chosen else "not chosen"
+            lines.append(f"    {a.what}: {a.cost / 1e3:.1f} us, {mark}")
+        return "\n".join(lines)
