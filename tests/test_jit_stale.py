@@ -13,6 +13,7 @@ import operator
 import os
 import pathlib
 import sys
+import tempfile
 import threading
 import types
 import weakref
@@ -144,8 +145,9 @@ def _text_with_an_attribute() -> Holding:
 
 
 def _path() -> Holding:
-    path = pathlib.Path(f"/tmp/fulgurite-{os.getpid()}-{threading.get_ident()}")
-    path.write_text("2")
+    handle, name = tempfile.mkstemp()
+    os.close(handle)
+    path = pathlib.Path(name)
 
     def change() -> None:
         path.unlink()

@@ -11,7 +11,6 @@ import pytest
 import fulgurite as fg
 
 sklearn: Any = pytest.importorskip("sklearn")
-pytest.importorskip("array_api_compat")
 
 
 def estimators() -> list[Any]:

@@ -11,7 +11,9 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError
+from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.patterns import PATTERNS
+from fulgurite.graph.search.patterns import ATTEMPTS, Places
 from fulgurite.runtime import library
 from fulgurite.runtime.library import Product
 from fulgurite.userkernel import USER_KERNELS
@@ -143,6 +145,31 @@ def test_all_places_of_a_kernel_are_taken_also_inside_each_other() -> None:
     z = np.einsum("ik,ki->i", x, y)[:, None] + y
     wanted = np.einsum("ik,ki->i", x, z) + np.einsum("ik,ki->i", y, x)
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
+
+
+def test_a_pattern_of_many_operands_is_found_and_attempts_are_counted() -> None:
+    @fg.kernel(
+        out=lambda a, b, c, d: a.shape[:1], pattern=lambda a, b, c, d: (a @ b).sum(axis=1) * c + d
+    )
+    def scaled(i: Any, *, a: Any, b: Any, c: Any, d: Any) -> Any:
+        def row(k: Any) -> Any:
+            return a[i, k] * fg.sum_over(lambda j: b[k, j], b.shape[1])
+
+        return fg.sum_over(row, a.shape[1]) * c[i] + d[i]
+
+    a, b, c = numbers(1, 60, 50), numbers(2, 50, 40), numbers(3, 60)
+    with fg.config(search=True):
+        report = fg.explain((a @ b).sum(axis=1) * c + c)
+        assert any("kernel 'scaled'" in x.what for r in report.regions for x in r.alternatives)
+        other = fg.explain(fg.tanh(a @ b).sum(axis=1))
+        assert not any("kernel 'scaled'" in x.what for r in other.regions for x in r.alternatives)
+    wide = a
+    for size in range(40, 60):  # every step has shapes of its own
+        wide = fg.tanh(wide @ numbers(size, wide.shape[1], size)).max(axis=1, keepdims=True)
+    found = Places(PATTERNS[0])
+    normal = normalize([wide.node])
+    assert not list(found.find(restore(normal.structure, normal.constants, {}, normal.nodes)))
+    assert len(found.known) <= ATTEMPTS
 
 
 def test_a_kernel_is_used_only_where_search_is_on() -> None:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
+from typing import TypeAlias
 
 from ...core.dtype import DType
 from ...core.node import Node, Shape, toposort
-from ...core.ops.leaf import PARAM, SINK, param
+from ...core.ops.leaf import CONST, PARAM, SINK, param
+from ...core.ops.movement import EXPAND
 from ...errors import FulguriteError
 from ..patterns import Build, Pattern
 
-ATTEMPTS = 512  # times that an expression is written out for one graph
+Sort: TypeAlias = tuple[Shape, DType, str | None]
+ATTEMPTS = 256  # times that an expression is written out for one graph
 BELOW = 40  # nodes under a place among which operands are looked for
 _FIRST = 1 << 20  # number of the first placeholder: far above those of inputs
 
@@ -39,9 +42,7 @@ class Places:
 
     pattern: Pattern
     left: int = ATTEMPTS
-    known: dict[tuple[tuple[Shape, DType, str | None], ...], Written | None] = field(
-        default_factory=dict
-    )
+    known: dict[tuple[Sort, ...], Written | None] = field(default_factory=dict)
 
     def find(self, sink: Node) -> Iterator[tuple[Node, Written, dict[Node, Node]]]:
         """Nodes that the kernel could compute: what it is, and the operand for each placeholder."""
@@ -49,8 +50,11 @@ class Places:
             if node.op is SINK or node.op is PARAM or node.device is None or not self.may_be(node):
                 continue
             below = _below(node)
-            sorts = list(dict.fromkeys([(n.shape, n.dtype, n.device) for n in below]))
-            for chosen in product(sorts, repeat=self.pattern.operands):
+            inputs = _sorts([n for n in below if n.op is PARAM])  # most operands are
+            count = self.pattern.operands
+            for chosen in chain(
+                product(inputs, repeat=count), product(_sorts(below), repeat=count)
+            ):
                 if self.left <= 0 and chosen not in self.known:
                     break  # those that come after are not known either, or were tried before
                 written = self.written(chosen)
@@ -66,7 +70,7 @@ class Places:
         ends = {w.expression.op for w in self.known.values() if w is not None}
         return not ends or node.op in ends
 
-    def written(self, sorts: tuple[tuple[Shape, DType, str | None], ...]) -> Written | None:
+    def written(self, sorts: tuple[Sort, ...]) -> Written | None:
         """The expression over operands of these shapes and dtypes, if it has a meaning there."""
         if sorts not in self.known:
             if self.left <= 0:
@@ -107,7 +111,12 @@ def _below(node: Node) -> list[Node]:
     while level and len(found) < BELOW:
         level = [s for n in level for s in n.src if s not in found]
         found.update(dict.fromkeys(level))
-    return [n for n in found if n.device is not None]
+    return [n for n in found if n.device is not None and n.op is not EXPAND and n.op is not CONST]
+
+
+def _sorts(nodes: list[Node]) -> list[Sort]:
+    """The shapes, dtypes and devices among some nodes."""
+    return list(dict.fromkeys([(n.shape, n.dtype, n.device) for n in nodes]))
 
 
 def _bound(written: Written, place: Node) -> dict[Node, Node] | None:
