@@ -320,4 +320,5 @@ def ifftshift(x: TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
     """
     return _shifted(x, axes, -1)
 
+
 globals().update({name: accept_keywords(globals()[name]) for name in __all__})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import fulgurite as fg
 
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # read when scipy is imported
 sklearn: Any = pytest.importorskip("sklearn")
 
 
@@ -18,16 +20,17 @@ def estimators() -> list[Any]:
     models, parts = import_module("sklearn.linear_model"), import_module("sklearn.decomposition")
     return [
         scaling.StandardScaler(), parts.PCA(2, svd_solver="full"), models.Ridge(solver="svd"),
-        models.LogisticRegression(),
+        models.LogisticRegression(), models.LogisticRegression(C=2.0),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_estimators_fit_tensors_as_they_fit_arrays(number: int) -> None:
     estimator = estimators()[number]
     x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     y = (x @ np.arange(4)).astype(np.float32)
     y = (y > 0).astype(np.int32) if number == 3 else y
+    y = np.digitize(y, [-2, 2]).astype(np.int32) if number == 4 else y  # three classes
     plain = sklearn.base.clone(estimator).fit(x, y)
     with sklearn.config_context(array_api_dispatch=True):
         fitted = estimator.fit(fg.asarray(x), fg.asarray(y))

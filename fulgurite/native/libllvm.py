@@ -160,8 +160,8 @@ class Direct:
         if not target:
             raise RuntimeError(self._told(problem))
         made: int | None = self._call["CreateTargetMachine"](
-            target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), EFFORT,
-            b"pic", b"small", 0, 0, b"",
+            target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(),
+            EFFORT, b"pic", b"small", 0, 0, b"",
         )  # fmt: skip
         if not made:
             raise RuntimeError("there is no such target machine")
