@@ -1,11 +1,14 @@
 """Tests of tests/conftest.py: small pytest runs in a folder of their own."""
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import GROUPS, group_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +31,18 @@ def test_text(golden) -> None:
 """
 
 
+def test_every_group_names_files_that_exist() -> None:
+    for listed in GROUPS.values():
+        assert all((ROOT / "tests" / name).exists() for name in listed)
+
+
+def test_a_file_is_in_the_group_that_names_it_or_its_folder() -> None:
+    tests = ROOT / "tests"
+    assert group_of(tests / "core" / "ops" / "test_batch.py") == "meaning"
+    assert group_of(tests / "runtime" / "test_store.py") == "code"
+    assert group_of(tests / "runtime" / "test_realize.py") is None
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "tests").mkdir()
@@ -38,7 +53,8 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True)
+    whole = {name: value for name, value in os.environ.items() if name != "FULGURITE_SUITE"}
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, env=whole)
 
 
 def test_a_run_prints_how_many_tests_each_mark_left_out(project: Path) -> None:
