@@ -24,13 +24,7 @@ import fulgurite as fg
 SENTENCES = ["A cat sleeps on the sofa.", "The kitten is napping.", "Stocks fell sharply today."]
 LONGEST = 256  # tokens
 LONGEST_WORD = 100  # letters: a longer one is unknown
-CHINESE = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
-)
+CHINESE = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF))
 
 
 # --- words to numbers ----------------------------------------------------------------------------
@@ -62,9 +56,7 @@ def _alone(c: str) -> bool:
 def _split(word: str, vocabulary: dict[str, int]) -> list[int]:
     """The longest known beginning, then the longest known continuation, to the end."""
     found, start = [], 0
-    if len(word) > LONGEST_WORD:
-        return [vocabulary["[UNK]"]]
-    while start < len(word):
+    while start < len(word) <= LONGEST_WORD:
         for end in range(len(word), start, -1):
             piece = ("##" if start else "") + word[start:end]
             if piece in vocabulary:
@@ -73,7 +65,7 @@ def _split(word: str, vocabulary: dict[str, int]) -> list[int]:
                 break
         else:
             return [vocabulary["[UNK]"]]
-    return found
+    return found or [vocabulary["[UNK]"]]
 
 
 # --- the network ---------------------------------------------------------------------------------

@@ -252,3 +252,16 @@ def test_native_text_with_a_pattern_competes() -> None:
 def test_a_pattern_says_how_many_tensors_it_takes() -> None:
     with pytest.raises(ArgumentError, match="one by one"):
         fg.kernel(out=(3,), pattern=lambda *every: every[0])(lambda i, *, a: a[i])
+
+
+def test_a_pattern_that_fails_by_itself_stops_nobody_elses_graph() -> None:
+    @fg.kernel(out=lambda a: a.shape, pattern=lambda a: fg.exp(a) + missing)  # type: ignore[name-defined]  # noqa: F821
+    def broken(a: Any, i: Any) -> Any:
+        return a[i]
+
+    x = numbers(3, 64, 64)
+    with (
+        fg.config(search=True, tier="native"),
+        pytest.warns(RuntimeWarning, match=r"not considered.*NameError"),
+    ):
+        np.testing.assert_allclose((fg.exp(x) * 2).numpy(), np.exp(x.numpy()) * 2, rtol=1e-5)

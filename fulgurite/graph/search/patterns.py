@@ -9,6 +9,7 @@ on the way. Attempts are counted (`ATTEMPTS`), so that the answer is the same in
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, product
@@ -101,6 +102,10 @@ def _tried(build: Build, operands: list[Node]) -> Node | None:
     try:
         return build(operands)
     except (FulguriteError, TypeError, ValueError, LookupError, AttributeError, AssertionError):
+        return None
+    except Exception as problem:  # a fault of its own, which must not stop other people's graphs
+        said = f"a kernel with a pattern is not considered: it raised {problem!r}"
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
         return None
 
 
