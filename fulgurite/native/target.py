@@ -51,10 +51,10 @@ def target(wish: str = "auto") -> Target:
 
 def _flags() -> set[str]:
     try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="ignore") as lines:
+        with open("/proc/cpuinfo", "rb") as lines:  # text imports a codec: see forks.py
             for line in lines:
-                if line.startswith("flags"):
-                    return set(line.partition(":")[2].split())
+                if line.startswith(b"flags"):
+                    return set(line.partition(b":")[2].decode("ascii", "ignore").split())
     except OSError:
         pass
     return set()
