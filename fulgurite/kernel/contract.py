@@ -10,7 +10,7 @@ from sizes, steps and dtypes: nothing depends on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -159,7 +159,7 @@ def _runs_along(
 
 def part(c: Contraction, roots: Sequence[Node], stop: Node | None = None) -> Part:
     """The part that computes some nodes, not going below `stop`."""
-    nodes = _reached(roots, stop)
+    nodes = reached(roots, (stop,))
     found: list[dict[int, int]] = []
     for node in nodes:
         for index in indices(node):
@@ -171,8 +171,8 @@ def part(c: Contraction, roots: Sequence[Node], stop: Node | None = None) -> Par
     return Part(tuple(nodes), batch, rows, columns, folded, frozenset(absorbed))
 
 
-def _reached(roots: Sequence[Node], stop: Node | None) -> list[Node]:
-    """The nodes under some roots, sources first, without what is below `stop`."""
+def reached(roots: Sequence[Node], stops: Collection[Node | None]) -> list[Node]:
+    """The nodes under some roots, sources first, without what is below `stops`."""
     seen: set[Node] = set()
     order: list[Node] = []
     stack = [(r, False) for r in reversed(roots)]
@@ -183,7 +183,7 @@ def _reached(roots: Sequence[Node], stop: Node | None) -> list[Node]:
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            if node is not stop:
+            if node not in stops:
                 stack.extend((s, False) for s in reversed(node.src))
     return order
 

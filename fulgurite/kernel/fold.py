@@ -28,7 +28,7 @@ from ..graph.search.choose import ROWS as PICKED_ROWS
 from ..graph.search.choose import Proposal, Source
 from ..graph.search.online import State, Streaming, stream
 from .axes import merge_axes
-from .contract import Block, Contraction, Part, _collect, _line, _ordered, _steps
+from .contract import Block, Contraction, Part, _collect, _line, _ordered, _steps, reached
 from .skip import tests
 
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
@@ -91,7 +91,7 @@ class Fold:
         folded: Sequence[int] = (),
     ) -> Part:  # fmt: skip
         """The nodes under some roots down to `stops`, with lines of their own."""
-        nodes = _above(roots, frozenset(stops))
+        nodes = reached(roots, frozenset(stops))
         found: list[dict[int, int]] = []
         for node in nodes:
             for index in indices(node):
@@ -102,23 +102,6 @@ class Fold:
             for axes in (self.batch, self.rows, columns, folded)
         ]
         return Part(tuple(nodes), batch, rows, across, down, frozenset(absorbed))
-
-
-def _above(roots: Sequence[Node], stops: frozenset[Node]) -> list[Node]:
-    """The nodes under some roots, sources first, without what is below `stops`."""
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if node not in stops:
-                stack.extend((s, False) for s in reversed(node.src))
-    return order
 
 
 # --- parts of axes -------------------------------------------------------------------------------
@@ -314,7 +297,7 @@ class _Roles:
         bodies = [s.body for s in self.scalars] + [w for w, _ in self.pairs.values()]
         stops = frozenset(self.group | set(self.inner))
         found = []
-        for node in _above(bodies, stops):
+        for node in reached(bodies, stops):
             if node.op is not LOAD or node.dtype.kind not in "bf" or node.src:
                 continue
             terms = node.arg[1][1]
@@ -459,7 +442,7 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     turned = {c.left for c in fold.turned}
     walked = 4 * len(turned)
     strided = 0
-    for node in _above(bodies, frozenset(stops)):
+    for node in reached(bodies, frozenset(stops)):
         if node in stops or not fold.free[node] & streamed:
             continue
         walked += node.op.cost
