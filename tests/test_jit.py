@@ -16,6 +16,8 @@ import pytest
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, ConstantError, JitError
 from fulgurite.graph.registry import REGISTRY
+from fulgurite.jit import capture
+from fulgurite.tensor import wrap
 from tests.jitting import same, t
 from tests.threads import together
 
@@ -369,6 +371,23 @@ def test_assignments_of_several_threads_all_count() -> None:
     add(one)
     together(4, lambda _: [add(one) for _ in range(25)])
     assert (total.numpy() == 101).all()
+
+
+def test_what_another_thread_builds_on_a_tensor_during_a_capture_has_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = t(2, 3)
+    met: list[fg.Tensor] = []
+    put_back = capture.Capture._put_back
+
+    def meanwhile(self: Any) -> None:
+        node = w.entry.node  # the stand-in, as another thread would find it
+        met.append(wrap(node * node))
+        put_back(self)
+
+    monkeypatch.setattr(capture.Capture, "_put_back", meanwhile)
+    assert fg.jit(lambda x: x * w)(t(1, 1)).tolist() == [2, 3]
+    assert met[0].tolist() == [4, 9]
 
 
 def test_a_reader_sees_a_whole_version() -> None:

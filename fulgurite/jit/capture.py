@@ -278,6 +278,12 @@ class Capture:
             if node is stand.node or stand.entry in self.changed:
                 REGISTRY.rebind(stand.entry, node, stand.old)
 
+    def _let_go(self, results: set[Entry]) -> None:
+        """What other threads built on a stand-in meanwhile reads what it stood for."""
+        bases = {stand.buffer: stand.base for stand in self.stands if stand.varying is None}
+        if not results.issuperset(REGISTRY.above(bases)):
+            REGISTRY.becomes(bases, walk=True)
+
     def _forget(self) -> None:
         for stand in self.stands:
             REGISTRY.release(stand.buffer)
@@ -386,6 +392,7 @@ class Capture:
         for holder in self.survey.holders:
             holder.restore()
         self._put_back()
+        self._let_go({t.entry for t in results})
         expected = [
             Expected(type(s.tensor), s.base.shape, s.base.dtype, self.device,  # type: ignore[arg-type]
                      s.node.op is WATCH, s.way, s.varying)
