@@ -80,7 +80,7 @@ class Registry:
     """All live tensors and buffers of the process."""
 
     def __init__(self) -> None:
-        self._ids = itertools.count(1)
+        self.ids = itertools.count(1)
         self._entries: dict[int, _Slot] = {}
         self._storage: weakref.WeakKeyDictionary[Node, Storage] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
@@ -107,13 +107,17 @@ class Registry:
 
     def enter(self, node: Node) -> Entry:
         """A new entry whose root is this node."""
-        entry = Entry(next(self._ids), node)
+        entry = Entry(next(self.ids), node)
+        self.admit(entry, node)
+        return entry
+
+    def admit(self, entry: Entry, node: Node) -> None:
+        """Make an entry known, whose root is this node."""
         slot = _Slot(entry, self._forget)
         slot.id = entry.id
         with self._lock:
             self._entries[entry.id] = slot
             _hang(node, slot)
-        return entry
 
     def _forget(self, slot: weakref.ref[Entry]) -> None:
         with self._lock:  # no global name here: this may run when the interpreter ends
@@ -135,7 +139,7 @@ class Registry:
             if entry.node is not old:
                 return False
             entry.node = new
-            entry.key = -next(self._ids)
+            entry.key = -next(self.ids)
             for reader in list(self.reading):  # it may know the address of this node's memory
                 reader.left.append(old)
             slot = self._entries.get(entry.id)
@@ -221,7 +225,7 @@ class Registry:
     def replace(self, entry: Entry, buffer: Node, storage: Storage) -> None:
         """Give a BUFFER node other memory: only for one that this single entry knows."""
         self._storage[buffer] = storage
-        entry.key = -next(self._ids)
+        entry.key = -next(self.ids)
 
     def release(self, buffer: Node) -> None:
         """Let go of a buffer's memory, if it has any."""
@@ -259,7 +263,7 @@ class Registry:
     def give_away(self, entry: Entry, buffer: Node) -> None:
         """The memory of a tensor is another's now."""
         self.lose(buffer, "given away")
-        entry.key = -next(self._ids)
+        entry.key = -next(self.ids)
 
     def becomes_later(self, root: Node, buffer: Node) -> None:
         """What is built on a root, now or by then, reads this buffer, as long as the root lives."""

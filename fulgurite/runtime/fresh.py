@@ -16,14 +16,14 @@ from typing import Any
 from ..core.dtype import DType
 from ..core.node import Node
 from ..core.ops.leaf import new_buffer
-from ..graph.registry import REGISTRY, Entry, _hang, _Slot
+from ..graph.registry import REGISTRY, Entry
 from .device import Buffer
 
 About = tuple[tuple[int, ...], DType, str]
 """A result's shape, dtype and device."""
 
 _NODE: Any = Entry.__dict__["node"]  # the place that `Fresh.node` hides
-_ids = REGISTRY._ids
+_ids = REGISTRY.ids
 _lock = threading.RLock()
 
 
@@ -47,18 +47,9 @@ class Fresh(Entry):
                 REGISTRY.attach(made, memory)
                 self.value = None
                 _NODE.__set__(self, made)
-                _enter(self, made)
+                REGISTRY.admit(self, made)
                 self.__class__ = Entry  # type: ignore[assignment]
         return self.node
-
-
-def _enter(entry: Entry, node: Node) -> None:
-    """Make an entry known to the registry, as `REGISTRY.enter` does with one of its own."""
-    slot = _Slot(entry, REGISTRY._forget)
-    slot.id = entry.id
-    with REGISTRY._lock:
-        REGISTRY._entries[entry.id] = slot
-        _hang(node, slot)
 
 
 def _after_fork() -> None:
