@@ -352,7 +352,9 @@ class Worker:
         return times
 
 
-def measure(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
+def measure(
+    settings: Settings, script: str = __file__
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Every shape on every system, in turns."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -360,7 +362,7 @@ def measure(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
         for system in settings.systems:
             caches = Path(folder, system)
             caches.mkdir()
-            workers[system] = settings.worker(__file__, system, str(caches))
+            workers[system] = settings.worker(script, system, str(caches))
         try:
             for work in settings.only:
                 rows[work] = _row(work, workers, settings)

@@ -26,7 +26,7 @@ from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.choose import Searcher
 from fulgurite.graph.simplify import simplify
-from fulgurite.kernel.fold import SOURCES
+from fulgurite.kernel.sources import SOURCES
 from fulgurite.runtime.plan import Plan, compile_plan
 from fulgurite.runtime.realize import searcher, storage_of
 

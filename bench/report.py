@@ -171,7 +171,8 @@ def _line(cells: list[str]) -> str:
 def _cell(cell: Cell | None, show: Callable[[Cell], str]) -> str:
     if cell is None:
         return "-"
-    return "error" if "error" in cell else show(cell)
+    problem = cell.get("error", "")
+    return problem if problem.startswith("over ") else "error" if problem else show(cell)
 
 
 def _warm(cell: Cell) -> str:

@@ -183,6 +183,34 @@ def jax_call() -> Call:
     return call
 
 
+def tinygrad_call() -> Call:
+    """tinygrad with its Adam and its jit, which replays from the third call on."""
+    from tinygrad import Context, Device, Tensor, TinyJit
+    from tinygrad.nn.optim import Adam
+
+    ops = SimpleNamespace(relu=lambda x: x.relu())
+    x, p = split({name: Tensor(array).realize() for name, array in mlp_inputs().items()})
+    y, count = Tensor(labels()).realize(), 0
+    adam = Adam(list(p.values()), RATE, BETA1, BETA2, SMALL)
+
+    @TinyJit
+    def step() -> Any:
+        adam.zero_grad()
+        value = mlp(ops, {**p, "x": x}).cross_entropy(y)
+        value.backward()
+        return value.realize(*adam.schedule_step())
+
+    def call() -> tuple[int, Any]:
+        nonlocal count
+        count += 1
+        with Context(TRAINING=1):
+            value = step()
+        Device["CPU"].synchronize()
+        return count, value.item()
+
+    return call
+
+
 CALLS: dict[str, Callable[[], Call]] = {
     "ours": our_call,
     "ours eager": lambda: our_call(jitted=False),
@@ -190,6 +218,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "torch": torch_call,
     "torch.compile": lambda: torch_call(compiled=True),
     "jax": jax_call,
+    "tinygrad": tinygrad_call,
 }
 
 

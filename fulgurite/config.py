@@ -39,7 +39,7 @@ class Options:
         "auto", "widest vectors of native code; auto: the processor's own",
         choices=("auto", "avx512", "avx2", "sse2"),
     )  # fmt: skip
-    search: bool = _option(False, "look for better kernels than the greedy ones: streaming folds")
+    search: bool = _option(True, "look for better kernels than the greedy ones: streaming folds")
     tune: str = _option(
         "off", "with search: time kernels that cost about the same (ties), or all (full)",
         choices=("off", "ties", "full"),

@@ -14,6 +14,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from copy import copy
+from dataclasses import replace
 from gc import collect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +25,7 @@ from .core.ops.effect import COPY, WATCH
 from .core.ops.leaf import SINK, param
 from .core.origin import Origin
 from .errors import ArgumentError, BoundsError
+from .forks import late
 from .graph.kernel import Kernel, Slot
 from .graph.memory import bytes_moved, slot_bytes
 from .graph.normalize import Normal, normalize
@@ -252,6 +255,23 @@ class TensorSchedule:
                     part.every = tuple(range(len(part.plan.schedule.items)))
                     self._replay = None
             return self._parts[-1].plan
+
+    def bound(self, values: Mapping[str, int]) -> TensorSchedule:
+        """The same kernels for other values of its variables; nothing is compiled."""
+        self.compile()
+        made = copy(self)
+        made.after_fork()
+        made._parts, made._copies, made._replay = [copy(part) for part in self._parts], {}, None
+        shapes = [late("jit.varying").unbound(root.shape) for root in self._roots]
+        made._roots = [  # of which only that is read
+            param(0, shape, root.dtype, None)
+            for root, shape in zip(self._roots, shapes, strict=True)
+        ]
+        for part in made._parts:
+            known = part.normal.values
+            part.normal = replace(part.normal, values={n: values.get(n, known[n]) for n in known})
+        _schedules.add(made)
+        return made
 
     # --- running ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ exact division is an atom. Ints, which are nearly all sizes, take the first line
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from ..errors import ShapeError
@@ -80,6 +80,18 @@ def lower(size: Size) -> int:
 def upper(size: Size) -> int:
     """The largest value a size can have: what is allocated."""
     return size if isinstance(size, int) else _limits(size)[1]
+
+
+def value_at(size: Size, known: dict[Node, int], more: Sequence[int]) -> int:
+    """A size with numbers in the place of its variables; new ones get the next of `more`."""
+    total = 0
+    for monomial, factor in _polynomial(size).items():
+        for atom in monomial:
+            if atom not in known:
+                known[atom] = more[len(known)]
+            factor *= known[atom]
+        total += factor
+    return total
 
 
 def as_node(size: Size) -> Node:

@@ -148,10 +148,22 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
 def slices_at(x: Node, index: Node, axis: int) -> Node:
     """The slices of x at places counted from the front."""
     before, after = x.shape[:axis], x.shape[axis + 1 :]
+    if index.ndim > 1 and not all([isinstance(n, int) for n in index.shape]):
+        return _slices_of_each(x, index, axis)
     count = sizes.prod(index.shape)
     line = build.reshape(index, (*[1] * len(before), count, *[1] * len(after)))
     out = build.gather(x, build.expand(line, (*before, count, *after)), axis)
     return build.reshape(out, (*before, *index.shape, *after))
+
+
+def _slices_of_each(x: Node, index: Node, axis: int) -> Node:
+    """The same with no axes of the index in one: lengths that vary have no kernel for that."""
+    before, here, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    outer = index.shape[:-1]
+    x = build.reshape(x, (*before, *[1] * len(outer), here, *after))
+    x = build.expand(x, (*before, *outer, here, *after))
+    line = build.reshape(index, (*[1] * len(before), *index.shape, *[1] * len(after)))
+    return build.gather(x, build.expand(line, (*before, *index.shape, *after)), axis + len(outer))
 
 
 def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:

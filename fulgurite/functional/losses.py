@@ -9,6 +9,7 @@ undefined, as torch guards them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..core import build
 from ..core import shape as sizes
@@ -16,10 +17,12 @@ from ..core.ops.elementwise import EXP, LOG
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, wrap
 from .common import apply, as_tensor, astype, common_floats, floating, wide
-from .elementwise import abs, maximum, minimum, pow, where
+from .elementwise import abs, logical_not, maximum, minimum, pow, where
 from .maths import sqrt
+from .movement import expand_dims
 from .nn import relu, softplus
-from .reduction import max, mean, sum
+from .reduction import any, max, mean, sum
+from .scanning import cumulative_sum
 
 
 def reduced(loss: Tensor, reduction: str, like: TensorLike) -> Tensor:
@@ -331,9 +334,12 @@ def multi_margin_loss(
     target: TensorLike,
     p: int = 1,
     margin: float = 1.0,
+    weight: TensorLike | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """By how much other classes come within a margin of the target's, on average.
+
+    `weight` is how much each class counts as the target.
 
     >>> fg.multi_margin_loss(fg.Tensor([[1.0, 0.5]]), fg.Tensor([0])).item()
     0.25
@@ -351,5 +357,73 @@ def multi_margin_loss(
     own = scores.take_along_axis(column, -1)
     over = relu(margin - own + scores)
     over = over * over if p == 2 else over
+    if weight is not None:
+        over = over * wide(weight).take(column)
     place = wrap(build.iota(scores.node.shape, scores.ndim - 1))
     return reduced(sum(where(place == column, 0, over), -1) / float(scores.shape[-1]), reduction, x)
+
+
+def multilabel_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
+    """By how much other classes come within 1 of the targets', on average.
+
+    A row of the target holds classes; those from the first -1 on do not count.
+
+    >>> x, target = fg.Tensor([[1.0, 0.5]]), fg.Tensor([[0, -1]])
+    >>> fg.nn.functional.multilabel_margin_loss(x, target).item()
+    0.25
+    """
+    scores, wanted = wide(x), as_tensor(target)
+    if scores.ndim not in (1, 2) or wanted.node.shape != scores.node.shape:
+        raise ShapeError(
+            f"classes of shape {sizes.show(wanted.node.shape)} for scores of shape "
+            f"{sizes.show(scores.node.shape)}",
+            "give (batch, classes) of both, rows filled up with -1",
+        )
+    counts = cumulative_sum((wanted < 0).astype("int32"), -1) == 0
+    named = where(counts, wanted, 0)
+    place = wrap(build.iota((*wanted.shape, wanted.shape[-1]), wanted.ndim))
+    is_target = any((expand_dims(named, -1) == place) & expand_dims(counts, -1), -2)
+    own = scores.take_along_axis(named, -1)
+    over = relu(1 - expand_dims(own, -1) + expand_dims(scores, -2))
+    matter = expand_dims(counts, -1) & logical_not(expand_dims(is_target, -2))
+    total = sum(where(matter, over, 0), (-1, -2)) / float(scores.shape[-1])
+    return reduced(total, reduction, x)
+
+
+def multilabel_soft_margin_loss(
+    x: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The mean over classes of binary cross-entropies of scores, for each row.
+
+    >>> x, target = fg.zeros((1, 2)), fg.Tensor([[1.0, 0.0]])
+    >>> round(fg.nn.functional.multilabel_soft_margin_loss(x, target).item(), 4)
+    0.6931
+    """
+    scores, wanted = _pair(x, target)
+    loss = wanted * softplus(-scores) + (1 - wanted) * softplus(scores)
+    loss = loss if weight is None else loss * wide(weight)
+    return reduced(mean(loss, -1), reduction, x)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: TensorLike,
+    positive: TensorLike,
+    negative: TensorLike,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """triplet_margin_loss with a distance of your own; without one it is pairwise_distance.
+
+    >>> a, b, c = fg.zeros((1, 2)), fg.zeros((1, 2)), fg.ones((1, 2))
+    >>> manhattan = lambda x, y: fg.abs(x - y).sum(-1)
+    >>> fg.nn.functional.triplet_margin_with_distance_loss(a, b, c, manhattan, margin=3.0).item()
+    1.0
+    """
+    distance = pairwise_distance if distance_function is None else distance_function
+    a, b, c = (as_tensor(part) for part in (anchor, positive, negative))
+    near, far = distance(a, b), distance(a, c)
+    if swap:
+        far = minimum(far, distance(b, c))
+    return reduced(relu(wide(near) - wide(far) + margin), reduction, anchor)

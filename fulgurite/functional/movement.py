@@ -205,6 +205,8 @@ def pad(
     if mode not in _MODES:
         raise ArgumentError(f"there is no padding {mode!r}", f"one of {', '.join(_MODES)}")
     if mode == "constant":
+        if type(constant_values) in (int, float) and str(constant_values) in ("0", "0.0"):
+            return wrap(build.pad(node, pads))  # not -0.0
         value = lifted(constant_values)[0]
         kind = node.dtype
         value = build.cast(value, kind) if isinstance(value, Node) else build.const(value, kind)

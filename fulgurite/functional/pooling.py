@@ -134,7 +134,7 @@ def avg_pool3d(
     return _avg_pool(3, x, kernel_size, stride, padding, *settings)
 
 
-def _windows(
+def windows_of(
     count: int,
     x: Tensor,
     kernel_size: PerAxis,
@@ -156,7 +156,7 @@ def _windows(
     return window, steps, gaps, pads
 
 
-def _overhang(size: object, reach: int, step: int, pads: tuple[int, int], ceil_mode: bool) -> int:
+def overhang(size: object, reach: int, step: int, pads: tuple[int, int], ceil_mode: bool) -> int:
     """How much more to add after an axis so that its last window, cut off, counts too."""
     if not ceil_mode:
         return 0
@@ -179,12 +179,12 @@ def _max_pool(
     ceil_mode: bool,
 ) -> Tensor:
     tensor = as_tensor(x)
-    window, steps, gaps, pads = _windows(count, tensor, kernel_size, stride, padding, dilation)
+    window, steps, gaps, pads = windows_of(count, tensor, kernel_size, stride, padding, dilation)
     first = tensor.ndim - count
     wide_pads = []
     for d, (low, high) in enumerate(pads):
         reach = (window[d] - 1) * gaps[d] + 1
-        more = _overhang(tensor.node.shape[first + d], reach, steps[d], (low, high), ceil_mode)
+        more = overhang(tensor.node.shape[first + d], reach, steps[d], (low, high), ceil_mode)
         wide_pads.append((low, high + more))
     if any(low or high for low, high in wide_pads):
         lowest = identity_of("max", tensor.dtype)
@@ -214,10 +214,10 @@ def _avg_pool(
     if divisor_override == 0:
         raise ArgumentError("divisor_override is 0", "give another number, or None")
     narrow, tensor = floating(x), wide(x)
-    window, steps, gaps, pads = _windows(count, tensor, kernel_size, stride, padding, 1)
+    window, steps, gaps, pads = windows_of(count, tensor, kernel_size, stride, padding, 1)
     first = tensor.ndim - count
     more = [
-        _overhang(tensor.node.shape[first + d], window[d], steps[d], pads[d], ceil_mode)
+        overhang(tensor.node.shape[first + d], window[d], steps[d], pads[d], ceil_mode)
         for d in range(count)
     ]
     node = build.pad(

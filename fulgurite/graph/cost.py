@@ -19,7 +19,7 @@ from ..core.node import Node, Shape, toposort
 from ..core.ops.effect import CONTIGUOUS
 from ..core.ops.elementwise import MUL
 from ..core.ops.indexing import GATHER
-from ..core.ops.leaf import CONST, PARAM
+from ..core.ops.leaf import CONST, IOTA, PARAM
 from ..core.ops.movement import EXPAND
 from ..core.ops.reduce import REDUCE
 from ..core.shape import upper
@@ -31,17 +31,17 @@ class CostTable:
     """Rates of a machine; times are in nanoseconds."""
 
     launch: float = 1500.0  # of a kernel: calling it, waking threads, waiting for the last
-    near: float = 60.0  # bytes a nanosecond within caches
-    far: float = 16.0  # bytes a nanosecond from memory
-    cache: float = 2e6  # bytes that stay in caches from kernel to kernel
+    near: float = 70.0  # bytes a nanosecond within caches
+    far: float = 18.0  # bytes a nanosecond from memory
+    cache: float = 8e6  # bytes that stay in caches from kernel to kernel
     products: float = 230.0  # operations a nanosecond in contractions
-    folded: float = 220.0  # the same in products inside folds
-    simple: float = 34.0  # additions a nanosecond in maps and rows
-    walked: float = 34.0  # the same in blocks of a fold
-    hidden: float = 0.5  # of the smaller of memory and arithmetic, what the larger hides
-    packed: float = 4.0  # numbers a nanosecond that are put in order for contractions
+    folded: float = 200.0  # the same in products inside folds
+    simple: float = 60.0  # additions a nanosecond in maps and rows
+    walked: float = 100.0  # the same in blocks of a fold
+    hidden: float = 0.7  # of the smaller of memory and arithmetic, what the larger hides
+    packed: float = 5.5  # numbers a nanosecond that are put in order for contractions
     made: float = 20_000.0  # of a kernel that is compiled, spread over the runs it will have
-    kept: float = 0.15  # of a byte that is kept between kernels: touched, and not there for others
+    kept: float = 0.3  # of a byte kept between kernels, of values that push others out of caches
     strided: float = 1.2  # numbers a nanosecond that are read one by one
     library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries
 
@@ -66,6 +66,10 @@ def two_digits(number: float) -> float:
 SHIPPED = CostTable().quantised()
 
 
+SAVED = 0.25  # of what is simple: more than laws take out of a fold
+BLOCK = 128  # elements of a streamed axis that a condition leaves out together
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a kernel does, counted."""
@@ -74,9 +78,16 @@ class Work:
     products: int  # operations in contractions
     simple: int  # all others, in additions
     packed: int  # numbers of the factors of contractions
+    blocks: int = 1  # along an axis that conditions on indices are about
 
     def __add__(self, other: Work) -> Work:
-        return Work(*[getattr(self, n) + getattr(other, n) for n in self.__slots__])
+        return Work(
+            self.bytes + other.bytes, self.products + other.products, self.simple + other.simple,
+            self.packed + other.packed, max(self.blocks, other.blocks),
+        )  # fmt: skip
+
+
+NO_WORK = Work(0, 0, 0, 0)
 
 
 def elements(shape: Shape) -> int:
@@ -116,7 +127,23 @@ def _work(body: Node) -> Work:
         elif node.op is CONTIGUOUS:
             simple += elements(node.shape)
     moved += sum([elements(r.shape) * r.dtype.itemsize for r in body.src])
-    return Work(moved, products, simple, packed)
+    return Work(moved, products, simple, packed, _blocks(order))
+
+
+def _blocks(order: Iterable[Node]) -> int:
+    """Blocks along the longest axis of conditions on indices alone: whole ones may be left out."""
+    places: set[Node] = set()
+    longest = 0
+    for node in order:
+        if node.op is IOTA or (
+            node.op.family in ("elementwise", "movement")
+            and not places.isdisjoint(node.src)
+            and all([s in places or s.op is CONST for s in node.src])
+        ):
+            places.add(node)
+            if node.dtype.kind == "b":
+                longest = max(longest, *[upper(n) for n in node.shape], 0)
+    return max(1, longest // BLOCK)
 
 
 def _own(node: Node) -> int:
@@ -141,12 +168,26 @@ def time_of(kernel: Kernel, table: CostTable = SHIPPED) -> float:
     """Nanoseconds that a kernel takes."""
     w = work_of(kernel)
     fold = kernel.kind == "fold"
-    memory = w.bytes / (table.near if w.bytes <= table.cache else table.far)
+    memory = memory_time(w.bytes, table)
     rate = table.folded if fold else table.products
     arithmetic = w.products / rate + w.simple / (table.walked if fold else table.simple)
     if not fold:
         arithmetic += w.packed / table.packed
     return both(memory, arithmetic, table)
+
+
+def memory_time(moved: float, table: CostTable) -> float:
+    """Nanoseconds to move so many bytes: what caches hold is near, the rest comes from memory."""
+    near = min(moved, table.cache)
+    return near / table.near + (moved - near) / table.far
+
+
+def kept_time(sizes: Iterable[int], table: CostTable) -> float:
+    """The price of values of so many bytes that are kept between kernels.
+
+    A quarter of the caches is free: other values are there at the same time.
+    """
+    return table.kept * sum([max(0.0, size - table.cache / 4) for size in sizes])
 
 
 def both(memory: float, arithmetic: float, table: CostTable) -> float:
@@ -155,12 +196,13 @@ def both(memory: float, arithmetic: float, table: CostTable) -> float:
 
 
 def least_time(work: Work, table: CostTable = SHIPPED) -> float:
-    """What no kernel with such work goes below.
+    """What a fold with such work should not go below.
 
-    Laws may save what is simple, and a condition on indices may leave out half of the products.
+    Laws may save some of what is simple, a condition on indices half of the blocks.
     """
-    rate = max(table.products, table.folded)
-    return table.launch + max(work.bytes / max(table.near, table.far), work.products / rate / 2)
+    arithmetic = work.products / table.folded + (1 - SAVED) * work.simple / table.walked
+    arithmetic *= (1 + 1 / work.blocks) / 2
+    return both(work.bytes / max(table.near, table.far), arithmetic, table)
 
 
 def total(kernels: Iterable[Kernel], table: CostTable = SHIPPED) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.node import Node, Shape, Size
-from ..core.shape import upper
+from ..core.shape import upper, value_at
 from .affine import regroup
 
 
@@ -25,8 +25,8 @@ def groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int,
     stand_in: dict[Node, int] = {}
 
     def as_int(n: Size) -> int:
-        # a large prime in the place of each variable size: products agree only if they match
-        return n if isinstance(n, int) else stand_in.setdefault(n, _PRIMES[len(stand_in)])
+        # a large prime in the place of each variable: products agree only if they match
+        return n if isinstance(n, int) else value_at(n, stand_in, _PRIMES)
 
     news_kept = [d for d, n in enumerate(new) if n != 1]
     olds_kept = [d for d, n in enumerate(old) if n != 1]

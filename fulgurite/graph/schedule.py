@@ -33,8 +33,9 @@ from .sooner import sooner
 
 __all__ = ["Item", "Kernel", "Schedule", "Slot", "schedule"]
 
-Pieces = Sequence[tuple[str, list[Node], Cut]]  # why, what is stored, the kernel
-Choose = Callable[[Pieces, Set[Node]], list[tuple[str, list[Node], Cut]]]
+Piece = tuple[str, list[Node], Cut]  # why, what is stored, the kernel
+Pieces = Sequence[Piece]
+Choose = Callable[[Pieces, Set[Node]], list[Piece]]
 
 REMAT = 48  # compute again up to this much per element rather than write and read it once more
 DEAR = 16  # what costs more than this and is used twice is stored

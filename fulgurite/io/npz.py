@@ -3,8 +3,9 @@
 In: a path, or named tensors. Out: tensors by name, or the file. The invariant: a member is read
 only after its header was parsed by NumPy's own safe parser, its dtype is a number's, and the sizes
 that zip and header claim agree with each other and with what so few compressed bytes can hold; so
-a small file cannot ask for much memory. Checksums are compared. bfloat16 and float8 have no name
-in this format and are refused on writing: safetensors has them.
+a small file cannot ask for much memory, and each array takes its own and no more. Checksums are
+compared. bfloat16 and float8 have no name in this format and are refused on writing: safetensors
+has them.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from __future__ import annotations
 import io
 import zipfile
 from math import prod
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from ..core.dtype import dtype_of
 from ..core.op import Array
 from ..errors import DTypeError
-from ..tensor import Tensor
+from ..tensor import Tensor, from_numpy
 from .files import Path, Refusal, arrays_of, mapped, reading, sized, write_whole
-from .zips import Archive
+from .zips import Archive, Window
 
 LARGEST_NPY_HEADER = 10_000
+CHUNK = 1 << 20
 
 
 def load_npz(path: Path, device: str | None = None) -> dict[str, Tensor]:
@@ -34,7 +36,7 @@ def load_npz(path: Path, device: str | None = None) -> dict[str, Tensor]:
     [0, 1, 2]
     """
     arrays = reading(path, "an .npz file", _read)
-    return {name: Tensor(array, device=device) for name, array in arrays.items()}
+    return {name: from_numpy(array, device) for name, array in arrays.items()}  # nobody else has it
 
 
 def save_npz(tensors: object, path: Path, compress: bool = False) -> None:
@@ -62,20 +64,22 @@ def save_npz(tensors: object, path: Path, compress: bool = False) -> None:
 def _read(name: str) -> dict[str, Array]:
     raw = mapped(name)
     if raw[:6].tobytes() == b"\x93NUMPY":
-        return {"array": _array(raw, "the array")}
+        return {"array": _array(Window(raw), raw.size, "the array")}
     archive = Archive(raw)
     found: dict[str, Array] = {}
     for member in archive:
         key = member.removesuffix(".npy")
         if key in found:
             raise Refusal(f"the array {key[:100]!r} is there twice")
-        found[key] = _array(archive.check(member), f"the array {member[:100]!r}")
+        with archive.stream(member) as (data, size):
+            found[key] = _array(data, size, f"the array {member[:100]!r}")
     return found
 
 
-def _array(raw: Array, what: str) -> Array:
-    """One array: its header, checked, and its bytes, all of them."""
-    data = io.BytesIO(raw[: LARGEST_NPY_HEADER + 64].tobytes())
+def _array(stream: Any, size: int, what: str) -> Array:
+    """One array: its header, checked, and its bytes, all of them, read to where they stay."""
+    head = stream.read(LARGEST_NPY_HEADER + 64)
+    data = io.BytesIO(head)
     version = np.lib.format.read_magic(data)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -88,10 +92,19 @@ def _array(raw: Array, what: str) -> Array:
         raise Refusal(f"{what} is {str(dtype)[:100]}, not of numbers", "save plain numbers")
     ours = dtype_of(dtype)
     sizes = sized(shape, what)
-    body = raw[data.tell() :]
-    if prod(sizes) * dtype.itemsize != body.size:
-        raise Refusal(f"{what} of {dtype}{list(sizes)} does not take {body.size} bytes")
-    flat = np.frombuffer(body.tobytes(), dtype).astype(ours.numpy, copy=False)
+    if prod(sizes) * dtype.itemsize != size - data.tell():
+        raise Refusal(f"{what} of {dtype}{list(sizes)} does not take {size - data.tell()} bytes")
+    body = np.empty(size - data.tell(), np.uint8)
+    first = head[data.tell() :]
+    body[: len(first)] = np.frombuffer(first, np.uint8)
+    rest, at = memoryview(body), len(first)  # type: ignore[arg-type]  # arrays are buffers
+    while at < size - data.tell():
+        count = stream.readinto(rest[at : at + CHUNK])
+        if not count:
+            raise Refusal(f"{what} ends too early")
+        at += count
+    stream.read(1)  # at the end a compressed member's checksum is compared
     if dtype.kind == "b" and body.size and body.max() > 1:
         raise Refusal(f"{what} has a truth value that is neither 0 nor 1")
+    flat = body.view(dtype).astype(ours.numpy, copy=False)
     return flat.reshape(sizes[::-1]).T if columns else flat.reshape(sizes)

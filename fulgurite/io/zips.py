@@ -13,6 +13,8 @@ import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
 
 import numpy as np
 
@@ -30,7 +32,7 @@ class Archive(Mapping[str, Array]):
     def __init__(self, raw: Array) -> None:
         self._raw = raw
         try:
-            self._zip = zipfile.ZipFile(_Window(raw))
+            self._zip = zipfile.ZipFile(Window(raw))
         except (zipfile.BadZipFile, zlib.error) as error:
             raise Refusal(f"it is no sound zip archive ({error})") from None
         self._members = _checked(self._zip.infolist(), raw.size)
@@ -66,6 +68,16 @@ class Archive(Mapping[str, Array]):
             raise Refusal(f"the checksum of its member {name[:100]!r} is wrong")
         return found
 
+    @contextmanager
+    def stream(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
+        """A member as a file to read, and its size; reading to its end compares the checksum."""
+        member = self._members[name]
+        try:
+            with self._zip.open(member) as data:
+                yield data, member.file_size
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise Refusal(f"its member {name[:100]!r} is damaged ({error})") from None
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 
@@ -98,7 +110,7 @@ def _checked(infos: list[zipfile.ZipInfo], size: int) -> dict[str, zipfile.ZipIn
     return found
 
 
-class _Window(io.RawIOBase):
+class Window(io.RawIOBase):
     """Mapped bytes as a file, without copying them all."""
 
     def __init__(self, raw: Array) -> None:
@@ -120,8 +132,8 @@ class _Window(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def read(self, size: int = -1) -> bytes:
-        end = self._raw.size if size is None or size < 0 else self._at + size
-        found = self._raw[self._at : end].tobytes()
-        self._at += len(found)
-        return found
+    def readinto(self, target: Any) -> int:
+        found = self._raw[self._at : self._at + len(target)]
+        target[: found.size] = found.data
+        self._at += found.size
+        return int(found.size)

@@ -27,6 +27,7 @@ SHALLOW = 64  # the same for a small product
 SMALL = 1 << 20  # products of two numbers of a small one
 TINY = 1 << 10  # results of one that is small with any depth
 LANED = 2048  # of a block of k where lanes run along k
+LINED = 512  # the same where both factors are packed along k
 SCRATCH = 248 << 10  # bytes of a thread's stack that one tile may take
 SUMS = 144 << 10  # bytes of a tile's sums
 TALL_SUMS = 264 << 10  # where the tile packs its own columns, for as many rows as there are
@@ -34,6 +35,9 @@ HUGE = 1 << 21  # results of a product so large that factors come from far away
 FAR = 8 << 10  # bytes between rows that fall into few sets of the second cache
 ROW = 2 << 10  # bytes of one row of them
 ENOUGH = 8  # tiles that keep threads busy
+SPLIT = 1 << 15  # results that are few enough for several sums each
+CHUNKS = 16  # sums of one result at most, each over a chunk of k
+CHUNK = 4  # blocks of k that are worth a sum of their own
 SHORT = 8  # numbers next to each other that are not worth a vector
 ROOM = 160 << 20  # bytes of workspace that packed columns may take
 FEW = 8  # rows that are too few to pay for packing the columns
@@ -114,15 +118,15 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
     if not all(free[s] == everything for s in stores):
         return None
     sides = [(first, own[0]), (second, own[1])]
-    steps = _steps(stores)
+    steps = steps_of(stores)
     sides.sort(key=lambda side: _runs_along(side[1], stores, sizes))
     (left, rows), (right, columns) = sides
     return Contraction(
         order=tuple(order), free=free, sizes=tuple(sizes), stores=tuple(stores),
         fold=fold, left=left, right=right,
-        batch=_ordered(both - folded, steps), rows=_ordered(rows, steps),
-        columns=_ordered(columns, steps),
-        folded=_ordered(folded, _steps([n for n in toposort([left]) if n.op is LOAD])),
+        batch=ordered(both - folded, steps), rows=ordered(rows, steps),
+        columns=ordered(columns, steps),
+        folded=ordered(folded, steps_of([n for n in toposort([left]) if n.op is LOAD])),
     )  # fmt: skip
 
 
@@ -131,7 +135,7 @@ def _varies(node: Node) -> bool:
     return node.op is GUARD and len(node.src) > 1
 
 
-def _steps(nodes: Sequence[Node]) -> dict[int, int]:
+def steps_of(nodes: Sequence[Node]) -> dict[int, int]:
     """The largest step of each axis in the indices of loads or stores."""
     found: dict[int, int] = {}
     for node in nodes:
@@ -141,7 +145,7 @@ def _steps(nodes: Sequence[Node]) -> dict[int, int]:
     return found
 
 
-def _ordered(axes: frozenset[int], steps: dict[int, int]) -> tuple[int, ...]:
+def ordered(axes: frozenset[int], steps: dict[int, int]) -> tuple[int, ...]:
     """Outermost first: large steps before small ones."""
     return tuple(sorted(axes, key=lambda a: (-steps.get(a, 0), a)))
 
@@ -163,10 +167,10 @@ def part(c: Contraction, roots: Sequence[Node], stop: Node | None = None) -> Par
     found: list[dict[int, int]] = []
     for node in nodes:
         for index in indices(node):
-            _collect(index, found)
+            collect(index, found)
     absorbed: set[int] = set()
     batch, rows, columns, folded = [
-        _line(axes, c.sizes, found, absorbed) for axes in (c.batch, c.rows, c.columns, c.folded)
+        line_of(axes, c.sizes, found, absorbed) for axes in (c.batch, c.rows, c.columns, c.folded)
     ]
     return Part(tuple(nodes), batch, rows, columns, folded, frozenset(absorbed))
 
@@ -188,14 +192,15 @@ def reached(roots: Sequence[Node], stops: Collection[Node | None]) -> list[Node]
     return order
 
 
-def _collect(index: Affine, found: list[dict[int, int]]) -> None:
+def collect(index: Affine, found: list[dict[int, int]]) -> None:
+    """The steps of the axes of an index, and of those that it divides."""
     found.append({atom: step for atom, step in index[1] if isinstance(atom, int)})
     for atom, _ in index[1]:
         if isinstance(atom, tuple):
-            _collect(atom[1], found)
+            collect(atom[1], found)
 
 
-def _line(
+def line_of(
     axes: Sequence[int], sizes: Sequence[int], found: Sequence[dict[int, int]], absorbed: set[int]
 ) -> Line:
     """Neighbours become one where every index walks them as one."""
@@ -284,36 +289,41 @@ class Cut:
     depth: int  # of a block of k, as packed: with room for the lanes after the last k
     stride: int  # between packed rows of the left factor
     direct: bool = False  # are sums kept where results go?
+    chunks: int = 1  # of k, which are summed apart and joined in order
 
     def scratch(self, lanes: int) -> tuple[int, int, int]:
         """Numbers in a tile's own packed left factor, packed right factor and sums."""
         left = (self.rows + lanes) * self.stride if self.left == "own" else 0
         right = self.columns * self.depth if self.right == "own" else 0
-        return left, right, 0 if self.direct else self.rows * self.columns + lanes
+        apart = self.direct or self.chunks > 1  # are sums elsewhere?
+        return left, right, 0 if apart else self.rows * self.columns + lanes
 
 
 def cut(
     batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool],
-    direct: bool = False,
+    direct: bool = False, split: bool = False, lined: bool = False,
 ) -> Cut:  # fmt: skip
-    """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is."""
-    steps = block_of_k(rows, columns, depth)
+    """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is, `split`:
+    may k be cut in chunks?, `lined`: are both factors packed along k?"""
+    steps = LINED if lined else block_of_k(rows, columns, depth)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
+    chunks = chunks_of_k(batch, rows, columns, depth, steps) if split else 1
+    near_sums, enough = direct or chunks > 1, 1 if chunks > 1 else ENOUGH
     few = rows <= 14 * block.height or columns * depth * block.bytes <= CLOSE
     near = columns * block.bytes <= NEAR and few
     huge = rows * columns >= HUGE and depth * block.bytes >= FAR
     left = "shared" if huge else "plain" if plain[0] else "own"
-    one = not huge and rows <= _largest(block, deep, columns, left, "own", direct)[0]
-    many = batch * -(-columns // block.panel) >= ENOUGH or rows * columns * depth < 2 * WORTH
+    one = not huge and rows <= _largest(block, deep, columns, left, "own", near_sums)[0]
+    many = batch * -(-columns // block.panel) >= enough or rows * columns * depth < 2 * WORTH
     packed = batch * _up(columns, block.panel) * _up(depth, block.lanes) * block.bytes
     short = columns * block.bytes <= PAGE and rows <= 4 * block.height
     if plain[1] and (rows <= FEW or near or short):
         right = "plain"
-    elif (one and many) or packed > ROOM:
+    elif (one and many) or packed > ROOM or lined:
         right = "own"  # a tile has all rows, so nobody else needs its columns
     else:
         right = "shared"
-    most = _largest(block, deep, columns, left, right, direct)
+    most = _largest(block, deep, columns, left, right, near_sums)
     if depth <= DEPTH // 4:
         little = 2 * LITTLE if right == "own" else LITTLE
         whole = right == "own" or rows * columns <= LITTLE
@@ -323,18 +333,18 @@ def cut(
     tall = _even(rows, most[0], block.height)
     wide = _even(columns, most[1], block.panel)
     while wide > (block.panel if right == "own" else 2 * block.panel) and (
-        _tiles(batch, rows, columns, tall, wide) < ENOUGH
+        _tiles(batch, rows, columns, tall, wide) < enough
     ):
         if tall * wide * depth < 2 * WORTH:
             break
         wide = _up(wide // 2, block.panel)
-    while tall > 2 * block.height and _tiles(batch, rows, columns, tall, wide) < ENOUGH:
+    while tall > 2 * block.height and _tiles(batch, rows, columns, tall, wide) < enough:
         if tall * wide * depth < 2 * WORTH:
             break
         tall = _up(tall // 2, block.height)
     if left == "own" and wide < columns:
         left = "shared"  # several tiles would pack the same rows
-    return Cut(left, right, tall, wide, steps, deep, deep, direct)
+    return Cut(left, right, tall, wide, steps, deep, deep, direct, chunks)
 
 
 def block_of_k(rows: int, columns: int, depth: int) -> int:
@@ -344,6 +354,18 @@ def block_of_k(rows: int, columns: int, depth: int) -> int:
     """
     small = rows * columns * depth <= SMALL and (depth > DEPTH or rows * columns <= TINY)
     return SHALLOW if small else DEPTH
+
+
+def chunks_of_k(batch: int, rows: int, columns: int, depth: int, steps: int) -> int:
+    """How many chunks of k are summed apart: several where results are few and k is long.
+
+    Threads then share k, and no factor is read again for each of many small tiles.
+    """
+    if rows * columns > SPLIT or depth < 8 * max(rows, columns, steps):
+        return 1
+    blocks = -(-depth // steps)
+    wanted = max(1, min(CHUNKS // batch, blocks // CHUNK))
+    return -(-blocks // -(-blocks // wanted))
 
 
 def _tiles(batch: int, rows: int, columns: int, tall: int, wide: int) -> int:

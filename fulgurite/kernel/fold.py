@@ -20,15 +20,14 @@ from ..core.ops.elementwise import DIV, MUL
 from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
 from ..graph.body import free_axes, indices
-from ..graph.cost import CostTable, both, least_time, work_of
+from ..graph.cost import CostTable, both, memory_time, work_of
 from ..graph.kernel import Kernel
 from ..graph.lower import lower
 from ..graph.regroup import CannotLower
-from ..graph.search.choose import ROWS as PICKED_ROWS
-from ..graph.search.choose import Proposal, Source
 from ..graph.search.online import State, Streaming, stream
+from ..graph.search.proposals import Proposal
 from .axes import merge_axes
-from .contract import Block, Contraction, Part, _collect, _line, _ordered, _steps, reached
+from .contract import Block, Contraction, Part, collect, line_of, ordered, reached, steps_of
 from .skip import tests
 
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
@@ -37,7 +36,9 @@ STEPS = 128  # of the streamed axis in a block
 LONG_STEPS = 384  # where lanes run along it
 ROOM = 640 << 10  # bytes of a thread's stack that one tile may take: half of the second cache
 SUMS = 96 << 10  # of which rows of columns may take
+WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are done again
 UNITS = 8  # tiles that keep threads busy
+PARTS = 2  # blocks at least of a part of the streamed axis
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,10 @@ class Fold:
         found: list[dict[int, int]] = []
         for node in nodes:
             for index in indices(node):
-                _collect(index, found)
+                collect(index, found)
         absorbed: set[int] = set()
         batch, rows, across, down = [
-            _line(axes, self.sizes, found, absorbed)
+            line_of(axes, self.sizes, found, absorbed)
             for axes in (self.batch, self.rows, columns, folded)
         ]
         return Part(tuple(nodes), batch, rows, across, down, frozenset(absorbed))
@@ -241,12 +242,12 @@ class _Roles:
         )
 
     def fold(self) -> Fold:
-        steps = _steps(self.s.stores)
-        rows = _ordered(self.rows, steps)
+        steps = steps_of(self.s.stores)
+        rows = ordered(self.rows, steps)
         if not rows:  # one row: an axis that no index has
             rows = (len(self.sizes),)
             self.sizes.append(1)
-        batch = _ordered(self.batch, steps)
+        batch = ordered(self.batch, steps)
         states = self.s.states
         made = [n for pair in self.pairs.values() for n in pair]
         made += [n for _, *pair in self.products for n in pair]
@@ -276,7 +277,7 @@ class _Roles:
         columns = []
         matrices = []
         for state, (weights, values) in self.pairs.items():
-            own = _ordered(self.free[state.fold] - self.across, steps)
+            own = ordered(self.free[state.fold] - self.across, steps)
             columns.append(own)
             matrices.append(
                 Matrix(
@@ -309,7 +310,7 @@ class _Roles:
     def deep(self, node: Node, keys: Node) -> tuple[int, ...]:
         """The folded axes of a product, outermost first in the memory of its keys."""
         loads = [n for n in toposort([keys]) if n.op is LOAD]
-        return _ordered(frozenset(node.arg[1]), _steps(loads))
+        return ordered(frozenset(node.arg[1]), steps_of(loads))
 
 
 def _is_one(node: Node) -> bool:
@@ -328,6 +329,8 @@ class FoldCut:
     columns: tuple[int, ...]  # of each matrix
     resident: tuple[bool, ...]  # are the packed queries of each product kept for all blocks?
     along: str = "rows"  # what lanes run along: rows or streamed
+    splits: int = 1  # parts of the streamed axis that stream by themselves
+    span: int = 0  # elements of such a part, whole blocks
 
 
 def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
@@ -350,8 +353,12 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     tiles = len(fold.turned) + len(fold.products) + len(fold.matrices)
     while True:
         each = [_up(c, panel) for c in wide]
-        if len(each) == 1 and tall * each[0] * size > SUMS:
-            most = max(panel, SUMS // (tall * size) // panel * panel)
+        if len(each) == 1 and fold.products:  # fewer rows, before products are done again
+            while tall > panel and tall * each[0] * size > SUMS:
+                tall = _up(tall // 2, panel)
+        sums = WIDE_SUMS if fold.products else SUMS
+        if len(each) == 1 and tall * each[0] * size > sums:
+            most = max(panel, sums // (tall * size) // panel * panel)
             each = [_up(-(-each[0] // -(-each[0] // most)), panel)]
         used = tiles * (steps + lanes) * (tall + lanes) * size
         used += sum([tall * (c + lanes) for c in each]) * size
@@ -374,9 +381,17 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             steps //= 2
         else:
             return None
-    while tall > panel and batch * -(-rows // tall) < busy:
+    splits, span = 1, length
+    blocks = -(-length // steps)
+    while batch * -(-rows // tall) < busy:
+        if not tests(fold.streaming.states, frozenset(fold.streaming.axes)):
+            most = -(-busy // (batch * -(-rows // tall)))
+            span = -(-blocks // max(1, min(most, blocks // PARTS))) * steps
+            splits = -(-length // span)
+        if tall <= panel or splits > 1:
+            break
         tall = _up(tall // 2, panel)
-    return FoldCut(tall, steps, tuple(each), tuple(resident), along)
+    return FoldCut(tall, steps, tuple(each), tuple(resident), along, splits, span)
 
 
 def lanes_along(fold: Fold, lanes: int) -> str:
@@ -455,7 +470,7 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
         blocks = min(-(-length // cut.steps), -(-rows // cut.rows))
         arithmetic *= (1 + 1 / blocks) / 2  # about half of the blocks are left out
     moved = work_of(kernel).bytes
-    memory = moved / (table.near if moved <= table.cache else table.far)
+    memory = memory_time(moved, table)
     arithmetic += _packed(fold, cut, tiles) / table.packed
     return both(memory, arithmetic, table)
 
@@ -476,9 +491,6 @@ def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
         if fold.count(columns) > 512 or m.values.op is not LOAD:
             found += batch * length * fold.count(columns)
     return found
-
-
-SOURCES = (Source("fold", propose, least_time), PICKED_ROWS)
 
 
 def _up(size: int, step: int) -> int:

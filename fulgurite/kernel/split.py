@@ -21,6 +21,7 @@ from ..core.ops.leaf import SINK
 from ..graph.affine import Affine
 from ..graph.body import free_axes
 from ..graph.lower import IndexKernel
+from .beside import beside
 from .lanes import grid_axes, vector_axis
 
 ENOUGH = 16  # units of work that keep threads busy
@@ -44,6 +45,7 @@ Shared = list[tuple[DType, int]]  # dtype and number of elements
 
 def split(kernel: IndexKernel, params: int) -> tuple[list[Part], Shared]:
     """The parts of a kernel, itself alone if there is nothing to split."""
+    kernel = beside(kernel)
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     folds = [n for n in order if n.op is FOLD]

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..core.dtype import DType, bool_, int64
+from ..core.dtype import DType, bool_, int32, int64
 from ..core.node import Node, Source
-from ..graph.affine import Affine, Atom, Condition, axes_of, sources_of
+from ..graph.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
 from ..graph.regroup import CannotLower
-from .convert import load_value, store_value
-from .emitter import Emitter, Val
+from .convert import load_every, load_value, store_every, store_value
+from .emitter import Emitter, Val, ramp
 from .maths import compare, select
+
+NEAR = (-1, 2, 3, 4)  # steps between lanes whose rows are read whole
 
 
 class Access:
     """The open loops, and memory seen from inside them."""
 
-    def __init__(self, e: Emitter, dtypes: Sequence[DType]) -> None:
+    def __init__(
+        self, e: Emitter, dtypes: Sequence[DType], sizes: Sequence[int] | None = None
+    ) -> None:
         self.e, self.dtypes = e, dtypes
+        self.sizes = sizes  # of axes, if known
         self.open: dict[int, str] = {}  # axis -> its index now
         self.lane_axis: int | None = None  # the axis whose lanes are live
         self.mask: str | None = None  # lanes that exist, in the last vector of a row
@@ -71,10 +76,8 @@ class Access:
             base = Val(self.open[atom], int64)
             if atom != self.lane_axis:
                 return base
-            lanes = ", ".join(f"i64 {i}" for i in range(self.e.lanes))
-            return Val(
-                e.let(f"add <{self.e.lanes} x i64> {e.splat(base).text}, <{lanes}>"), int64, True
-            )
+            each = e.splat(base)
+            return Val(e.let(f"add {e.typed(each)}, {ramp(e.lanes, 1, 'i64')}"), int64, True)
         if isinstance(atom, Source):
             found = sources[atom.index]
             if found.dtype.bits == 64:
@@ -109,14 +112,34 @@ class Access:
         e = self.e
         holds: Val | None = None
         for index, size in conditions:
-            place = self.index(index, sources)
-            inside = compare(e, "icmp ult", place, e.const(size, int64, place.vector))
+            inside = self.between(index, size)
+            if inside is None:
+                place = self.index(index, sources)
+                inside = compare(e, "icmp ult", place, e.const(size, int64, place.vector))
             if holds is None:
                 holds = inside
             else:
                 holds, inside = e.alike(holds, inside)
                 holds = Val(e.let(f"and {e.typed(holds)}, {inside.text}"), bool_, holds.vector)
         return holds or Val("true", bool_)
+
+    def between(self, index: Affine, size: int) -> Val | None:
+        """Which lanes of an index are from 0 to a size: where 32 bits will do, else None."""
+        rest, step, tangled = self.split(index)
+        if step == 0 or tangled or self.sizes is None or sources_of(index):
+            return None
+        low, high = bounds(index, self._bound)
+        if low < -(1 << 31) or max(high, size) >= 1 << 31:
+            return None
+        e = self.e
+        first = self.beyond(self.index(rest, ()), step)
+        short = e.splat(Val(e.let(f"trunc i64 {first.text} to i32"), int32))
+        places = e.let(f"add {e.typed(short)}, {ramp(e.lanes, step, 'i32')}")
+        return compare(e, "icmp ult", Val(places, int32, True), e.const(size, int32, True))
+
+    def _bound(self, atom: int | Source) -> tuple[int, int]:
+        assert isinstance(atom, int) and self.sizes is not None
+        return 0, self.sizes[atom] - 1
 
     def split(self, index: Affine) -> tuple[Affine, int, bool]:
         """An index without the lanes' own term, its step, and whether lanes are elsewhere too."""
@@ -130,10 +153,12 @@ class Access:
                 tangled = tangled or self.lane_axis in axes_of(atom[1])
         return (index[0], tuple(rest)), step, tangled
 
-    def beyond(self, place: Val) -> Val:
-        """A place in a row plus the index of the first lane."""
+    def beyond(self, place: Val, step: int = 1) -> Val:
+        """A place plus that of the first lane, lanes being so many steps apart."""
         assert self.lane_axis is not None
         first = self.open[self.lane_axis]
+        if step != 1:
+            first = self.e.let(f"mul i64 {first}, {step}")
         if place.text == "0":
             return Val(first, int64)
         return Val(self.e.let(f"add i64 {place.text}, {first}"), int64)
@@ -159,12 +184,25 @@ class Access:
             place = self.index(rest, sources)
             start = self.beyond(place)
             return load_value(self.e, pointer, start, dtype, holds, self.mask, "row")
-        place = self.e.splat(self.index(left, sources))
+        if step and not dynamic:
+            start = self.beyond(self.index(rest, sources), step)
+            if step in NEAR:
+                return load_every(self.e, pointer, start, dtype, holds, self.mask, step)
+            pointer, place = self.apart(pointer, start, step, dtype)
+        else:
+            place = self.e.splat(self.index(left, sources))
         return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
 
+    def apart(self, pointer: str, start: Val, step: int, dtype: DType) -> tuple[str, Val]:
+        """Lanes so many steps apart: the address of the first, and where the others are from it."""
+        e = self.e
+        address = f"getelementptr [{dtype.itemsize} x i8], ptr {pointer}, i64 {start.text}"
+        wide = int32 if abs(step) * e.lanes < 1 << 31 else int64
+        return e.let(address), Val(ramp(e.lanes, step, f"i{wide.bits}"), wide, True)
+
     def store(self, node: Node, value: Val) -> None:
-        number, index, mode, _ = node.arg
-        if mode != "set" or len(node.src) > 1:
+        number, index, _, _ = node.arg
+        if not _is_plain(node):
             raise CannotLower("a scatter has no native form yet")
         dtype = self.dtypes[number]
         pointer, index = self.base(number, index)
@@ -176,9 +214,42 @@ class Access:
             start = self.beyond(place)
             store_value(self.e, pointer, start, self.e.splat(value), dtype, self.mask, "row")
         else:
-            places = self.e.splat(self.index(index, ()))
+            if step and not tangled:
+                start = self.beyond(self.index(rest, ()), step)
+                pointer, places = self.apart(pointer, start, step, dtype)
+            else:
+                places = self.e.splat(self.index(index, ()))
             value = self.e.splat(value)
             store_value(self.e, pointer, places, value, dtype, self.mask, "places")
+
+    def stores(self, found: Sequence[tuple[Node, Val]]) -> None:
+        """Write values where STOREs say, those whose lanes take turns in memory together."""
+        waiting = {_where(node): (node, value) for node, value in found}
+        for node, _ in found:
+            if _where(node) not in waiting:
+                continue
+            number, (first, terms), _, _ = node.arg
+            _, step, tangled = self.split((0, terms))
+            turns = [(number, first + i, terms) for i in range(max(step, 1))]
+            together = step in NEAR and not tangled and all(t in waiting for t in turns)
+            if step < 2 or not together or any(not _is_plain(waiting[t][0]) for t in turns):
+                self.store(*waiting.pop(_where(node)))
+                continue
+            pointer, left = self.base(number, node.arg[1])
+            start = self.beyond(self.index(self.split(left)[0], ()), step)
+            values = [self.e.splat(waiting.pop(t)[1]) for t in turns]
+            store_every(self.e, pointer, start, values, self.dtypes[number], self.mask)
+
+
+def _is_plain(node: Node) -> bool:
+    """Does a STORE put each value at a place of its own?"""
+    return node.arg[2] == "set" and len(node.src) == 1
+
+
+def _where(node: Node) -> tuple[int, int, object]:
+    """The place of a STORE: param, offset, and what is added to it."""
+    number, (offset, terms) = node.arg[:2]
+    return number, offset, terms
 
 
 def _floor_div(e: Emitter, a: Val, b: Val) -> Val:

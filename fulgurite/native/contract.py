@@ -26,7 +26,7 @@ from .convert import round_small
 from .dots import dots
 from .emitter import Val
 from .frame import Frame
-from .lent import BLOCK, MOVE, PIECE, TABLE, TILE, WAYS, piece, tile
+from .lent import BLOCK, JOIN, MOVE, PIECES, TABLE, TILE, WAYS, join, pieces, tile
 from .microkernel import Module, Registers, block, transpose
 from .moving import moving
 from .narrow import NARROW, narrow
@@ -50,20 +50,12 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     return template.render() if found.rows or template.takes_a_vector() else None
 
 
-def _around(stem: str, module: Module, types: str) -> str:
-    """A function of this kernel that is one of the library's."""
-    typed = [f"{kind} %a{i}" for i, kind in enumerate(types.split(", "))]
-    head = f"define internal void @kernel_{stem}({', '.join(typed)}) nounwind {{"
-    return f"{head}\n  tail call void @{module.name}({', '.join(typed)})\n  ret void\n}}"
-
-
 class _Template(Product):
     """Writes the text of one contraction."""
 
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
         super().__init__(c, dtypes, registers)
         self.modules: dict[str, Module] = {}
-        self.around: dict[str, tuple[Module, str]] = {}  # functions whose address is taken
 
     # --- the whole kernel ------------------------------------------------------------------------
 
@@ -87,19 +79,36 @@ class _Template(Product):
         frame = self.main()
         frames.append(frame)
         work = 3 * self.batch * self.rows * self.columns * self.depth // self.target.lanes
-        phases.append(Phase(frame.symbol, self.batch * self.tall * self.wide, work))
+        if self.cut.chunks > 1:
+            chunks, work = work, 2 * self.batch * self.rows * self.columns * self.cut.chunks
+            phases.append(Phase("kernel_chunks", self.tiles * self.cut.chunks, chunks))
+            workspace += self.tiles * self.cut.chunks * self.cut.rows * self.cut.columns * self.size
+        phases.append(Phase(frame.symbol, self.tiles, work))
         declared: dict[str, str] = {}
         for f in frames:
             declared |= f.e.declared
-        for module, types in self.around.values():
-            declared[module.name] = f"declare void @{module.name}({types})"
-        around = [_around(stem, *found) for stem, found in self.around.items()]
-        text = "\n".join([*[f.text() for f in frames], *around, *declared.values(), ""])
+        texts = [f.text() for f in frames]
+        if self.splits:
+            texts.append(self.chunks())
+        text = "\n".join([*texts, *declared.values(), ""])
         library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
             workspace, library,
         )  # fmt: skip
+
+    @property
+    def splits(self) -> bool:
+        """Does the text know chunks of k? Where the library has the rest, it always does."""
+        return self.lent or self.cut.chunks > 1
+
+    def chunks(self) -> str:
+        """The phase of the sums over chunks of k: the units of the last phase from `tiles` on."""
+        f = self.frame("kernel_chunks")
+        tiles = f.number("tiles", self.tiles)
+        operands = f"i64 {f.add('%first', tiles)}, i64 {f.add('%last', tiles)}"
+        f.e.line(f"call void @kernel(ptr %params, ptr %values, {operands})")
+        return f.text()
 
     def frame(self, symbol: str) -> Frame:
         masked = self.target.vectors == "avx512"
@@ -138,10 +147,8 @@ class _Template(Product):
 
     def call(self, f: Frame, module: Module, types: str, operands: Sequence[str]) -> None:
         """Call the function of a module."""
-        self.modules[module.name] = module
-        f.e.declare(f"void @{module.name}({types})", module.name)
         typed = [f"{t} {o}" for t, o in zip(types.split(", "), operands, strict=True)]
-        f.e.line(f"call void @{module.name}({', '.join(typed)})")
+        f.e.line(f"call void {self.address(f, module, types)}({', '.join(typed)})")
 
     def source(self, f: Frame, s: Side, own: str, k: str) -> tuple[str, str]:
         """Where a factor that is memory as it is has a place, and the step that is not 1."""
@@ -172,44 +179,50 @@ class _Template(Product):
             f.entry.append(f"  {f.read['table']} = getelementptr i64, ptr %values, i64 {at}")
         return f.read["table"]
 
-    def named(self, module: Module, types: str, stem: str) -> str:
-        """A function of the library under a name of this kernel's own, whose address is known."""
+    def address(self, f: Frame, module: Module, types: str) -> str:
+        """The function of a module, to be called by another."""
         self.modules[module.name] = module
-        self.around[stem] = module, types
-        return f"@kernel_{stem}"
+        f.e.declare(f"void @{module.name}({types})", module.name)
+        return f"@{module.name}"
 
     def moved(self, s: Side) -> tuple[Frame, int]:
         """A phase that packs a factor of memory as it is, by functions of the library."""
         f = self.frame(f"kernel_{s.name}")
-        wide, tall = self.pieces(s)
-        many = -(-self.count_of(s.name) // wide) * self.blocks * (self.cut.block // tall)
-        each = f.number(("pieces of one", s.name), many)
+        many = self.count_of_pieces(s)
+
+        def some(batch: str, first: str, last: str) -> None:
+            move = self.address(f, moving(self.registers, s.name, s.straight), MOVE)
+            room = f.pointer(len(self.dtypes))
+            operands = [self.known_numbers(f), self.base(f, s, batch), room, first, last, move]
+            self.call(f, pieces(self.registers, s.name), PIECES, operands)
 
         def unit(index: str, _: list[str]) -> list[str]:
-            batch, inner = f.divided(index, each)
-            base = self.base(f, s, batch)
-            move = self.named(moving(self.registers, s.name, s.straight), MOVE, f"move_{s.name}")
-            room = f.pointer(len(self.dtypes))
-            operands = [self.known_numbers(f), base, room, batch, inner, move]
-            self.call(f, piece(self.registers, s.name), PIECE, operands)
+            batch, _rest = f.divided(index, f.number(("of a product", s.name), many))
+            some(batch, index, f.add(index, "1"))
             return []
 
-        f.e.loop("%first", "%last", 1, [], unit)
+        if len(s.part.batch.axes) <= 1:
+            some("0", "%first", "%last")
+        else:
+            f.e.loop("%first", "%last", 1, [], unit)
         return f, self.batch * many
 
-    def lend(self, f: Frame, batch: str, row: str, column: str, sums: str, width: str) -> None:
+    def lend(
+        self, f: Frame, batch: str, row: str, column: str, begin: str, end: str, sums: str,
+        width: str,
+    ) -> None:  # fmt: skip
         """The sums of a tile by a function of the library."""
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
-        panel, few = self.named(block(self.registers), BLOCK, "panel"), "null"
+        panel, few = self.address(f, block(self.registers), BLOCK), "null"
         if self.rows_along_k:
-            few = self.named(narrow(self.registers), NARROW, "narrow")
+            few = self.address(f, narrow(self.registers), NARROW)
         moves = [
-            self.named(moving(self.registers, s.name, s.straight), MOVE, f"move_{s.name}")
+            self.address(f, moving(self.registers, s.name, s.straight), MOVE)
             for s in (self.left, self.right)
         ]
         operands = [
             self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
-            sums, width, panel, few, *moves,
+            begin, end, sums, width, panel, few, *moves,
         ]  # fmt: skip
         self.call(f, tile(self.registers), TILE, operands)
 
@@ -291,7 +304,9 @@ class _Template(Product):
         self.constants(f, self.above.nodes)
 
         def unit(index: str, _: list[str]) -> list[str]:
-            outer, column = f.divided(index, wide)  # rows stay near while columns go by
+            chunk = _Chunk(self, f, index) if self.splits else None
+            tile = chunk.tile if chunk else index
+            outer, column = f.divided(tile, wide)  # rows stay near while columns go by
             batch, row = f.divided(outer, tall)
             top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
             rows = f.least(tile_rows, f.sub(all_rows, top))
@@ -301,6 +316,10 @@ class _Template(Product):
                 f.part = self.above
                 f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
                 sums, width = self.place(f, top, start)
+            begin, end = "0", blocks
+            if chunk:
+                sums, width = chunk.home(sums, width, tile_columns)
+                begin, end = chunk.blocks(blocks)
 
             def deep(number: str, _: list[str]) -> list[str]:
                 f.scopes.append({})
@@ -308,7 +327,7 @@ class _Template(Product):
                     self.span(f, top, tile_rows, all_rows, number, depth),
                     self.span(f, start, tile_columns, all_columns, number, depth),
                 ]
-                first = e.let(f"icmp eq i64 {number}, 0")
+                first = e.let(f"icmp eq i64 {number}, {begin}")
                 a = self.factor(f, self.left, batch, row, number, spans[0])
                 b = self.factor(f, self.right, batch, column, number, spans[1])
                 self.multiply(f, a, b, sums, rows, columns, width, spans[0].depth, first)
@@ -316,13 +335,20 @@ class _Template(Product):
                 return []
 
             if self.lent:
-                self.lend(f, batch, row, column, sums, width)
+                self.lend(f, batch, row, column, begin, end, sums, width)
             else:
-                e.loop("0", blocks, 1, [], deep)
+                e.loop(begin, end, 1, [], deep)
+            if chunk:
+                chunk.join(sums, width, rows, columns)
             f.part = self.above
             f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
-            if not self.direct or self.c.stores[0].src[0] is not self.c.fold:
+            if self.direct and self.c.stores[0].src[0] is self.c.fold:
+                return []
+
+            def results() -> None:
                 f.scope(lambda: self.results(f, sums, top, rows, start, columns, width))
+
+            e.branch(chunk.is_last, results) if chunk else results()
             return []
 
         e.loop("%first", "%last", 1, [], unit)
@@ -355,7 +381,7 @@ class _Template(Product):
             else:
                 self.pack(f, s, span, goal)
                 memory = goal.memory
-            if s.name == "left":
+            if s.name == "left" or s.lined:
                 return memory, goal.stride, "1"
             return memory, "1" if goal.width else goal.depth, goal.width or self.panel
         memory, step = self.source(f, s, span.own, span.k)
@@ -385,6 +411,10 @@ class _Template(Product):
         if self.dotted:
             operands = [a[0], b[0], b[1], sums, depth, columns, first]
             self.call(f, dots(self.registers), _DOTS, operands)
+            return
+        if self.right.lined:
+            operands = [a[0], a[1], *b, sums, width, depth, rows, columns, first]
+            self.call(f, narrow(self.registers, True), NARROW, operands)
             return
         wide = f.number("wide", self.step())
         panels, _ = f.divided(f.add(columns, f.sub(wide, "1")), wide)
@@ -458,3 +488,52 @@ class _Template(Product):
         if dtype.is_small_float:
             return round_small(f.e, value, dtype)
         return cast(f.e, value, self.registers.dtype, dtype)
+
+
+class _Chunk:
+    """A unit of the last phase where k may be cut in chunks.
+
+    Units below `tiles` have all of k: they compute it, or join what was computed before. Those
+    from there on compute the sums of one chunk, into the workspace.
+    """
+
+    def __init__(self, product: _Template, f: Frame, index: str) -> None:
+        self.product, self.f = product, f
+        self.tiles = f.number("tiles", product.tiles)
+        self.count = f.number("chunks", product.cut.chunks)
+        self.is_last = f.e.let(f"icmp slt i64 {index}, {self.tiles}")
+        beyond = f.sub(index, self.tiles)
+        self.number = f.e.let(f"select i1 {self.is_last}, i64 {index}, i64 {beyond}")
+        self.chunk, self.tile = f.divided(self.number, self.tiles)
+        several = f.e.let(f"icmp sgt i64 {self.count}, 1")
+        self.joins = f.e.let(f"and i1 {several}, {self.is_last}")
+        self.apart = f.e.let(f"xor i1 {self.is_last}, true")
+        if not product.direct:
+            self.apart = several
+
+    def home(self, sums: str, width: str, columns: str) -> tuple[str, str]:
+        """Where the sums are, and how far apart their rows: results, or the workspace."""
+        p, f = self.product, self.f
+        each = f.number("numbers of a tile", p.cut.rows * p.cut.columns)
+        self.step, self.width = f.mul(self.tiles, each), columns
+        before = f.number("before sums", p.before_sums())
+        base, place = f.pointer(len(p.dtypes)), f.add(before, f.mul(self.number, each))
+        self.memory = f.e.let(f"getelementptr {p.inner}, ptr {base}, i64 {place}")
+        return (
+            f.e.let(f"select i1 {self.apart}, ptr {self.memory}, ptr {sums}"),
+            f.e.let(f"select i1 {self.apart}, i64 {columns}, i64 {width}"),
+        )
+
+    def blocks(self, all_: str) -> tuple[str, str]:
+        """The blocks of k that this unit computes: none where it joins."""
+        f = self.f
+        share = f.number("share", self.product.share)
+        begin = f.mul(self.chunk, share)
+        end = f.least(all_, f.add(begin, share))
+        return begin, f.e.let(f"select i1 {self.joins}, i64 {begin}, i64 {end}")
+
+    def join(self, sums: str, width: str, rows: str, columns: str) -> None:
+        """Add up the sums of all chunks, in order."""
+        p, f = self.product, self.f
+        operands = [self.memory, self.step, self.count, self.width, sums, width, rows, columns]
+        f.e.branch(self.joins, lambda: p.call(f, join(p.registers), JOIN, operands))

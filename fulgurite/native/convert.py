@@ -58,15 +58,9 @@ def load_value(
     live = _all(e, holds, mask)
     if how == "row":
         at = e.let(f"getelementptr {inner}, ptr {pointer}, i64 {place.text}")
-        if live is None:
-            return from_memory(e, Val(e.let(f"load {kind}, ptr {at}, align 1"), raw, True), dtype)
-        name = f"llvm.masked.load.v{lanes}{e.suffix(raw, False)}.p0"
-        e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-        where = f"ptr align 1 {at}, <{lanes} x i1> {live}"
-        text = f"call {kind} @{name}({where}, {kind} zeroinitializer)"
-        return from_memory(e, Val(e.let(text), raw, True), dtype)
+        return from_memory(e, Val(load_row(e, at, raw, live), raw, True), dtype)
     live = live or "splat (i1 true)"
-    at = e.let(f"getelementptr {inner}, ptr {pointer}, <{lanes} x i64> {place.text}")
+    at = e.let(f"getelementptr {inner}, ptr {pointer}, {e.typed(place)}")
     name = f"llvm.masked.gather.v{lanes}{e.suffix(raw, False)}.v{lanes}p0"
     e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
     text = (
@@ -85,16 +79,9 @@ def store_value(
     kind = e.type_of(value.dtype, value.vector)
     if how in ("one", "row"):
         at = e.let(f"getelementptr {inner}, ptr {pointer}, i64 {place.text}")
-        if how == "one" or mask is None:
-            e.line(f"store {kind} {value.text}, ptr {at}, align 1")
-            return
-        if value.dtype.kind != "f" and value.dtype.bits < 64:
-            mask = _unknown(e, mask)
-        name = f"llvm.masked.store.v{lanes}{e.suffix(value.dtype, False)}.p0"
-        e.declare(f"void @{name}({kind}, ptr, <{lanes} x i1>)", name)
-        e.line(f"call void @{name}({kind} {value.text}, ptr align 1 {at}, <{lanes} x i1> {mask})")
+        _put_row(e, at, value, None if how == "one" else mask)
         return
-    at = e.let(f"getelementptr {inner}, ptr {pointer}, <{lanes} x i64> {place.text}")
+    at = e.let(f"getelementptr {inner}, ptr {pointer}, {e.typed(place)}")
     name = f"llvm.masked.scatter.v{lanes}{e.suffix(value.dtype, False)}.v{lanes}p0"
     e.declare(f"void @{name}({kind}, <{lanes} x ptr>, <{lanes} x i1>)", name)
     live = mask or "splat (i1 true)"
@@ -102,6 +89,92 @@ def store_value(
         f"call void @{name}({kind} {value.text}, <{lanes} x ptr> align 1 {at}, "
         f"<{lanes} x i1> {live})"
     )
+
+
+def load_every(
+    e: Emitter, pointer: str, place: Val, dtype: DType, holds: Val | None, mask: str | None,
+    step: int,
+) -> Val:  # fmt: skip
+    """Lanes a small step apart, from the place of the first: whole rows, and what they need of it.
+
+    The last row ends with the last lane, so nothing is read beyond it.
+    """
+    raw, count = memory_dtype(dtype), e.lanes
+    live = _all(e, holds, mask)
+    last = (count - 1) * abs(step)
+    starts = [min(row * count, last + 1 - count) for row in range(abs(step))]
+    base = 0 if step > 0 else -last
+    offsets = [lane * step - base for lane in range(count)]
+    owner = [next(r for r, start in enumerate(starts) if o < start + count) for o in offsets]
+    value = ""
+    for row, start in enumerate(starts):
+        whose = {offsets[i] - start: i for i in range(count) if owner[i] == row}
+        part = _spread(e, live, [whose.get(j, count) for j in range(count)])
+        at = e.let(f"getelementptr {scalar_type(raw)}, ptr {pointer}, i64 {place.text}")
+        if base + start:
+            at = e.let(f"getelementptr {scalar_type(raw)}, ptr {at}, i64 {base + start}")
+        found = load_row(e, at, raw, part)
+        lanes = [offsets[i] - start + (count if row else 0) if owner[i] == row else i
+                 for i in range(count)]  # fmt: skip
+        value = shuffled(e, raw, value or found, found, lanes)
+    return from_memory(e, Val(value, raw, True), dtype)
+
+
+def store_every(
+    e: Emitter, pointer: str, place: Val, values: list[Val], dtype: DType, mask: str | None
+) -> None:
+    """Vectors whose lanes take turns in memory, from the place of the first."""
+    parts = [to_memory(e, value, dtype) for value in values]
+    raw, count, step = parts[0].dtype, e.lanes, len(values)
+    for row in range(step):
+        turns = range(row * count, row * count + count)
+        value = parts[0].text
+        for number in range(1, step):
+            lanes = [
+                (count + t // step if t % step == number else t - row * count if number > 1
+                 else t // step) for t in turns
+            ]  # fmt: skip
+            value = shuffled(e, raw, value, parts[number].text, lanes)
+        at = e.let(f"getelementptr {scalar_type(raw)}, ptr {pointer}, i64 {place.text}")
+        if row:
+            at = e.let(f"getelementptr {scalar_type(raw)}, ptr {at}, i64 {row * count}")
+        live = _spread(e, mask, [t // step for t in turns])
+        _put_row(e, at, Val(value, raw, True), live)
+
+
+def _spread(e: Emitter, mask: str | None, lanes: list[int]) -> str | None:
+    """A mask whose lanes are those of another; one beyond its end is not live."""
+    return mask and shuffled(e, bool_, mask, "zeroinitializer", lanes)
+
+
+def shuffled(e: Emitter, dtype: DType, a: str, b: str, lanes: list[int]) -> str:
+    """Lanes of two vectors, numbered through."""
+    kind, numbers = e.type_of(dtype, True), ", ".join([f"i32 {n}" for n in lanes])
+    return e.let(f"shufflevector {kind} {a}, {kind} {b}, <{e.lanes} x i32> <{numbers}>")
+
+
+def load_row(e: Emitter, at: str, raw: DType, live: str | None) -> str:
+    """Consecutive lanes from an address."""
+    lanes, kind = e.lanes, e.type_of(raw, True)
+    if live is None:
+        return e.let(f"load {kind}, ptr {at}, align 1")
+    name = f"llvm.masked.load.v{lanes}{e.suffix(raw, False)}.p0"
+    e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
+    where = f"ptr align 1 {at}, <{lanes} x i1> {live}"
+    return e.let(f"call {kind} @{name}({where}, {kind} zeroinitializer)")
+
+
+def _put_row(e: Emitter, at: str, value: Val, mask: str | None) -> None:
+    """One number, or consecutive lanes, to an address."""
+    lanes, kind = e.lanes, e.type_of(value.dtype, value.vector)
+    if mask is None:
+        e.line(f"store {kind} {value.text}, ptr {at}, align 1")
+        return
+    if value.dtype.kind != "f" and value.dtype.bits < 64:
+        mask = _unknown(e, mask)
+    name = f"llvm.masked.store.v{lanes}{e.suffix(value.dtype, False)}.p0"
+    e.declare(f"void @{name}({kind}, ptr, <{lanes} x i1>)", name)
+    e.line(f"call void @{name}({kind} {value.text}, ptr align 1 {at}, <{lanes} x i1> {mask})")
 
 
 def _unknown(e: Emitter, mask: str) -> str:

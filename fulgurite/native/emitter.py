@@ -49,6 +49,7 @@ class Emitter:
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
+        self.opaque_steps = True  # else LLVM rewrites what loops count, a fifth of all its time
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self._names = 0
@@ -184,6 +185,8 @@ class Emitter:
         results = body(index, names)
         self._pinned.pop()
         following = self.let(f"add nuw nsw i64 {index}, {step}")
+        if self.opaque_steps:
+            following = self.opaque(following)
         latch = self._block
         self.jump(head)
         self.lines[at] = f"  {index} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]"
@@ -206,6 +209,11 @@ class Emitter:
         self._pinned.pop()
         self.jump(f"after{number}")
         self.label(f"after{number}")
+
+
+def ramp(lanes: int, step: int, kind: str) -> str:
+    """0, step, 2 * step, ... as a constant."""
+    return "<" + ", ".join([f"{kind} {i * step}" for i in range(lanes)]) + ">"
 
 
 def _type_part(operand: str) -> str:

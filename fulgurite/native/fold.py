@@ -22,7 +22,7 @@ from ..kernel.fold import Fold, FoldCut, Product, cut_fold, find_fold
 from .code import Rendered
 from .emitter import Val
 from .foldlanes import StreamLanes
-from .foldstates import FoldStates
+from .foldsplit import FoldSplit
 from .microkernel import Registers, block
 from .operate import combine
 from .packing import Span, side
@@ -45,7 +45,7 @@ def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     return template(fold, dtypes, registers, cut).render()
 
 
-class RowLanes(FoldStates):
+class RowLanes(FoldSplit):
     """Tiles with the rows side by side."""
 
     def __init__(

@@ -105,10 +105,11 @@ class FoldBase:
         before = [self.packing(n) for n in range(len(self.fold.matrices)) if self.is_shared(n)]
         before += self.key_phases()
         f = self.main()
+        after = self.after()
         products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
         products += sum([self.fold.count(c) for c in self.fold.columns])
         work = 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes
-        frames = [*[frame for frame, _ in before], f]
+        frames = [*[frame for frame, _ in before], f, *[frame for frame, _ in after]]
         declared: dict[str, str] = {}
         for frame in frames:
             declared |= frame.e.declared
@@ -116,11 +117,12 @@ class FoldBase:
         library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
         phases = [
             *[p for _, p in before],
-            Phase("kernel", self.batch * self.tall * self.wide, work),
+            Phase("kernel", self.units * self.cut.splits, work),
+            *[p for _, p in after],
         ]
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
-            self.keys_at(len(self.fold.products)) * self.fold.dtype.itemsize, library,
+            (self.parts_at() + self.part_numbers()) * self.fold.dtype.itemsize, library,
         )  # fmt: skip
 
     # --- values that all units share -------------------------------------------------------------
@@ -198,19 +200,11 @@ class FoldBase:
         return f
 
     def main(self) -> FoldFrame:
+        """The function that streams."""
         f = self.f = self.new_frame("kernel")
         e = f.e
-        all_rows, tile_rows = f.number("rows", self.rows), f.number("tile rows", self.cut.rows)
-        tall, wide = f.number("tall", self.tall), f.number("wide", self.wide)
         length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
-        f.read["row"] = f.number("row", max(self.cut.rows, *self.cut.columns, 0) + self.lanes)
-        self.reserve()
-        f.part = self.fold.part([], (), ())
-        for node in self.fold.order:
-            plain = node not in self.tainted and node.op not in (FOLD, STORE, SINK)
-            if plain and not self.fold.free[node]:
-                e.pin(f.value(node))
-
+        self.prepare(self.reserve)
         zero = e.const(0, self.fold.dtype, True)
         for number in range(
             len(self.fold.products)
@@ -218,16 +212,7 @@ class FoldBase:
             self.fill(f.read[f"tile{number}"], f.read["room", f"tile{number}"], zero)
 
         def unit(index: str, _: list[str]) -> list[str]:
-            outer, row = f.divided(index, tall)
-            self.at, column = f.divided(outer, wide)
-            self.top = f.mul(row, tile_rows)
-            self.count = f.least(tile_rows, f.sub(all_rows, self.top))
-            self.left: list[tuple[str, str]] = []  # of each matrix: first column, how many
-            for number, columns in enumerate(self.fold.columns):
-                size = f.number(("columns", number), self.fold.count(columns))
-                tile = f.number(("tile columns", number), self.cut.columns[number])
-                start = f.mul(column, tile)
-                self.left.append((start, f.least(tile, f.sub(size, start))))
+            start, end = self.open_unit(index)
             f.scopes.append({})
             self.ready()
             self.begin()
@@ -237,15 +222,52 @@ class FoldBase:
                 self.when_possible(lambda: f.scope(self.block))
                 return []
 
-            e.loop("0", length, self.cut.steps, [], turn)
-            self.finish()
+            e.loop(start, end, self.cut.steps, [], turn)
+            self.end(index)
             f.scopes.pop()
             return []
 
         e.loop("%first", "%last", 1, [], unit)
         return f
 
-    # --- memory of a tile ------------------------------------------------------------------------
+    def prepare(self, reserve: Callable[[], None]) -> None:
+        """What a function has before its units: memory, and values that are the same for all."""
+        f = self.f
+        f.read["row"] = f.number("row", max(self.cut.rows, *self.cut.columns, 0) + self.lanes)
+        reserve()
+        f.part = self.fold.part([], (), ())
+        for node in self.fold.order:
+            plain = node not in self.tainted and node.op not in (FOLD, STORE, SINK)
+            if plain and not self.fold.free[node]:
+                f.e.pin(f.value(node))
+
+    @property
+    def units(self) -> int:
+        """Tiles of results."""
+        return self.batch * self.tall * self.wide
+
+    def open_unit(self, index: str) -> tuple[str, str]:
+        """A unit's rows and columns, and from where to where it streams."""
+        f = self.f
+        all_rows, tile_rows = f.number("rows", self.rows), f.number("tile rows", self.cut.rows)
+        tall, wide = f.number("tall", self.tall), f.number("wide", self.wide)
+        start, end = "0", f.number("length", self.length)
+        if self.cut.splits > 1:
+            part, index = f.divided(index, f.number("units", self.units))
+            span = f.number("span", self.cut.span)
+            start = f.mul(part, span)
+            end = f.least(end, f.add(start, span))
+        outer, row = f.divided(index, tall)
+        self.at, column = f.divided(outer, wide)
+        self.top = f.mul(row, tile_rows)
+        self.count = f.least(tile_rows, f.sub(all_rows, self.top))
+        self.left: list[tuple[str, str]] = []  # of each matrix: first column, how many
+        for number, columns in enumerate(self.fold.columns):
+            size = f.number(("columns", number), self.fold.count(columns))
+            tile = f.number(("tile columns", number), self.cut.columns[number])
+            first = f.mul(column, tile)
+            self.left.append((first, f.least(tile, f.sub(size, first))))
+        return start, end
 
     # --- left to others --------------------------------------------------------------------------
 
@@ -260,9 +282,21 @@ class FoldBase:
         """One block of the streamed axis."""
         raise NotImplementedError
 
-    def finish(self) -> None:
-        """What is computed from the states at the end."""
+    def end(self, unit: str) -> None:
+        """What is done with the states at the end of a unit."""
         raise NotImplementedError
+
+    def after(self) -> list[tuple[FoldFrame, Phase]]:
+        """What runs after all units have streamed."""
+        return []
+
+    def parts_at(self) -> int:
+        """Where in the workspace states of parts begin."""
+        return self.keys_at(len(self.fold.products))
+
+    def part_numbers(self) -> int:
+        """Numbers of the states of all parts."""
+        return 0
 
     # --- memory of a tile ------------------------------------------------------------------------
 
@@ -279,15 +313,29 @@ class FoldBase:
             else:
                 self.room(f"weights{number}", self.tile_numbers)
                 self.tiles.append(f"weights{number}")
-            self.room(f"sums{number}", cut.rows * (cut.columns[number] + self.lanes) + self.lanes)
             if not self.is_near(number) and not self.is_shared(number):
                 self.room(f"values{number}", cut.columns[number] * (cut.steps + self.lanes))
-        for number in range(len(self.states)):
-            self.room(f"state{number}", cut.rows + 2 * self.lanes)
+        self.reserve_states()
         for number in range(len(self.coefficients)):
             self.room(f"coefficient{number}", cut.rows + 2 * self.lanes)
         self.room("changed", cut.rows + 2 * self.lanes)
         f.scratch("begun", "i64", "1")
+
+    def reserve_states(self) -> None:
+        """The states of a tile."""
+        for number in range(len(self.fold.matrices)):
+            self.room(f"sums{number}", self.sum_numbers(number))
+        for number in range(len(self.states)):
+            self.room(f"state{number}", self.state_numbers)
+
+    @property
+    def state_numbers(self) -> int:
+        """Room for a number of each row."""
+        return self.cut.rows + 2 * self.lanes
+
+    def sum_numbers(self, number: int) -> int:
+        """Room for the rows of columns of a state."""
+        return self.cut.rows * (self.cut.columns[number] + self.lanes) + self.lanes
 
     @property
     def tile_numbers(self) -> int:
@@ -416,6 +464,7 @@ class FoldBase:
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
         self.f.e.declare(f"void @{module.name}({kinds})", module.name)
         depth, rows, columns = sizes
+        columns = self.f.least(columns, str(self.registers.panel))
         self.f.e.line(
             f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "

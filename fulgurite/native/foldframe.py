@@ -23,29 +23,14 @@ class FoldFrame(Frame):
     sizes: Sequence[int]
     powers: frozenset[Node] = frozenset()  # whose exponent is never above 0
 
-    def value(self, node: Node) -> Val:
-        """A node's value where we are; a fold's body is worked out inside its loops."""
-        found = self.known(node)
-        if found is not None:
-            return found
-        stack: list[tuple[Node, bool]] = [(node, False)]
-        while stack:
-            current, ready = stack.pop()
-            if self.known(current) is not None:
-                continue
-            if current.op is FOLD:
-                self.scopes[-1][current] = self.folded(current, list(current.arg[1]))
-            elif ready:
-                self.scopes[-1][current] = self.compute(current)
-            else:
-                stack.append((current, True))
-                stack.extend((s, False) for s in reversed(current.src))
-        found = self.known(node)
-        assert found is not None
-        return found
+    def is_whole(self, node: Node) -> bool:
+        """A fold's body is worked out inside its loops."""
+        return node.op is FOLD
 
     def compute(self, node: Node) -> Val:
-        """A node's value from its sources'."""
+        """A node's value from its sources'; a fold's by its loops."""
+        if node.op is FOLD:
+            return self.folded(node, list(node.arg[1]))
         if node in self.powers:
             exponent = self.known(node.src[0])
             assert exponent is not None

@@ -20,7 +20,7 @@ from .dots import dots
 from .emitter import Val
 from .foldbase import SHARED
 from .foldframe import FoldFrame
-from .foldstates import FoldStates
+from .foldsplit import FoldSplit
 from .maths import select
 from .microkernel import Registers, block
 from .operate import combine, identity
@@ -30,7 +30,7 @@ _ACROSS = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
 _MASKS = ("avx512", "avx2")
 
 
-class StreamLanes(FoldStates):
+class StreamLanes(FoldSplit):
     """Tiles with the streamed elements side by side."""
 
     def __init__(

@@ -25,6 +25,8 @@ from .packing import Target as Goal
 _BEYOND = {"max": "ogt", "min": "olt"}
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
+_FEW = 8  # rows whose sums may be as exact as those of plain rows
+_SHORT = 64  # steps of them that are summed before they are added
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
 
@@ -269,11 +271,15 @@ class FoldStates(FoldBase):
                 value = Val(e.let(f"fcmp une {self.inner} {value.text}, {zero}"), bool_)
             scope[node] = value
             e.pin(value)
+        for members in self.alike():
+            self.repair_columns(r, members)
+
+    def alike(self) -> list[list[int]]:
+        """The states with columns, those with the same ones together."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, columns in enumerate(self.fold.columns):
             groups.setdefault(columns, []).append(number)
-        for members in groups.values():
-            self.repair_columns(r, members)
+        return list(groups.values())
 
     def repair_columns(self, r: str, members: list[int]) -> None:
         f = self.f
@@ -313,14 +319,27 @@ class FoldStates(FoldBase):
             text = f.number(("deep", deep), deep)
             f.scope(lambda: self.packer(s).pack(span, Goal(right, text, text)))
         weights, sums = f.read[self.tiles[number]], f.read[f"sums{number}"]
+        each = f.number(("deep", deep), deep)
 
         def panel_of(column: str, many: str) -> None:
-            place = column if near else f.mul(column, f.number(("deep", deep), deep))
-            at, to = self.element(right, place), self.element(sums, column)
-            self.multiply(
-                module, (weights, *self.weights_by), (at, stride), (to, self.width(number)),
-                (self.deep, self.count, many), "false", plain=near,
-            )  # fmt: skip
+            at = self.element(right, column if near else f.mul(column, each))
+            to = self.element(sums, column)
+            ahead = "" if near else self.element(at, f.mul(each, str(panel)))
+
+            def turn(k: str, _: list[str]) -> list[str]:
+                left = self.element(weights, f.mul(k, self.weights_by[1]))
+                below = self.element(at, f.mul(k, stride))
+                count = self.deep if k == "0" else f.least(str(_SHORT), f.sub(self.deep, k))
+                self.multiply(
+                    module, (left, *self.weights_by), (below, stride), (to, self.width(number)),
+                    (count, self.count, many), "false", plain=near, ahead=ahead,
+                )  # fmt: skip
+                return []
+
+            if self.rows <= _FEW:
+                e.loop("0", self.deep, _SHORT, [], turn)
+            else:
+                turn("0", [])
 
         if near:
             self.evenly(count, panel_of)

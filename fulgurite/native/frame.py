@@ -20,7 +20,7 @@ from ..graph.regroup import CannotLower
 from ..kernel.contract import Line, Part
 from .code import BROKEN, ERROR, FIRST
 from .convert import load_value, store_value
-from .emitter import Emitter, Val
+from .emitter import Emitter, Val, ramp
 from .maths import compare, random_bits, select
 from .operate import cast, operate
 
@@ -239,7 +239,7 @@ class Frame:
         first = e.let(f"insertelement <{width} x i32> poison, i32 {short}, i64 0")
         zeros = f"<{width} x i32> zeroinitializer"
         all_ = e.let(f"shufflevector <{width} x i32> {first}, <{width} x i32> poison, {zeros}")
-        return e.let(f"icmp ult <{width} x i32> {_ramp(width, 1, 'i32')}, {all_}")
+        return e.let(f"icmp ult <{width} x i32> {ramp(width, 1, 'i32')}, {all_}")
 
     # --- indices ---------------------------------------------------------------------------------
 
@@ -276,13 +276,12 @@ class Frame:
             found = self.atom(atom, sources, (name, place))
             if along and step in _LITERAL:
                 factor = Val(str(step), int64)
-                lanes = Val(_ramp(e.lanes, step, "i64"), int64, True)
+                lanes = Val(ramp(e.lanes, step, "i64"), int64, True)
             else:
                 factor = Val(self.number((name, place, "step"), step), int64)
                 if along:
-                    ramp = _ramp(e.lanes, 1, "i64")
-                    each = e.splat(factor).text
-                    lanes = Val(e.let(f"mul <{e.lanes} x i64> {ramp}, {each}"), int64, True)
+                    each, all_ = e.splat(factor).text, ramp(e.lanes, 1, "i64")
+                    lanes = Val(e.let(f"mul <{e.lanes} x i64> {all_}, {each}"), int64, True)
             if factor.text != "1":
                 found, factor = e.alike(found, factor)
                 found = Val(e.let(f"mul {e.typed(found)}, {factor.text}"), int64, found.vector)
@@ -341,7 +340,7 @@ class Frame:
         kind = f"<{e.lanes} x i32>"
         short = [Val(e.let(f"trunc i64 {v.text} to i32"), int32) for v in (first, limit)]
         at, below = [e.splat(v).text for v in short]
-        places = e.let(f"add {kind} {at}, {_ramp(e.lanes, step, 'i32')}")
+        places = e.let(f"add {kind} {at}, {ramp(e.lanes, step, 'i32')}")
         return Val(e.let(f"icmp ult {kind} {places}, {below}"), bool_, True)
 
     # --- memory ----------------------------------------------------------------------------------
@@ -398,7 +397,7 @@ class Frame:
             current, ready = stack.pop()
             if self.known(current) is not None:
                 continue
-            if ready:
+            if ready or self.is_whole(current):
                 self.scopes[-1][current] = self.compute(current)
             else:
                 stack.append((current, True))
@@ -406,6 +405,10 @@ class Frame:
         found = self.known(node)
         assert found is not None
         return found
+
+    def is_whole(self, node: Node) -> bool:
+        """Is a node computed without its sources being worked out here before it?"""
+        return False
 
     def compute(self, node: Node) -> Val:
         """A node's value from its sources'."""
@@ -458,11 +461,6 @@ class Frame:
 
         e.branch(bad, report)
         return select(e, inside, value, e.const(0, value.dtype, value.vector))
-
-
-def _ramp(lanes: int, step: int, kind: str) -> str:
-    """0, step, 2 * step, ... as a constant."""
-    return "<" + ", ".join(f"{kind} {i * step}" for i in range(lanes)) + ">"
 
 
 def _floor(e: Emitter, sign: str, a: Val, b: Val) -> Val:

@@ -1,8 +1,8 @@
 """Tiles of products whose two factors are memory as it is: library functions for every shape.
 
 In: the registers. Out: texts of modules. `tile` computes the sums of one tile, over all blocks of
-k, going the way that each factor goes (plain, packed here, packed before); `piece` packs one piece
-of a factor into the workspace. All they know of a kernel is a table of numbers, in the order of
+k, going the way that each factor goes (plain, packed here, packed before); `pieces` packs a factor
+into the workspace. All they know of a kernel is a table of numbers, in the order of
 `TABLE`, and what other functions of the library are called: they get those as arguments, since a
 module of the library knows no other. So a kernel over plain matrices has no text but its batch and
 its epilogue, and is quickly compiled.
@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import lru_cache
 
-from .emitter import scalar_type
+from ..core.dtype import int64
+from .convert import store_value
+from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import MASKS, Module, Registers, named
 from .narrow import NARROW
@@ -21,11 +23,12 @@ from .narrow import NARROW
 WAYS = ("plain", "own", "shared", "narrow")  # numbers of how a factor reaches the microkernel
 BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
-TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
-PIECE = "ptr, ptr, ptr, i64, i64, ptr"
+TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
+JOIN = "ptr, i64, i64, i64, ptr, i64, i64, i64"
+PIECES = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
     "all", "tile", "way", "from own", "from k", "apart", "own", "k", "numbers", "scratch",
-    "piece", "pieces", "high", "chunks", "packed",
+    "piece", "pieces", "high", "chunks", "packed", "of a product", "next product",
 )  # fmt: skip
 TABLE: tuple[Hashable, ...] = (
     "blocks", "depth", "block of k", "deep", "wide", "tile numbers", "before right",
@@ -87,8 +90,9 @@ class _Lent(Frame):
 @lru_cache(maxsize=32)
 def tile(registers: Registers) -> Module:
     """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right)`: the sums of the
-    tile at a row and column of tiles; `panel` is a block, `narrow` is for few columns."""
+    i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right)`:
+    the sums of the tile at a row and column of tiles over some blocks of k; `panel` is a block,
+    `narrow` is for few columns."""
     f = _Lent(registers)
     e = f.e
     for side in ("left", "right"):
@@ -109,7 +113,7 @@ def tile(registers: Registers) -> Module:
     def deep(number: str, _: list[str]) -> list[str]:
         k = f.mul(number, f.number("block of k"))
         depth = f.least(f.number("block of k"), f.sub(f.number("depth"), k))
-        first = e.let(f"icmp eq i64 {number}, 0")
+        first = e.let(f"icmp eq i64 {number}, %begin")
         found = {}
         for side, place in (("left", "%row"), ("right", "%column")):
             memory, scratch = f.source(side, begin[side], k), f.read[side]
@@ -146,29 +150,70 @@ def tile(registers: Registers) -> Module:
         e.loop("0", panels, 1, [], turn)
         return []
 
-    e.loop("0", f.number("blocks"), 1, [], deep)
+    e.loop("%begin", "%end", 1, [], deep)
     arguments = (
         "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
-        "ptr %sums, i64 %width, ptr %panel, ptr %narrow, ptr %move_left, "
+        "i64 %begin, i64 %end, ptr %sums, i64 %width, ptr %panel, ptr %narrow, ptr %move_left, "
         "ptr %move_right"
     )
     return f.module(f"tile_{registers.dtype}", arguments)
 
 
 @lru_cache(maxsize=32)
-def piece(registers: Registers, side: str) -> Module:
-    """`void f(ptr numbers, ptr factor, ptr workspace, i64 batch, i64 index, ptr move)`: packs one
-    piece of a factor of one product of a batch."""
+def join(registers: Registers) -> Module:
+    """`void f(ptr parts, i64 apart, i64 count, i64 stride, ptr sums, i64 width, i64 rows,
+    i64 columns)`: adds up the sums of chunks of k, in order; parts begin `apart` numbers apart."""
     f = _Lent(registers)
-    outer, chunk = f.divided("%index", f.number(("chunks", side)))
-    place, number = f.divided(outer, f.number("blocks"))
-    size, high = f.number(("piece", side)), f.number(("high", side))
-    own, down = f.mul(place, size), f.mul(chunk, high)
-    k = f.add(f.mul(number, f.number("block of k")), down)
-    owned = f.least(size, f.sub(f.number(("all", side)), own))
-    depth = f.least(high, f.sub(f.number("depth"), k))
-    memory = f.workspace(side, "%batch", own, place, number, down)
-    apart, stride = f.number(("apart", side)), f.number(("packed", side))
-    f.invoke("%move", MOVE, [f.source(side, own, k), apart, memory, stride, owned, depth])
-    arguments = f"ptr %numbers, ptr %{side}, ptr %workspace, i64 %batch, i64 %index, ptr %move"
-    return f.module(f"piece_{side}_{registers.dtype}", arguments)
+    e, kind = f.e, f"<{registers.target.lanes} x {f.inner}>"
+    add = "fadd" if registers.dtype.kind == "f" else "add"
+
+    def row(number: str, _: list[str]) -> list[str]:
+        source = f.at("%parts", f.mul(number, "%stride"))  # with room for whole vectors
+        goal = f.at("%sums", f.mul(number, "%width"))
+
+        def vector(step: str) -> None:
+            def more(part: str, now: list[str]) -> list[str]:
+                place = f.at(source, f.add(f.mul(part, "%apart"), step))
+                found = e.let(f"load {kind}, ptr {place}, align 4")
+                return [e.let(f"{add} {kind} {now[0]}, {found}")]
+
+            first = e.let(f"load {kind}, ptr {f.at(source, step)}, align 4")
+            (total,) = e.loop("1", "%count", 1, [(kind, first)], more)
+            value, place = Val(total, registers.dtype, True), Val(step, int64)
+            store_value(e, goal, place, value, registers.dtype, f.mask, "row")
+
+        f.lanes(0, "0", "%columns", [], vector)
+        return []
+
+    e.loop("0", "%rows", 1, [], row)
+    arguments = (
+        "ptr %parts, i64 %apart, i64 %count, i64 %stride, ptr %sums, i64 %width, "
+        "i64 %rows, i64 %columns"
+    )
+    return f.module(f"join_{registers.dtype}", arguments)
+
+
+@lru_cache(maxsize=32)
+def pieces(registers: Registers, side: str) -> Module:
+    """`void f(ptr numbers, ptr factor, ptr workspace, i64 first, i64 last, ptr move)`: packs some
+    pieces of a factor, numbered through all products of a batch."""
+    f = _Lent(registers)
+
+    def unit(index: str, _: list[str]) -> list[str]:
+        batch, inner = f.divided(index, f.number(("of a product", side)))
+        outer, chunk = f.divided(inner, f.number(("chunks", side)))
+        place, number = f.divided(outer, f.number("blocks"))
+        size, high = f.number(("piece", side)), f.number(("high", side))
+        own, down = f.mul(place, size), f.mul(chunk, high)
+        k = f.add(f.mul(number, f.number("block of k")), down)
+        owned = f.least(size, f.sub(f.number(("all", side)), own))
+        depth = f.least(high, f.sub(f.number("depth"), k))
+        memory = f.workspace(side, batch, own, place, number, down)
+        source = f.at(f.source(side, own, k), f.mul(batch, f.number(("next product", side))))
+        apart, stride = f.number(("apart", side)), f.number(("packed", side))
+        f.invoke("%move", MOVE, [source, apart, memory, stride, owned, depth])
+        return []
+
+    f.e.loop("%first", "%last", 1, [], unit)
+    arguments = f"ptr %numbers, ptr %{side}, ptr %workspace, i64 %first, i64 %last, ptr %move"
+    return f.module(f"pieces_{side}_{registers.dtype}", arguments)

@@ -63,6 +63,41 @@ class Llvm(Protocol):
         """Raise RuntimeError with what is wrong with a text."""
 
 
+_OURS = ("k", "fulgurite_")  # functions that no text but ours has
+_OTHER = ("@", "%", "$", "!", "attributes", "target", "source_filename")  # lines of other names
+
+
+def joined(texts: Sequence[str]) -> list[str]:
+    """Fewer texts that say the same: linking modules looks at all of the first one every time."""
+    names: set[str] = set()
+    declared: dict[str, str] = {}
+    whole: list[str] = []
+    apart: list[str] = []
+    for text in texts:
+        first, *lines = f"\n{text.strip()}".split("\ndeclare ")
+        own = [_name(part) for part in first.split("\ndefine ")[1:]]
+        mixed = any("\n" in line for line in lines) or any(f"\n{o}" in first for o in _OTHER)
+        if mixed or not names.isdisjoint(own) or not all(n.startswith(_OURS) for n in own):
+            apart.append(text)
+            continue
+        names.update(own)
+        declared.update({_name(line): f"declare {line}" for line in lines})
+        whole.append(first)
+    whole.extend([line for name, line in declared.items() if name not in names])
+    return ["\n".join(whole), *apart] if whole else apart
+
+
+def _check_assembly(texts: Sequence[str], machine: Machine) -> None:
+    """Raise where LLVM would end the process: it reads assembly of this machine alone."""
+    if not machine.triple.startswith(platform.machine()) and any("module asm" in t for t in texts):
+        raise RuntimeError(f"assembly is read for {platform.machine()} here, not {machine.triple}")
+
+
+def _name(text: str) -> str:
+    """Which function it is that is defined or declared."""
+    return text.partition("@")[2].partition("(")[0]
+
+
 @lru_cache(maxsize=1)
 def llvm() -> Llvm:
     """LLVM, loaded now; importing `llvmlite` itself says so to whoever looks."""
@@ -87,16 +122,18 @@ class Direct:
             self._call[name] = function
         library.LLVMPY_InitializeNativeTarget()
         library.LLVMPY_InitializeNativeAsmPrinter()
+        library.LLVMPY_InitializeNativeAsmParser()
         self._machines: dict[Machine, int] = {}
 
     def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
         """The functions of all texts as one object, or as assembly."""
         call, made = self._call, self._machine(machine)
+        _check_assembly(texts, machine)
         context = call["ContextCreate"]()
         try:
-            whole = self._parsed(context, texts[0])
-            for text in texts[1:]:  # linking takes the other module away
-                self._asked("LinkModules", whole, self._parsed(context, text))
+            whole, *others = [self._parsed(context, text) for text in joined(texts)]
+            for other in others:  # linking takes the other module away
+                self._asked("LinkModules", whole, other)
             call["SetTarget"](whole, machine.triple.encode())
             self._asked("VerifyModule", whole)
             problem = _PLACE()
@@ -178,11 +215,13 @@ class Binding:
         self._llvm = llvmlite.binding
         self._llvm.initialize_all_targets()
         self._llvm.initialize_all_asmprinters()
+        self._llvm.initialize_native_asmparser()
         self._machines: dict[Machine, Any] = {}
 
     def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
         """The functions of all texts as one object, or as assembly."""
-        whole, *others = [self._llvm.parse_assembly(text) for text in texts]
+        _check_assembly(texts, machine)
+        whole, *others = [self._llvm.parse_assembly(text) for text in joined(texts)]
         for module in others:
             whole.link_in(module)
         whole.triple = machine.triple

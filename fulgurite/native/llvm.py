@@ -10,24 +10,31 @@ differ in nothing but shape have equal text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ..core.dtype import DType
+from ..core.dtype import DType, int64
 from ..core.node import Node, toposort
 from ..core.ops.index import FOLD, LOAD, STORE
 from ..core.ops.leaf import VAR
 from ..graph.lower import IndexKernel
+from ..kernel.axes import merge_axes
+from ..kernel.lanes import across
 from ..kernel.split import CHUNK, ENOUGH, Part, Shared, split
+from ..kernel.unroll import unrolled
 from .code import FIRST, Phase, Rendered
-from .emitter import Val
+from .convert import load_value, memory_dtype
+from .emitter import Val, scalar_type
+from .microkernel import MASKS
 from .reduce import WIDE, Reduce
 from .target import Target
+from .turn import TURN, turn
 
 
 def loops(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
     """Any kernel as loops over its axes: what no template before this one took."""
+    kernel = merge_axes(unrolled(kernel))
     parts, shared = split(kernel, len(dtypes))
     offsets, workspace = _layout(shared)
     names = [n.arg[0] for n in toposort([kernel.body]) if n.op is VAR]
@@ -37,6 +44,7 @@ def loops(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     texts: list[str] = []
     declared: dict[str, str] = {}
     phases: list[Phase] = []
+    library: dict[str, None] = {}
     for place, part in enumerate(parts):
         symbol = f"kernel_{place}" if len(parts) > 1 else "kernel"
         written = Loops(part, every, target, variables, FIRST + len(variables) + len(numbers))
@@ -44,9 +52,10 @@ def loops(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
         texts.append(written.function(symbol))
         declared.update(written.e.declared)
         numbers.extend(written.numbers)
+        library.update(dict.fromkeys(written.library))
         phases.append(Phase(symbol, written.units, written.work))
     text = "\n".join([*texts, *declared.values(), ""])
-    return Rendered(text, tuple(phases), variables, tuple(numbers), workspace)
+    return Rendered(text, tuple(phases), variables, tuple(numbers), workspace, tuple(library))
 
 
 def _layout(shared: Shared) -> tuple[list[int], int]:
@@ -73,7 +82,11 @@ class Loops(Reduce):
         self.length = length  # where in the table of values the length of a flat map is
         self.numbers = (self.sizes[0],) if self.flat else ()
         self.chunk = WIDE if any(self.is_column(f) for f in self.folds) else CHUNK
-        self.outer = self.apart([a for a in self.grid if a != self.vector])
+        self.library: list[str] = []
+        self.across, self.squares = self.turned(target)
+        self.outer = [a for a in self.grid if a != self.vector]
+        if self.across is None:
+            self.outer = self.apart(self.outer)
         self.chunks = 1
         if self.vector is not None and self.vector in self.grid:
             self.chunks = -(-self.sizes[self.vector] // self.chunk)
@@ -88,6 +101,19 @@ class Loops(Reduce):
             axes = axes[:-1]
         return axes
 
+    def turned(self, target: Target) -> tuple[int | None, dict[Node, str]]:
+        """The axis of squares, if the map reads across memory, and scratch for each such load."""
+        found = across(self.order, self.free, self.sizes, self.vector)
+        if found is None or self.flat or target.vectors not in MASKS:
+            return None, {}
+        axis, loads = found
+        dtypes = [memory_dtype(self.at.dtypes[n.arg[0]]) for n in loads]
+        return axis, {n: self.room(d, self.lanes**2) for n, d in zip(loads, dtypes, strict=True)}
+
+    def steps(self, axis: int) -> int:
+        """How many units an axis makes: its own size, or squares along it."""
+        return -(-self.sizes[axis] // self.lanes) if axis == self.across else self.sizes[axis]
+
     @property
     def folds(self) -> list[Node]:
         """All folds of the part."""
@@ -96,7 +122,7 @@ class Loops(Reduce):
     @property
     def units(self) -> int:
         """How many pieces of work there are."""
-        return prod([self.sizes[a] for a in self.outer]) * self.chunks
+        return prod([self.steps(a) for a in self.outer]) * self.chunks
 
     @property
     def work(self) -> int:
@@ -145,13 +171,16 @@ class Loops(Reduce):
         return []
 
     def unflatten(self, index: str) -> None:
-        """One number as an index of several axes."""
-        for axis in reversed(self.outer[1:]):
-            size = self.sizes[axis]
-            self.at.open[axis] = self.e.let(f"urem i64 {index}, {size}")
-            index = self.e.let(f"udiv i64 {index}, {size}")
-        if self.outer:
-            self.at.open[self.outer[0]] = index
+        """One number as an index of several axes; one of squares is walked in a range."""
+        for place, axis in reversed(list(enumerate(self.outer))):
+            now, size = index, self.steps(axis)
+            if place:
+                now = self.e.let(f"urem i64 {index}, {size}")
+                index = self.e.let(f"udiv i64 {index}, {size}")
+            if axis == self.across:
+                self.ranges[axis] = self.window(axis, now, self.lanes, str(self.sizes[axis]))
+            else:
+                self.at.open[axis] = now
 
     def results(self, stores: Sequence[Node]) -> None:
         """Compute and store, with folds that need no more axes worked out first."""
@@ -165,7 +194,11 @@ class Loops(Reduce):
             if not axes:
                 self.write(members)
             elif self.vector in axes and self.at.lane_axis is None:
-                inside = partial(self.lanes_over, members, partial(self.results, members))
+                inside = partial(self.results, members)
+                if self.across is not None:
+                    self.lanes_over(members, partial(self.through_squares, members, inside))
+                    continue
+                inside = partial(self.lanes_over, members, inside)
                 self.each(sorted(axes - {self.vector}), members, inside)
             else:
                 self.each(sorted(axes), members, partial(self.results, members))
@@ -177,5 +210,46 @@ class Loops(Reduce):
             value = self.value(store.src[0] if store.op is STORE else store)
             if store.op is STORE:
                 found.append((store, value))
-        for store, value in found:
-            self.at.store(store, value)
+        self.at.stores(found)
+
+    # --- squares ---------------------------------------------------------------------------------
+
+    def copies(self, targets: Sequence[Node]) -> int:
+        """How many vectors a step does: a square is enough."""
+        return 1 if self.squares else super().copies(targets)
+
+    def through_squares(self, targets: Sequence[Node], body: Callable[[], None]) -> None:
+        """Turn squares of memory, then run `body` along them, for one vector of lanes."""
+        assert self.across is not None and self.vector is not None
+        e, at = self.e, self.at
+        (start, stop), first = self.range_of(self.across), at.open[self.vector]
+        wide = e.let(f"sub i64 {stop}, {start}")
+        tall = str(self.lanes)
+        if at.mask is not None:
+            tall = e.let(f"sub i64 {self.range_of(self.vector)[1]}, {first}")
+        for node, square in self.squares.items():
+            number, index = node.arg[:2]
+            raw = memory_dtype(at.dtypes[number])
+            at.open[self.across], at.lane_axis = start, None
+            place = at.index(index, ()).text
+            del at.open[self.across]
+            at.lane_axis = self.vector
+            inner, step = scalar_type(raw), dict(index[1])[self.vector]
+            source = e.let(f"getelementptr {inner}, ptr {at.pointers[number]}, i64 {place}")
+            module = turn(raw, self.lanes)
+            e.declare(f"void @{module.name}({TURN})", module.name)
+            self.library.append(module.text)
+            sizes = f"ptr {square}, i64 {wide}, i64 {tall}"
+            e.line(f"call void @{module.name}(ptr {source}, i64 {step}, {sizes})")
+        self.each([self.across], targets, body)
+
+    def compute(self, node: Node) -> Val:
+        """A node's value from those of its sources, or from a square that was turned."""
+        if node not in self.squares:
+            return super().compute(node)
+        assert self.across is not None
+        e, start = self.e, self.range_of(self.across)[0]
+        row = e.let(f"sub i64 {self.at.open[self.across]}, {start}")
+        place = Val(e.let(f"mul i64 {row}, {self.lanes}"), int64)
+        dtype = self.at.dtypes[node.arg[0]]
+        return load_value(e, self.squares[node], place, dtype, None, None, "row")

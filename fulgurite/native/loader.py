@@ -14,7 +14,7 @@ import mmap
 import os
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -35,6 +35,7 @@ _STUB = {  # jump to the address in the word behind it
     _X86: bytes.fromhex("ff2502000000") + b"\xcc\xcc",
     _ARM: bytes.fromhex("5000005800021fd6"),
 }
+_BY_WORD = {_X86: (9, 41, 42), _ARM: (311, 312)}  # relocations to a word that holds an address
 
 Words = npt.NDArray[np.int64]
 
@@ -84,8 +85,14 @@ def _load(data: bytes, known: Mapping[str, int]) -> dict[str, int]:
     symbols = np.frombuffer(data, _SYMBOL, table.size // 24, table.offset)
     named = _text(data, sections[table.link])
     outside = [i for i in range(1, len(symbols)) if symbols["section"][i] == 0]
+    entries = {
+        section.info: np.frombuffer(data, _RELA, section.size // 24, section.offset)
+        for section in sections
+        if section.type == _RELOCATIONS and sections[section.info].at >= 0
+    }
+    inside = _asked_by_word(machine, entries.values()) - set(outside)
     stubs = -(-top // 16) * 16
-    size = stubs + 16 * len(outside)
+    size = stubs + 16 * len(outside) + 8 * len(inside)
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     image = np.zeros(size, np.uint8)
@@ -106,11 +113,12 @@ def _load(data: bytes, known: Mapping[str, int]) -> dict[str, int]:
             _STUB[machine] + struct.pack("<Q", address), np.uint8
         )
         values[i], words[i] = stub, stub + 8
+    for slot, i in enumerate(sorted(inside)):
+        words[i] = stubs + 16 * len(outside) + 8 * slot
+        _put(image, words[i : i + 1], values[i : i + 1] + base, 8)
     relocate = _relocate_x86 if machine == _X86 else _relocate_arm
-    for section in sections:
-        if section.type == _RELOCATIONS and sections[section.info].at >= 0:
-            entries = np.frombuffer(data, _RELA, section.size // 24, section.offset)
-            relocate(image, entries, sections[section.info].at, values, words, base)
+    for place, some in entries.items():
+        relocate(image, some, sections[place].at, values, words, base)
     memory[:size] = image.tobytes()
     _seal(base, len(memory))
     _kept.append(memory)
@@ -122,6 +130,15 @@ def _load(data: bytes, known: Mapping[str, int]) -> dict[str, int]:
 
 
 _kept: list[mmap.mmap] = []  # code lives as long as the process
+
+
+def _asked_by_word(machine: int, tables: Iterable[npt.NDArray[Any]]) -> set[int]:
+    """The symbols whose address is read from a word in memory."""
+    found: set[int] = set()
+    for entries in tables:
+        for kind in _BY_WORD[machine]:
+            found.update(entries["symbol"][entries["type"] == kind].tolist())
+    return found
 
 
 def _here() -> int:
@@ -165,7 +182,7 @@ def _relocate_x86(
             _put(image, at, _near(target + addend - at, 1 << 31), 4)
         elif kind == 1:  # an address
             _put(image, at, target + addend + base, 8)
-        elif kind in (9, 41, 42) and (word >= 0).all():  # through a word that holds the address
+        elif kind in _BY_WORD[_X86]:
             _put(image, at, _near(word + addend - at, 1 << 31), 4)
         else:
             raise LoadError(f"relocation {kind} is not known", "report this as a bug")

@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from ..core.digest import blake2b
 from ..core.dtype import DType
+from .assembly import module_assembly, register_block
 from .emitter import scalar_type
 from .target import Target
 
@@ -78,7 +79,7 @@ def named(stem: str, body: str) -> Module:
     """A module whose function is called SELF in its text, and other functions PART."""
     digest = blake2b(body.encode(), digest_size=8).hexdigest()
     name = f"fulgurite_{stem}_{digest}"
-    return Module(name, body.replace("@SELF", f"@{name}").replace("@PART", f"@{name}_part"))
+    return Module(name, body.replace("@SELF", f"@{name}").replace("PART", f"{name}_part"))
 
 
 MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
@@ -95,11 +96,18 @@ def block(registers: Registers) -> Module:
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
     if it is null, B is plain memory, which is not read beyond its columns."""
-    parts = [
-        _tile(registers, rows, vectors)
+    shapes = [
+        (rows, vectors)
         for vectors in range(1, registers.vectors + 1)
         for rows in _heights(registers, vectors)
     ]
+    if registers.fused and registers.target.vectors == "avx512":
+        size = registers.dtype.itemsize
+        blocks = [register_block(f"PART{r}_{v}", size, r, v) for r, v in shapes]
+        parts = [f"declare dso_local void @PART{r}_{v}()" for r, v in shapes]
+        parts.insert(0, module_assembly(blocks))
+    else:
+        parts = [_tile(registers, rows, vectors) for rows, vectors in shapes]
     text = "\n".join([_driver(registers), *parts, *_declared(registers)])
     return named(f"block_{registers.dtype}{registers.dot}", text)
 

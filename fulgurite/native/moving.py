@@ -48,6 +48,7 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     part = Part((load,), _NOTHING, rows, columns, folded, frozenset())
     masked = registers.target.vectors == MASKS[0]
     f = _Function("SELF", Numbers([load]), [registers.dtype], registers.target.lanes, masked)
+    f.e.opaque_steps = False
     packer = Packer(f, Side(name, load, part, own, along), registers, {load: frozenset({0, 1})})
     to = Target("%to", "%stride", "%stride")
     if straight:

@@ -21,14 +21,15 @@ _SIDE = 4  # rows and columns that are multiplied at a time
 
 
 @lru_cache(maxsize=32)
-def narrow(registers: Registers) -> Module:
+def narrow(registers: Registers, lined: bool = False) -> Module:
     """`void f(ptr A, i64 rows', ptr B, i64 columns', i64 steps', ptr C, i64 stride, i64 depth,
-    i64 rows, i64 columns, i1 first)`: B's strides are between columns and between steps of k."""
+    i64 rows, i64 columns, i1 first)`: B's strides are between columns and between steps of k.
+    Columns that are `lined` up along k are read where they are."""
     inner, width = scalar_type(registers.dtype), registers.width
     f = Frame("SELF", Numbers([]), [], width, registers.target.vectors in MASKS)
     e = f.e
     kind = f"<{width} x {inner}>"
-    turned = f.scratch("turned", inner, str(_SIDE * DEPTH))
+    turned = "" if lined else f.scratch("turned", inner, str(_SIDE * DEPTH))
 
     def at(memory: str, place: str) -> str:
         return e.let(f"getelementptr {inner}, ptr {memory}, i64 {place}")
@@ -53,14 +54,20 @@ def narrow(registers: Registers) -> Module:
             e.loop("0", "%depth", 1, [], move)
             return []
 
-        e.loop("0", str(_SIDE), 1, [], turn)
+        if not lined:
+            e.loop("0", str(_SIDE), 1, [], turn)
         e.loop("0", "%rows", _SIDE, [], lambda row, _: rows(row, column, few))
         return []
 
     def rows(row: str, column: str, few: str) -> list[str]:
         last = f.sub("%rows", "1")
         starts = [at("%A", f.mul(f.least(f.add(row, str(r)), last), "%as")) for r in range(_SIDE)]
-        columns = [at(turned, str(j * DEPTH)) for j in range(_SIDE)]
+        if lined:
+            end = f.sub("%columns", "1")
+            places = [f.least(f.add(column, str(j)), end) for j in range(_SIDE)]
+            columns = [at("%B", f.mul(place, "%bn")) for place in places]
+        else:
+            columns = [at(turned, str(j * DEPTH)) for j in range(_SIDE)]
 
         def step(k: str, sums: list[str], masked: bool) -> list[str]:
             def vector(memory: str) -> str:
@@ -95,7 +102,10 @@ def narrow(registers: Registers) -> Module:
     )
     body = "\n".join([*f.entry, *e.lines])
     text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    return named(f"narrow_{registers.dtype}", "\n".join([text, *e.declared.values()]))
+    return named(
+        f"{'lines' if lined else 'narrow'}_{registers.dtype}",
+        "\n".join([text, *e.declared.values()]),
+    )
 
 
 def _masked(f: Frame, how: str, lanes: int, registers: Registers) -> str:

@@ -30,11 +30,12 @@ class Side:
     part: Part
     own: Line  # rows of the left factor, columns of the right one
     along: str  # which line lanes run along: own or folded
+    lined: bool = False  # is a right factor packed as rows of k, like a left one?
 
     @property
     def straight(self) -> bool:
         """Do lanes run along the tile's rows?"""
-        return self.along == ("folded" if self.name == "left" else "own")
+        return self.along == ("folded" if self.name == "left" or self.lined else "own")
 
     @property
     def memory(self) -> bool:
@@ -87,12 +88,14 @@ class Packer:
         """Fill a tile; the batch is open."""
         f = self.f
         f.part = self.s.part
+        before, f.e.opaque_steps = f.e.opaque_steps, False  # addresses are most of the work here
         if not self.s.straight:
             self.turned(span, to)
-        elif self.s.name == "left":
+        elif self.s.name == "left" or self.s.lined:
             self.rows(span, to)
         else:
             self.panels(span, to)
+        f.e.opaque_steps = before
 
     # --- the three ways --------------------------------------------------------------------------
 
@@ -137,6 +140,10 @@ class Packer:
 
             f.runs(own, starts[0], span.owned, run)
             if not whole:
+                rest = self.at(self.pieces(), span.owned)
+                for column in range(0, wide, f.e.lanes):  # 0: no odd number slows sums
+                    place = self.at(rest, str(column))
+                    f.e.line(f"store {self.kind} zeroinitializer, ptr {place}, align 4")
                 f.e.loop("0", span.owned, wide, [], lambda step, _: copy(step, line))
 
         def copy(step: str, line: str) -> list[str]:

@@ -17,6 +17,7 @@ from ..core.ops.index import LOAD
 from ..kernel.contract import (
     FEW,
     LANED,
+    LINED,
     NEAR,
     Block,
     Contraction,
@@ -35,6 +36,8 @@ from .packing import Side, side
 from .target import Target
 
 FEW_STEPS = 64  # of k that are worth lanes of their own
+LINED_ROWS = 32  # rows that do not pay for turning what they are multiplied with
+MANY_STEPS = 2048  # of k that lie apart
 FEW_DOTS = 64  # columns of a vector's product that keep threads busy
 LONG_DOTS = 1 << 20  # products of numbers from which that matters
 
@@ -69,6 +72,7 @@ class Product:
         self.size = registers.dtype.itemsize
         dot = bool(registers.dot)
         self.left, self.right = side(c, "left", dot), side(c, "right", dot)
+        self.right = replace(self.right, lined=self.can_line(c))
         self.above = part(c, c.stores, c.fold)
         self.numbers = Numbers(c.order)
         self.batch, self.rows = c.count(c.batch), c.count(c.rows)
@@ -80,17 +84,26 @@ class Product:
     def choose(self) -> Cut:
         r = self.registers
         left, right = [self.as_it_is(s) for s in (self.left, self.right)]
-        if not self.left.straight and self.rows * self.size > NEAR:
-            left = False  # steps of k are too far apart
+        if not self.left.straight and (self.rows * self.size > NEAR or self.depth >= MANY_STEPS):
+            left = False  # steps of k are too far apart, or too many share places of a cache
         right = right and self.readable
+        narrow = self.columns <= MOST < self.rows and self.depth >= FEW_STEPS
+        narrow = narrow and self.rows_along_k
         shape = Block(r.height, r.panel, self.target.lanes, self.size)
         found = cut(
-            self.batch, self.rows, self.columns, self.depth, shape, (left, right), self.direct
+            self.batch,
+            self.rows,
+            self.columns,
+            self.depth,
+            shape,
+            (left, right),
+            self.direct,
+            bool(self.c.rows) and not narrow,
+            self.right.lined,
         )
         if self.dotted:
             found = replace(found, right="plain", block=LANED)
-        narrow = self.columns <= MOST < self.rows and self.depth >= FEW_STEPS
-        if narrow and self.rows_along_k and found.left == "plain":
+        if narrow and found.left == "plain":
             found = replace(found, right="narrow", block=NARROW_DEPTH)
         return found
 
@@ -109,6 +122,14 @@ class Product:
     def dotted(self) -> bool:
         """Is it a vector times columns that lie along k?"""
         return not self.c.rows and not self.right.straight
+
+    def can_line(self, c: Contraction) -> bool:
+        """Can both factors be rows of k, where few rows do not pay for turning the columns?"""
+        if self.registers.dot or self.target.vectors not in MASKS or not c.rows:
+            return False
+        lies = self.left.straight and self.right.along == "folded"
+        few = c.count(c.rows) <= LINED_ROWS and c.count(c.folded) >= LINED
+        return lies and few and not self.as_it_is(self.right)
 
     def takes_a_vector(self) -> bool:
         """Is a vector's product worth tiles: memory as it is, and enough columns?"""
@@ -158,11 +179,23 @@ class Product:
         return -(-self.depth // self.cut.block)
 
     @property
+    def share(self) -> int:
+        """Blocks of k in one chunk."""
+        return -(-self.blocks // self.cut.chunks)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all results."""
+        return self.batch * self.tall * self.wide
+
+    @property
     def flat(self) -> bool:
         """Is the right factor packed as rows? Few rows of the left one do not pay for panels."""
         straight = self.right.straight and not self.registers.dot
         few = self.rows <= FEW and self.target.vectors in MASKS
-        return self.cut.right == "own" and straight and few and not self.as_it_is(self.right)
+        if self.as_it_is(self.right) or self.right.lined:
+            return False
+        return self.cut.right == "own" and straight and few
 
     @property
     def lent(self) -> bool:
@@ -190,6 +223,7 @@ class Product:
             own, k = steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
             wide, tall = self.pieces(s)
             used = self.strides(s)
+            batch = s.part.batch.axes
             values = {
                 "all": self.count_of(s.name), "tile": (cut_.rows, cut_.columns)[number],
                 "way": WAYS.index(self.way(s.name)), "from own": own, "from k": k,
@@ -197,6 +231,8 @@ class Product:
                 "numbers": self.block_numbers(s.name), "scratch": scratch[number], "piece": wide,
                 "pieces": -(-self.count_of(s.name) // wide), "high": tall,
                 "chunks": cut_.block // tall, "packed": (cut_.stride, cut_.depth)[number],
+                "of a product": self.count_of_pieces(s),
+                "next product": steps.get(batch[0], 0) if len(batch) == 1 else 0,
             }  # fmt: skip
             found |= {(name, s.name): value for name, value in values.items()}
         return found
@@ -209,11 +245,22 @@ class Product:
             return -(-self.columns // self.registers.panel) * self.registers.panel, 32
         return self.cut.columns, self.cut.block
 
+    def count_of_pieces(self, s: Side) -> int:
+        """How many pieces one product's factor is packed in."""
+        wide, tall = self.pieces(s)
+        return -(-self.count_of(s.name) // wide) * self.blocks * (self.cut.block // tall)
+
     def before_right(self) -> int:
         """Numbers in the workspace before those of the right factor."""
         if self.cut.left != "shared":
             return 0
         return self.batch * self.blocks * self.block_numbers("left")
+
+    def before_sums(self) -> int:
+        """Numbers in the workspace before the sums of chunks."""
+        shared = self.cut.right == "shared"
+        right = self.batch * self.blocks * self.block_numbers("right") if shared else 0
+        return self.before_right() + right
 
     def block_numbers(self, name: str) -> int:
         """How many numbers one block of k of a whole shared factor has."""

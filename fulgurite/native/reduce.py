@@ -328,7 +328,43 @@ class _Nest:
             return self.blocks(carried)
         if not self.lanes and len(axes) == 1:
             return self.numbers(axes[0], carried)
+        if len(axes) == 1 and self.rows > 1:
+            return self.some_rows(axes[0], carried)
         return self.outer(axes[0], carried, lambda now: self.loops(axes[1:], now))
+
+    @property
+    def rows(self) -> int:
+        """How many short rows of the vector axis a state of a sum takes in before it is flushed."""
+        walk = self.walk
+        if not self.wide or walk.vector is None or walk.vector in walk.ranges:
+            return 1
+        return BLOCK // (-(-walk.sizes[walk.vector] // (self.copies * walk.lanes)) + 1)
+
+    def some_rows(self, axis: int, carried: First) -> State:
+        """One axis, some rows at a time, each group flushed once."""
+        walk, e, rows = self.walk, self.walk.e, self.rows
+        start, stop = walk.range_of(axis)
+        fresh = [pair for state in self.fresh for pair in state]
+        kinds = [kind for kind, _ in fresh]
+
+        def once(index: str, names: State) -> State:
+            walk.at.open[axis] = index
+            walk.enter()
+            walk.prepare(self.bodies, True)
+            found = self.blocks(list(zip(kinds, names, strict=True)))
+            walk.leave()
+            del walk.at.open[axis]
+            return found
+
+        def group(first: str, names: State) -> State:
+            end = e.let(f"add i64 {first}, {rows}")
+            last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {stop}"))
+            self.wide = False
+            found = e.loop(first, last, 1, fresh, once)
+            self.wide = True
+            return self.flush(names, found)
+
+        return e.loop(start, stop, rows, carried, group)
 
     def outer(self, axis: int, carried: First, inside: Callable[[First], State]) -> State:
         """One axis, a number at a time, written out if there are few."""

@@ -57,7 +57,7 @@ class Walk:
         self.stores = list(part.kernel.body.src)  # and indices that are only checked
         self.free = free_axes(self.order)
         self.e = Emitter(lanes)
-        self.at = Access(self.e, dtypes)
+        self.at = Access(self.e, dtypes, self.sizes)
         self.variables = {name: FIRST + place for place, name in enumerate(variables)}
         blocks = [block for block, _ in self.windows.values()]
         self.vector = vector_axis(self.order, self.free, self.sizes, blocks)

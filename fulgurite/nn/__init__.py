@@ -1,9 +1,10 @@
 """Networks: modules, layers and losses with the names, shapes and first values that torch gives.
 
-Every public name is here; `fg.nn.init` fills tensors, `docs/nn.md` shows how the pieces fit.
+Every public name is here; `init` fills tensors, `functional` has torch's functions, `utils` what
+is done to whole modules. `docs/nn.md` shows how the pieces fit.
 """
 
-from . import init
+from . import functional, init, utils
 from .activation import (
     CELU,
     ELU,
@@ -35,7 +36,8 @@ from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Se
 from .convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .distance import CosineSimilarity, PairwiseDistance
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from .linear import Bilinear, Embedding, Flatten, Identity, Linear, Unflatten
+from .embedding import Embedding, EmbeddingBag
+from .linear import Bilinear, Flatten, Identity, Linear, Unflatten
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -49,12 +51,15 @@ from .loss import (
     L1Loss,
     MarginRankingLoss,
     MSELoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
     PoissonNLLLoss,
     SmoothL1Loss,
     SoftMarginLoss,
     TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 )
 from .module import Module
 from .normalization import (
@@ -69,6 +74,23 @@ from .normalization import (
     LocalResponseNorm,
     RMSNorm,
 )
+from .padding import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
 from .parameter import Parameter
 from .pooling import (
     AdaptiveAvgPool1d,
@@ -80,30 +102,28 @@ from .pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from .recurrent import GRU, LSTM, RNN
 from .resampling import (
-    CircularPad1d,
-    CircularPad2d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
+    ChannelShuffle,
+    Fold,
     PixelShuffle,
     PixelUnshuffle,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReplicationPad1d,
-    ReplicationPad2d,
+    Unfold,
     Upsample,
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
-    ZeroPad1d,
-    ZeroPad2d,
 )
-from .softmax import GLU, LogSoftmax, Softmax, Softmax2d, Softmin
+from .softmax import GLU, AdaptiveLogSoftmaxWithLoss, LogSoftmax, Softmax, Softmax2d, Softmin
 from .state import Loaded
 from .transformer import (
     Transformer,
@@ -125,6 +145,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -139,8 +160,10 @@ __all__ = [
     "BatchNorm3d",
     "Bilinear",
     "CTCLoss",
+    "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
+    "CircularPad3d",
     "ConstantPad1d",
     "ConstantPad2d",
     "ConstantPad3d",
@@ -158,8 +181,10 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
+    "Fold",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
@@ -175,6 +200,9 @@ __all__ = [
     "InstanceNorm3d",
     "KLDivLoss",
     "L1Loss",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
     "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
@@ -188,10 +216,15 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
     "MultiheadAttention",
     "NLLLoss",
@@ -210,8 +243,10 @@ __all__ = [
     "ReLU6",
     "ReflectionPad1d",
     "ReflectionPad2d",
+    "ReflectionPad3d",
     "ReplicationPad1d",
     "ReplicationPad2d",
+    "ReplicationPad3d",
     "RoPE",
     "Sequential",
     "SiLU",
@@ -233,11 +268,16 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
     "Unflatten",
+    "Unfold",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",
     "ZeroPad1d",
     "ZeroPad2d",
+    "ZeroPad3d",
+    "functional",
     "init",
+    "utils",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from operator import index as as_index
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ..errors import ArgumentError, BoundsError
 from ..tensor import Tensor
@@ -160,35 +160,36 @@ class ModuleList(_Numbered):
         self._replace(modules)
 
 
-class ModuleDict(Module):
-    """Modules by name.
+class _Named(Module):
+    """Parts by name: attributes with the names that users give."""
 
-    >>> heads = fg.nn.ModuleDict({"a": fg.nn.Linear(2, 3), "b": fg.nn.Linear(2, 1)})
-    >>> heads["b"](fg.ones((4, 2))).shape, list(heads)
-    ((4, 1), ['a', 'b'])
-    """
+    kind: ClassVar[type[Any]]  # of what it holds
+    word: ClassVar[str]
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
-        self.update(modules)
+    def __init__(self, parts: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        self.update(parts or ())
+
+    def _fitting(self, name: str, part: Any) -> Any:
+        raise NotImplementedError
 
     def _held(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
+        return {name: part for name, part in vars(self).items() if isinstance(part, self.kind)}
 
-    def __getitem__(self, name: str) -> Module:
+    def __getitem__(self, name: str) -> Any:
         found = self._held().get(name)
         if found is None:
-            raise ArgumentError(f"there is no module {name!r}", f"one of {', '.join(self._held())}")
-        return found  # type: ignore[no-any-return]
+            known = ", ".join(self._held()) or "none yet"
+            raise ArgumentError(f"there is no {self.word} {name!r}", f"one of: {known}")
+        return found
 
-    def __setitem__(self, name: str, module: Module) -> None:
-        if not isinstance(module, Module):
-            raise ArgumentError(f"{name!r} is {type(module).__name__}", "give a module")
-        if hasattr(type(self), name):
+    def __setitem__(self, name: str, part: Any) -> None:
+        fitting = self._fitting(name, part)
+        if isinstance(name, str) and hasattr(type(self), name):
             raise ArgumentError(f"{name!r} is a method of modules", "use another name")
-        self.add_module(name, module)
+        self.add_module(name, fitting)
 
     def __delitem__(self, name: str) -> None:
-        delattr(self, name)
+        self.pop(name)
 
     def __len__(self) -> int:
         return len(self._held())
@@ -206,25 +207,45 @@ class ModuleDict(Module):
         """The names."""
         return self._held().keys()
 
-    def values(self) -> Iterable[Module]:
-        """The modules."""
+    def values(self) -> Iterable[Any]:
+        """The parts."""
         return self._held().values()
 
-    def items(self) -> Iterable[tuple[str, Module]]:
-        """Names and modules."""
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Names and parts."""
         return self._held().items()
 
-    def pop(self, name: str) -> Module:
-        """Take a module away."""
+    def pop(self, name: str) -> Any:
+        """Take a part away."""
         found = self[name]
         delattr(self, name)
         return found
 
-    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add modules by name."""
-        pairs = modules.items() if isinstance(modules, Mapping | ModuleDict) else modules
-        for name, module in pairs:
-            self[name] = module
+    def clear(self) -> None:
+        """Take all parts away."""
+        for name in list(self._held()):
+            delattr(self, name)
+
+    def update(self, parts: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add parts by name."""
+        for name, part in parts.items() if isinstance(parts, Mapping | _Named) else parts:
+            self[name] = part
+
+
+class ModuleDict(_Named):
+    """Modules by name.
+
+    >>> heads = fg.nn.ModuleDict({"a": fg.nn.Linear(2, 3), "b": fg.nn.Linear(2, 1)})
+    >>> heads["b"](fg.ones((4, 2))).shape, list(heads)
+    ((4, 1), ['a', 'b'])
+    """
+
+    kind, word = Module, "module"
+
+    def _fitting(self, name: str, part: Any) -> Module:
+        if not isinstance(part, Module):
+            raise ArgumentError(f"{name!r} is {type(part).__name__}", "give a module")
+        return part
 
 
 class ParameterList(_Numbered):
@@ -245,7 +266,7 @@ class ParameterList(_Numbered):
         return f"ParameterList({_shapes(zip(self._names(), self._items(), strict=True))})"
 
 
-class ParameterDict(Module):
+class ParameterDict(_Named):
     """Parameters by name; other tensors become parameters.
 
     >>> parts = fg.nn.ParameterDict({"scale": fg.ones(2)})
@@ -253,51 +274,10 @@ class ParameterDict(Module):
     ((2,), ['scale'])
     """
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        for name, value in (values or {}).items():
-            self[name] = value
+    kind, word = Tensor, "parameter"
 
-    def _held(self) -> dict[str, Tensor]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-
-    def __getitem__(self, name: str) -> Tensor:
-        found = self._held().get(name)
-        if found is None:
-            names = ", ".join(self._held())
-            raise ArgumentError(f"there is no parameter {name!r}", f"one of {names}")
-        return found
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if hasattr(type(self), name):
-            raise ArgumentError(f"{name!r} is a method of modules", "use another name")
-        self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
-
-    def __delitem__(self, name: str) -> None:
-        delattr(self, name)
-
-    def __len__(self) -> int:
-        return len(self._held())
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._held()
-
-    def keys(self) -> Iterable[str]:
-        """The names."""
-        return self._held().keys()
-
-    def values(self) -> Iterable[Tensor]:
-        """The parameters."""
-        return self._held().values()
-
-    def items(self) -> Iterable[tuple[str, Tensor]]:
-        """Names and parameters."""
-        return self._held().items()
+    def _fitting(self, name: str, part: Any) -> Parameter:
+        return part if isinstance(part, Parameter) else Parameter(part)
 
     def __repr__(self) -> str:
         return f"ParameterDict({_shapes(self.items())})"

@@ -1,4 +1,4 @@
-"""Products with learned matrices, look-up tables, and changes of shape.
+"""Products with learned matrices, and changes of shape.
 
 In: tensors whose last dimension (or dimensions) a layer was made for; anything before them is a
 batch. Out: `x @ weight.T + bias` and its relatives. Weights are (out, in) as torch has them.
@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core import build
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError
 from ..functional.common import as_tensor
-from ..functional.elementwise import where
-from ..functional.indexing import take
 from ..functional.linalg import einsum, matmul
-from ..functional.movement import expand_dims, flatten, matrix_transpose, reshape
-from ..tensor import Tensor, TensorLike, stop_gradient, wrap
+from ..functional.movement import flatten, matrix_transpose, reshape
+from ..tensor import Tensor, TensorLike
 from . import init
 from .module import Module
-from .parameter import Parameter
 
 
 class Identity(Module):
@@ -129,77 +126,6 @@ class Bilinear(Module):
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"
         )
-
-
-class Embedding(Module):
-    """A table of vectors, looked up by whole numbers.
-
-    The row `padding_idx` starts as 0 and gets no gradient.
-
-    >>> table = fg.nn.Embedding(10, 3, padding_idx=0)
-    >>> table(fg.Tensor([[0, 4], [9, 0]])).shape, table.weight[0].tolist()
-    ((2, 2, 3), [0.0, 0.0, 0.0])
-    """
-
-    weight: Tensor
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        device: str | None = None,
-        dtype: object = None,
-    ) -> None:
-        self.num_embeddings = whole(num_embeddings, "num_embeddings")
-        self.embedding_dim = whole(embedding_dim, "embedding_dim")
-        self.padding_idx = _row(padding_idx, self.num_embeddings)
-        shape = (self.num_embeddings, self.embedding_dim)
-        drawn: Tensor = init.normal(shape, 1.0, dtype, device).detach()
-        if self.padding_idx is not None:
-            rows = build.iota((num_embeddings, 1), 0)
-            drawn = where(wrap(rows) == self.padding_idx, 0, drawn)
-        self.weight = Parameter(drawn)
-
-    @classmethod
-    def from_pretrained(
-        cls, embeddings: TensorLike, freeze: bool = True, padding_idx: int | None = None
-    ) -> Embedding:
-        """A table with these rows."""
-        rows = as_tensor(embeddings)
-        if rows.ndim != 2:
-            raise ArgumentError(f"embeddings of shape {rows.shape}", "give (number, size)")
-        made = cls(rows.shape[0], rows.shape[1], padding_idx)
-        made.weight = Parameter(rows, requires_grad=not freeze)
-        return made
-
-    def forward(self, x: TensorLike) -> Tensor:
-        """The rows at these places."""
-        places = as_tensor(x)
-        if places.dtype.kind not in "iu":
-            raise DTypeError(
-                f"Embedding({self.extra_repr()}) looks up whole numbers, not {places.dtype}",
-                "cast them: x.astype('int32')",
-            )
-        rows = take(self.weight, places, axis=0)
-        if self.padding_idx is None:
-            return rows
-        padded = expand_dims(places == self.padding_idx, -1)
-        return where(padded, stop_gradient(rows), rows)
-
-    def extra_repr(self) -> str:
-        """Sizes, and the row of padding."""
-        more = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{more}"
-
-
-def _row(padding_idx: int | None, count: int) -> int | None:
-    if padding_idx is None:
-        return None
-    place = whole(padding_idx, "padding_idx", -count)
-    if place >= count:
-        raise ArgumentError(f"padding_idx is {place}", f"it is a row of {count}")
-    return place % count
 
 
 class Flatten(Module):

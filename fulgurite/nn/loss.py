@@ -292,10 +292,65 @@ class MultiMarginLoss(_Loss):
     0.25
     """
 
-    function, settings = staticmethod(losses.multi_margin_loss), ("p", "margin")
+    function, settings = staticmethod(losses.multi_margin_loss), ("p", "margin", "weight")
 
-    def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: TensorLike | None = None,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(reduction, p=p, margin=margin)
+        self._weights(weight=weight)
+
+
+class MultiLabelMarginLoss(_Loss):
+    """By how much other classes come within 1 of the targets'; rows of targets end in -1.
+
+    >>> fg.nn.MultiLabelMarginLoss()(fg.Tensor([[1.0, 0.5]]), fg.Tensor([[0, -1]])).item()
+    0.25
+    """
+
+    function = staticmethod(losses.multilabel_margin_loss)
+
+
+class MultiLabelSoftMarginLoss(_Loss):
+    """The mean over classes of binary cross-entropies of scores.
+
+    >>> loss = fg.nn.MultiLabelSoftMarginLoss()
+    >>> round(loss(fg.zeros((1, 2)), fg.Tensor([[1.0, 0.0]])).item(), 4)
+    0.6931
+    """
+
+    function, settings = staticmethod(losses.multilabel_soft_margin_loss), ("weight",)
+
+    def __init__(self, weight: TensorLike | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self._weights(weight=weight)
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """TripletMarginLoss with a distance of your own.
+
+    >>> loss = fg.nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: (a - b).abs())
+    >>> loss(fg.zeros(1), fg.zeros(1), fg.ones(1)).item()
+    0.0
+    """
+
+    function = staticmethod(losses.triplet_margin_with_distance_loss)
+    settings = ("distance_function", "margin", "swap")
+
+    def __init__(
+        self,
+        *,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        own = {"distance_function": distance_function, "margin": margin, "swap": swap}
+        super().__init__(reduction, **own)
 
 
 class CTCLoss(_Loss):

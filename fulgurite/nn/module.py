@@ -40,6 +40,24 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 
+class Handle:
+    """What takes a hook away again: `remove()`, a call, or the end of a `with`."""
+
+    __slots__ = ("remove",)
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self.remove = remove
+
+    def __call__(self) -> None:
+        self.remove()
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
 class Module:
     """A part of a network: attributes that are parameters, buffers or modules, and `forward`.
 
@@ -84,6 +102,8 @@ class Module:
             kinds.setdefault(name, "parameter")
         elif name in kinds and not isinstance(value, Tensor | None):
             del kinds[name]
+        elif kinds.get(name) == "parameter" and value is not None:
+            self._not_frozen(name)
         elif isinstance(value, list | tuple | dict):
             _no_parameters_in(value, type(self).__name__, name)
         if name in own and own[name] is value:
@@ -91,6 +111,16 @@ class Module:
         own[name] = value
         own.get(CACHE, {}).get("leaves", {}).pop(name, None)
         tree.rebound()
+
+    def _not_frozen(self, name: str) -> None:
+        """Refuse a plain tensor over a parameter, unless a transform put one there before."""
+        held = vars(self).get(name)
+        if isinstance(held, Parameter | None):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name} is a parameter: a plain tensor would not be learned",
+                "nn.Parameter(value) to learn it, .assign(value) to change its value, or "
+                f"`del module.{name}` first to hold a constant",
+            )
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -186,10 +216,16 @@ class Module:
 
     def get_parameter(self, path: str) -> Tensor:
         """The parameter of a dotted name."""
-        found = dict(self.named_parameters(remove_duplicate=False)).get(path)
-        if found is None:
-            raise ArgumentError(f"{type(self).__name__} has no parameter {path!r}", "see its repr")
-        return found
+        return self._one("parameter", dict(self.named_parameters(remove_duplicate=False)), path)
+
+    def get_buffer(self, path: str) -> Tensor:
+        """The buffer of a dotted name."""
+        return self._one("buffer", dict(self.named_buffers(remove_duplicate=False)), path)
+
+    def _one(self, kind: str, known: Mapping[str, Tensor], path: str) -> Tensor:
+        if path not in known:
+            raise ArgumentError(f"{type(self).__name__} has no {kind} {path!r}", "see its repr")
+        return known[path]
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -317,28 +353,28 @@ class Module:
                 result = result if changed is None else changed
         return result
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call hook(module, args) before forward; what it returns replaces the arguments.
 
-        The returned function takes the hook away again.
+        `remove()` of what is returned takes the hook away again.
         """
         return self._add_hook("before", hook)
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> Callable[[], None]:
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call hook(module, args, result) after forward; what it returns replaces the result.
 
-        The returned function takes the hook away again.
+        `remove()` of what is returned takes the hook away again.
         """
         return self._add_hook("after", hook)
 
-    def _add_hook(self, when: str, hook: Callable[..., Any]) -> Callable[[], None]:
+    def _add_hook(self, when: str, hook: Callable[..., Any]) -> Handle:
         entry = (when, hook)
         self._hooks = (*vars(self).get("_hooks", ()), entry)
 
         def remove() -> None:
             self._hooks = tuple([kept for kept in self._hooks if kept is not entry])
 
-        return remove
+        return Handle(remove)
 
     # --- text ------------------------------------------------------------------------------------
 

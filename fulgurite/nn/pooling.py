@@ -1,7 +1,9 @@
 """Pools as modules: the functions of the same names with their settings.
 
-In: x of shape (batch, channels, *space), or without the batch. Out: the largest element or the mean
-of each window. Adaptive pools are given the size of the result.
+In: x of shape (batch, channels, *space), or without the batch. Out: the largest element, the mean
+or the p-norm of each window. Adaptive pools are given the size of the result. With
+`return_indices` largest elements come with their places, counted row by row in x's space, which
+`MaxUnpool` takes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from ..functional import pooling
+from ..functional import pooling, unpooling
 from ..functional.common import as_tensor
 from ..functional.convolution import PerAxis
 from ..tensor import Tensor, TensorLike
@@ -35,14 +37,18 @@ class _MaxPool(_Pool):
         stride: PerAxis | None = None,
         padding: PerAxis = 0,
         dilation: PerAxis = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self.return_indices = return_indices
 
-    def forward(self, x: TensorLike) -> Tensor:
-        """The largest element of each window."""
+    def forward(self, x: TensorLike) -> Any:
+        """The largest element of each window; with `return_indices` also its place."""
         settings = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        if self.return_indices:
+            return unpooling.max_pool_with_indices(self.count, self._checked(x), *settings)
         return type(self).function(self._checked(x), *settings)
 
     def extra_repr(self) -> str:
@@ -183,7 +189,22 @@ class AdaptiveAvgPool3d(_AdaptivePool):
     count, function = 3, staticmethod(pooling.adaptive_avg_pool3d)
 
 
-class AdaptiveMaxPool1d(_AdaptivePool):
+class _AdaptiveMaxPool(_AdaptivePool):
+    def __init__(
+        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+    ) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, x: TensorLike) -> Any:
+        """A result of the size asked for; with `return_indices` also the places."""
+        if not self.return_indices:
+            return super().forward(x)
+        checked = self._checked(x)
+        return unpooling.adaptive_max_pool_with_indices(self.count, checked, self.output_size)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """The largest elements of windows that make up a result of a given length.
 
     >>> fg.nn.AdaptiveMaxPool1d(2)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist()
@@ -193,7 +214,7 @@ class AdaptiveMaxPool1d(_AdaptivePool):
     count, function = 1, staticmethod(pooling.adaptive_max_pool1d)
 
 
-class AdaptiveMaxPool2d(_AdaptivePool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """The largest elements of windows that make up a result of a given height and width.
 
     >>> fg.nn.AdaptiveMaxPool2d(2)(fg.ones((1, 3, 7, 5))).shape
@@ -203,7 +224,7 @@ class AdaptiveMaxPool2d(_AdaptivePool):
     count, function = 2, staticmethod(pooling.adaptive_max_pool2d)
 
 
-class AdaptiveMaxPool3d(_AdaptivePool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """The largest elements of windows that make up a result of a given depth, height and width.
 
     >>> fg.nn.AdaptiveMaxPool3d(2)(fg.ones((1, 3, 4, 5, 6))).shape
@@ -211,3 +232,106 @@ class AdaptiveMaxPool3d(_AdaptivePool):
     """
 
     count, function = 3, staticmethod(pooling.adaptive_max_pool3d)
+
+
+class _MaxUnpool(_Pool):
+    def __init__(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0
+    ) -> None:
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(
+        self, x: TensorLike, indices: TensorLike, output_size: Sequence[int] | None = None
+    ) -> Tensor:
+        """The values at their places, 0 elsewhere."""
+        settings = (self.kernel_size, self.stride, self.padding, output_size)
+        return unpooling.max_unpool(self.count, self._checked(x), indices, *settings)
+
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The largest elements of windows of length put back to where they were.
+
+    >>> values, places = fg.nn.MaxPool1d(2, return_indices=True)(fg.Tensor([[1.0, 5.0, 4.0, 2.0]]))
+    >>> fg.nn.MaxUnpool1d(2)(values, places).tolist()
+    [[0.0, 5.0, 4.0, 0.0]]
+    """
+
+    count = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The largest elements of windows of height and width put back to where they were.
+
+    >>> values, places = fg.nn.MaxPool2d(2, return_indices=True)(fg.rand(1, 3, 4, 4))
+    >>> fg.nn.MaxUnpool2d(2)(values, places).shape
+    (1, 3, 4, 4)
+    """
+
+    count = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The largest elements of windows of depth, height and width put back to where they were.
+
+    >>> values, places = fg.nn.MaxPool3d(2, return_indices=True)(fg.rand(1, 3, 4, 4, 4))
+    >>> fg.nn.MaxUnpool3d(2)(values, places).shape
+    (1, 3, 4, 4, 4)
+    """
+
+    count = 3
+
+
+class _LPPool(_Pool):
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        self.norm_type, self.kernel_size = norm_type, kernel_size
+        self.stride, self.ceil_mode = stride, ceil_mode
+
+    def forward(self, x: TensorLike) -> Tensor:
+        """The p-norm of each window."""
+        settings = (self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return unpooling.lp_pool(self.count, self._checked(x), *settings)
+
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of length.
+
+    >>> fg.nn.LPPool1d(2, 2)(fg.Tensor([[3.0, 4.0]])).tolist()
+    [[5.0]]
+    """
+
+    count = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of height and width.
+
+    >>> fg.nn.LPPool2d(1, 2)(fg.ones((1, 3, 4, 4))).shape
+    (1, 3, 2, 2)
+    """
+
+    count = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of depth, height and width.
+
+    >>> fg.nn.LPPool3d(2, 2)(fg.ones((1, 3, 4, 4, 4))).shape
+    (1, 3, 2, 2, 2)
+    """
+
+    count = 3

@@ -1,4 +1,4 @@
-"""Layers that change the size of space: upsampling, pixel shuffles and padding.
+"""Layers that change the size of space: upsampling, pixel shuffles, windows as columns.
 
 In: x of shape (batch, channels, *space). Out: x with another space. Nothing is learned here; the
 functions of `fulgurite.functional` do the work.
@@ -6,14 +6,11 @@ functions of `fulgurite.functional` do the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import index as as_index
-from typing import Any, ClassVar, SupportsIndex
+from collections.abc import Sequence
+from typing import Any
 
-from ..errors import ArgumentError
-from ..functional.common import as_tensor
 from ..functional.convolution import PerAxis
-from ..functional.movement import pad
+from ..functional.folding import channel_shuffle, fold, unfold
 from ..functional.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from ..tensor import Tensor, TensorLike
 from .linear import whole
@@ -112,169 +109,77 @@ class PixelUnshuffle(Module):
         return f"downscale_factor={self.downscale_factor}"
 
 
-# --- padding -------------------------------------------------------------------------------------
+class ChannelShuffle(Module):
+    """Channels in another order: the first of each group, the second of each, ...
 
+    >>> fg.nn.ChannelShuffle(2)(fg.ones((1, 4, 3, 3))).shape
+    (1, 4, 3, 3)
+    """
 
-class _Pad(Module):
-    """Elements added around space: (left, right, top, bottom, ...), the last axis first."""
-
-    count: ClassVar[int]
-    mode: ClassVar[str] = "constant"
-
-    def __init__(self, padding: PerAxis) -> None:
-        self.padding = _signed(padding, 2 * self.count)
+    def __init__(self, groups: int) -> None:
+        self.groups = whole(groups, "groups")
 
     def forward(self, x: TensorLike) -> Tensor:
-        """x with more space."""
-        tensor = as_tensor(x)
-        if tensor.ndim not in (self.count + 1, self.count + 2):
-            self.misfit(f"{self.count + 2} dimensions, the batch may be left out", tensor)
-        pairs = [(self.padding[2 * d], self.padding[2 * d + 1]) for d in range(self.count)]
-        sizes = tensor.shape[-self.count :][::-1]
-        if self.mode == "reflect" and any(
-            [max(pair) >= n for pair, n in zip(pairs, sizes, strict=True)]
-        ):
-            self.misfit("more space than it reflects", tensor)
-        if any([n + low + high < 0 for (low, high), n in zip(pairs, sizes, strict=True)]):
-            self.misfit("at least as much space as it takes away", tensor)
-        whole_pads = [(0, 0)] * (tensor.ndim - self.count) + pairs[::-1]
-        if self.mode == "wrap":  # what is taken away does not come around again
-            tensor = _cut(tensor, whole_pads)
-        more = [(max(low, 0), max(high, 0)) for low, high in whole_pads]
-        found = pad(tensor, more, self.mode, constant_values=vars(self).get("value", 0))
-        return found if self.mode == "wrap" else _cut(found, whole_pads)
+        """x with its channels shuffled."""
+        return channel_shuffle(x, self.groups)
 
     def extra_repr(self) -> str:
-        """How much is added."""
-        return str(self.padding)
+        """The number of groups."""
+        return f"groups={self.groups}"
 
 
-def _cut(x: Tensor, pads: Sequence[tuple[int, int]]) -> Tensor:
-    """x without what paddings below 0 take away."""
-    if min([min(pair) for pair in pads]) >= 0:
-        return x
-    ends = [n + min(high, 0) for n, (_, high) in zip(x.shape, pads, strict=True)]
-    starts = [max(-low, 0) for low, _ in pads]
-    return x[tuple([slice(a, b) for a, b in zip(starts, ends, strict=True)])]
+class Unfold(Module):
+    """Every window of a picture as one column.
 
-
-def _signed(padding: PerAxis, count: int) -> tuple[int, ...]:
-    """One whole number for each side; what is below 0 is taken away."""
-    row = list(padding) if isinstance(padding, Iterable) else [padding]
-    if not all([isinstance(n, SupportsIndex) for n in row]) or len(row) not in (1, count):
-        raise ArgumentError(f"padding is {padding!r}", f"give a whole number, or {count} of them")
-    return tuple([as_index(n) for n in row] * (count // len(row)))
-
-
-class ConstantPad1d(_Pad):
-    """A number added around (batch, channels, length).
-
-    >>> fg.nn.ConstantPad1d((1, 2), 9.0)(fg.Tensor([[1.0]])).tolist()
-    [[9.0, 1.0, 9.0, 9.0]]
+    >>> fg.nn.Unfold(2)(fg.ones((1, 3, 5, 5))).shape
+    (1, 12, 16)
     """
 
-    count = 1
+    def __init__(
+        self,
+        kernel_size: PerAxis,
+        dilation: PerAxis = 1,
+        padding: PerAxis = 0,
+        stride: PerAxis = 1,
+    ) -> None:
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
 
-    def __init__(self, padding: PerAxis, value: float = 0.0) -> None:
-        super().__init__(padding)
-        self.value = value
+    def forward(self, x: TensorLike) -> Tensor:
+        """The columns."""
+        return unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return (
+            f"kernel_size={self.kernel_size}, dilation={self.dilation}, "
+            f"padding={self.padding}, stride={self.stride}"
+        )
 
 
-class ConstantPad2d(ConstantPad1d):
-    """A number added around (batch, channels, height, width).
+class Fold(Unfold):
+    """Columns added up into a picture of a given size: the transpose of Unfold.
 
-    >>> fg.nn.ConstantPad2d((1, 0, 2, 0), 9.0)(fg.ones((1, 3, 3))).shape
-    (1, 5, 4)
+    >>> fg.nn.Fold((5, 5), 2)(fg.ones((1, 12, 16))).shape
+    (1, 3, 5, 5)
     """
 
-    count = 2
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        kernel_size: PerAxis,
+        dilation: PerAxis = 1,
+        padding: PerAxis = 0,
+        stride: PerAxis = 1,
+    ) -> None:
+        super().__init__(kernel_size, dilation, padding, stride)
+        self.output_size = output_size
 
+    def forward(self, x: TensorLike) -> Tensor:
+        """The picture."""
+        settings = (self.kernel_size, self.dilation, self.padding, self.stride)
+        return fold(x, self.output_size, *settings)
 
-class ConstantPad3d(ConstantPad1d):
-    """A number added around (batch, channels, depth, height, width).
-
-    >>> fg.nn.ConstantPad3d(1, 9.0)(fg.ones((1, 2, 2, 2))).shape
-    (1, 4, 4, 4)
-    """
-
-    count = 3
-
-
-class ZeroPad1d(_Pad):
-    """Zeros added around (batch, channels, length).
-
-    >>> fg.nn.ZeroPad1d(1)(fg.Tensor([[1.0]])).tolist()
-    [[0.0, 1.0, 0.0]]
-    """
-
-    count = 1
-
-
-class ZeroPad2d(_Pad):
-    """Zeros added around (batch, channels, height, width).
-
-    >>> fg.nn.ZeroPad2d(1)(fg.ones((1, 3, 3))).shape
-    (1, 5, 5)
-    """
-
-    count = 2
-
-
-class ReflectionPad1d(_Pad):
-    """Length mirrored at its ends, which are not doubled.
-
-    >>> fg.nn.ReflectionPad1d(2)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist()
-    [[3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]]
-    """
-
-    count, mode = 1, "reflect"
-
-
-class ReflectionPad2d(_Pad):
-    """Height and width mirrored at their ends, which are not doubled.
-
-    >>> fg.nn.ReflectionPad2d(1)(fg.ones((1, 3, 3))).shape
-    (1, 5, 5)
-    """
-
-    count, mode = 2, "reflect"
-
-
-class ReplicationPad1d(_Pad):
-    """The ends of length repeated.
-
-    >>> fg.nn.ReplicationPad1d(1)(fg.Tensor([[1.0, 2.0]])).tolist()
-    [[1.0, 1.0, 2.0, 2.0]]
-    """
-
-    count, mode = 1, "edge"
-
-
-class ReplicationPad2d(_Pad):
-    """The ends of height and width repeated.
-
-    >>> fg.nn.ReplicationPad2d(1)(fg.ones((1, 3, 3))).shape
-    (1, 5, 5)
-    """
-
-    count, mode = 2, "edge"
-
-
-class CircularPad1d(_Pad):
-    """Length continued at its other end.
-
-    >>> fg.nn.CircularPad1d(1)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist()
-    [[3.0, 1.0, 2.0, 3.0, 1.0]]
-    """
-
-    count, mode = 1, "wrap"
-
-
-class CircularPad2d(_Pad):
-    """Height and width continued at their other ends.
-
-    >>> fg.nn.CircularPad2d(1)(fg.ones((1, 3, 3))).shape
-    (1, 5, 5)
-    """
-
-    count, mode = 2, "wrap"
+    def extra_repr(self) -> str:
+        """Its settings."""
+        return f"output_size={self.output_size}, {super().extra_repr()}"

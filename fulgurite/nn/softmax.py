@@ -6,10 +6,18 @@ told otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import ArgumentError
 from ..functional import activation, nn
 from ..functional.common import as_tensor
+from ..functional.movement import concat, expand_dims, reshape
+from ..functional.reduction import argmax
 from ..tensor import Tensor, TensorLike
 from .activation import Activation
+from .containers import ModuleList, Sequential
+from .linear import Linear
 from .module import Module
 
 
@@ -73,3 +81,80 @@ class GLU(_AlongAxis):
     """
 
     function = staticmethod(activation.glu)
+
+
+class Predicted(NamedTuple):
+    """The logarithm of each target's probability, and minus their mean."""
+
+    output: Tensor
+    loss: Tensor
+
+
+class AdaptiveLogSoftmaxWithLoss(Module):
+    """log_softmax over many classes, the rare ones (from each cutoff on) with smaller vectors.
+
+    Classes are numbered from the most to the least frequent. Every cluster is computed for every
+    row: sizes are fixed, so a step is one plan.
+
+    >>> layer = fg.nn.AdaptiveLogSoftmaxWithLoss(8, 100, [10, 50])
+    >>> found = layer(fg.ones((4, 8)), fg.Tensor([1, 20, 70, 99]))
+    >>> found.output.shape, layer.log_prob(fg.ones((4, 8))).shape
+    ((4,), (4, 100))
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        cutoffs: Sequence[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: str | None = None,
+        dtype: object = None,
+    ) -> None:
+        rising = list(cutoffs)
+        if not rising or rising != sorted(set(rising)) or rising[0] < 1 or rising[-1] >= n_classes:
+            raise ArgumentError(
+                f"cutoffs are {rising} of {n_classes} classes",
+                "give whole numbers that rise from 1 to below the number of classes",
+            )
+        self.in_features, self.n_classes = in_features, n_classes
+        self.cutoffs, self.div_value = [*rising, n_classes], div_value
+        clusters = len(rising)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.head = Linear(in_features, rising[0] + clusters, head_bias, **place)
+        self.tail = ModuleList()
+        for number in range(clusters):
+            inner = int(in_features // div_value ** (number + 1))
+            count = self.cutoffs[number + 1] - self.cutoffs[number]
+            first = Linear(in_features, inner, False, **place)
+            self.tail.append(Sequential(first, Linear(inner, count, False, **place)))
+
+    def log_prob(self, x: TensorLike) -> Tensor:
+        """The logarithm of every class's probability, for each row."""
+        tensor = as_tensor(x)
+        if tensor.ndim != 2 or tensor.shape[1] != self.in_features:
+            self.misfit(f"(batch, {self.in_features})", tensor)
+        head = nn.log_softmax(self.head(tensor), 1)
+        common = self.cutoffs[0]
+        parts = [head[:, :common]]
+        for number, cluster in enumerate(self.tail):
+            own = nn.log_softmax(cluster(tensor), 1)
+            parts.append(own + head[:, common + number : common + number + 1])
+        return concat(parts, 1)
+
+    def forward(self, x: TensorLike, target: TensorLike) -> Predicted:
+        """The logarithm of each target's probability, and the loss."""
+        tensor, wanted = as_tensor(x), as_tensor(target)
+        alone = tensor.ndim == 1
+        rows = expand_dims(tensor, 0) if alone else tensor
+        found = -nn.nll_loss(self.log_prob(rows), reshape(wanted, (-1,)), reduction="none")
+        return Predicted(reshape(found, wanted.shape), -found.mean())
+
+    def predict(self, x: TensorLike) -> Tensor:
+        """The likeliest class of each row."""
+        return argmax(self.log_prob(x), 1)
+
+    def extra_repr(self) -> str:
+        """Sizes and cutoffs."""
+        return f"{self.in_features}, {self.n_classes}, cutoffs={self.cutoffs[:-1]}"

@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from .errors import ModelError
 from .graph import FOLDED, Build, Program
 from .proto import Dimension, ValueInfo, read_model
 from .types import STRING, Kind, carried, kind_of, kind_of_array, kind_of_dtype, shown
-from .values import NOTHING, Value
+from .values import NOTHING, Value, is_symbolic
 from .weights import Files
 
 PATIENCE = 2  # sizes of a dimension that get a plan each, before it becomes a variable
@@ -183,7 +184,7 @@ class Model:
             if plan.fits(given):
                 return plan.run(given, self.outputs)
         self._check_sizes(given)  # a plan that was found has these shapes already
-        plan = self.last = self._built(given)
+        plan = self.last = self._bound(given) or self._built(given)
         if plan.schedule is not None or not plan.dynamic:
             plans.insert(0, plan)
             del plans[PLANS:]
@@ -191,14 +192,30 @@ class Model:
             self._plans.popitem(last=False)
         return plan.first(self.outputs)
 
+    def _bound(self, given: dict[str, Any]) -> _Plan | None:
+        """A plan with variable dimensions that was made for other sizes."""
+        device, kinds = current().device, {name: _kind_and_rank(v) for name, v in given.items()}
+        for (where, shapes), plans in self._plans.items():
+            for plan in plans if where == device and len(shapes) == len(given) else ():
+                if plan.variables and plan.kinds == kinds and plan.fits(given):
+                    found = plan.bound(given)
+                    if found is not None:
+                        return found
+        return None
+
     def _built(self, given: dict[str, Any]) -> _Plan:
         """A plan with variable dimensions where there are some and the graph allows it."""
         variables = self._variables(given)
         if variables:
             try:
-                return _Plan(self, given, variables)
+                plan = _Plan(self, given, variables)
             except FulguriteError as problem:
                 self.reasons.append(str(problem).split("\n")[0])
+            else:
+                slow = {} if variables.keys() <= self.dims.keys() else plan.slow()
+                if not slow:
+                    return plan
+                self.reasons.append(f"with variable sizes {', '.join(slow)} is Python's work")
         return _Plan(self, given, {})
 
     def _variables(self, given: Mapping[str, Any]) -> dict[str, fg.Var]:
@@ -245,6 +262,9 @@ class _Plan:
         self, model: Model, given: dict[str, Any], variables: Mapping[str, fg.Var]
     ) -> None:
         self.held: dict[str, Any] = {}
+        self.variables: dict[str, dict[int, fg.Var]] = {}  # of each input, by axis
+        self.whole: dict[str, Array] = {}  # what is held, at the variables' upper bounds
+        self.kinds = {name: _kind_and_rank(v) for name, v in given.items()}
         build = Build(model.program)
         build.floats = frozenset({n for n, v in given.items() if _is_float(v)})
         model.builds += 1
@@ -274,26 +294,56 @@ class _Plan:
     def _held(self, port: Port, value: Array, variables: Mapping[str, fg.Var]) -> Value:
         """An input in memory of the plan, with its numbers if they are few."""
         sources = frozenset({port.name})
-        cuts: list[Any] = []
-        most = []
-        for want, size in zip(port.shape or (None,) * value.ndim, value.shape, strict=True):
-            var = variables.get(want) if isinstance(want, str) else None
-            if var is not None:
-                cuts.append(slice(0, var.bind(size)))
-                most.append(var.high)
-            else:
-                cuts.append(slice(None))
-                most.append(size)
-        if any(cut != slice(None) for cut in cuts):
-            whole = np.zeros(most, value.dtype)
-            self.held[port.name] = whole[tuple(slice(0, n) for n in value.shape)]
-            tensor = fg.from_numpy(whole)[tuple(cuts)]
-        else:
+        found = {
+            axis: variables[want]
+            for axis, want in enumerate(port.shape or ())
+            if isinstance(want, str) and want in variables
+        }
+        if not found:
             self.held[port.name] = np.array(value, order="C")
             tensor = fg.from_numpy(self.held[port.name])
+            few = value.size <= FOLDED
+            return Value(tensor, port.kind, np.array(value) if few else None, sources)
+        self.variables[port.name] = found
+        most = [found[axis].high if axis in found else n for axis, n in enumerate(value.shape)]
+        cuts = [
+            slice(0, found[axis].bind(n)) if axis in found else slice(None)
+            for axis, n in enumerate(value.shape)
+        ]
+        whole = self.whole[port.name] = np.zeros(most, value.dtype)
+        self.held[port.name] = whole[tuple([slice(0, n) for n in value.shape])]
         np.copyto(self.held[port.name], value)
-        few = value.size <= FOLDED and not any(cut != slice(None) for cut in cuts)
-        return Value(tensor, port.kind, np.array(value) if few else None, sources)
+        return Value(fg.from_numpy(whole)[tuple(cuts)], port.kind, None, sources)
+
+    def slow(self) -> dict[str, None]:
+        """The lines of kernels that native code should have and has not."""
+        plans = self.schedule.plans if self.schedule is not None else ()
+        steps = [step for plan in plans for step in getattr(plan.linked, "segments", ())]
+        kernels = [step[0] for step in steps if isinstance(step, tuple)]
+        plain = [item for item in kernels if item.kernel.kind in ("map", "reduce", "contract")]
+        return dict.fromkeys([f"a {item.kernel.kind} kernel" for item in plain])
+
+    def bound(self, given: Mapping[str, Any]) -> _Plan | None:
+        """The same plan for other sizes of its variables; None where they do not fit it."""
+        sizes: dict[str, int] = {}
+        made = copy(self)
+        made.held = dict(self.held)
+        for name, held in self.held.items():
+            axes, shape = self.variables.get(name, {}), given[name].shape
+            for axis, (old, new) in enumerate(zip(held.shape, shape, strict=True)):
+                var = axes.get(axis)
+                if var is None:
+                    if old != new:
+                        return None
+                elif not var.low <= new <= var.high or sizes.setdefault(var.name, new) != new:
+                    return None
+            if axes:
+                made.held[name] = self.whole[name][tuple([slice(0, n) for n in shape])]
+            np.copyto(made.held[name], given[name])
+        if self.schedule is None:
+            return None
+        made.schedule = self.schedule.bound(sizes)
+        return made
 
     def fits(self, given: Mapping[str, Any]) -> bool:
         """Is it good for the numbers of these inputs?"""
@@ -317,6 +367,10 @@ class _Plan:
         )
 
 
+def _kind_and_rank(value: Any) -> Any:
+    return (value.dtype, value.ndim) if isinstance(value, np.ndarray) else None
+
+
 def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind not in "biuOUST"
 
@@ -325,6 +379,8 @@ def _own(value: Any) -> Any:
     """A value that is no input's memory: a plan writes into that at its next run."""
     if isinstance(value, list):
         return [_own(v) for v in value]
+    if isinstance(value, Value) and value._array is not None and is_symbolic(value._array):
+        return Value(value.tensor, value.kind)
     if not isinstance(value, Value) or not value.sources or value._tensor is None:
         return value
     return Value(value._tensor.contiguous(), value.kind) if value._tensor.is_realized else value

@@ -22,11 +22,11 @@ import numpy as np
 from ..config import current
 from ..core.dtype import DType, float32, float64
 from ..core.node import Node
-from ..graph.cost import CostTable, both, work_of
+from ..graph.cost import CostTable, both, memory_time, work_of
 from ..graph.kernel import Kernel
 from ..graph.lower import lower
 from ..graph.regroup import CannotLower
-from ..graph.search.choose import Proposal
+from ..graph.search.proposals import Proposal
 from ..kernel.axes import merge_axes
 from ..kernel.contract import Contraction, Line, find_contraction, is_plain, part
 from .device import Buffer
@@ -116,7 +116,7 @@ def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
     if current().deterministic or kernel.kind != "contract" or found_product(kernel) is None:
         return None
     w = work_of(kernel)
-    memory = w.bytes / (table.near if w.bytes <= table.cache else table.far)
+    memory = memory_time(w.bytes, table)
     cost = both(memory, w.products / table.library + w.packed / table.packed, table)
     return Proposal("library", cost, "the BLAS that NumPy carries")
 

@@ -23,7 +23,7 @@ from ..core.op import Array
 from ..core.ops.body import Body, close
 from ..core.ops.control import COND, LOOP, Loop
 from ..core.ops.effect import CONTIGUOUS, HOSTS
-from ..core.ops.leaf import PARAM, SINK
+from ..core.ops.leaf import PARAM, SINK, VAR
 from ..forks import late
 from ..graph.donate import Pair
 from ..graph.kernel import Kernel, Schedule
@@ -119,7 +119,11 @@ class _Sources:
 
     def __init__(self, sources: Sequence[Node]) -> None:
         self.sources = sources
-        self.made = [s for s in sources if s.op is not PARAM]
+        made = [s for s in sources if s.op is not PARAM]
+        varying = [s for s in made if any(n.op in (PARAM, VAR) for n in toposort([s]))]
+        lasting = [s for s in made if s not in varying]  # laid out once, for all runs
+        self.known = dict(zip(lasting, evaluate(lasting, {}, {}), strict=True)) if lasting else {}
+        self.made = varying
         self.params = [n for n in toposort(self.made) if n.op is PARAM]
 
     def arrays(self, inputs: Sequence[Buffer], values: dict[str, int]) -> list[Array]:
@@ -129,7 +133,11 @@ class _Sources:
             if self.made
             else ()
         )
-        found = [_shaped(inputs, s) if s.op is PARAM else next(made) for s in self.sources]
+        known = self.known
+        found = [
+            _shaped(inputs, s) if s.op is PARAM else known[s] if s in known else next(made)
+            for s in self.sources
+        ]
         return [a if a.flags.c_contiguous else np.array(a, order="C") for a in found]
 
 

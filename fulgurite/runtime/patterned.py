@@ -20,17 +20,18 @@ from ..core.ops.leaf import SINK, param
 from ..core.substitute import substitute
 from ..core.text import show
 from ..forks import late
-from ..graph.cost import SHIPPED, elements, time_of
+from ..graph.cost import SHIPPED, elements, kept_time, time_of
 from ..graph.kernel import Schedule
 from ..graph.overlap import overlap
 from ..graph.patterns import PATTERNS
 from ..graph.schedule import schedule
-from ..graph.search.choose import Searcher, Source
+from ..graph.search.choose import Searcher
 from ..graph.search.patterns import Places, Written
+from ..graph.search.proposals import Source
 from ..graph.search.report import Alternative, RegionReport
 from ..graph.search.sources import TIE, WideSearcher
 from ..graph.simplify import simplify
-from ..kernel.fold import SOURCES
+from ..kernel.sources import SOURCES
 from .tuning import (
     Entrant,
     Race,
@@ -174,5 +175,6 @@ class _Decision:
             for slot in item.writes:
                 about = made.slots[slot]
                 if about is not None and slot not in results:
-                    total += self.table.kept * elements(about.shape) * about.dtype.itemsize
+                    size = elements(about.shape) * about.dtype.itemsize
+                    total += kept_time([size], self.table)
         return total

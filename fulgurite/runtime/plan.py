@@ -67,7 +67,7 @@ def link(
 
 def _key(kernel: Kernel) -> object:
     """What equal code has in common: of a loop also the options, by which its body is compiled."""
-    if kernel.kind == "library":
+    if kernel.kind in ("library", "fold"):  # another way to compute the same
         return kernel.key, kernel.kind
     return (kernel.key, current().key) if kernel.kind in ("loop", "cond") else kernel.key
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +31,8 @@ from ..graph.normalize import Normal, constant_uses, normalize, restore, size_co
 from ..graph.overlap import overlap
 from ..graph.patterns import PATTERNS, version
 from ..graph.registry import REGISTRY, Entry, MovedError
-from ..graph.schedule import schedule
+from ..graph.schedule import Choose, Piece, Pieces, schedule
+from ..graph.search import has_choice
 from ..graph.simplify import simplify
 from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
@@ -86,19 +87,40 @@ def scheduled(sink: Node, context: Context) -> Schedule:
     native = context.device != "reference"
     if native and context.options.tier == "auto" and is_tiny(sink):
         return whole(sink, context.inputs)
-    choose = searcher(context.options, context.device)
+    choose = chooser(context.options, context.device)
     if context.donated:
         return in_place(sink, context.inputs, context.options.fuse, context.donated, choose)
     return schedule(sink, context.inputs, context.options.fuse, choose)
 
 
+def chooser(options: Options, device: str) -> Choose | None:
+    """The same as `searcher`, but nothing is loaded for a schedule without a choice."""
+    if not is_searched(options):
+        return None
+    single = not options.deterministic or options.tune != "off"  # one kernel is a choice then
+
+    def choose(pieces: Pieces, roots: Set[Node]) -> list[Piece]:
+        if not single and not has_choice(pieces):
+            return list(pieces)
+        found = searcher(options, device)
+        assert found is not None
+        return found(pieces, roots)
+
+    return choose
+
+
+def is_searched(options: Options) -> bool:
+    """Is anything looked for? Folds reassociate, which `exact` forbids."""
+    return options.search and options.fuse and not options.exact
+
+
 def searcher(options: Options, device: str = "cpu") -> Searcher | None:
-    """Who chooses among kernels, if anybody does: folds reassociate, which `exact` forbids."""
-    if not options.search or options.exact or not options.fuse:
+    """Who chooses among kernels, if anybody does."""
+    if not is_searched(options):
         return None
     found: Searcher
     if options.deterministic and options.tune == "off":
-        found = late("graph.search.choose").Searcher(late("kernel.fold").SOURCES)
+        found = late("graph.search.choose").Searcher(late("kernel.sources").SOURCES)
     else:
         found = late("runtime.patterned").wide_searcher(options, device)
     return found
@@ -106,7 +128,7 @@ def searcher(options: Options, device: str = "cpu") -> Searcher | None:
 
 def has_patterns(options: Options) -> bool:
     """May kernels of the user stand in for expressions?"""
-    return options.search and options.fuse and not options.exact and bool(PATTERNS)
+    return is_searched(options) and bool(PATTERNS)
 
 
 def with_kernels(sink: Node, context: Context) -> Node:

@@ -56,7 +56,8 @@ def plan_key(
 def _build() -> str:
     """Which sources this package runs: a plan of others is none of ours."""
     root = os.path.dirname(os.path.dirname(__file__))
-    files = [f.stat() for part in ("core", "core/ops", "graph", "kernel", "native", "runtime")
+    parts = ("core", "core/ops", "graph", "graph/search", "kernel", "native", "runtime")
+    files = [f.stat() for part in parts
              for f in os.scandir(os.path.join(root, part)) if f.name.endswith(".py")]  # fmt: skip
     return repr(sorted((f.st_size, f.st_mtime_ns) for f in files))
 

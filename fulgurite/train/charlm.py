@@ -3,7 +3,8 @@
 In: the standard library's own text, paragraph by paragraph, each once. Out: a model that writes
 something like it. Every fifth run of paragraphs is held out, so no held-out paragraph is in the
 training text; the result is the mean surprise, in nats, over every held-out character, each seen
-with at least half a window of text before it.
+with at least half a window of text before it. What was chosen (the number of steps) was chosen by
+`Rehearsal`, which knows the training text alone: `bench/rehearsal.py`.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class GPT(fg.nn.Module):
         return found
 
 
-def parts() -> tuple[str, str]:
-    """The training text and the held-out text; no paragraph is in both."""
-    paragraphs = list(dict.fromkeys(documentation().split("\n\n")))
+def parts(text: str | None = None) -> tuple[str, str]:
+    """A text (the documentation) in a training and a held-out part; no paragraph is in both."""
+    whole = documentation() if text is None else text
+    paragraphs = list(dict.fromkeys(whole.split("\n\n")))
     runs = [paragraphs[i : i + RUN] for i in range(0, len(paragraphs), RUN)]
     train = [p for number, run in enumerate(runs) if number % 5 != 2 for p in run]
     held = [p for number, run in enumerate(runs) if number % 5 == 2 for p in run]
@@ -84,7 +86,7 @@ class CharLM(Task):
     letters = 400  # of the sample
 
     def __init__(self, seed: int, steps: int) -> None:
-        train, held = parts()
+        train, held = self.texts()
         self.held = encoded(held)
         self.seed = seed
         self.loader = DataLoader(Windows(encoded(train), WINDOW), BATCH, seed=seed, drop_last=True)
@@ -94,6 +96,10 @@ class CharLM(Task):
         self.schedule = fg.optim.Schedule(
             self.optimizer, fg.optim.warmup(50, fg.optim.cosine(max(1, steps - 50), 0.05))
         )
+
+    def texts(self) -> tuple[str, str]:
+        """What it learns, and what it is measured on."""
+        return parts()
 
     @staticmethod
     def loss(model: Any, *batch: fg.Tensor) -> fg.Tensor:
@@ -139,3 +145,10 @@ class CharLM(Task):
             chances = np.exp(scores - scores.max())
             text.append(int(random.choice(len(chances), p=chances / chances.sum())))
         return decoded(np.array(text[WINDOW - 1 :]))
+
+
+class Rehearsal(CharLM):
+    """The training text alone: a fifth of it is measured on, the held-out text never read."""
+
+    def texts(self) -> tuple[str, str]:
+        return parts(parts()[0])

@@ -22,6 +22,7 @@ from fulgurite.graph.search import choose as choosing
 from fulgurite.graph.search import laws
 from fulgurite.graph.search.extract import Extraction, NoPlanError, Producer, extract
 from fulgurite.graph.search.online import stream
+from fulgurite.graph.search.proposals import Source
 from fulgurite.runtime.indexed import Runner
 from tests.graph.searching import (
     ATTENTION,
@@ -491,7 +492,7 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
             found = propose(kernel, table)
             return found and replace(found, cost=cost)
 
-        who = choosing.Searcher([choosing.Source(f"priced {cost}", priced)])
+        who = choosing.Searcher([Source(f"priced {cost}", priced)])
         found = schedule(sink, inputs, True, who)
         assert ("fold" in kinds(found)) is want
         assert any(a.chosen for a in who.reports[0].alternatives) is want
@@ -529,7 +530,7 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same() -> None:
         sources = [
             replace(s, name=f"{s.name} {bounded}", propose=counted(s.propose),  # type: ignore[no-untyped-call]
                     least=s.least if bounded else None)
-            for s in import_module("fulgurite.kernel.fold").SOURCES
+            for s in import_module("fulgurite.kernel.sources").SOURCES
         ]  # fmt: skip
         who = choosing.Searcher(sources)
         plans.append(kinds(schedule(sink, inputs, True, who)))

@@ -15,7 +15,7 @@ from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.extract import Producer, extract
 from fulgurite.graph.search.sources import Timing, WideSearcher, near_ties
 from fulgurite.graph.simplify import simplify
-from fulgurite.kernel.fold import SOURCES
+from fulgurite.kernel.sources import SOURCES
 
 
 class Said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -112,4 +113,35 @@ def test_a_wrong_checksum_is_found(tmp_path: Path) -> None:
     data[300] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(FileError, match="checksum"):
+        load_npz(path)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_an_array_takes_its_own_memory_and_no_more_while_it_is_read(
+    tmp_path: Path, compress: bool
+) -> None:
+    path = tmp_path / "large.npz"
+    array = np.arange(2_000_000, dtype=np.int32) % 1000
+    save_npz({"w": array}, path, compress)
+    tracemalloc.start()
+    try:
+        found = load_npz(path)["w"]
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert array.nbytes <= most < 1.5 * array.nbytes
+    np.testing.assert_array_equal(found.numpy(), array)
+    path.write_bytes(b"")  # the file is not needed any more
+    np.testing.assert_array_equal((found + 1).numpy(), array + 1)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_wrong_checksum_is_refused(tmp_path: Path, compress: bool) -> None:
+    path = tmp_path / "x.npz"
+    save_npz({"w": np.arange(100_000) % 77}, path, compress)
+    raw = bytearray(path.read_bytes())
+    at = raw.rindex(b"PK\x01\x02") + 16  # the directory's checksum
+    raw[at] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(FileError, match=r"x\.npz"):
         load_npz(path)

@@ -18,7 +18,7 @@ import fulgurite as fg
 from fulgurite.core.dtype import float32, float64, int32
 from fulgurite.native import compiler
 from fulgurite.native.dots import dots
-from fulgurite.native.lent import TABLE, WAYS, piece, tile
+from fulgurite.native.lent import TABLE, WAYS, pieces, tile
 from fulgurite.native.microkernel import Registers, block, transpose
 from fulgurite.native.moving import moving
 from fulgurite.native.narrow import narrow
@@ -448,7 +448,7 @@ def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
     modules = [
         block(registers), dots(registers), transpose(registers), narrow(registers), tile(registers),
-        *[piece(registers, name) for name in ("left", "right")],
+        *[pieces(registers, name) for name in ("left", "right")],
         *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
     ]  # fmt: skip
     assert len({m.name for m in modules}) == len(modules)

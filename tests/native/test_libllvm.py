@@ -1,6 +1,7 @@
 """Tests of fulgurite/native/libllvm.py: LLVM called directly says what llvmlite says."""
 
 import ctypes
+import platform
 import subprocess
 import sys
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from fulgurite.native.driver import driver_text
-from fulgurite.native.libllvm import CALLS, KNOWN, Binding, Direct, Llvm, Machine
+from fulgurite.native.libllvm import CALLS, KNOWN, Binding, Direct, Llvm, Machine, joined
 
 llvmlite: Any = pytest.importorskip("llvmlite")
 binding: Any = pytest.importorskip("llvmlite.binding")
@@ -90,6 +91,37 @@ def test_what_is_wrong_with_a_text_is_said_in_the_same_words(
     with pytest.raises(RuntimeError):
         direct.emit([ONE, WRONG[about]], X86)
     direct.check(ONE)  # and the next text is read as if nothing had been
+
+
+THREE = """
+@shared = private constant i64 3
+define i64 @three() {
+  %x = load i64, ptr @shared
+  ret i64 %x
+}
+"""
+
+
+def test_texts_are_joined_unless_their_names_may_clash() -> None:
+    one, two = [text.replace("@", "@k") for text in (ONE, TWO)]
+    turned = two.replace("\ndeclare i64 @kone(i64)", "") + "declare i64 @kone(i64)\n"
+    whole, *apart = joined([one, turned, THREE, one, ONE])
+    assert apart == [THREE, one, ONE]  # a constant, a name that is taken, a name of the user
+    assert whole.count("define") == 2 and "declare" not in whole  # what is there is not declared
+    assert joined([two]) == [two]  # a definition after a declaration
+
+
+def test_joined_texts_make_the_functions_of_all(direct: Direct) -> None:
+    other = THREE.replace("@three", "@five")  # with a constant of the same name
+    text = direct.emit([ONE, TWO, THREE, other], X86, assembly=True).decode()
+    assert all(f"\n{name}:" in text for name in ("one", "two", "three", "five"))
+
+
+def test_assembly_for_another_machine_is_an_error(direct: Direct, official: Binding) -> None:
+    away = ARM if platform.machine() == "x86_64" else X86
+    for by in (direct, official):
+        with pytest.raises(RuntimeError, match="assembly"):
+            by.emit(['module asm "nop"', ONE], away)
 
 
 def test_modules_that_clash_are_an_error(direct: Direct) -> None:

@@ -7,6 +7,7 @@ what makes the layer (of `fg.nn` or `torch.nn`), and the shapes or arrays that i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,45 @@ USUAL: list[Case] = [
     Case("MultiMarginLoss", lambda nn: nn.MultiMarginLoss(), [(4, 3), whole([0, 2, 1, 2])]),
     Case("CTCLoss", lambda nn: nn.Sequential(nn.LogSoftmax(dim=2), _Aligned(nn)), [(6, 2, 4)],
          tolerance=1e-4),
+    # windows told, taken apart and put together
+    Case("Unfold", lambda nn: nn.Unfold((2, 3), padding=1, stride=2), [(2, 3, 5, 6)]),
+    Case("Fold", lambda nn: nn.Fold((5, 6), (2, 3), padding=1, stride=2), [(2, 12, 9)]),
+    Case("ChannelShuffle", lambda nn: nn.ChannelShuffle(3), [(2, 6, 2, 3)]),
+    Case("MaxPool2d told", lambda nn: nn.MaxPool2d(3, 2, 1, return_indices=True), [(2, 3, 6, 5)]),
+    Case("MaxUnpool2d", lambda nn: _Unpooled(nn, 2), [(2, 3, 6, 4)]),
+    Case("LPPool2d", lambda nn: nn.LPPool2d(2, 3, stride=2), [(2, 3, 6, 5)], positive=True),
+    Case("EmbeddingBag", lambda nn: nn.EmbeddingBag(6, 3),
+         [whole([0, 2, 5, 2, 1]), whole([0, 2, 2])]),
+    Case("AdaptiveLogSoftmaxWithLoss", lambda nn: nn.AdaptiveLogSoftmaxWithLoss(8, 9, [2, 5]),
+         [(4, 8), whole([0, 3, 8, 1])]),
+    Case("weight_norm", lambda nn: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
+         [(2, 4)]),
+    Case("spectral_norm", lambda nn: nn.utils.parametrizations.spectral_norm(nn.Conv1d(2, 3, 2)),
+         [(2, 2, 4)]),
+    Case("MultiLabelMarginLoss", lambda nn: nn.MultiLabelMarginLoss(),
+         [(3, 4), whole([[3, 0, -1, 1], [-1, 2, 2, 2], [1, 2, 3, 0]])]),
+    Case("MultiLabelSoftMarginLoss", lambda nn: nn.MultiLabelSoftMarginLoss(),
+         [(3, 4), np.array([[0, 1, 1, 0]] * 3, np.float32)], without_gradient=(1,)),
+    Case("TripletMarginWithDistanceLoss", lambda nn: nn.TripletMarginWithDistanceLoss(
+        distance_function=lambda a, b: (a - b).abs().sum(-1), swap=True),
+        [(4, 3), (4, 3), (4, 3)]),
 ]  # fmt: skip
+
+
+def _Unpooled(nn: Any, count: int, **settings: Any) -> Any:
+    """A pool and its way back."""
+
+    class Unpooled(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = getattr(nn, f"MaxPool{count}d")(2, return_indices=True, **settings)
+            self.back = getattr(nn, f"MaxUnpool{count}d")(2, **settings)
+
+        def forward(self, x: Any) -> Any:
+            values, places = self.pool(x)
+            return self.back(values * 2, places, output_size=x.shape)
+
+    return Unpooled()
 
 
 def _Aligned(nn: Any, **settings: Any) -> Any:
@@ -350,4 +389,40 @@ ODD: list[Case] = [
     Case("CTCLoss sum", lambda nn: nn.Sequential(
         nn.LogSoftmax(dim=2), _Aligned(nn, reduction="sum", zero_infinity=True)), [(6, 2, 4)],
         tolerance=1e-4),
+    *[Case(f"MaxPool{n}d told, padded", plain(f"MaxPool{n}d", kernel_size=3, stride=2, padding=1,
+        return_indices=True, ceil_mode=True), [(2, 2, *(6, 5, 4)[:n])]) for n in (1, 3)],
+    Case("MaxPool2d told, dilated", lambda nn: nn.MaxPool2d(2, 1, 0, 2, True), [(3, 6, 5)]),
+    *[Case(f"AdaptiveMaxPool{n}d told", plain(f"AdaptiveMaxPool{n}d", output_size=3,
+        return_indices=True), [(2, 2, *(7, 5, 4)[:n])]) for n in (1, 2, 3)],
+    *[Case(f"MaxUnpool{n}d", partial(_Unpooled, count=n), [(2, 2, *(7, 5, 4)[:n])])
+      for n in (1, 3)],
+    Case("LPPool1d", lambda nn: nn.LPPool1d(3, 2, ceil_mode=True), [(2, 3, 5)], positive=True),
+    Case("LPPool3d", lambda nn: nn.LPPool3d(1, 2), [(1, 2, 4, 4, 4)], positive=True),
+    Case("Unfold dilated", lambda nn: nn.Unfold(2, 2, 1), [(3, 5, 6)]),
+    Case("Fold dilated", lambda nn: nn.Fold((5, 6), 2, dilation=2, padding=1), [(12, 30)]),
+    *[Case(f"{kind}Pad3d", plain(f"{kind}Pad3d", padding=(1, 2, 0, 1, 2, 0)),
+           [(1, 2, 3, 4, 3)]) for kind in ("Zero", "Reflection", "Replication", "Circular")],
+    *[Case(f"EmbeddingBag {mode} padded",
+           plain("EmbeddingBag", num_embeddings=6, embedding_dim=3, mode=mode, padding_idx=2),
+           [whole([[0, 2, 5], [2, 2, 2], [2, 1, 4]])]) for mode in ("sum", "mean", "max")],
+    Case("EmbeddingBag max in a line", lambda nn: nn.EmbeddingBag(6, 3, mode="max",
+         include_last_offset=True), [whole([0, 2, 5, 4, 1]), whole([0, 3, 3, 5])]),
+    Case("EmbeddingBag weighted", lambda nn: nn.EmbeddingBag(6, 3, mode="sum"),
+         [whole([0, 2, 5, 2, 1]), whole([0, 2])],
+         {"per_sample_weights": np.array([1.0, 2, 3, 4, 5], np.float32)}),
+    Case("AdaptiveLogSoftmaxWithLoss biased", lambda nn: nn.AdaptiveLogSoftmaxWithLoss(
+        8, 9, [4], div_value=2.0, head_bias=True), [(4, 8), whole([0, 3, 8, 1])]),
+    Case("MultiMarginLoss weighted", lambda nn: nn.MultiMarginLoss(weight=tensor(nn, WEIGHTS)),
+         [(4, 3), whole([0, 2, 1, 2])]),
+    Case("MultiLabelMarginLoss none", lambda nn: nn.MultiLabelMarginLoss(reduction="none"),
+         [(3, 4), whole([[3, 0, -1, 1], [1, -1, 2, 2], [1, 2, -1, 0]])]),
+    Case("MultiLabelSoftMarginLoss weighted", lambda nn: nn.MultiLabelSoftMarginLoss(
+        weight=tensor(nn, WEIGHTS), reduction="none"),
+        [(2, 3), np.array([[0, 1, 1]] * 2, np.float32)], without_gradient=(1,)),
+    Case("TripletMarginWithDistanceLoss plain", lambda nn: nn.TripletMarginWithDistanceLoss(
+        margin=2.0, reduction="sum"), [(4, 3), (4, 3), (4, 3)]),
+    Case("weight_norm of everything", lambda nn: nn.utils.parametrizations.weight_norm(
+        nn.Conv2d(2, 3, 2), dim=1), [(2, 2, 4, 4)]),
+    Case("spectral_norm in use", lambda nn: nn.utils.parametrizations.spectral_norm(
+        nn.ConvTranspose1d(2, 3, 2)), [(2, 2, 4)], train=False),
 ]  # fmt: skip

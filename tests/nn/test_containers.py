@@ -59,7 +59,7 @@ def test_a_dict_of_modules_is_a_dict() -> None:
         with pytest.raises(ArgumentError):
             wrong()
     with raises(ArgumentError, "give a module"):
-        heads["y"] = 3  # type: ignore[assignment]
+        heads["y"] = 3
 
 
 def test_lists_and_dicts_of_parameters() -> None:

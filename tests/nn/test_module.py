@@ -74,9 +74,31 @@ def test_asking_for_what_is_not_there_is_an_error() -> None:
         net.weights = [nn.Parameter([1.0])]
 
 
-def test_a_name_stays_a_parameter_whatever_tensor_it_is_bound_to() -> None:
+def test_a_plain_tensor_over_a_parameter_is_refused_and_changes_nothing() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    weight = layer.weight
+    for name, value in (("weight", fg.ones((1, 2))), ("bias", fg.ones(1))):
+        with raises(ArgumentError, f"Linear.{name} is a parameter: a plain tensor would not be"):
+            setattr(layer, name, value)
+    assert layer.weight is weight and layer.bias is None and weight.requires_grad
+    del layer.weight
+    layer.weight = fg.ones((1, 2))  # now it is a constant, as was asked for
+    assert not list(layer.parameters()) and layer(fg.ones((1, 2))).item() == 2.0
+
+
+def test_inside_a_transform_a_parameter_may_be_bound_to_what_it_computes() -> None:
+    def loss(layer: nn.Linear) -> fg.Tensor:
+        layer.weight = layer.weight * 2
+        found: fg.Tensor = layer(fg.ones((1, 2))).sum()
+        return found
+
+    slope = fg.grad(loss)(nn.Linear(2, 1))
+    assert slope.weight.tolist() == [[2.0, 2.0]]
+
+
+def test_a_name_stays_a_parameter_whatever_it_is_bound_to() -> None:
     layer = nn.Linear(2, 1)
-    layer.weight = fg.ones((1, 2))
+    layer.weight = nn.Parameter(fg.ones((1, 2)), requires_grad=False)
     assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
     layer.bias = None
     assert [name for name, _ in layer.named_parameters()] == ["weight"]
@@ -108,7 +130,7 @@ def test_binding_an_attribute_is_noted_and_assigning_a_value_is_not() -> None:
     assert tree.epoch() == before
     for change in (
         lambda: layer.eval(),
-        lambda: setattr(layer, "weight", fg.ones((1, 2))),
+        lambda: setattr(layer, "weight", nn.Parameter(fg.ones((1, 2)))),
         lambda: delattr(layer, "in_features"),
         lambda: layer.to("float64"),
     ):

@@ -79,7 +79,7 @@ def test_binding_anew_is_seen_although_the_description_is_kept() -> None:
     layer = nn.Linear(2, 1)
     first = tree.leaves(layer)
     assert tree.leaves(layer)[0] is first[0]
-    layer.weight = fg.ones((1, 2))
+    layer.weight = nn.Parameter(fg.ones((1, 2)))
     assert tree.leaves(layer)[0] is layer.weight
     layer.bias = None
     assert len(tree.leaves(layer)) == 1

@@ -19,9 +19,9 @@ from ..node import Bounds, Node, constant, constant_like
 from ..op import Array, Op
 from ..origin import places
 from ..shape import prod, same
-from .elementwise import EQ, MAX, WHERE
+from .elementwise import EQ, LT, MAX, WHERE
 from .leaf import iota
-from .movement import reshape
+from .movement import expand, reshape
 
 _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 SCATTERS = ("set", *_UFUNCS)
@@ -42,17 +42,28 @@ def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
     return SORT(x, arg=(axis, descending))
 
 
-def outside(least: int, most: int, size: int, where: str | None = None) -> BoundsError:
-    """The error of indices that leave an axis; negative ones had the size added already."""
-    worst = least - size if least < 0 else most
-    hint = f"indices run from {-size} to {size - 1}" if size else "there is nothing to index"
+def outside(
+    least: int, most: int, size: int, where: str | None = None, from_end: bool = True
+) -> BoundsError:
+    """The error of indices that leave an axis; `from_end`: negative ones had the size added."""
+    added = size if from_end else 0
+    worst = least - added if least < 0 else most
+    hint = f"indices run from {-added} to {size - 1}" if size else "there is nothing to index"
     return BoundsError(f"index {worst} is outside an axis of size {size}", hint, where)
 
 
 def _inside(node: Node, index: Array, size: int) -> Array:
     if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
-        raise outside(int(index.min()), int(index.max()), size, places(node.origins))
+        least, most, line = int(index.min()), int(index.max()), places(node.origins)
+        raise outside(least, most, size, line, _counts_from_end(node.src[1]))
     return index.astype(np.intp, copy=False)
+
+
+def _counts_from_end(index: Node) -> bool:
+    """Was the size added to the places below 0, as `functional.indexing.places` does?"""
+    while index.op.family == "movement" or index.op.name == "cast":
+        index = index.src[0]
+    return index.op is WHERE and index.src[0].op is LT
 
 
 def _agree(x: Node, index: Node, axis: int) -> str | None:
@@ -85,7 +96,12 @@ def _only_along(index: Array, axis: int) -> bool:
 
 
 def _gather_grad(g: Node, y: Node, x: Node, index: Node) -> tuple[Node | None, ...]:
-    return scatter("add", constant_like(0, x), index, g, y.arg), None
+    axis, nothing = y.arg, constant_like(0, x)
+    if index.shape[axis] == 1 and index.dtype.bits >= 32:  # one place each: no sums, so a map
+        steps = iota(x.shape, axis, index.dtype)
+        hit = EQ(steps, expand(gather(steps, index, axis), x.shape))  # gathered, so it is checked
+        return WHERE(hit, expand(g, x.shape), nothing), None
+    return scatter("add", nothing, index, g, axis), None
 
 
 GATHER = Op(

@@ -19,9 +19,9 @@ Value: TypeAlias = Hashable
 STEPS = 20_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Producer:
-    """A kernel that could be run."""
+    """A kernel that could be run; each is one of its own."""
 
     name: str
     makes: tuple[Value, ...]
@@ -63,11 +63,13 @@ class _Search:
         for producer in producers:
             for value in producer.makes:
                 self.makers.setdefault(value, []).append(producer)
-        self.rank = {p: (p.cost, i) for i, p in enumerate(producers)}
-        self.order: dict[Value, int] = {}
-        for producer in producers:
-            for value in (*producer.makes, *sorted(producer.needs, key=repr)):
-                self.order.setdefault(value, len(self.order))
+        for makers in self.makers.values():
+            makers.sort(key=lambda p: p.cost)  # stable: of equal ones the first given
+        self.order = {value: i for i, value in enumerate(self.makers)}
+        self.needs = {p: self.ordered(p.needs - self.given) for p in producers}
+        # of every value the least that a producer of it costs, alone and shared by all it makes
+        self.least = {v: min([p.cost for p in m]) for v, m in self.makers.items()}
+        self.share = {v: min([p.cost / len(p.makes) for p in m]) for v, m in self.makers.items()}
         self.steps, self.complete = 0, True
         self.best: tuple[float, tuple[Producer, ...]] | None = None
 
@@ -81,6 +83,10 @@ class _Search:
         cost, chosen = self.best
         return Extraction(self.sorted(chosen), cost, self.steps, self.complete)
 
+    def ordered(self, values: Iterable[Value]) -> list[Value]:
+        """Values in the order in which producers make them; what nobody makes comes last."""
+        return sorted(values, key=lambda v: self.order.get(v, len(self.order)))
+
     # --- the answer that always exists -----------------------------------------------------------
 
     def greedily(self) -> tuple[Producer, ...] | None:
@@ -89,8 +95,8 @@ class _Search:
         changed = True
         while changed:
             changed = False
-            for value in self.order:
-                for maker in self.makers.get(value, ()):
+            for value, makers in self.makers.items():
+                for maker in makers:
                     parts = [self.price(price, n) for n in maker.needs]
                     if any(p is None for p in parts):
                         continue
@@ -109,7 +115,7 @@ class _Search:
                 return None
             maker = price[value][1]
             chosen[maker] = None
-            stack.extend(sorted(maker.needs, key=self.order.__getitem__))
+            stack.extend(self.needs[maker])
         return tuple(chosen)
 
     def price(self, price: dict[Value, tuple[float, Producer]], value: Value) -> float | None:
@@ -143,21 +149,19 @@ class _Search:
             if self.sorted(tuple(chosen)):
                 self.offer(tuple(chosen))
             return
+        if not all([v in self.makers for v in missing]):
+            return
         if self.best is not None:
-            makers = [self.makers.get(v, ()) for v in missing]
-            least = max([min([p.cost for p in m if p not in chosen], default=0.0) for m in makers])
-            if cost + least >= self.best[0] - 1e-9:
+            shared = sum([self.share[v] for v in missing])
+            if cost + max(shared, *[self.least[v] for v in missing]) >= self.best[0] - 1e-9:
                 return
-        value = min(missing, key=lambda v: (len(self.makers.get(v, ())), self.order.get(v, 0)))
-        for maker in sorted(self.makers.get(value, ()), key=self.rank.__getitem__):
+        value = min(missing, key=lambda v: (len(self.makers[v]), self.order[v]))
+        for maker in self.makers[value]:
             if maker in chosen:
                 continue
-            now = made | frozenset(maker.makes)
+            now = made.union(maker.makes)
             rest = [v for v in missing if v not in now]
-            more = [
-                v for v in sorted(maker.needs, key=lambda v: self.order.get(v, 0))
-                if v not in now and v not in self.given and v not in rest
-            ]  # fmt: skip
+            more = [v for v in self.needs[maker] if v not in now and v not in rest]
             self.branch(
                 rest + more, now, {**chosen, maker: None}, cost + maker.cost, kept + maker.bytes
             )

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
+from math import inf
 from weakref import WeakKeyDictionary
 
 from ...core.dtype import float32, float64
 from ...core.egraph import Report
 from ...core.node import Node, Size, constant, make, toposort
-from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, OR, WHERE
+from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
 from ..affine import Affine, rename
@@ -27,6 +28,7 @@ from ..body import free_axes
 from ..lower import IndexKernel
 from .laws import improved
 from .rebase import Factor, Rebase, placeholder, product_of
+from .spelling import picked, widened
 
 _MOST_SHIFTED = 3  # shifted factors of one product: their subsets are expanded
 _MOST_STATES = 12
@@ -98,7 +100,7 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
         return None
     if not any(n.op is FOLD for n in order):
         return None
-    stores, sizes = apart(stores, sizes)
+    stores, sizes = apart(picked(widened(stores), sizes), sizes)
     stores = together(stores, sizes)
     best: tuple[list[State], _Group, Report] | None = None
     for axes in _candidates(stores, sizes):
@@ -376,8 +378,6 @@ class _Group:
     def repair(self, fold: Node, body: Node, rebase: Rebase, todo: list[Node]) -> Node | None:
         """What becomes of a sum so far when its bases move."""
         factors = _factors(body)
-        if factors is None:
-            return None
         fixed: list[Node] = []
         shifted: list[tuple[Node, Node]] = []  # a factor and its shift
         scale = Factor()
@@ -392,8 +392,14 @@ class _Group:
                 return None
             shifted.append((factor, shift.value))
         measured = any(b.arg[0] != "add" for f, _ in shifted for b in rebase.bases(f))
-        if len(shifted) > _MOST_SHIFTED or (measured and not scale.lost):
-            return None  # nothing would end what an extreme at its identity did
+        if len(shifted) > _MOST_SHIFTED:
+            return None
+        beyond: tuple[Node, ...] | None = ()  # when the sum so far is -inf: each summand was
+        if measured and not scale.lost:  # something must end what an extreme at its identity did
+            settled = any(b.arg[0] == "add" for b in rebase.bases(body))
+            beyond = rebase.lost(body) if settled and len(factors) == 1 else None
+        if beyond is None:
+            return None
         value = self.old[fold]
         for count in range(1, len(shifted) + 1):
             for chosen in combinations(range(len(shifted)), count):
@@ -402,17 +408,10 @@ class _Group:
                 moved = product_of([shifted[i][1] for i in chosen])
                 assert moved is not None
                 value = make(ADD, fold.dtype, (value, make(MUL, fold.dtype, (moved, other))))
-        return self.scaled(value, scale)
-
-    def scaled(self, value: Node, scale: Factor) -> Node:
         if scale.value is not None:
             value = make(MUL, value.dtype, (value, scale.value))
-        if scale.lost:
-            lost = scale.lost[0]
-            for other in scale.lost[1:]:
-                lost = make(OR, lost.dtype, (lost, other))
-            value = make(WHERE, value.dtype, (lost, constant(0, value.dtype), value))
-        return value
+        value = _unless(scale.lost, 0.0, value)
+        return _unless(beyond, -inf, value)
 
     def old_sum(self, factors: list[Node], like: Node, todo: list[Node]) -> Node:
         """The sum so far of a product, tracked from now on if it was not."""
@@ -428,12 +427,16 @@ class _Group:
         return self.old[fold]
 
 
-def _factors(body: Node) -> list[Node] | None:
+def _unless(conditions: Sequence[Node], instead: float, value: Node) -> Node:
+    """A value, or a number where one of some conditions holds."""
+    for condition in conditions:
+        value = make(WHERE, value.dtype, (condition, constant(instead, value.dtype), value))
+    return value
+
+
+def _factors(body: Node) -> list[Node]:
     """A product's factors; one that is divided by stays with what it divides."""
-    if body.op is MUL:
-        first, second = (_factors(s) for s in body.src)
-        return None if first is None or second is None else [*first, *second]
-    return [body]
+    return [f for s in body.src for f in _factors(s)] if body.op is MUL else [body]
 
 
 def _settled(factor: Node, rebase: Rebase) -> bool:

@@ -29,6 +29,7 @@ class RegionReport:
     rules: dict[str, int] = field(default_factory=dict)
     nodes: int = 0  # most of an e-graph
     steps: int = 0  # of branch and bound
+    untried: int = 0  # merged kernels that could not pay, whatever they had turned out to cost
     complete: bool = True
     greedy: float = 0.0
     cost: float = 0.0
@@ -39,6 +40,8 @@ class RegionReport:
         head += f"{self.cost / 1e3:.1f} us chosen"
         rules = ", ".join(f"{name} x{count}" for name, count in sorted(self.rules.items()))
         budget = f"{self.nodes} terms, {self.steps} steps"
+        if self.untried:
+            budget += f"; {self.untried} more kernels could not pay"
         how = "all alternatives" if self.complete else "as far as the budget went"
         lines = [head, f"    rules: {rules or 'none'}; {budget}; {how}"]
         if self.cached:

@@ -16,8 +16,10 @@ from typing import Protocol
 from ...core.node import Node
 from ..cost import SHIPPED, CostTable, time_of
 from ..kernel import Kernel
-from .choose import Piece, Proposal, RegionSearch, Searcher, Source
+from .choose import RegionSearch, Searcher
 from .extract import STEPS, Extraction, NoPlanError, Producer, extract
+from .proposals import Proposal, Source
+from .regions import Piece
 from .report import Alternative, RegionReport
 
 TIE = 1.15  # costs that differ by less may be in the wrong order

@@ -13,6 +13,8 @@ import numpy as np
 
 import fulgurite as fg
 
+from ...core.ops.indexing import GATHER
+from ...core.ops.movement import FLIP, PERMUTE
 from ...tensor import Tensor
 from ..errors import ModelError
 from ..table import Call, operator
@@ -21,6 +23,8 @@ from .normalization import along
 from .windows import windows
 
 CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
+MOVED = (PERMUTE, FLIP, GATHER)  # what is computed again for each window, unless it is stored
+FEW = 16  # windows, of all pictures together
 TRANSPOSED: dict[int, Any] = {
     1: fg.conv_transpose1d,
     2: fg.conv_transpose2d,
@@ -43,12 +47,31 @@ def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
     if list(weight.shape[2:]) != size:
         raise ModelError(f"kernel_shape is {size}, the weight's {weight.shape}", "invalid model")
     found = windows(op, x.node.shape[2:], size)
+    if x.node.op in MOVED and prod(size) > prod(found.stride):
+        x = x.contiguous()  # elements are in many windows: found once, not for each
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
-    made: Tensor = CONVOLUTIONS[count](
-        x, weight, bias, found.stride, 0, found.dilation, op.int("group", 1)
-    )
+    groups = op.int("group", 1)
+    if groups == 1 and prod(size) > 1 and weight.shape[1] == x.shape[1]:
+        slid = found.slid(x, 2)
+        places = [slid.shape[0], *slid.shape[2 : 2 + count]]
+        if all(isinstance(n, int) for n in slid.node.shape) and 0 < prod(places) <= FEW:
+            return _few(slid, weight, bias, places)
+    made: Tensor = CONVOLUTIONS[count](x, weight, bias, found.stride, 0, found.dilation, groups)
     return made
+
+
+def _few(slid: Tensor, weight: Tensor, bias: Tensor | None, places: list[int]) -> Tensor:
+    """So few windows that they are written out, and weights go by once, as they lie."""
+    outer, inner, count = weight.shape[0], prod(weight.shape[1:]), len(places) - 1
+    last = [1, *range(2 + count, 2 + 2 * count)]
+    lines = fg.permute_dims(slid, (0, *range(2, 2 + count), *last))
+    lines = fg.reshape(lines, (prod(places), inner)).contiguous()
+    found = lines @ fg.reshape(weight, (outer, inner)).mT
+    found = found if bias is None else found + bias
+    return fg.permute_dims(
+        fg.reshape(found, (*places, outer)), (0, count + 1, *range(1, count + 1))
+    )
 
 
 @operator("ConvTranspose")

@@ -7,13 +7,13 @@ of their scores, for all batches and classes at once; only how many are left is 
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
 import fulgurite as fg
 
+from ...functional import sampling
 from ...tensor import Tensor
 from ..table import Call, operator
 from ..values import Value
@@ -24,91 +24,17 @@ from .indexing import where_true
 def grid_sample(op: Call) -> Tensor:
     """Values at places given as numbers from -1 to 1."""
     x, grid = op[0], op[1]
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
-        op.text("mode", "linear"), op.text("mode", "linear")
+    mode = op.text("mode", "linear")
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    return sampling.grid_sample(
+        x, grid, mode, op.text("padding_mode", "zeros"), bool(op.int("align_corners"))
     )
-    around = op.text("padding_mode", "zeros")
-    aligned = bool(op.int("align_corners"))
-    space = x.shape[2:]
-    count = len(space)
-    taps = []
-    for d, size in enumerate(space):
-        place = grid[..., count - 1 - d]
-        place = (place + 1) / 2 * (size - 1) if aligned else ((place + 1) * size - 1) / 2
-        low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-        if mode == "nearest":
-            place = fg.round(place)
-        if around == "border" and mode != "cubic":  # whose neighbours are bounded one by one
-            place = fg.clip(place, 0, size - 1)
-        elif around == "reflection":
-            place = _reflected(place, low, high)
-        taps.append([(_inside(i, size, around, low, high), w) for i, w in _neighbours(place, mode)])
-    n, c = x.shape[:2]
-    flat = fg.reshape(x, (n, c, prod(space)))
-    results = grid.shape[1:-1]
-    found: Any = 0
-    for chosen in np.ndindex(*[len(t) for t in taps]):
-        index: Any = 0
-        weight: Any = 1
-        for d, tap in enumerate(chosen):
-            (place, inside), factor = taps[d][tap]
-            index = index * space[d] + place
-            weight = weight * (factor if inside is None else fg.where(inside, factor, 0))
-        spread = fg.reshape(index.astype(fg.int32), (n, 1, prod(results)))
-        spread = fg.broadcast_to(spread, (n, c, prod(results)))
-        values = fg.take_along_axis(flat, spread, axis=-1)
-        found = found + values * fg.reshape(weight, (n, 1, prod(results)))
-    return fg.reshape(found, (n, c, *results)).astype(x.dtype)
-
-
-def _neighbours(place: Tensor, mode: str) -> list[tuple[Tensor, Any]]:
-    if mode == "nearest":
-        return [(place, fg.ones(place.shape, place.dtype))]
-    base = fg.floor(place)
-    away = place - base
-    if mode == "linear":
-        return [(base, 1 - away), (base + 1, away)]
-    a = -0.75
-    found = []
-    for step in (-1, 0, 1, 2):
-        x = fg.abs(away - step)
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        found.append((base + step, near if step in (0, 1) else far))
-    return found
-
-
-def _reflected(place: Tensor, low: float, high: float) -> Tensor:
-    span = max(high - low, 1e-9)
-    turned = fg.remainder(place - low, 2 * span)
-    return fg.where(turned > span, 2 * span - turned, turned) + low
-
-
-def _inside(index: Tensor, size: int, around: str, low: float, high: float) -> Any:
-    """A place that exists, and where the one asked for does not."""
-    if around == "reflection":
-        return fg.clip(_reflected(index, low, high), 0, size - 1), None
-    there = fg.clip(index, 0, size - 1)
-    return there, None if around == "border" else (index >= 0) & (index <= size - 1)
 
 
 @operator("AffineGrid")
 def affine_grid(op: Call) -> Tensor:
     """Places of a picture after an affine map."""
-    theta, sizes = op[0], op.ints(1)
-    aligned = bool(op.int("align_corners"))
-    space = sizes[2:]
-    lines = []
-    for d, n in enumerate(space):
-        line = fg.arange(n, dtype=fg.float32)
-        line = line * (2 / max(n - 1, 1)) - 1 if aligned else (line * 2 + 1) / n - 1
-        shape = [1] * len(space)
-        shape[d] = n
-        lines.append(fg.broadcast_to(fg.reshape(line, shape), space))
-    ones = fg.ones(space)
-    points = fg.reshape(fg.stack([*lines[::-1], ones], axis=-1), (prod(space), len(space) + 1))
-    found = fg.matmul(points.astype(theta.dtype), fg.matrix_transpose(theta))
-    return fg.reshape(found, (sizes[0], *space, len(space)))
+    return sampling.affine_grid(op[0], op.ints(1), bool(op.int("align_corners")))
 
 
 @operator("NonMaxSuppression", since=10)

@@ -51,6 +51,8 @@ def gather_nd(op: Call) -> Tensor:
     """Slices by several numbers each."""
     x, index, batch = op[0], op[1], op.int("batch_dims", 0)
     width = index.shape[-1]
+    if not all(isinstance(n, int) for n in (*x.node.shape, *index.node.shape)):
+        return _one_by_one(x, index, batch, width)
     rows = prod(x.shape[:batch])
     inner = x.shape[batch : batch + width]
     rest = x.shape[batch + width :]
@@ -61,6 +63,19 @@ def gather_nd(op: Call) -> Tensor:
     flat = fg.reshape(x, (rows * prod(inner), prod(rest)))
     found = fg.take(flat, fg.reshape(places, (rows * count,)), axis=0)
     return fg.reshape(found, (*index.shape[:-1], *rest))
+
+
+def _one_by_one(x: Tensor, index: Tensor, batch: int, width: int) -> Tensor:
+    """The same axis by axis: sizes that vary have no kernel that reads several axes as one."""
+    places, shape = index.node.shape[:-1], x.node.shape
+    inner = list(shape[batch:])
+    spread = (*shape[:batch], *[1] * (len(places) - batch), *inner)
+    x = fg.broadcast_to(fg.reshape(x, spread), (*places, *inner))
+    for d in reversed(range(width)):
+        inner[d] = 1
+        line = fg.reshape(index[..., d], (*places, *[1] * len(inner)))
+        x = fg.take_along_axis(x, fg.broadcast_to(line, (*places, *inner)), axis=len(places) + d)
+    return fg.reshape(x, (*places, *inner[width:]))
 
 
 def flat_places(index: Tensor, shape: Any) -> Tensor:

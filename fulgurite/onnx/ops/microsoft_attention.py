@@ -18,13 +18,26 @@ from .microsoft import ms
 from .normalization import wide
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Any, allowed: Any) -> Tensor:
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Any, allowed: Any, cap: float = 0.0,
+    sink: Any = None,
+) -> Tensor:  # fmt: skip
     scores = fg.matmul(wide(q), fg.matrix_transpose(wide(k))) * scale
+    if cap:
+        scores = fg.tanh(scores / cap) * cap
     if bias is not None:
         scores = scores + bias
     if allowed is not None:
         scores = fg.where(allowed, scores, -inf)
-    return fg.matmul(safe_softmax(scores), wide(v)).astype(q.dtype)
+    weights = safe_softmax(scores) if sink is None else _sinking(scores, sink)
+    return fg.matmul(weights, wide(v)).astype(q.dtype)
+
+
+def _sinking(scores: Tensor, sink: Any) -> Tensor:
+    """softmax with one score more, whose weight goes nowhere."""
+    top = fg.maximum(fg.max(scores, axis=-1, keepdims=True), sink)
+    powers = fg.exp(scores - top)
+    return powers / (fg.sum(powers, axis=-1, keepdims=True) + fg.exp(sink - top))
 
 
 def _causal(queries: int, keys: int) -> Tensor:
@@ -32,10 +45,16 @@ def _causal(queries: int, keys: int) -> Tensor:
     return fg.reshape(fg.arange(keys), (1, keys)) <= row
 
 
-def _key_mask(op: Call, mask: Tensor, batch: int, keys: int) -> Tensor:
+def _key_mask(op: Call, mask: Tensor, batch: int, queries: int, keys: int) -> Tensor:
     """Where a key may be looked at, from lengths or from a mask of any shape."""
-    if mask.ndim == 1 and mask.shape[0] == batch:
-        return fg.arange(keys, dtype=mask.dtype)[None, None, None] < fg.reshape(mask, (-1, 1, 1, 1))
+    if mask.ndim == 1 and mask.shape[0] in (batch, 2 * batch, 3 * batch + 2):
+        place = fg.arange(keys, dtype=mask.dtype)[None, None, None]
+        before = place < fg.reshape(mask[:batch], (-1, 1, 1, 1))
+        if mask.shape[0] != 2 * batch:
+            return before
+        return before & (place >= fg.reshape(mask[batch:], (-1, 1, 1, 1)))
+    if mask.ndim == 4:
+        return mask[:, :, keys - queries : keys, :keys] != 0
     if mask.ndim == 2:
         return fg.reshape(mask != 0, (mask.shape[0], 1, 1, mask.shape[1]))
     if mask.ndim == 3:
@@ -46,23 +65,34 @@ def _key_mask(op: Call, mask: Tensor, batch: int, keys: int) -> Tensor:
 @ms("Attention")
 def attention(op: Call) -> tuple[Tensor, Tensor | None]:
     """One projection to queries, keys and values, then attention over heads."""
-    x, heads = op[0], op.int("num_heads", 1)
-    projected = fg.matmul(x, op[1])
+    if op.int("do_rotary"):
+        raise op.unsupported("do_rotary")
+    projected = fg.matmul(op[0], op[1])
     if op.has(2):
         projected = projected + op[2]
-    sizes = op.ints_of("qkv_hidden_sizes") or [op[1].shape[1] // 3] * 3
+    return attended(op, projected, 3, 4, 5)
+
+
+def attended(
+    op: Call, projected: Tensor, mask: int, past: int, bias: int
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of queries, keys and values in one; the others are places of inputs."""
+    heads = op.int("num_heads", 1)
+    sizes = op.ints_of("qkv_hidden_sizes") or [projected.shape[-1] // 3] * 3
     a, b = sizes[0], sizes[0] + sizes[1]
     parts = (projected[..., :a], projected[..., a:b], projected[..., b:])
     q, k, v = (heads_of(part, heads) for part in parts)
-    if op.has(4):
-        k, v = fg.concat([op[4][0], k], axis=2), fg.concat([op[4][1], v], axis=2)
+    if op.has(past):
+        k, v = fg.concat([op[past][0], k], axis=2), fg.concat([op[past][1], v], axis=2)
     present = fg.stack([k, v], axis=0) if op.wants(1) else None
-    allowed = _key_mask(op, op[3], x.shape[0], k.shape[2]) if op.has(3) else None
+    allowed = None
+    if op.has(mask):
+        allowed = _key_mask(op, op[mask], q.shape[0], q.shape[2], k.shape[2])
     if op.int("unidirectional"):
         causal = _causal(q.shape[2], k.shape[2])
         allowed = causal if allowed is None else allowed & causal
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
-    return joined(_attend(q, k, v, scale, op.maybe(5), allowed)), present
+    return joined(_attend(q, k, v, scale, op.maybe(bias), allowed)), present
 
 
 @ms("MultiHeadAttention")
@@ -90,7 +120,7 @@ def multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None
             v = v_in if v_in.ndim == 4 else heads_of(v_in, heads)
     if op.has(6) and op.has(7):
         k, v = fg.concat([op[6], k], axis=2), fg.concat([op[7], v], axis=2)
-    allowed = _key_mask(op, op[4], q.shape[0], k.shape[2]) if op.has(4) else None
+    allowed = _key_mask(op, op[4], q.shape[0], q.shape[2], k.shape[2]) if op.has(4) else None
     if op.int("unidirectional"):
         causal = _causal(q.shape[2], k.shape[2])
         allowed = causal if allowed is None else allowed & causal
@@ -115,28 +145,76 @@ def group_query_attention(op: Call) -> tuple[Tensor, Tensor, Tensor]:
         )
     length = q.shape[2]
     total = int(op.number(6)) if op.has(6) else length
-    before = total - length
-    lengths = fg.reshape(op[5].astype(fg.int32), (-1, 1, 1, 1)) + 1 if op.has(5) else None
+    begin: Any = total - length  # where each sample's new keys go
+    if op.has(5) and begin:
+        begin = fg.reshape(op[5].astype(fg.int64), (-1, 1, 1, 1)) + (1 - length)
     if op.int("do_rotary"):
-        position = fg.arange(before, total, dtype=fg.int64)[None]
+        position = fg.arange(length, dtype=fg.int64)[None] + fg.reshape(fg.asarray(begin), (-1, 1))
+        position = op[9] if op.has(9) else position
         turned = bool(op.int("rotary_interleaved"))
         size = 2 * op[7].shape[-1]
         q, k = (rotated(part, op[7], op[8], position, size, turned) for part in (q, k))
-    if op.has(3) and before:
-        k = fg.concat([op[3][:, :, :before], k], axis=2)
-        v = fg.concat([op[4][:, :, :before], v], axis=2)
-    allowed = _causal(length, k.shape[2])
+    if op.has(3) and op[3].shape[2]:
+        k, v = (_cached(op[place], new, begin, total) for place, new in ((3, k), (4, v)))
+    column = fg.reshape(fg.arange(k.shape[2], dtype=fg.int64), (1, 1, 1, -1))
+    row = fg.reshape(fg.arange(length, dtype=fg.int64), (1, 1, length, 1)) + begin
+    allowed = column <= row
     window = op.int("local_window_size", -1)
-    row = fg.reshape(fg.arange(length), (length, 1)) + (k.shape[2] - length)
-    column = fg.reshape(fg.arange(k.shape[2]), (1, k.shape[2]))
     if window > 0:
         allowed = allowed & (row - column < window)
-    if lengths is not None:
-        allowed = allowed & (column < lengths)
+    if op.has(5):
+        allowed = allowed & (column <= fg.reshape(op[5].astype(fg.int64), (-1, 1, 1, 1)))
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
     times = heads // shared
-    y = _attend(q, repeated(k, times), repeated(v, times), scale, None, allowed)
+    bias, sink = op.maybe(10), 0.0 if op.int("smooth_softmax") == 1 else None
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        bias = fg.pad(bias, [(0, 0)] * 3 + [(0, k.shape[2] - bias.shape[-1])])
+    if op.has(11):
+        sink = fg.reshape(wide(op[11]), (1, -1, 1, 1))
+    parts = repeated(k, times), repeated(v, times)
+    y = _attend(q, *parts, scale, bias, allowed, op.float("softcap", 0.0), sink)
     return joined(y), k, v
+
+
+def _cached(past: Tensor, new: Tensor, begin: Any, total: int, keep: bool = False) -> Tensor:
+    """A cache with new rows from a place on, which may be another for each sample; then zeros."""
+    most = max(past.shape[2], total)
+    whole = fg.pad(past, [(0, 0), (0, 0), (0, most - past.shape[2]), (0, 0)])
+    rest: Any = whole if keep else 0
+    if isinstance(begin, int) and most == begin + new.shape[2]:
+        return fg.concat([past[:, :, :begin], new], axis=2)
+    place = fg.reshape(fg.arange(most, dtype=fg.int64), (1, 1, most, 1)) - begin
+    shape = (*new.shape[:2], most, new.shape[3])
+    index = fg.broadcast_to(fg.clip(place, 0, new.shape[2] - 1), shape)
+    later = fg.where(place < new.shape[2], fg.take_along_axis(new, index, axis=2), rest)
+    return fg.where(place < 0, whole, later)
+
+
+@ms("DecoderMaskedMultiHeadAttention")
+def decoder_masked_multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """One query for each sample, with a cache that has room: query, key, value, mask, bias."""
+    heads = op.int("num_heads", 1)
+    q_in, k_in, v_in = op[0], op.maybe(1), op.maybe(2)
+    if op.has(10) and k_in is not None and v_in is not None:
+        size = q_in.shape[-1]
+        q_in, bias = q_in + op[10][:size], op[10][size:]
+        k_in, v_in = k_in + bias[: k_in.shape[-1]], v_in + bias[k_in.shape[-1] :]
+    if k_in is None or v_in is None or op.has(9):
+        raise op.unsupported("packed or beamed inputs")
+    q = heads_of(q_in, heads)
+    k, v = (part if part.ndim == 4 else heads_of(part, heads) for part in (k_in, v_in))
+    if op.has(5):
+        before = int(op.number(7)) if op.has(7) else op[5].shape[2]
+        k, v = (_cached(op[at], part, before, before + 1, True) for at, part in ((5, k), (6, v)))
+        shown = (k, v)
+        k, v = k[:, :, : before + 1], v[:, :, : before + 1]
+    else:
+        shown = (k, v)
+    allowed = None
+    if op.has(3):
+        allowed = _key_mask(op, op[3], q.shape[0], 1, op[3].shape[-1])[..., : k.shape[2]]
+    scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
+    return joined(_attend(q, k, v, scale, op.maybe(4), allowed)), *shown
 
 
 @ms("RotaryEmbedding")

@@ -17,6 +17,8 @@ from ...tensor import Tensor
 from ..table import Call, operator
 from .windows import Windows, windows
 
+SHORT = 8  # elements of a window, along one axis, that are compared one by one
+
 
 @operator("MaxPool")
 def max_pool(op: Call) -> Any:
@@ -66,7 +68,14 @@ def _largest(x: Tensor, found: Windows) -> Tensor:
     if found.is_padded:
         x = fg.pad(x, [(0, 0), (0, 0), *found.widths], constant_values=_least(x))
     for axis in range(len(found.size)):  # one at a time: a row's maxima serve several windows
-        x = fg.max(found.slid_along(x, 2 + axis, axis), axis=-1)
+        slid = found.slid_along(x, 2 + axis, axis)
+        if found.size[axis] > SHORT or not slid.dtype.is_float:
+            x = fg.max(slid, axis=-1)
+            continue
+        x = slid[..., 0]
+        for tap in range(1, found.size[axis]):  # lanes along results, not along a short window
+            x = fg.maximum(x, slid[..., tap])
+        x = x.contiguous() if axis + 1 < len(found.size) else x
     return x
 
 

@@ -16,7 +16,8 @@ from ...tensor import Tensor
 from ..errors import ModelError
 from ..table import Call, operator
 
-UNROLLED = 2  # as many steps are cheaper one after the other
+UNROLLED = 16  # as many steps are cheaper one after the other
+NARROW = 16  # a single row so short: many steps of it make one kernel that has no native form
 Function = Callable[[Tensor], Tensor]
 
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
@@ -69,6 +70,18 @@ def _clipped(work: Any, alpha: float, beta: float, clip: float) -> Function:
     return apply
 
 
+def _bounded(step: Any, counts: Tensor) -> Any:
+    """A step of rows and their places that changes nothing where a sequence has ended."""
+
+    def work(carry: Any, row: Any) -> Any:
+        after, shown = step(carry, row[0])
+        live = row[1] < counts
+        kept = tuple(fg.where(live, a, b) for a, b in zip(after, carry, strict=True))
+        return kept, fg.where(live, shown, 0)
+
+    return work
+
+
 class Layer:
     """What the three layers share: inputs in order of time, weights and states by direction."""
 
@@ -108,28 +121,20 @@ class Layer:
         """The last carry and all states of a direction."""
         backward = self.backward[direction]
         lengths = self.op.maybe(4)
-        places = fg.arange(self.length)
-        if lengths is None:
-
-            def work(carry: Any, row: Any) -> Any:
-                return step(carry, row[0])
-
-        else:
-            counts = fg.reshape(lengths.astype(fg.int32), (-1, 1))
-
-            def work(carry: Any, row: Any) -> Any:
-                after, shown = step(carry, row[0])
-                live = row[1] < counts
-                kept = tuple(fg.where(live, a, b) for a, b in zip(after, carry, strict=True))
-                return kept, fg.where(live, shown, 0)
-
-        if self.length <= UNROLLED:
+        every: Any = rows
+        work = step
+        if lengths is not None:
+            every = (rows, fg.arange(self.length))
+            work = _bounded(step, fg.reshape(lengths.astype(fg.int32), (-1, 1)))
+        most = 2 if self.batch == 1 and self.size <= NARROW else UNROLLED
+        if isinstance(self.length, int) and self.length <= most:
             carry, shown = start, [None] * self.length
             order = range(self.length)
             for i in reversed(order) if backward else order:
-                carry, shown[i] = work(carry, (rows[i], places[i]))
+                row = rows[i] if lengths is None else (rows[i], i)
+                carry, shown[i] = work(tuple(part.contiguous() for part in carry), row)
             return carry, fg.stack(shown)  # type: ignore[arg-type]
-        found: tuple[Any, Tensor] = fg.scan(work, start, (rows, places), reverse=backward)
+        found: tuple[Any, Tensor] = fg.scan(work, start, every, reverse=backward)
         return found
 
     def results(self, outputs: list[Tensor], *lasts: list[Tensor]) -> tuple[Tensor, ...]:

@@ -135,8 +135,7 @@ def test_scatter_add_of_small_floats_adds_in_float32() -> None:
 @pytest.mark.parametrize("name", ["gather", *SCATTERS])
 def test_an_index_out_of_range_raises(name: str, bad: int) -> None:
     x, index = np.zeros(3), np.array([0, bad, 1])
-    given = bad - 3 if bad < 0 else bad  # what users write: the size is added before
-    with pytest.raises(BoundsError, match=f"index {given} is outside an axis of size 3"):
+    with pytest.raises(BoundsError, match=f"index {bad} is outside an axis of size 3"):
         if name == "gather":
             run(lambda s, i: gather(s, i, 0), x, index)
         else:

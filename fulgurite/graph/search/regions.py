@@ -1,0 +1,410 @@
+"""Regions: the pieces of a greedy schedule that could take each other in.
+
+In: pieces (why, what is stored, the kernel cut out for it) and the results asked for. Out: groups
+of pieces, what each piece may take in, and the kernel that a `Way` would be. A piece that reduces
+what another piece stored may compute that itself, so that the value between is never stored: pieces
+joined so are a region. A region's key is its kernels and how they are joined, so equal regions are
+one. Places in a schedule are numbers, so nothing here depends on the order of sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...core.node import Node, toposort
+from ...core.ops.elementwise import ADD, CAST, SUB
+from ...core.ops.indexing import GATHER
+from ...core.ops.leaf import PARAM
+from ...core.ops.reduce import REDUCE
+from ..cost import elements, is_contraction
+from ..kernel import Cut, Extractor, Kernel
+from . import KINDS
+from .extract import Producer
+from .lines import reshaped, summed_lines
+
+Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel
+Made: TypeAlias = tuple[
+    tuple[int, int], ...
+]  # (piece, number of its output), or below 0: of its rows
+DEEP = 4  # pieces that one may take in, one behind the other
+
+
+@dataclass(frozen=True)
+class Way:
+    """A kernel that could be run, in terms of the pieces of its region."""
+
+    makes: Made
+    taken: tuple[int, ...]  # pieces that it computes itself
+    rows: tuple[int, ...] = ()  # pieces of rows whose row values it reads
+    kind: str = "fold"
+
+
+class Regions:
+    """The pieces of a schedule and how they are joined."""
+
+    def __init__(self, pieces: Sequence[Piece], roots: Set[Node]) -> None:
+        self.pieces, self.roots = list(pieces), roots
+        self.maker = {node: i for i, (_, outputs, _) in enumerate(pieces) for node in outputs}
+        self.readers: dict[Node, list[int]] = {}
+        for i, (_, _, cut) in enumerate(pieces):
+            for node in sorted(self.memory(cut), key=lambda n: n.id):
+                self.readers.setdefault(node, []).append(i)
+        self.stored = frozenset(self.maker)
+        self.params = {n for _, _, cut in pieces for n in self.memory(cut) if n.op is PARAM}
+        self.extractor = Extractor()
+        self.before: list[int] = []  # for each piece: bits of all that must have run
+        for _, _, cut in pieces:
+            bits = 0
+            for node in self.memory(cut):
+                other = self.maker.get(node)
+                bits |= 0 if other is None else self.before[other] | 1 << other
+            self.before.append(bits)
+        self.rows: dict[int, tuple[Node, ...]] = {}
+        self.summed: dict[int, dict[Node, frozenset[int]]] = {}
+        self.gone: Set[int] = frozenset(range(len(pieces)))  # pieces that might not run
+        self.join()
+        if self.regions:  # to take in what must run in any case saves nothing
+            self.gone = self.superfluous(range(len(pieces)))
+            self.join()
+
+    def join(self) -> None:
+        """Find what each piece may take in, and the regions that this makes."""
+        self.levels = {i: self.levels_of(i) for i in range(len(self.pieces))}
+        self.regions = self.joined()
+        self.region_of = {place: set(region) for region in self.regions for place in region}
+
+    def memory(self, cut: Cut) -> frozenset[Node]:
+        """The values in memory that a kernel reads."""
+        return frozenset([m for m in cut[1] if isinstance(m, Node)])
+
+    def producer(self, place: int, name: str, cost: float) -> Producer:
+        """A piece as it is."""
+        _, outputs, cut = self.pieces[place]
+        return Producer(name, tuple(outputs), self.memory(cut), cost)
+
+    # --- regions ---------------------------------------------------------------------------------
+
+    def taken_in(self, place: int) -> Iterator[int]:
+        """The pieces whose results this one reduces and could compute itself."""
+        kernel = self.pieces[place][2][0]
+        if kernel.kind not in KINDS:
+            return
+        most = max([elements(n.shape) for n in self.pieces[place][1]])
+        for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
+            other = self.maker.get(node)
+            if other is None or node in self.roots or other not in self.gone:
+                continue
+            inner = self.pieces[other][2][0]
+            size, only = elements(node.shape), self.readers[node] == [place]
+            if kernel.kind == "map":
+                fits = most <= size if inner.kind == "reduce" else (
+                    4 * most <= size or (only and most == size))  # fmt: skip
+            elif kernel.kind == "reduce":
+                fits = most < size  # nothing is left of what is streamed
+            elif inner.kind == "contract":
+                fits = only and most < size and node in self.folded(place)
+            else:
+                alone = only and _top(node).op not in (ADD, SUB)
+                fits = node in self.folded(place) and (alone or self.ends_here(other))
+            if fits and inner.kind in KINDS and _worth(kernel, inner):
+                yield other
+
+    def ends_here(self, place: int) -> bool:
+        """Does a piece of rows read a product that nothing but rows read?"""
+        for node in self.memory(self.pieces[place][2]):
+            other = self.maker.get(node)
+            if other is not None and self.pieces[other][2][0].kind == "contract":
+                kinds = {self.pieces[r][2][0].kind for r in self.readers[node]}
+                if kinds == {"reduce"} and node not in self.roots:
+                    return True
+        return False
+
+    def levels_of(self, place: int) -> list[list[int]]:
+        """The pieces that one may take in: nearest first, then what those read, to products."""
+        level = list(dict.fromkeys(self.taken_in(place)))
+        found: list[list[int]] = []
+        if level:  # with the numbers of rows that go with it
+            level += [m for m in self.makers(place) if m not in level and self.is_row(m)]
+        after = self.pieces[place][2][0].kind == "map" and len(level) == 1
+        if after and self.pieces[level[0]][2][0].kind == "contract":
+            return [level, *self.levels_of(level[0])]  # a map of a product goes with it
+        seen: set[int] = set()
+        while level and len(found) < DEEP:
+            found.append(level)
+            seen.update(level)
+            ends = [t for t in level if self.pieces[t][2][0].kind != "contract"]
+            level = [m for t in ends for m in self.makers(t)]
+            level = [m for m in dict.fromkeys(level) if m not in seen]
+        return found
+
+    def is_row(self, place: int) -> bool:
+        """Is it a piece of rows?"""
+        return self.pieces[place][2][0].kind == "reduce"
+
+    def is_narrow(self, place: int) -> bool:
+        """Is it a piece of rows that keeps numbers of rows alone?"""
+        read = max([elements(n.shape) for n in self.memory(self.pieces[place][2])], default=0)
+        return self.is_row(place) and all(elements(n.shape) < read for n in self.pieces[place][1])
+
+    def makers(self, place: int) -> list[int]:
+        """The pieces whose results one reads, if they can be merged at all."""
+        found: dict[int, None] = {}
+        for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
+            other = self.maker.get(node)
+            if other is None or other not in self.gone:
+                continue
+            if self.pieces[other][2][0].kind in KINDS:
+                found[other] = None
+        return list(found)
+
+    def folded(self, place: int) -> set[object]:
+        """What of a piece's reads is inside its sums."""
+        kernel, reads, _ = self.pieces[place][2]
+        sums = [n for n in toposort([kernel.body]) if n.op is REDUCE]
+        return {reads[n.arg[0]] for n in toposort(sums) if n.op is PARAM}
+
+    def lines(self, place: int) -> dict[Node, frozenset[int]]:
+        """Along which dimensions a piece sums what it reads, where that is known."""
+        if place not in self.summed:
+            kernel, reads, _ = self.pieces[place][2]
+            found: dict[Node, frozenset[int]] = {}
+            for param, along in summed_lines(kernel.body).items():
+                node = reads[param.arg[0]]
+                if along is not None and isinstance(node, Node):
+                    over = reshaped(param.shape, node.shape, along)
+                    if over is not None:
+                        found[node] = over
+            self.summed[place] = found
+        return self.summed[place]
+
+    def crosses(self, place: int, taken: Sequence[int]) -> bool:
+        """Does a piece sum along another line than rows that it would take in have?"""
+        for node, over in self.lines(place).items():
+            other = self.maker.get(node)
+            if other is None or other not in taken or not self.is_row(other):
+                continue
+            rows = [n for n in self.row_values(other) if n.op is REDUCE]
+            if any(n.src[0].shape == node.shape and frozenset(n.arg[1]) != over for n in rows):
+                return True
+        return False
+
+    def cross(self, first: int, second: int) -> bool:
+        """Do two pieces sum values of one shape along different lines?"""
+        theirs = [(n.shape, over) for n, over in self.lines(second).items() if n in self.maker]
+        for node, over in self.lines(first).items():
+            if node in self.maker and any(s == node.shape and o != over for s, o in theirs):
+                return True
+        return False
+
+    def joined(self) -> list[list[int]]:
+        """Pieces that could be merged with each other, in order."""
+        group = {i: {i} for i in range(len(self.pieces))}
+        for place, levels in self.levels.items():
+            for other in [t for level in levels for t in level]:
+                both = group[place] | group[other]
+                for member in both:
+                    group[member] = both
+        found = {min(g): sorted(g) for g in group.values() if len(g) > 1}
+        return [found[first] for first in sorted(found)]
+
+    def wanted(self, region: Sequence[int]) -> list[Node]:
+        """What of a region is read outside it."""
+        inside = set(region)
+        return [
+            node for place in region for node in self.pieces[place][1]
+            if node in self.roots or any(r not in inside for r in self.readers.get(node, ()))
+        ]  # fmt: skip
+
+    def superfluous(self, region: Sequence[int]) -> set[int]:
+        """The pieces that need not run if all that read them take them in, or need not run."""
+        found: set[int] = set()
+        wanted = set(self.wanted(region))
+        for place in reversed(region):
+            outputs = self.pieces[place][1]
+            readers = {r for node in outputs for r in self.readers.get(node, ())}
+            if not wanted.intersection(outputs) and all(
+                r in found or self.may_take(r, place) for r in readers
+            ):
+                found.add(place)
+        return found
+
+    def may_take(self, place: int, other: int) -> bool:
+        """May one piece, or what makes its values of rows, compute another?"""
+        if any(other in level for level in self.levels[place]):
+            return True
+        return self.picks(place) and other in self.below(place)
+
+    def key(self, region: Sequence[int]) -> Hashable:
+        """What a region is: its kernels, how they are joined, and what others read of it."""
+        number: dict[object, int] = {}
+        wanted = set(self.wanted(region))
+        parts: list[Hashable] = []
+        for place in region:
+            _, outputs, (kernel, reads, _) = self.pieces[place]
+            joined = tuple([number.setdefault(r, len(number)) for r in reads])
+            made = tuple([(number.setdefault(n, len(number)), n in wanted) for n in outputs])
+            parts.append((kernel.kind, kernel.body, joined, made))
+        return tuple(parts)
+
+    def tries(self, place: int) -> Iterator[list[int]]:
+        """The sets of pieces that one may take in: nearest first, then what those read."""
+        taken: list[int] = []
+        for number, level in enumerate(self.levels[place]):
+            if number == 0 and len(level) > 1 and len(self.region_of[place]) <= 4:
+                for one in level:
+                    yield [one]
+            taken = sorted({*taken, *level})
+            yield taken
+
+    def below(self, place: int) -> list[int]:
+        """Pieces of the same region whose results one reads."""
+        return [m for m in self.makers(place) if m in self.region_of.get(place, ())]
+
+    def waits_for_itself(self, way: Way, region: Sequence[int], merged: Cut) -> bool:
+        """Does a kernel read what pieces outside the region compute from its own results?"""
+        mine = sum({1 << region[piece] for piece, _ in way.makes})
+        for node in self.memory(merged):
+            other = self.maker.get(node)
+            if other is not None and other not in region and self.before[other] & mine:
+                return True
+        return False
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def is_read_often(self, place: int) -> bool:
+        """Do several pieces read a piece of rows, which has values of one number a row?"""
+        readers = {r for node in self.pieces[place][1] for r in self.readers.get(node, ())}
+        rows = self.pieces[place][2][0].kind == "reduce" and len(readers) > 1
+        return rows and bool(self.row_values(place))
+
+    def is_picked(self, node: Node) -> bool:
+        """Is it a few elements, chosen from a product that is stored for them?"""
+        if node.op is not GATHER or 4 * elements(node.shape) > elements(node.src[0].shape):
+            return False
+        seen: set[Node] = set()
+        stack = [node.src[0]]
+        while stack:
+            below = stack.pop()
+            other = self.maker.get(below)
+            if other is not None and self.pieces[other][2][0].kind == "contract":
+                return True
+            if other is None and below not in seen:
+                seen.add(below)
+                stack.extend(below.src)
+        return False
+
+    def picks(self, place: int) -> bool:
+        """Does a piece of rows read a product only to pick from it?"""
+        return self.is_row(place) and any(n.op is GATHER for n in self.row_values(place))
+
+    def row_values(self, place: int) -> tuple[Node, ...]:
+        """What a piece of rows folds to one number a row: with it each element stands alone."""
+        if place not in self.rows:
+            _, outputs, cut = self.pieces[place]
+            stops = self.memory(cut)
+            most = max([elements(n.shape) for n in outputs])
+            found: dict[Node, None] = {}
+            seen: set[Node] = set()
+            stack = list(reversed(outputs))
+            while stack:
+                node = stack.pop()
+                if node in seen or node in stops:
+                    continue
+                seen.add(node)
+                if (node.op is REDUCE and elements(node.shape) < most) or self.is_picked(node):
+                    found[node] = None
+                else:
+                    stack.extend(reversed(node.src))
+            self.rows[place] = tuple(found)
+        return self.rows[place]
+
+    # --- merging ---------------------------------------------------------------------------------
+
+    def cut(self, way: Way, region: Sequence[int]) -> tuple[list[Node], Cut]:
+        """What a way stores, and its kernel."""
+        outputs = self.made(way, region)
+        gone = {node for t in way.taken for node in self.pieces[region[t]][1]}
+        gone.update(outputs)
+        gone.update([n for piece, _ in way.makes for n in self.pieces[region[piece]][1]])
+        rows = {node for r in way.rows for node in self.row_values(region[r])}
+        readable = ((self.stored | self.params) - gone) | rows
+        return outputs, self.extractor.cut(way.kind, outputs, readable)
+
+    def made(self, way: Way, region: Sequence[int]) -> list[Node]:
+        """What a way stores."""
+        outputs = []
+        for piece, number in way.makes:
+            place = region[piece]
+            known = self.pieces[place][1] if number >= 0 else self.row_values(place)
+            outputs.append(known[number if number >= 0 else -1 - number])
+        return outputs
+
+    def assembled(self, made: Sequence[tuple[int, Piece]]) -> list[Piece]:
+        """The pieces that are needed, in an order that works, near where they were."""
+        instead = {node for _, piece in made for node in piece[1]}
+        every = [(place, 0, piece) for place, piece in made]
+        for place, piece in enumerate(self.pieces):
+            if not piece[1] or not all(node in instead for node in piece[1]):
+                every.append((place, 1, piece))
+        maker = {node: entry for entry in every for node in entry[2][1]}
+        maker |= {node: entry for entry in every if entry[1] == 0 for node in entry[2][1]}
+        needed: dict[int, tuple[int, int, Piece]] = {}
+        stack = [maker[node] for node in self.roots if node in maker]
+        stack += [e for e in every if e[1] == 1 and not self.has_readers(e[0])]
+        while stack:
+            entry = stack.pop()
+            if id(entry) not in needed:
+                needed[id(entry)] = entry
+                stack.extend([maker[n] for n in self.memory(entry[2][2]) if n in maker])
+        left = sorted(needed.values(), key=lambda e: e[:2])
+        waits = {id(e): frozenset([n for n in self.memory(e[2][2]) if n in maker]) for e in left}
+        made_now: set[Node] = set()
+        out: list[Piece] = []
+        while left:
+            able = (i for i, e in enumerate(left) if waits[id(e)] <= made_now)
+            first = next(able, None)
+            if first is None:  # regions that wait for each other: each would do alone, not both
+                return list(self.pieces)
+            entry = left.pop(first)
+            made_now.update(entry[2][1])
+            out.append(entry[2])
+        return out
+
+    def has_readers(self, place: int) -> bool:
+        """Did anybody read a piece when the schedule was greedy? What nobody reads has effects."""
+        return any(self.readers.get(node) for node in self.pieces[place][1])
+
+
+def _top(node: Node) -> Node:
+    """What a value is below movement and casts."""
+    while node.op.family == "movement" or node.op is CAST:
+        node = node.src[0]
+    return node
+
+
+def _worth(outer: Kernel, inner: Kernel) -> bool:
+    """May merging two kernels pay? A product inside is done again for every tile of columns."""
+    folds = [n for n in toposort([inner.body]) if n.op is REDUCE]
+    if outer.kind != "contract" or not folds:
+        return bool(folds)
+    return not any(map(is_contraction, folds)) or _columns(outer) <= COLUMNS
+
+
+COLUMNS = 512  # of a contraction, more of which would mean several tiles
+
+
+def _columns(kernel: Kernel) -> int:
+    """The fewer of the two sides of a contraction's results."""
+    for node in toposort([kernel.body]):
+        if node.op is REDUCE and is_contraction(node):
+            whole = elements(node.src[0].shape)
+            out = elements(node.shape)
+            sides = []
+            for factor in node.src[0].src:
+                while factor.op.name == "expand":
+                    factor = factor.src[0]
+                sides.append(whole // max(1, elements(factor.shape)))
+            return min(*sides, out)
+    return 1
