@@ -36,16 +36,10 @@ def native(monkeypatch: pytest.MonkeyPatch) -> CpuDevice:
     return found
 
 
-def test_random_graphs_agree_in_machine_code(native: CpuDevice) -> None:
-    for seed in range(200):
+def test_most_kernels_of_random_graphs_are_machine_code(native: CpuDevice) -> None:
+    for seed in range(60):
         fuzz.check(seed, smallest=False)
     assert native.native > 3 * len(native.interpreted)
-
-
-@pytest.mark.slow
-def test_many_random_graphs_agree_in_machine_code(native: CpuDevice) -> None:
-    for seed in range(10_000):
-        fuzz.check(seed, smallest=False)
 
 
 @pytest.mark.parametrize(
