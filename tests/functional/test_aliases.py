@@ -8,7 +8,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.aliases import KEYWORDS, Habits, _Alias
-from fulgurite.errors import ArgumentError
+from fulgurite.errors import ArgumentError, GradientError
 from tests.functional.helpers import raises, tensor
 
 VALUES = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 4))
@@ -133,3 +133,28 @@ def test_a_keyword_said_twice_is_an_error_that_names_the_line() -> None:
         X.sum(axis=0, dim=0)
     with pytest.raises(TypeError):
         X.sum(dimension=0)
+
+
+def test_names_with_an_underscore_give_the_tensor_itself_a_new_value() -> None:
+    p = fg.nn.Parameter([1.0, 2.0])
+    before = p * 1
+    with fg.no_grad():
+        assert p.mul_(2).add_(fg.ones(2), alpha=-0.5) is p
+        assert p.tolist() == [1.5, 3.5] and before.tolist() == [1.0, 2.0]
+        assert p.sub_(1.0, alpha=0.5).div_(2).clamp_(max=1.0).tolist() == [0.5, 1.0]
+        assert p.lerp_(fg.zeros(2), 0.5).tolist() == [0.25, 0.5]
+        assert p.fill_(3).tolist() == [3, 3] and p.zero_().tolist() == [0, 0]
+        assert p.copy_([3.0, 4.0]).tolist() == [3, 4] and p.requires_grad
+    with raises(GradientError, "cannot be assigned while gradients are recorded"):
+        p.add_(1)
+    assert p.norm().item() == 5 and p.cpu().tolist() == [3, 4]
+    assert fg.arange(6).unflatten(0, (2, -1)).shape == (2, 3)
+
+
+def test_a_clone_has_its_own_value_and_hands_on_the_gradient() -> None:
+    x = fg.Tensor([1.0, 2.0], requires_grad=True)
+    y = x.clone()
+    y += 1
+    (y * y).sum().backward()
+    assert x.tolist() == [1, 2] and y.tolist() == [2, 3]
+    assert x.grad is not None and x.grad.tolist() == [4, 6]

@@ -4,11 +4,12 @@ import numpy as np
 
 from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, constant
-from fulgurite.core.ops.effect import HostFunction, custom
+from fulgurite.core.ops.effect import CONTIGUOUS, HostFunction, custom
 from fulgurite.core.ops.elementwise import ADD, MUL
 from fulgurite.core.ops.indexing import gather, scatter
 from fulgurite.core.ops.leaf import SINK, param
-from fulgurite.core.ops.movement import flip, reshape, shrink
+from fulgurite.core.ops.movement import EXPAND, flip, reshape, shrink
+from fulgurite.core.ops.reduce import REDUCE
 from fulgurite.core.ops.update import update
 from fulgurite.graph.donate import in_place, params_written
 from fulgurite.graph.kernel import Schedule
@@ -17,6 +18,11 @@ from fulgurite.graph.memory import bytes_moved, plan_memory
 X = param(0, (100, 8), float32)
 ROW = param(1, (1, 8), float32)
 INDEX = param(2, (3, 8), int32)
+
+
+def total(x: Node) -> Node:
+    """The sum over the first axis."""
+    return reshape(REDUCE(x, arg=("add", (0,))), x.shape[1:])
 
 
 def kinds(found: Schedule) -> list[str]:
@@ -65,6 +71,31 @@ def test_a_map_at_its_own_places_is_stored_over_what_it_reads() -> None:
     found = donated(ADD(X, X))
     assert kinds(found) == ["map"] and found.aliases == ((found.outputs[0], 0),)
     assert donated(ADD(X, flip(X, (0,)))).aliases == ()
+
+
+def test_an_update_by_a_product_is_stored_over_all_that_it_reads_above_the_sums() -> None:
+    weight, first, second = [param(i, (8, 6), float32) for i in range(3)]
+    a, b = param(3, (16, 8), float32), param(4, (16, 6), float32)
+    wide = [EXPAND(reshape(x, s), arg=(16, 8, 6)) for x, s in ((a, (16, 8, 1)), (b, (16, 1, 6)))]
+    repeated = EXPAND(reshape(weight, (1, 8, 6)), arg=(16, 8, 6))
+    for gradient, over in ((total(MUL(*wide)), [0, 1, 2]), (total(repeated), [1, 2])):
+        new = [ADD(first, gradient), MUL(second, gradient)]
+        sink = SINK(ADD(weight, MUL(*new)), *new)
+        found = in_place(sink, 5, True, ((0, 0), (1, 1), (2, 2)))
+        assert len(found.items) == 1 and len(found.items[0].writes) == 3
+        assert params_written(found.aliases) == over, "what is summed is read at other places"
+
+
+def test_an_index_is_checked_once_before_anything_is_written_over() -> None:
+    table, index = param(0, (50, 8), float32), param(1, (3, 8), int32)
+    new = ADD(param(2, (3, 8), float32), constant(1.0, float32, (3, 8)))
+    for rows in (3, 2):
+        read = CONTIGUOUS(gather(table, shrink(index, [(0, rows), (0, 8)]), 0))
+        value = ADD(new, EXPAND(shrink(read, [(0, 1), (0, 8)]), arg=(3, 8)))
+        after = scatter("add", constant(0.0, float32, (50, 8)), index, value, 0)
+        found = in_place(SINK(read, new, after), 3, True, ((2, 1),))
+        seen = ((found.outputs[1], 2),) if rows == 3 else ()
+        assert found.aliases == seen, "what is checked already cannot fail when it is too late"
 
 
 def test_whoever_reads_the_old_value_runs_before() -> None:

@@ -35,6 +35,14 @@ def test_what_begins_more_than_it_ends_stays_where_it_is() -> None:
     assert order == chain
 
 
+def test_a_few_numbers_that_are_made_of_inputs_come_first() -> None:
+    chain = [item([0], [1]), item([1], [2]), item([3], [4]), item([1, 4], [5]), item([2], [6])]
+    order = sooner(chain, slots(99, 99, 99, 1, 1, 99, 99), {5, 6})
+    assert [i.writes[0] for i in order] == [4, 1, 5, 2, 6]  # and what waits for them need not
+    order = sooner(chain, slots(99, 99, 99, 99, 99, 99, 99), {5, 6})
+    assert [i.writes[0] for i in order] == [1, 2, 6, 4, 5]
+
+
 def test_what_has_effects_does_not_move() -> None:
     for kind in ("host", "assign", "loop"):
         chain = [item([0], [1]), item([1], [2]), item([2], [3]), item([1], [4], kind)]

@@ -4,12 +4,23 @@ import ctypes
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fulgurite.native.driver import driver_text
-from fulgurite.native.libllvm import CALLS, KNOWN, Binding, Direct, Llvm, Machine, joined
+from fulgurite.native.libllvm import (
+    CALLS,
+    KNOWN,
+    LARGE,
+    Binding,
+    Direct,
+    Llvm,
+    Machine,
+    joined,
+    read_only_pages,
+)
 
 llvmlite: Any = pytest.importorskip("llvmlite")
 binding: Any = pytest.importorskip("llvmlite.binding")
@@ -151,3 +162,43 @@ def test_where_the_python_side_is_loaded_already_it_is_asked() -> None:
         "assert isinstance(llvm(), Binding)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def resident(path: str) -> int:
+    """Kilobytes of a library's code that are in memory."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0] and ":" not in line.split()[0]:
+            inside = line.endswith(path) and " r-xp " in line
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there pages are given back")
+def test_memory_is_given_back_until_it_is_used_again() -> None:
+    path = str(binding.ffi.lib._name)
+    direct = Direct(path)
+    before = direct.emit([ONE], X86)
+    assert resident(path) > 4000
+    direct.rest()
+    assert resident(path) < 1000
+    assert direct.emit([ONE], X86) == before
+    many = "".join([ONE.replace("@one", f"@one{i}") for i in range(1 + LARGE // len(ONE))])
+    direct.emit([many], X86)
+    assert resident(path) < 1000
+
+
+def test_only_what_nobody_writes_to_is_given_back(tmp_path: Path) -> None:
+    library = ctypes.CDLL(binding.ffi.lib._name)
+    pages = read_only_pages(binding.ffi.lib._name, library.LLVMPY_ContextCreate)
+    if sys.platform != "linux":
+        assert pages == []
+        return
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    own = [(int(m[0].split("-")[0], 16), int(m[0].split("-")[1], 16), m[1]) for m in maps]
+    for start, size in pages:
+        assert any(a <= start and start + size <= b and "w" not in kind for a, b, kind in own)
+    other = tmp_path / "other"
+    other.write_bytes(b"no library at all")
+    assert read_only_pages(str(other), library.LLVMPY_ContextCreate) == []

@@ -64,6 +64,8 @@ def test_asking_for_what_is_not_there_is_an_error() -> None:
         net.get_submodule("x")
     with raises(ArgumentError, "no parameter 'first'"):
         net.get_parameter("first")
+    with raises(ArgumentError, "no buffer 'first'"):
+        net.get_buffer("first")
     with raises(ArgumentError, "has no forward"):
         nn.Module()(1)
     with raises(ArgumentError, "no attribute's name"):
@@ -257,6 +259,10 @@ def test_hooks_see_and_change_arguments_and_results() -> None:
     assert layer(fg.Tensor(1.0)).item() == 20.0 and seen == [2.0]
     remove()
     assert layer(fg.Tensor(1.0)).item() == 10.0 and seen == [2.0, 1.0]
+    with layer.register_forward_hook(lambda module, args, result: result + 1):
+        assert layer(fg.Tensor(1.0)).item() == 11.0
+    layer.register_forward_hook(lambda module, args, result: result + 1).remove()
+    assert layer(fg.Tensor(1.0)).item() == 10.0
 
 
 def test_copies_have_values_of_their_own_and_keep_what_is_shared() -> None:

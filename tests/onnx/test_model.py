@@ -108,9 +108,13 @@ def test_an_unknown_operator_and_a_newer_opset_are_named() -> None:
 
 
 def test_an_operator_of_another_domain_and_meaning_is_not_taken_for_the_standards() -> None:
-    made = [node("Unique", "x", "y at count", domain="com.microsoft")]
-    with pytest.raises(UnsupportedError, match=r"com\.microsoft::Unique is not built"):
-        load(model(graph(made, [port("x", shape=[3])], [port("y")])))(f(3))
+    x = np.array([3, 1, 3, 2], np.float32)
+    first = []
+    for domain in ("", "com.microsoft"):
+        made = [node("Unique", "x", "y", domain=domain)]
+        data = model(graph(made, [port("x", shape=[4])], [port("y")]), com_microsoft=1)
+        first.append(load(data)(x)["y"].tolist())
+    assert first == [[1, 2, 3], [3, 1, 2]]
 
 
 def test_zeros_are_quantised_with_a_scale_to_divide_by() -> None:

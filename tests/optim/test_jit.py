@@ -10,7 +10,21 @@ import pytest
 
 import fulgurite as fg
 
-NAMES = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adafactor", "Lion", "LAMB"]
+NAMES = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "RMSprop",
+    "Adagrad",
+    "Adafactor",
+    "Lion",
+    "LAMB",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "Adadelta",
+    "Rprop",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,22 @@ from fulgurite.runtime.backend import code
 from fulgurite.runtime.realize import cache_stats
 
 Array = np.ndarray[Any, Any]
-NAMES = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adafactor", "Lion", "Muon", "LAMB"]
+NAMES = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "RMSprop",
+    "Adagrad",
+    "Adafactor",
+    "Lion",
+    "Muon",
+    "LAMB",
+    "Adamax",
+    "NAdam",
+    "RAdam",
+    "Adadelta",
+    "Rprop",
+]
 
 
 def compiled() -> int:
@@ -245,3 +260,17 @@ def test_bad_parameters_options_and_gradients_are_named() -> None:
     with pytest.raises(ArgumentError, match="exp_avg"):
         fg.optim.Adam([w]).load_state_dict(optimizer.state_dict())
     assert w.tolist() == [1, 1]
+
+
+def test_a_step_with_a_function_calls_it_first_and_gives_its_loss() -> None:
+    weight = fg.Tensor([1.0, 2.0], requires_grad=True)
+    optimizer = fg.optim.SGD([weight], lr=0.5)
+
+    def closure() -> fg.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * weight).sum()
+        loss.backward()
+        return loss
+
+    assert [optimizer.step(closure).item() for _ in range(2)] == [5.0, 0.0]
+    assert weight.tolist() == [0.0, 0.0]

@@ -28,6 +28,16 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.5}),
     ("Adagrad", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
     ("Adafactor", {"lr": 0.05}),
+    ("Adamax", {"lr": 0.05}),
+    ("Adamax", {"lr": 0.05, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.05}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.05}),
+    ("RAdam", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}),
+    ("Adadelta", {"lr": 0.5}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "weight_decay": 0.1}),
+    ("Rprop", {"lr": 0.05}),
+    ("Rprop", {"lr": 0.05, "etas": (0.4, 1.5), "step_sizes": (0.01, 0.2)}),
     ("Adafactor", {"lr": 0.05, "weight_decay": 0.1, "d": 1.2}),
 ]
 KEPT = {"Muon": [(4, 6), (6, 3), (5, 5)]}
@@ -111,7 +121,8 @@ def test_wide_parameters_are_updated_in_their_own_precision(
         for parameter, grad in zip(theirs, grads, strict=True):
             parameter.grad = torch.tensor(grad)
         other.step()
-    assert distance(ours, theirs) < 1e-9
+    bound = 1e-7 if name == "NAdam" else 1e-9  # torch keeps one of its numbers in float32
+    assert distance(ours, theirs) < bound
 
 
 @pytest.mark.parametrize("adjust", [None, "match_rms_adamw"])

@@ -111,3 +111,44 @@ def test_threads_that_realize_one_update_write_it_once() -> None:
         x += 1
         found = together(4, lambda _, x=x: x.numpy())  # type: ignore[misc]
         assert all((f[3] == 6).all() and (f[0] == 3).all() for f in found)
+
+
+def adam(p: Any, m: Any, v: Any, g: Any, root: Any) -> tuple[Any, Any, Any]:
+    """One update that reads all of the old state in each of the new."""
+    new = m * 0.9 + g * 0.1, v * 0.99 + g * g * 0.01
+    return p - 0.1 * new[0] / (root(new[1]) + 0.1) - 0.01 * m, *new
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (7, 33), (40, 64), (129, 50)])
+@pytest.mark.parametrize("kind", ["product", "sums", "transposed"])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_state_is_updated_where_it_is_by_the_kernel_of_its_gradient(
+    shape: tuple[int, int], kind: str, jitted: bool
+) -> None:
+    random = np.random.default_rng(3)
+    a, b = [random.standard_normal((24, n)) for n in shape]
+    wide = random.standard_normal((24, *shape))
+    gradients: dict[str, Any] = {
+        "product": lambda a, b, wide: a.T @ b,
+        "transposed": lambda a, b, wide: (b.T @ a).T,
+        "sums": lambda a, b, wide: (wide * wide).sum(0),
+    }
+    gradient = gradients[kind]
+    state = [random.standard_normal(shape) for _ in range(2)]
+    state.append(random.random(shape))
+    tensors = [fg.Tensor(x.astype(np.float32)) for x in state]
+    given = [fg.Tensor(x.astype(np.float32)) for x in (a, b, wide)]
+
+    def step(p: fg.Tensor, m: fg.Tensor, v: fg.Tensor, *given: fg.Tensor) -> fg.Tensor:
+        for x, new in zip((p, m, v), adam(p, m, v, gradient(*given), fg.sqrt), strict=True):
+            x.assign(new)
+        return given[0].sum()
+
+    with fg.config(tier="native"):
+        run = fg.jit(step) if jitted else step
+        for _ in range(3):
+            state = list(adam(state[0], state[1], state[2], gradient(a, b, wide), np.sqrt))
+            run(*tensors, *given).realize()
+            fg.realize(*tensors)
+    for x, want in zip(tensors, state, strict=True):
+        np.testing.assert_allclose(x.numpy(), want, 2e-3, 2e-3)

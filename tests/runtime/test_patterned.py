@@ -175,8 +175,10 @@ def test_a_pattern_of_many_operands_is_found_and_attempts_are_counted() -> None:
 def test_a_kernel_is_used_only_where_search_is_on() -> None:
     register_diagonal()
     a, b = numbers(1, 128, 128), numbers(2, 128, 128)
-    report = fg.explain(diagonal(a, b))
+    with fg.config(search=False):
+        report = fg.explain(diagonal(a, b))
     assert "kernels" not in report.stages and not report.regions
+    assert "kernels" in fg.explain(diagonal(a, b)).stages  # it is on by default
 
 
 def test_a_wrong_kernel_is_never_used() -> None:
