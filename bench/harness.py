@@ -6,8 +6,8 @@ our ratio to the best of them, the machine, and the change since the last commit
 the peak memory, checks the answer, then the processes take turns for the warm times. `run_figures`
 collects numbers that systems measure themselves, each step in a fresh process. A worker is the
 same script with `--worker SYSTEM`: JSON commands in, one JSON answer a line out. An answer that is
-wrong or late is an error in its cell ("over 180 s"), never a time. Nothing here imports more than Python itself,
-so that importing a system can be measured too.
+wrong or late ("over 180 s") is an error in its cell, never a time. Nothing here imports more than
+Python itself, so that importing a system can be measured too.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ def parse(
     parser.add_argument("--calls", type=int, default=20, help="most calls a turn")
     parser.add_argument("--seconds", type=float, default=0.3, help="about the longest turn")
     parser.add_argument("--threads", type=int, default=cores, help="default: %(default)s")
-    parser.add_argument("--limit", type=float, default=180, help="seconds that a system may take to start")
+    parser.add_argument("--limit", type=float, default=180, help="seconds for a start")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--save", action="store_true", help="write bench/results")
     parser.add_argument("--worker", choices=tuple(systems), help=argparse.SUPPRESS)

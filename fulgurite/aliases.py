@@ -109,6 +109,22 @@ class Habits:
     masked_fill = _as(lambda x, mask, value: _where(mask, value, x))
     rint = _like("round")
 
+    # new values for the tensor itself, as `assign` gives them
+    copy_ = _as(lambda x, other: x.assign(other))
+    fill_ = _as(lambda x, value: x.assign(value))
+    zero_ = _as(lambda x: x.assign(0))
+    add_ = _as(lambda x, other, alpha=1: x.assign(x + other * alpha))
+    sub_ = _as(lambda x, other, alpha=1: x.assign(x - other * alpha))
+    mul_ = _as(lambda x, other: x.assign(x * other))
+    div_ = _as(lambda x, other: x.assign(x / other))
+    clamp_ = _as(lambda x, min=None, max=None: x.assign(x.clip(min, max)))
+    lerp_ = _as(lambda x, end, weight: x.assign(x + (end - x) * weight))
+    clone = _like("contiguous")
+    lerp = _as(lambda x, end, weight: x + (end - x) * weight)
+    cpu = _as(lambda x: x.to("cpu"))
+    unflatten = _as(lambda x, dim, sizes: _unflattened(x, dim, sizes))
+    norm = _as(lambda x, p=None, dim=None, keepdim=False: _norm(x, p, dim, keepdim))
+
     # functions of one number
     exp2 = _like("exp2")
     expm1 = _like("expm1")
@@ -183,6 +199,18 @@ def _where(*arguments: Any) -> Any:
     from .functional.elementwise import where
 
     return where(*arguments)
+
+
+def _norm(x: Any, p: Any, dim: Any, keepdim: bool) -> Any:
+    from .linalg import norm
+
+    return norm(x, p, dim, keepdim)
+
+
+def _unflattened(x: Any, dim: int, sizes: Any) -> Any:
+    from .nn import Unflatten
+
+    return Unflatten(dim, sizes)(x)
 
 
 def _chosen(x: Any, mask: Any) -> Any:

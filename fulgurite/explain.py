@@ -121,6 +121,8 @@ def explain(*tensors: Tensor) -> Explanation:
         sink = summed
         stages["overlap"] = show(sink)
     choose = searcher(options, tensors[0].device)
+    if choose is not None:
+        choose.curious = True
     found = (
         in_place(sink, len(normal.buffers), options.fuse, donated, choose)
         if donated

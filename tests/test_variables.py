@@ -154,3 +154,37 @@ def test_two_values_of_one_variable_in_one_graph_are_an_error() -> None:
     y = x[: n.bind(3)].sum() + x[: n.bind(4)].sum()
     with pytest.raises(VariableError, match="bound to 3 and to 4"):
         y.numpy()
+
+
+def test_a_schedule_is_bound_to_other_values_and_compiles_nothing() -> None:
+    n, x = fg.Var("n", 1, 10), fg.from_numpy(ROWS)
+    plan = fg.schedule(x[: n.bind(3)] * 2, x[: n.bind(3)].sum(0))
+    plan.run()
+    start = misses()
+    for count in (7, 1, 10):
+        bound = plan.bound({"n": count})
+        for _ in range(5):  # from the fourth on it is a replay
+            rows, total = bound.run()
+            np.testing.assert_array_equal(rows.numpy(), ROWS[:count] * 2)
+            np.testing.assert_allclose(total.numpy(), ROWS[:count].sum(0))
+    assert plan.run()[0].shape == (3, 4) and misses() == start
+
+
+def test_axes_of_which_the_first_varies_become_one_and_indices_of_two_axes_gather(
+    device: str,
+) -> None:
+    n, m = fg.Var("n", 1, 6), fg.Var("m", 1, 5)
+    data = np.arange(6 * 4 * 5 * 2, dtype=np.float32).reshape(6, 4, 5, 2)
+    places = (np.arange(30) * 7 % 10).reshape(6, 5)
+    for a, b in ((6, 5), (2, 3), (1, 1)):
+        x = fg.from_numpy(data)[: n.bind(a), :, : m.bind(b)]
+        merged = fg.reshape(x, (n.bind(a) * 4, m.bind(b), 2)) * 2
+        index = fg.from_numpy(places)[: n.bind(a), : m.bind(b)]
+        taken = fg.take(fg.Tensor(ROWS), index, axis=0) + 1
+        plan = fg.schedule(merged, taken)
+        first, second = plan.run()
+        np.testing.assert_array_equal(first.numpy(), data[:a, :, :b].reshape(4 * a, b, 2) * 2)
+        np.testing.assert_array_equal(second.numpy(), ROWS[places[:a, :b]] + 1)
+        if device == "cpu":  # all of it is native code
+            segments = plan.plans[0].linked.segments  # type: ignore[attr-defined]
+            assert not any(isinstance(s, tuple) for s in segments)

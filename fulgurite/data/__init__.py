@@ -14,11 +14,16 @@ import numpy as np
 from ..core.op import Array
 from .corpora import LETTERS, MissingDataError, decoded, documentation, encoded, mnist
 from .loader import Arrays, DataLoader, Windows, order
+from .parts import ConcatDataset, Subset, random_split
 
 __all__ = [
-    "LETTERS", "Arrays", "DataLoader", "MissingDataError", "Windows", "decoded", "digits",
-    "documentation", "encoded", "mnist", "order", "split",
+    "LETTERS", "Arrays", "ConcatDataset", "DataLoader", "MissingDataError", "Subset",
+    "TensorDataset", "Windows", "decoded", "digits", "documentation", "encoded", "mnist", "order",
+    "random_split", "split",
 ]  # fmt: skip
+
+
+TensorDataset = Arrays  # torch's name for it
 
 
 def digits() -> tuple[Array, Array]:

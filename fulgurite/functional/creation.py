@@ -110,13 +110,23 @@ def full(
     return placed(build.expand(number, build.as_shape(shape)), device)
 
 
+def _dtype(name: str, shape: object, dtype: object) -> object:
+    """The dtype asked for; a size in its place is part of a shape that was not put together."""
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        raise ArgumentError(
+            f"{name}({shape}, {dtype}, ...): sizes as arguments of their own",
+            f"give the shape as one tuple: {name}(({shape}, {dtype}))",
+        )
+    return dtype or default_float
+
+
 def zeros(shape: ShapeLike, dtype: object = None, device: str | None = None) -> Tensor:
     """0 everywhere.
 
     >>> fg.zeros(3).tolist()
     [0.0, 0.0, 0.0]
     """
-    return placed(build.const(0, dtype or default_float, shape), device)
+    return placed(build.const(0, _dtype("zeros", shape, dtype), shape), device)
 
 
 def ones(shape: ShapeLike, dtype: object = None, device: str | None = None) -> Tensor:
@@ -125,7 +135,7 @@ def ones(shape: ShapeLike, dtype: object = None, device: str | None = None) -> T
     >>> fg.ones(3, dtype=fg.int8).tolist()
     [1, 1, 1]
     """
-    return placed(build.const(1, dtype or default_float, shape), device)
+    return placed(build.const(1, _dtype("ones", shape, dtype), shape), device)
 
 
 def empty(shape: ShapeLike, dtype: object = None, device: str | None = None) -> Tensor:

@@ -41,7 +41,7 @@ class CostTable:
     hidden: float = 0.7  # of the smaller of memory and arithmetic, what the larger hides
     packed: float = 5.5  # numbers a nanosecond that are put in order for contractions
     made: float = 20_000.0  # of a kernel that is compiled, spread over the runs it will have
-    kept: float = 0.3  # of a byte kept between kernels, of values that push others out of caches
+    kept: float = 0.15  # of a byte kept between kernels, of values that push others out of caches
     strided: float = 1.2  # numbers a nanosecond that are read one by one
     library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries
 
@@ -198,10 +198,13 @@ def both(memory: float, arithmetic: float, table: CostTable) -> float:
 def least_time(work: Work, table: CostTable = SHIPPED) -> float:
     """What a fold with such work should not go below.
 
-    Laws may save some of what is simple, a condition on indices half of the blocks.
+    Laws may save some of what is simple, a condition on indices half of the blocks. Rows without
+    a product are no quicker as a fold than they are as rows.
     """
-    arithmetic = work.products / table.folded + (1 - SAVED) * work.simple / table.walked
-    arithmetic *= (1 + 1 / work.blocks) / 2
+    simple = (1 - SAVED) * work.simple / table.walked
+    if not work.products:
+        simple = work.simple / table.simple
+    arithmetic = (work.products / table.folded + simple) * (1 + 1 / work.blocks) / 2
     return both(work.bytes / max(table.near, table.far), arithmetic, table)
 
 

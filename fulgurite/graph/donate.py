@@ -4,23 +4,25 @@ In: a SINK over PARAMs and the pairs (param, root) of memory that may be written
 `Schedule` with aliases. Updates of a part become ASSIGNs, which store the part and nothing else; a
 map may store over what it reads. It is legal only where every load of the memory in that kernel has
 the store's index, everybody else who reads the old value runs before, and so does everything that
-can fail: a run that fails has written over nothing. A pair for which that cannot be arranged is
-dropped, and its output is memory of its own. A load that is stored straight back is no kernel.
+can fail (of those that check one index, the first): a run that fails has written over nothing. A
+pair for which that cannot be arranged is dropped, and its output is memory of its own. A load that
+is stored straight back is no kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from ..core.dtype import int32, int64
 from ..core.node import SOURCES, Node, Source, toposort
 from ..core.ops.effect import ASSIGN, CONTIGUOUS
 from ..core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
 from ..core.ops.indexing import SCATTER, gather
-from ..core.ops.leaf import PARAM, SINK, iota
+from ..core.ops.leaf import CONST, PARAM, SINK, iota
 from ..core.ops.movement import RESHAPE, reshape
 from ..core.ops.update import UPDATE, box, starts_of
 from ..core.shape import prod
@@ -35,6 +37,7 @@ from .schedule import Choose, schedule
 Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
 _TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs memory of its own
 _SAFE = frozenset({"elementwise", "movement", "leaf"})
+_COMPLETE = ("map", "reduce", "contract", "scatter")  # kernels that leave no index out
 
 
 def in_place(
@@ -176,10 +179,60 @@ def _lowered(kernel: Kernel) -> IndexKernel | None:
         return None
 
 
-def _can_fail(kernel: Kernel) -> bool:
-    """May it raise when it runs? Host steps may, and what checks an index."""
+_guards_of: WeakKeyDictionary[Node, tuple[Node, ...]] = WeakKeyDictionary()
+
+
+def _guards(kernel: Kernel) -> tuple[Node, ...] | None:
+    """The checks of indices in a kernel; None if it may raise for other reasons: a host step."""
     found = _lowered(kernel)
-    return found is None or any(n.op is GUARD for n in toposort([found.body]))
+    if found is None:
+        return None
+    if kernel.body not in _guards_of:
+        _guards_of[kernel.body] = tuple([n for n in toposort([found.body]) if n.op is GUARD])
+    return _guards_of[kernel.body]
+
+
+def _can_fail(kernel: Kernel) -> bool:
+    """May it raise when it runs?"""
+    return _guards(kernel) != ()
+
+
+def _checks(item: Item) -> dict[Hashable, bool]:
+    """What an item sees to be inside, in words that others use too, and whether for all of it."""
+    guards = _guards(item.kernel)
+    return {item: False} if guards is None else dict([_check(guard, item) for guard in guards])
+
+
+def _check(guard: Node, item: Item) -> tuple[Hashable, bool]:
+    """An index that is computed from memory, each number at its own place, said by its slots."""
+    order = toposort([guard])
+    loads = [n for n in order if n.op is LOAD]
+    plain = all(n.op in (GUARD, LOAD, CONST) or n.op.family == "elementwise" for n in order)
+    if item.kernel.kind not in _COMPLETE or not plain or any(n.arg[2] or n.src for n in loads):
+        return item, False
+    if len({n.arg[1] for n in loads}) != 1:
+        return item, False
+    number = {n: place for place, n in enumerate(order)}
+    said = [
+        (item.reads[n.arg[0]] if n.op is LOAD else (n.op.name, n.dtype, n.arg),
+         *[number[s] for s in n.src])
+        for n in order
+    ]  # fmt: skip
+    return tuple(said), _walks_all(loads[0], item.kernel)
+
+
+def _walks_all(load: Node, kernel: Kernel) -> bool:
+    """Does a kernel load every number of some memory?"""
+    memory = [n for n in toposort([kernel.body]) if n.op is PARAM and n.arg[0] == load.arg[0]]
+    axes, (start, terms), step = lower(kernel.body, kernel.inputs).axes, load.arg[1], 1
+    for atom, coefficient in sorted(terms, key=lambda term: term[1]):
+        if not isinstance(atom, int) or coefficient != step:
+            return False
+        size = axes[atom]
+        if not isinstance(size, int):
+            return False
+        step *= size
+    return start == 0 and step == prod(memory[0].shape)
 
 
 def _same_place(kernel: IndexKernel, param: int) -> bool:
@@ -229,29 +282,41 @@ def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
         return False
     if a.dtype is not b.dtype or prod(a.shape) != prod(b.shape) or _can_fail(item.kernel):
         return False
-    param = item.reads.index(read)
-    if item.kernel.kind == "contract":
-        return _reads_above_sums(item.kernel, param)
-    params = param, item.kernel.inputs + item.writes.index(write)
-    return item.kernel.kind == "map" and params in replaceable(item.kernel)
+    pair = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
+    if item.kernel.kind in ("contract", "reduce"):
+        if item.kernel.body not in _above_folds:
+            _above_folds[item.kernel.body] = _read_above_folds(item.kernel)
+        return pair in _above_folds[item.kernel.body]
+    return item.kernel.kind == "map" and pair in replaceable(item.kernel)
 
 
-def _reads_above_sums(kernel: Kernel, param: int) -> bool:
-    """Does a contraction read an input only where it stores, of what is computed from its sums?
+_above_folds: WeakKeyDictionary[Node, frozenset[tuple[int, int]]] = WeakKeyDictionary()
 
-    Its template keeps no sums in memory that is read at the place of a result.
+
+def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:
+    """The (input, output) params of which the input is read only where the output is stored.
+
+    Outputs are made of folds. No template keeps a fold in memory that is read at the place of a
+    result; and where all stores have the same axes, all loads of an index come before its stores.
     """
     found = _lowered(kernel)
     if found is None:
-        return False
+        return frozenset()
     nodes = toposort([found.body])
     stores = [n for n in nodes if n.op is STORE]
-    if len(stores) != 1 or any(n.op in (RUN, ORDER, GUARD) for n in nodes):
-        return False
-    summed = set(toposort([s for n in nodes if n.op is FOLD for s in n.src]))
-    place = _place(stores[0])
-    loads = [n for n in nodes if n.op is LOAD and n.arg[0] == param]
-    return all(n not in summed and not n.arg[2] and (n.arg[1], n.src) == place for n in loads)
+    if any(n.op in (RUN, ORDER, GUARD) for n in nodes) or any(n.arg[2] != "set" for n in stores):
+        return frozenset()
+    if len({n.arg[3] for n in stores}) > 1:
+        return frozenset()
+    folded = set(toposort([s for n in nodes if n.op is FOLD for s in n.src]))
+    loads: dict[int, set[object]] = {}
+    for n in [n for n in nodes if n.op is LOAD]:
+        plain = n not in folded and not n.arg[2]
+        loads.setdefault(n.arg[0], set()).add((n.arg[1], n.src) if plain else None)
+    return frozenset(
+        (param, store.arg[0]) for param, places in loads.items() for store in stores
+        if places == {_place(store)}
+    )  # fmt: skip
 
 
 def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
@@ -301,9 +366,15 @@ def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item],
     over = {n: item for n, item in enumerate(items) if any(s in aliases for s in item.writes)}
     before: list[set[int]] = [set() for _ in items]
     writer = {slot: n for n, item in enumerate(items) for slot in item.writes}
-    risky = [n for n, item in enumerate(items) if n not in over and _can_fail(item.kernel)]
+    risky: list[int] = []
+    checked: dict[Hashable, int] = {}  # the item that sees first whether indices are inside
     for n, item in enumerate(items):
         before[n].update(writer[slot] for slot in item.reads if slot in writer)
+        checks = {} if n in over else _checks(item)
+        before[n].update(checked[check] for check in checks if check in checked)
+        if not checks.keys() <= checked.keys():
+            risky.append(n)
+        checked |= {check: n for check, every in checks.items() if every and check not in checked}
     for n, item in over.items():
         lost = {aliases[slot] for slot in item.writes if slot in aliases}
         readers = [m for m, other in enumerate(items) if m != n and lost & {*other.reads}]

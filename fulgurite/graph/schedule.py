@@ -28,6 +28,7 @@ from ..core.ops.update import UPDATE
 from ..core.shape import upper
 from ..core.substitute import substitute
 from .calls import in_memory
+from .exchange import exchange
 from .kernel import Cut, Extractor, Item, Kernel, Memory, Schedule, Slot
 from .sooner import sooner
 
@@ -530,6 +531,8 @@ def schedule(sink: Node, inputs: int, fuse: bool = True, choose: Choose | None =
     `choose` may put other kernels in the place of the greedy ones.
     """
     assert sink.op is SINK, "a schedule is of a SINK"
+    if choose is not None and fuse:
+        sink = exchange(sink)
     order = toposort([sink])
     if any([0 in n.shape for n in order]):
         sink = without_empty(sink)

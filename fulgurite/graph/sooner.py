@@ -4,7 +4,8 @@ In: the items of a schedule in an order that works, their slots and which slots 
 the same items in an order that works. An item moves up, right behind the one that makes it
 possible, if it is then the last reader of more bytes than it writes (results are kept anyhow, so
 they cost nothing). So the gradient of a weight is computed when its two factors are there, not
-after all others, and the factors go. Nothing moves down, and what has effects does not move.
+after all others, and the factors go. A few numbers made of inputs come first: nobody waits for
+them. Nothing moves down, and what has effects does not move.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from ..core.shape import upper
 from .kernel import Item, Slot
 
 _MOVABLE = frozenset({"map", "reduce", "contract", "fold", "scan", "sort", "scatter"})
+_SMALL = 64  # bytes that are no burden
 
 
 def sooner(items: Sequence[Item], slots: Sequence[Slot | None], results: Set[int]) -> list[Item]:
     """The items with those that free memory as early as they can run."""
     order = _Order(items, slots, results)
+    for number in [n for n in range(len(items)) if order.costs_nothing(n)]:
+        order.run(number)
     for number in range(len(items)):
         order.run(number)
     return [items[number] for number in order.found]
@@ -64,6 +68,12 @@ class _Order:
                     if self.left[slot] == 1:
                         near.extend(self.readers[slot])
             stack.extend([n for n in sorted(set(near), reverse=True) if self.frees(n)])
+
+    def costs_nothing(self, number: int) -> bool:
+        """Is it made of inputs alone, and so small that it may as well be there from the start?"""
+        item = self.items[number]
+        ready = not self.missing[number] and item.kernel.kind in _MOVABLE
+        return ready and sum([self.bytes(s) for s in item.writes]) <= _SMALL
 
     def frees(self, number: int) -> bool:
         """Can it run now, and does it end more than it begins?"""

@@ -36,10 +36,12 @@ def save_checkpoint(
 ) -> None:  # fmt: skip
     """Write the state of training; the checkpoint that was at the path is kept as `.previous`.
 
-    Objects give their `state_dict()`; `more` are nests of tensors, numbers and text; `generator`
-    adds the state of the process's random numbers.
+    Objects give their `state_dict()`, those in `more` too (`ema=`, `scaler=`, a second optimiser);
+    the rest of `more` are nests of tensors, numbers and text; `generator` adds the state of the
+    process's random numbers.
     """
-    state: dict[str, Any] = {"step": step, "more": more}
+    kept = {name: part.state_dict() if _has_state(part) else part for name, part in more.items()}
+    state: dict[str, Any] = {"step": step, "more": kept}
     for name, part in _parts(model, optimizer, schedule, loader):
         state[name] = part.state_dict()
     if generator:
@@ -49,18 +51,22 @@ def save_checkpoint(
 
 def load_checkpoint(
     path: Path, *, model: Any = None, optimizer: Any = None, schedule: Any = None,
-    loader: Any = None, generator: bool = True,
+    loader: Any = None, generator: bool = True, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Restore the objects from a checkpoint; `step` and what else was saved are returned."""
+    """Restore the objects from a checkpoint; `step` and what else was saved are returned.
+
+    Objects in `more` take the state that was saved by their name: `load_checkpoint(path, ema=ema)`.
+    """
     state = load_tree(path)
     if not isinstance(state, dict) or "step" not in state:
         raise FileError(f"{path_of(path)!r} holds no training state", "use fg.io.load_tree")
-    wanted = _parts(model, optimizer, schedule, loader)
+    wanted = _parts(model, optimizer, schedule, loader, **more)
+    state = {**state.get("more", {}), **state}
     missing = [name for name, _ in wanted if name not in state]
     if missing:
         raise FileError(
             f"{path_of(path)!r} has no {' and no '.join(missing)}",
-            f"it has {', '.join(state)}",
+            f"it has {', '.join([name for name in state if name != 'more'])}",
         )
     for name, part in wanted:
         part.load_state_dict(state[name])
@@ -69,11 +75,17 @@ def load_checkpoint(
     return {"step": state["step"], **state.get("more", {})}
 
 
-def _parts(model: Any, optimizer: Any, schedule: Any, loader: Any) -> list[tuple[str, Any]]:
+def _has_state(part: Any) -> bool:
+    return callable(getattr(part, "state_dict", None))
+
+
+def _parts(
+    model: Any, optimizer: Any, schedule: Any, loader: Any, **more: Any
+) -> list[tuple[str, Any]]:
     named = {"model": model, "optimizer": optimizer, "schedule": schedule, "loader": loader}
-    found = [(name, part) for name, part in named.items() if part is not None]
+    found = [(name, part) for name, part in {**named, **more}.items() if part is not None]
     for name, part in found:
-        if not callable(getattr(part, "state_dict", None)):
+        if not _has_state(part):
             raise ArgumentError(
                 f"{name} is {type(part).__name__}, which has no state_dict()",
                 "give nests of tensors by a name of their own: save_checkpoint(path, ema=tree)",

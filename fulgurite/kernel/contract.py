@@ -34,6 +34,7 @@ TALL_SUMS = 264 << 10  # where the tile packs its own columns, for as many rows 
 HUGE = 1 << 21  # results of a product so large that factors come from far away
 FAR = 8 << 10  # bytes between rows that fall into few sets of the second cache
 ROW = 2 << 10  # bytes of one row of them
+SWEPT = 384  # columns of a matrix that a vector's tile should have at least
 ENOUGH = 8  # tiles that keep threads busy
 SPLIT = 1 << 15  # results that are few enough for several sums each
 CHUNKS = 16  # sums of one result at most, each over a chunk of k
@@ -332,9 +333,10 @@ def cut(
         most = tall, min(most[1], room)
     tall = _even(rows, most[0], block.height)
     wide = _even(columns, most[1], block.panel)
-    while wide > (block.panel if right == "own" else 2 * block.panel) and (
-        _tiles(batch, rows, columns, tall, wide) < enough
-    ):
+    least = block.panel if right == "own" else 2 * block.panel
+    if rows == 1 and right == "plain":
+        least = SWEPT // block.panel * block.panel
+    while wide > least and (_tiles(batch, rows, columns, tall, wide) < enough):
         if tall * wide * depth < 2 * WORTH:
             break
         wide = _up(wide // 2, block.panel)

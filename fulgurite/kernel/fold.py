@@ -464,8 +464,10 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
         if node.op is LOAD and fold.free[node] & frozenset(fold.rows):
             strided += (fold.rows[-1], 1) not in node.arg[1][1] and node not in turned
     walked += 2 * len(fold.scalars)
+    alone = not fold.products and not fold.matrices  # rows that a plain kernel walks in registers
+    rate = table.simple / 2 if alone else table.walked
     arithmetic = places * (2 * (inside * tiles + beside) / table.folded
-                           + tiles * (walked / table.walked + strided / table.strided))  # fmt: skip
+                           + tiles * (walked / rate + strided / table.strided))  # fmt: skip
     if tests(streaming.states, streamed):
         blocks = min(-(-length // cut.steps), -(-rows // cut.rows))
         arithmetic *= (1 + 1 / blocks) / 2  # about half of the blocks are left out

@@ -230,7 +230,7 @@ class Access:
                 continue
             number, (first, terms), _, _ = node.arg
             _, step, tangled = self.split((0, terms))
-            turns = [(number, first + i, terms) for i in range(max(step, 1))]
+            turns = [(number, first + i, terms) for i in range(step if step in NEAR else 1)]
             together = step in NEAR and not tangled and all(t in waiting for t in turns)
             if step < 2 or not together or any(not _is_plain(waiting[t][0]) for t in turns):
                 self.store(*waiting.pop(_where(node)))

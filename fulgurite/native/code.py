@@ -34,4 +34,4 @@ class Rendered:
     variables: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
     workspace: int = 0  # bytes, 64-aligned when it arrives
-    library: tuple[str, ...] = ()  # modules whose functions this one declares and calls
+    library: tuple[str, ...] = ()  # modules that this one calls; each may call those before it

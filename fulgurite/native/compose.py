@@ -77,6 +77,9 @@ def compose(parts: Sequence[Part], count: int, room: Room) -> Rendered:
         for symbol in dict.fromkeys(phase.symbol for phase in inner.phases):
             suffix = symbol.removeprefix("kernel")
             step, called = f"kernel_step{position}{suffix}", f"kernel_part{position}{suffix}"
+            if symbol == suffix:  # a function of the library
+                called = symbol
+                declarations[f"declare void @{symbol}(ptr, ptr, i64, i64)"] = None
             definitions.append(_around(step, called, places, count, table))
         for phase in inner.phases:
             suffix = phase.symbol.removeprefix("kernel")

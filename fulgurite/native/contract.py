@@ -23,10 +23,10 @@ from ..kernel.contract import (
 )
 from .code import FIRST, Phase, Rendered
 from .convert import round_small
-from .dots import dots
+from .dots import dots, sweep
 from .emitter import Val
 from .frame import Frame
-from .lent import BLOCK, JOIN, MOVE, PIECES, TABLE, TILE, WAYS, join, pieces, tile
+from .lent import BLOCK, JOIN, MOVE, PIECES, TABLE, TILE, WAYS, join, packing, pieces, tile
 from .microkernel import Module, Registers, block, transpose
 from .moving import moving
 from .narrow import NARROW, narrow
@@ -56,6 +56,7 @@ class _Template(Product):
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
         super().__init__(c, dtypes, registers)
         self.modules: dict[str, Module] = {}
+        self.phased: set[str] = set()  # those whose function is a phase
 
     # --- the whole kernel ------------------------------------------------------------------------
 
@@ -69,12 +70,15 @@ class _Template(Product):
         workspace = 0
         for s in (self.left, self.right):
             shared = self.way(s.name) == "shared"
-            if shared or (self.as_it_is(s) and self.c.rows):
+            if self.lent and not self.numbers.variables and len(s.part.batch.axes) <= 1:
+                symbol, units = self.lent_phase(s), self.batch * self.count_of_pieces(s)
+            elif shared or (self.as_it_is(s) and self.c.rows):
                 frame, units = self.moved(s) if self.lent else self.packing(s)
                 frames.append(frame)
+                symbol = frame.symbol
             if shared:
                 work = self.batch * self.depth * self.count_of(s.name) * 2
-                phases.append(Phase(frame.symbol, units, work))
+                phases.append(Phase(symbol, units, work))
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
         frame = self.main()
         frames.append(frame)
@@ -91,7 +95,8 @@ class _Template(Product):
         if self.splits:
             texts.append(self.chunks())
         text = "\n".join([*texts, *declared.values(), ""])
-        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in declared)
+        called = declared.keys() | self.phased
+        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in called)
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
             workspace, library,
@@ -185,26 +190,31 @@ class _Template(Product):
         f.e.declare(f"void @{module.name}({types})", module.name)
         return f"@{module.name}"
 
+    def lent_phase(self, s: Side) -> str:
+        """The function of the library that packs a factor of memory as it is."""
+        module = packing(self.registers, s.name, s.straight)
+        self.modules[module.name] = module
+        self.phased.add(module.name)
+        return module.name
+
     def moved(self, s: Side) -> tuple[Frame, int]:
-        """A phase that packs a factor of memory as it is, by functions of the library."""
+        """A phase of this kernel's own that packs a factor of memory as it is."""
         f = self.frame(f"kernel_{s.name}")
         many = self.count_of_pieces(s)
 
-        def some(batch: str, first: str, last: str) -> None:
+        def unit(index: str, carried: list[str]) -> list[str]:
+            batch = "0"  # the library goes from one product to the next itself
+            if len(s.part.batch.axes) > 1:
+                batch, _ = f.divided(index, f.number(("of a product", s.name), many))
             move = self.address(f, moving(self.registers, s.name, s.straight), MOVE)
-            room = f.pointer(len(self.dtypes))
-            operands = [self.known_numbers(f), self.base(f, s, batch), room, first, last, move]
+            operands = [
+                self.known_numbers(f), self.base(f, s, batch), f.pointer(len(self.dtypes)), index,
+                f.add(index, "1"), move,
+            ]  # fmt: skip
             self.call(f, pieces(self.registers, s.name), PIECES, operands)
+            return carried
 
-        def unit(index: str, _: list[str]) -> list[str]:
-            batch, _rest = f.divided(index, f.number(("of a product", s.name), many))
-            some(batch, index, f.add(index, "1"))
-            return []
-
-        if len(s.part.batch.axes) <= 1:
-            some("0", "%first", "%last")
-        else:
-            f.e.loop("%first", "%last", 1, [], unit)
+        f.e.loop("%first", "%last", 1, [], unit)
         return f, self.batch * many
 
     def lend(
@@ -215,7 +225,7 @@ class _Template(Product):
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
         panel, few = self.address(f, block(self.registers), BLOCK), "null"
         if self.rows_along_k:
-            few = self.address(f, narrow(self.registers), NARROW)
+            few = self.address(f, narrow(self.registers, self.columns_along_k), NARROW)
         moves = [
             self.address(f, moving(self.registers, s.name, s.straight), MOVE)
             for s in (self.left, self.right)
@@ -408,9 +418,10 @@ class _Template(Product):
     ) -> None:  # fmt: skip
         """All rows of a tile times one panel after the other."""
         e = f.e
-        if self.dotted:
-            operands = [a[0], b[0], b[1], sums, depth, columns, first]
-            self.call(f, dots(self.registers), _DOTS, operands)
+        if not self.c.rows:  # b's rows or columns are memory as it is
+            stride, module = (b[1], dots) if self.dotted else (b[2], sweep)
+            operands = [a[0], b[0], stride, sums, depth, columns, first]
+            self.call(f, module(self.registers), _DOTS, operands)
             return
         if self.right.lined:
             operands = [a[0], a[1], *b, sums, width, depth, rows, columns, first]

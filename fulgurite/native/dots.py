@@ -1,18 +1,23 @@
-"""One row times columns that memory has along k: a library function with lanes along k.
+"""One row times a matrix that streams by once: library functions for both ways it can lie.
 
-In: the registers. Out: the text of a module whose function adds dot products to a row of sums. The
-columns stream by once, a few at a time, so that loads and additions overlap. Lanes are summed in
-an order that depends on nothing else.
+In: the registers. Out: the text of a module whose function adds products to a row of sums. `dots`
+has columns that memory has along k, a few at a time, so that loads and additions overlap; lanes run
+along k and are summed in an order that depends on nothing else. `sweep` has rows of k, a few at a
+time and each for as long as it goes, since every row is another page of memory.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from .emitter import scalar_type
+from ..core.dtype import int64
+from .convert import load_value, store_value
+from .emitter import Val, scalar_type
+from .frame import Frame, Numbers
 from .microkernel import Module, Registers, multiplied, named, suffix_of, vector_of
 
 TOGETHER = 8  # columns whose dot products run at the same time
+CHUNK = 1024  # columns whose sums stay in the nearest cache
 
 
 @lru_cache(maxsize=32)
@@ -124,3 +129,69 @@ def _dotted(registers: Registers, count: int) -> str:
     args = "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i1 %first"
     body = "\n".join(lines)
     return f"define internal void @PART{count}({args}) nounwind {{\nentry:\n{body}\n}}"
+
+
+@lru_cache(maxsize=32)
+def sweep(registers: Registers) -> Module:
+    """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
+    rows of B, `stride` apart, that are added up in scratch first."""
+    inner, kind, dtype = scalar_type(registers.dtype), vector_of(registers), registers.dtype
+    f = Frame("SELF", Numbers([]), [], registers.width, False)
+    e, zero = f.e, Val("zeroinitializer", dtype, True)
+    sums = f.scratch("sums", inner, str(CHUNK))
+    rest = e.let(f"urem i64 %depth, {TOGETHER}")
+    whole = f.sub("%depth", rest)
+
+    def at(memory: str, place: str) -> str:
+        return e.let(f"getelementptr {inner}, ptr {memory}, i64 {place}")
+
+    def load(memory: str, step: str) -> str:
+        place = Val(step, int64)
+        return load_value(e, memory, place, dtype, None, f.mask, "row").text
+
+    def store(memory: str, step: str, text: str) -> None:
+        store_value(e, memory, Val(step, int64), Val(text, dtype, True), dtype, f.mask, "row")
+
+    def chunk(column: str, _: list[str]) -> list[str]:
+        count = f.least(f.sub("%columns", column), str(CHUNK))
+        goal = at("%C", column)
+
+        def rows(k: str, many: int) -> list[str]:
+            steps = [f.add(k, str(i)) for i in range(many)]
+            numbers = [e.let(f"load {inner}, ptr {at('%A', step)}, align 1") for step in steps]
+            spread = [e.splat(Val(number, dtype)).text for number in numbers]
+            sources = [at("%B", f.add(column, f.mul(step, "%bs"))) for step in steps]
+
+            def vector(step: str) -> None:
+                total = load(sums, step)
+                for x, source in zip(spread, sources, strict=True):
+                    total = e.let(multiplied(registers, x, load(source, step), total, e.let))
+                store(sums, step, total)
+
+            f.lanes(0, "0", count, [], vector)
+            return []
+
+        def finish(step: str) -> None:
+            total = load(sums, step)
+            e.branch("%first", lambda: store(goal, step, total))
+            e.branch(again, lambda: store(goal, step, added(step, total)))
+
+        def added(step: str, total: str) -> str:
+            how = "fadd" if dtype.kind == "f" else "add"
+            return e.let(f"{how} {kind} {load(goal, step)}, {total}")
+
+        f.lanes(0, "0", count, [], lambda step: store(sums, step, zero.text))
+        e.loop("0", whole, TOGETHER, [], lambda k, _: rows(k, TOGETHER))
+        e.loop(whole, "%depth", 1, [], lambda k, _: rows(k, 1))
+        f.lanes(0, "0", count, [], finish)
+        return []
+
+    again = e.let("xor i1 %first, true")
+    e.loop("0", "%columns", CHUNK, [], chunk)
+    arguments = (
+        "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i64 %columns, "
+        "i1 %first"
+    )
+    body = "\n".join([*f.entry, *e.lines])
+    text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+    return named(f"sweep_{dtype}", "\n".join([text, *e.declared.values()]))

@@ -325,6 +325,7 @@ class FoldBase:
         """The states of a tile."""
         for number in range(len(self.fold.matrices)):
             self.room(f"sums{number}", self.sum_numbers(number))
+            self.room(f"square{number}", self.lanes * self.lanes)
         for number in range(len(self.states)):
             self.room(f"state{number}", self.state_numbers)
 

@@ -59,6 +59,8 @@ class FoldFrame(Frame):
                 return [out]
 
             size = self.number(("fold", axis), self.sizes[axis])
-            return e.loop("0", size, 1, [(kind, total)], step)[0]
+            found = e.loop("0", size, 1, [(kind, total)], step)[0]
+            del self.open[axis]
+            return found
 
         return Val(walk(axes, identity(e, node.arg[0], dtype, vector).text), dtype, vector)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..core.dtype import bool_, float32
 from ..core.node import Node, toposort
-from ..core.ops.index import STORE
+from ..core.ops.index import FOLD, STORE
 from ..graph.search.online import State
-from ..kernel.contract import Part
+from ..kernel.contract import Part, reached
 from .emitter import Val
 from .foldbase import FoldBase
 from .maths import select
-from .microkernel import block
+from .microkernel import block, transpose
 from .operate import combine, identity
 from .packing import Span
 from .packing import Target as Goal
@@ -413,13 +413,17 @@ class FoldStates(FoldBase):
         f.opened(part.batch, f.coordinates(part.batch, self.at))
         start, count = self.left[number]
         mine = [n for n, c in enumerate(fold.columns) if c == columns]
+        if self.along_rows(part, stores):
+            self.finish_turned(part, stores, mine)
+            return
         inner = frozenset(columns)
         moving = {m.state.fold for m in fold.matrices}
         for node in part.nodes:
             if any(s in moving for s in node.src):
                 moving.add(node)
+        folds = {n for n in part.nodes if n.op is FOLD}  # whose bodies have axes that are not open
         fixed = [
-            n for n in part.nodes
+            n for n in reached(stores, folds)
             if n not in moving and not fold.free[n] & inner and n.op is not STORE
         ]  # fmt: skip
         at = f.coordinates(part.columns, start)
@@ -444,3 +448,42 @@ class FoldStates(FoldBase):
             f.runs(part.columns, at, count, run)
 
         f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, row)
+
+    def along_rows(self, part: Part, stores: Sequence[Node]) -> bool:
+        """Does the memory of results run along the rows, and not along the columns?"""
+        if len(part.rows.axes) > 1:
+            return False
+        ways = [(part.rows.axes[-1], 1), (part.columns.axes[-1], 1)]
+        return all(ways[0] in s.arg[1][1] and ways[1] not in s.arg[1][1] for s in stores)
+
+    def finish_turned(self, part: Part, stores: Sequence[Node], mine: Sequence[int]) -> None:
+        """Lanes along the rows: squares of sums are turned first."""
+        f, e = self.f, self.f.e
+        start, count = self.left[mine[0]]
+        turn = transpose(self.registers)
+        self.modules[turn.name] = turn
+        e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
+
+        def vector(r: str) -> None:
+            self.state_at(r, self.load)
+            e.loop("0", count, self.lanes, [], lambda c, _: squares(r, c))
+
+        def squares(r: str, c: str) -> list[str]:
+            for n in mine:
+                source = self.element(f.read[f"sums{n}"], f.add(f.mul(r, self.width(n)), c))
+                operands = f"ptr {source}, ptr {f.read[f'square{n}']}, i64 {self.lanes}"
+                e.line(f"call void @{turn.name}({operands}, i64 {self.width(n)})")
+            many = f.least(str(self.lanes), f.sub(count, c))
+            f.walk(part.columns, f.coordinates(part.columns, f.add(start, c)), many, column)
+            return []
+
+        def column(c: str) -> None:
+            for n in mine:
+                value = self.load(f.read[f"square{n}"], f.mul(c, str(self.lanes)))
+                f.scopes[-1][self.fold.matrices[n].state.fold] = value
+            values = [f.value(s.src[0]) for s in stores]
+            for store, value in zip(stores, values, strict=True):
+                f.store(store, value)
+
+        (first,) = f.coordinates(part.rows, self.top)
+        f.lanes(part.rows.axes[-1], first, f.add(first, self.count), [], vector)

@@ -2,10 +2,10 @@
 
 In: the registers. Out: texts of modules. `tile` computes the sums of one tile, over all blocks of
 k, going the way that each factor goes (plain, packed here, packed before); `pieces` packs a factor
-into the workspace. All they know of a kernel is a table of numbers, in the order of
-`TABLE`, and what other functions of the library are called: they get those as arguments, since a
-module of the library knows no other. So a kernel over plain matrices has no text but its batch and
-its epilogue, and is quickly compiled.
+into the workspace, and `packing` is that as a phase by itself. All they know of a kernel is a table
+of numbers, in the order of `TABLE`, and what other functions of the library are called: they get
+those as arguments, since a module of the library knows no other. So a kernel over plain matrices
+has no text but its batch and its epilogue, and is quickly compiled.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from collections.abc import Hashable
 from functools import lru_cache
 
 from ..core.dtype import int64
+from .code import FIRST
 from .convert import store_value
 from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import MASKS, Module, Registers, named
+from .moving import moving
 from .narrow import NARROW
 
 WAYS = ("plain", "own", "shared", "narrow")  # numbers of how a factor reaches the microkernel
@@ -29,9 +31,10 @@ PIECES = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
     "all", "tile", "way", "from own", "from k", "apart", "own", "k", "numbers", "scratch",
     "piece", "pieces", "high", "chunks", "packed", "of a product", "next product",
+    "param", "start",
 )  # fmt: skip
 TABLE: tuple[Hashable, ...] = (
-    "blocks", "depth", "block of k", "deep", "wide", "tile numbers", "before right",
+    "blocks", "depth", "block of k", "deep", "wide", "tile numbers", "before right", "workspace",
     *[(name, side) for side in ("left", "right") for name in _SIDE],
 )  # fmt: skip
 
@@ -79,6 +82,27 @@ class _Lent(Frame):
         """Call a function by its address."""
         typed = [f"{t} {o}" for t, o in zip(types.split(", "), operands, strict=True)]
         self.e.line(f"call void {function}({', '.join(typed)})")
+
+    def pieces(self, side: str, move: str) -> None:
+        """Pack the pieces of a factor from %first to %last."""
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            batch, inner = self.divided(index, self.number(("of a product", side)))
+            outer, chunk = self.divided(inner, self.number(("chunks", side)))
+            place, number = self.divided(outer, self.number("blocks"))
+            size, high = self.number(("piece", side)), self.number(("high", side))
+            own, down = self.mul(place, size), self.mul(chunk, high)
+            k = self.add(self.mul(number, self.number("block of k")), down)
+            owned = self.least(size, self.sub(self.number(("all", side)), own))
+            depth = self.least(high, self.sub(self.number("depth"), k))
+            memory = self.workspace(side, batch, own, place, number, down)
+            beyond = self.mul(batch, self.number(("next product", side)))
+            source = self.at(self.source(side, own, k), beyond)
+            apart, stride = self.number(("apart", side)), self.number(("packed", side))
+            self.invoke(move, MOVE, [source, apart, memory, stride, owned, depth])
+            return []
+
+        self.e.loop("%first", "%last", 1, [], unit)
 
     def module(self, stem: str, arguments: str) -> Module:
         """The function as a module."""
@@ -198,22 +222,25 @@ def pieces(registers: Registers, side: str) -> Module:
     """`void f(ptr numbers, ptr factor, ptr workspace, i64 first, i64 last, ptr move)`: packs some
     pieces of a factor, numbered through all products of a batch."""
     f = _Lent(registers)
-
-    def unit(index: str, _: list[str]) -> list[str]:
-        batch, inner = f.divided(index, f.number(("of a product", side)))
-        outer, chunk = f.divided(inner, f.number(("chunks", side)))
-        place, number = f.divided(outer, f.number("blocks"))
-        size, high = f.number(("piece", side)), f.number(("high", side))
-        own, down = f.mul(place, size), f.mul(chunk, high)
-        k = f.add(f.mul(number, f.number("block of k")), down)
-        owned = f.least(size, f.sub(f.number(("all", side)), own))
-        depth = f.least(high, f.sub(f.number("depth"), k))
-        memory = f.workspace(side, batch, own, place, number, down)
-        source = f.at(f.source(side, own, k), f.mul(batch, f.number(("next product", side))))
-        apart, stride = f.number(("apart", side)), f.number(("packed", side))
-        f.invoke("%move", MOVE, [source, apart, memory, stride, owned, depth])
-        return []
-
-    f.e.loop("%first", "%last", 1, [], unit)
+    f.pieces(side, "%move")
     arguments = f"ptr %numbers, ptr %{side}, ptr %workspace, i64 %first, i64 %last, ptr %move"
     return f.module(f"pieces_{side}_{registers.dtype}", arguments)
+
+
+@lru_cache(maxsize=32)
+def packing(registers: Registers, side: str, straight: bool) -> Module:
+    """The phase that packs a factor, for kernels without variables and with a plain batch: like any
+    phase a function of params and values, but one for all such kernels."""
+    f = _Lent(registers)
+    f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
+    for name, number in ((f"%{side}.0", ("param", side)), ("%workspace", "workspace")):
+        place = f.number(number)
+        f.entry.append(f"  {name}.at = getelementptr ptr, ptr %params, i64 {place}")
+        f.entry.append(f"  {name} = load ptr, ptr {name}.at")
+    start = f.number(("start", side))
+    f.entry.append(f"  %{side} = getelementptr {f.inner}, ptr %{side}.0, i64 {start}")
+    move = moving(registers, side, straight)  # which such kernels name as well
+    f.e.declare(f"void @{move.name}({MOVE})", move.name)
+    f.pieces(side, f"@{move.name}")
+    arguments = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
+    return f.module(f"packing_{side}_{registers.dtype}", arguments)

@@ -11,14 +11,18 @@ Nothing outlives a call but target machines. Who calls holds `QUIET`: one thread
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import platform
+import struct
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 KNOWN = ("0.50",)  # tests/native/test_libllvm.py compares calls with what llvmlite declares
+LARGE = 1 << 16  # letters of text after which LLVM's memory is given back
+_LOADED, _WRITABLE, _UNUSED = 1, 2, 4  # ELF's words for parts of a file; madvise's DONTNEED
 EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
 _TEXT, _PLACE, _WORD = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _PROBLEM = ctypes.POINTER(_PLACE)
@@ -110,6 +114,36 @@ def llvm() -> Llvm:
     return Direct(path)
 
 
+def read_only_pages(path: str, function: Any) -> list[tuple[int, int]]:
+    """The parts of a loaded library that nobody writes to: address and size.
+
+    The system reads them from the file again whenever they are used. Only Linux is known to.
+    """
+    if sys.platform != "linux":
+        return []
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    if head[:6] != b"\x7fELF\x02\x01":
+        return []
+    about = (_PLACE * 4)()  # of the function: file, where that is loaded, symbol, address
+    if not _libc().dladdr(ctypes.cast(function, _PLACE), about):
+        return []
+    start, each, count = *struct.unpack_from("<Q", head, 32), *struct.unpack_from("<HH", head, 54)
+    found = []
+    for number in range(count):
+        kind, flags, _, place, _, _, size = struct.unpack_from(
+            "<IIQQQQQ", head, start + number * each
+        )
+        if kind == _LOADED and not flags & _WRITABLE and not place % mmap.PAGESIZE:
+            found.append((about[1] + place, size // mmap.PAGESIZE * mmap.PAGESIZE))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _libc() -> Any:
+    return ctypes.CDLL(None)
+
+
 class Direct:
     """The library's functions, called as they are."""
 
@@ -124,6 +158,8 @@ class Direct:
         library.LLVMPY_InitializeNativeAsmPrinter()
         library.LLVMPY_InitializeNativeAsmParser()
         self._machines: dict[Machine, int] = {}
+        self._pages = read_only_pages(path, library.LLVMPY_ContextCreate)
+        self.rest()  # most of what was read so far is never read again
 
     def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
         """The functions of all texts as one object, or as assembly."""
@@ -149,6 +185,15 @@ class Direct:
             return found
         finally:
             call["ContextDispose"](context)  # and with it what a failure left
+            if sum(map(len, texts)) > LARGE:
+                self.rest()
+
+    def rest(self) -> None:
+        """Give back memory until it is used again: pages of the library, and what was freed."""
+        for address, size in self._pages:
+            _libc().madvise(_PLACE(address), ctypes.c_size_t(size), _UNUSED)
+        if hasattr(_libc(), "malloc_trim"):
+            _libc().malloc_trim(ctypes.c_size_t(0))
 
     def check(self, text: str) -> None:
         """Raise RuntimeError with what is wrong with a text."""

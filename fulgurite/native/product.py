@@ -22,6 +22,7 @@ from ..kernel.contract import (
     Block,
     Contraction,
     Cut,
+    chunks_of_k,
     cut,
     outer_columns_as_batch,
     part,
@@ -37,6 +38,7 @@ from .target import Target
 
 FEW_STEPS = 64  # of k that are worth lanes of their own
 LINED_ROWS = 32  # rows that do not pay for turning what they are multiplied with
+FEW_LINES = 16  # rows that columns along k need not be turned for
 MANY_STEPS = 2048  # of k that lie apart
 FEW_DOTS = 64  # columns of a vector's product that keep threads busy
 LONG_DOTS = 1 << 20  # products of numbers from which that matters
@@ -87,8 +89,9 @@ class Product:
         if not self.left.straight and (self.rows * self.size > NEAR or self.depth >= MANY_STEPS):
             left = False  # steps of k are too far apart, or too many share places of a cache
         right = right and self.readable
-        narrow = self.columns <= MOST < self.rows and self.depth >= FEW_STEPS
-        narrow = narrow and self.rows_along_k
+        few = FEW_LINES if self.depth < NARROW_DEPTH else 2 * FEW_LINES
+        narrow = self.columns <= MOST < self.rows or (self.columns_along_k and self.rows <= few)
+        narrow = narrow and self.rows_along_k and self.depth >= FEW_STEPS
         shape = Block(r.height, r.panel, self.target.lanes, self.size)
         found = cut(
             self.batch,
@@ -98,13 +101,17 @@ class Product:
             shape,
             (left, right),
             self.direct,
-            bool(self.c.rows) and not narrow,
+            bool(self.c.rows),
             self.right.lined,
         )
         if self.dotted:
             found = replace(found, right="plain", block=LANED)
         if narrow and found.left == "plain":
-            found = replace(found, right="narrow", block=NARROW_DEPTH)
+            chunks = 1
+            if found.chunks > 1:
+                sizes = self.batch, self.rows, self.columns, self.depth
+                chunks = chunks_of_k(*sizes, NARROW_DEPTH)
+            found = replace(found, right="narrow", block=NARROW_DEPTH, chunks=chunks)
         return found
 
     @property
@@ -117,6 +124,11 @@ class Product:
     def rows_along_k(self) -> bool:
         """Could lanes run along k, if the columns are few?"""
         return self.lent and self.left.straight and self.target.vectors in MASKS
+
+    @property
+    def columns_along_k(self) -> bool:
+        """Does memory have the columns along k as well?"""
+        return self.right.along == "folded" and self.as_it_is(self.right)
 
     @property
     def dotted(self) -> bool:
@@ -215,7 +227,7 @@ class Product:
             "blocks": self.blocks, "depth": self.depth, "block of k": cut_.block,
             "deep": cut_.depth, "wide": self.step(),
             "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
-            "before right": self.before_right(),
+            "before right": self.before_right(), "workspace": len(self.dtypes),
         }  # fmt: skip
         scratch = cut_.scratch(self.target.lanes)
         for number, s in enumerate((self.left, self.right)):
@@ -233,6 +245,7 @@ class Product:
                 "chunks": cut_.block // tall, "packed": (cut_.stride, cut_.depth)[number],
                 "of a product": self.count_of_pieces(s),
                 "next product": steps.get(batch[0], 0) if len(batch) == 1 else 0,
+                "param": s.root.arg[0], "start": s.root.arg[1][0],
             }  # fmt: skip
             found |= {(name, s.name): value for name, value in values.items()}
         return found

@@ -4,8 +4,9 @@ In: rows of numbers of one dtype. Out: a `Rendered` that writes for each row the
 numbers in order, as int32. Numbers become unsigned keys whose order is theirs (-0.0 equals 0.0, any
 NaN is above all; flipped where the order falls), kept with their places, and are moved digit after
 digit from the lowest. Moves keep the order of equal digits, so equal numbers stay in order. Digits
-that are the same everywhere are passed over. Tiny rows are sorted by insertion. A unit sorts a row;
-a long row is cut in blocks that count and move on any thread.
+that are the same everywhere are passed over. Tiny rows are sorted by insertion, or as many as there
+are lanes at once by a network of comparisons. Else a unit sorts a row; a long row is cut in blocks
+that count and move on any thread.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from .compose import ARGUMENTS
 from .convert import load_value
 from .emitter import Emitter, Val
 from .maths import compare, select
+from .network import NETWORK, side_by_side
 from .target import Target
 
 TINY = 32  # the longest row that is sorted by insertion
@@ -63,6 +65,11 @@ class Rows:
     def bits(self) -> int:
         """The width of a key."""
         return max(8, self.dtype.bits)
+
+    @property
+    def word(self) -> DType:
+        """The dtype of a key."""
+        return _UNSIGNED[self.bits]
 
     @property
     def words(self) -> int:
@@ -116,13 +123,17 @@ def sort_bytes(rows: Rows) -> int:
 
 def sort(rows: Rows, target: Target) -> Rendered:
     """Params: the numbers, the places, room, and how long rows are if that varies."""
-    work = _Sort(rows, target.lanes)
+    work = Sorter(rows, target.lanes)
     if rows.in_blocks:
         return work.cut()
+    if rows.n <= NETWORK and rows.words == 1 and not rows.partly:
+        return side_by_side(work)
     return work.whole()
 
 
-class _Sort:
+class Sorter:
+    """Writes the functions that sort."""
+
     def __init__(self, rows: Rows, lanes: int) -> None:
         self.rows, self.lanes = rows, lanes
         self.size = 1 << rows.digit  # different digits
@@ -219,7 +230,7 @@ class _Sort:
     def keys(self, row: str, target: str, start: str, stop: str) -> None:
         """Keys with their places, for some numbers of a row."""
         e = self.e
-        dtype = _UNSIGNED[self.rows.bits]
+        dtype = self.rows.word
         base = self.op("mul", row, self.rows.n)
 
         def vector(index: str, _: list[str]) -> list[str]:

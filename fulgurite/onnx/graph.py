@@ -35,7 +35,6 @@ MOST_NODES = 2_000_000  # built for one call of a model, all loops and functions
 DEEPEST = 100  # functions and graphs inside each other
 FOLDED = 4096  # most elements of a value that is worked out on the host
 OLDEST = 1
-OTHER_MEANING = ("Unique",)  # in com.microsoft: the standard's operators are other ones
 _USER_MISTAKES = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError,
     MemoryError, RecursionError,
@@ -269,8 +268,7 @@ class Build:
         else:
             version = self.opsets.get(domain, 1 if domain else NEWEST[""])
             unknown = domain == MICROSOFT and (domain, node.op_type) not in _ops.OPERATORS
-            standard = ("", node.op_type) in _ops.OPERATORS and node.op_type not in OTHER_MEANING
-            if unknown and standard:  # a standard one after all
+            if unknown and ("", node.op_type) in _ops.OPERATORS:  # a standard one after all
                 domain, version = "", self.opsets.get("", NEWEST[""])
             entry = find(domain, node.op_type, version)
             call = Call(self, node, inputs, version, attributes, scope)

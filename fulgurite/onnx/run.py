@@ -61,7 +61,10 @@ def _command(arguments: argparse.Namespace) -> int:
             for port in ports:
                 print(f"  {word} {port}")
         given = inputs_for(model, arguments.input, arguments.dim, arguments.seed)
-        cold, found = _timed(lambda: _computed(model, given), "building and compiling")
+        try:
+            cold, found = _timed(lambda: _computed(model, given), "building and compiling")
+        except FulguriteError as problem:
+            raise _with_guesses(problem, model, arguments) from problem
         figures: dict[str, Any] = {"load_ms": loaded * 1e3, "cold_ms": cold * 1e3}
         print(f"\nloaded in {_ms(loaded)}, first run in {_ms(cold)}")
         _summary(found)
@@ -115,6 +118,27 @@ def inputs_for(model: Any, given: list[str], dims: list[str], seed: int) -> dict
         if port.name not in found and port.form != "optional":
             found[port.name] = _random(port, _shape(port, sizes, port.name), rng)
     return found
+
+
+def _with_guesses(
+    problem: FulguriteError, model: Any, arguments: argparse.Namespace
+) -> FulguriteError:
+    """An error of the model, with the inputs and sizes that the user left to us."""
+    said = {text.partition("=")[0] for text in arguments.dim}
+    given = {text.partition("=")[0] for text in arguments.input}
+    made = [port for port in model.inputs if port.name not in given and port.form == "tensor"]
+    if len(model.inputs) == 1 and arguments.input:
+        made = []
+    names = {n for p in made for n in p.shape or () if isinstance(n, str) and n not in said}
+    hints = [f"--dim {name}=4" for name in sorted(names)]
+    for port in made:
+        sizes = "x".join(str(n) if isinstance(n, int) else "1" for n in port.shape or ())
+        hints.append(f"--input {port.name}={'rand:' + sizes if sizes else '1'}")
+    if not hints:
+        return problem
+    what = f"{problem.what} (inputs that are not given are random, sizes that are open are 1)"
+    more = f"{problem.hint}; or say what it takes: {' '.join(hints)}"
+    return ArgumentError(what, more.removeprefix("; or "))
 
 
 def _shape(port: Any, sizes: dict[str, int], name: str) -> tuple[int, ...]:

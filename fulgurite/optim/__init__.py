@@ -5,6 +5,7 @@
 plan; state and names are torch's.
 """
 
+from . import lr_scheduler
 from .adam import LAMB, Adam, AdamW, Lion
 from .gradients import (
     EMA,
@@ -20,10 +21,12 @@ from .optimizer import Group, Optimizer
 from .precision import LossScaler, Policy
 from .schedule import Schedule, constant, cosine, join, linear, step_decay, warmup
 from .sgd import SGD, Adagrad, RMSprop
+from .variants import Adadelta, Adamax, NAdam, RAdam, Rprop
 
 __all__ = [
-    "EMA", "LAMB", "SGD", "Accumulator", "Adafactor", "Adagrad", "Adam", "AdamW", "Group", "Lion",
-    "LossScaler", "Muon", "Optimizer", "Policy", "RMSprop", "Schedule", "clip_by_norm",
-    "clip_by_value", "clip_grad_norm_", "clip_grad_value_", "constant", "cosine", "global_norm",
-    "join", "linear", "step_decay", "warmup",
+    "EMA", "LAMB", "SGD", "Accumulator", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
+    "Adamax", "Group", "Lion", "LossScaler", "Muon", "NAdam", "Optimizer", "Policy", "RAdam",
+    "RMSprop", "Rprop", "Schedule", "clip_by_norm", "clip_by_value", "clip_grad_norm_",
+    "clip_grad_value_", "constant", "cosine", "global_norm", "join", "linear", "lr_scheduler",
+    "step_decay", "warmup",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..functional.elementwise import maximum, sign, where
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, State, bias
+from .optimizer import Group, Optimizer, Slots, State, bias
 
 
 class Adam(Optimizer):
@@ -38,8 +38,8 @@ class Adam(Optimizer):
             maximize=maximize,
         )  # fmt: skip
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
-        found: dict[str, float | tuple[int, ...]] = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+    def slots(self, group: Group, param: Tensor) -> Slots:
+        found: Slots = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
         return found | {"max_exp_avg_sq": 0.0} if group["amsgrad"] else found
 
     def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
@@ -99,7 +99,7 @@ class Lion(Optimizer):
     ) -> None:  # fmt: skip
         super().__init__(params, lr=lr, betas=betas, weight_decay=weight_decay, maximize=maximize)
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
+    def slots(self, group: Group, param: Tensor) -> Slots:
         return {"exp_avg": 0.0}
 
     def update(
@@ -124,7 +124,7 @@ class LAMB(Optimizer):
             params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize
         )
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
+    def slots(self, group: Group, param: Tensor) -> Slots:
         return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
     def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:

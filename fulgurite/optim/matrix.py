@@ -16,7 +16,7 @@ from ..core.dtype import dtype_of
 from ..errors import ArgumentError, ShapeError
 from ..functional.elementwise import clip, maximum, minimum
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, State
+from .optimizer import Group, Optimizer, Slots, State
 
 
 class Adafactor(Optimizer):
@@ -32,7 +32,7 @@ class Adafactor(Optimizer):
             maximize=maximize,
         )  # fmt: skip
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
+    def slots(self, group: Group, param: Tensor) -> Slots:
         if param.ndim < 2:
             return {"variance": 0.0}
         *rest, rows, columns = param.shape
@@ -102,7 +102,7 @@ class Muon(Optimizer):
             adjust_lr_fn=adjust_lr_fn, ns_dtype=dtype_of(ns_dtype).name, maximize=maximize,
         )  # fmt: skip
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
+    def slots(self, group: Group, param: Tensor) -> Slots:
         if param.ndim != 2:
             raise ShapeError(
                 f"Muon is for matrices, not for a parameter of shape {param.shape}",

@@ -24,6 +24,7 @@ from ..stepping import realize_step
 from ..tensor import Tensor, no_grad
 
 State = dict[str, Tensor]
+Slots = dict[str, float | tuple[int, ...] | np.ndarray[Any, Any]]
 
 
 class Group(MutableMapping[str, Any]):
@@ -85,8 +86,8 @@ class Optimizer:
 
     # --- what a subclass says ------------------------------------------------------------------
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
-        """What is kept for a parameter: a number to fill its shape with, or a shape of zeros."""
+    def slots(self, group: Group, param: Tensor) -> Slots:
+        """What is kept for a parameter: a number for its shape, a shape of zeros, or an array."""
         raise NotImplementedError
 
     def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
@@ -140,9 +141,10 @@ class Optimizer:
     def _fresh(self, group: Group, param: Tensor) -> State:
         made = {}
         for name, kind in self.slots(group, param).items():
-            shape = kind if isinstance(kind, tuple) else param.shape
-            fill = 0.0 if isinstance(kind, tuple) else kind
-            made[name] = Tensor(np.full(shape, fill, param.dtype.numpy), device=param.device)
+            if isinstance(kind, tuple):
+                kind = np.zeros(kind)
+            filled = kind if isinstance(kind, np.ndarray) else np.full(param.shape, kind)
+            made[name] = Tensor(filled.astype(param.dtype.numpy), device=param.device)
         return made
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -152,12 +154,17 @@ class Optimizer:
 
     # --- steps ---------------------------------------------------------------------------------
 
-    def step(self, grads: Any = None, when: Tensor | None = None) -> None:
+    def step(self, grads: Any = None, when: Tensor | None = None) -> Any:
         """Update every parameter by its gradient, all in one plan.
 
         Without `grads` the gradients are those that `backward()` left. With `when`, a truth value
-        (are all gradients finite?), everything stays as it is unless it is true.
+        (are all gradients finite?), everything stays as it is unless it is true. A function in
+        place of gradients is called first, as torch does: it leaves them, and its loss comes back.
         """
+        if callable(grads) and not hasattr(grads, "parameters"):
+            loss = grads()
+            self.step(when=when)
+            return loss
         found = self._gradients(grads)
         changed: list[Tensor] = []
         before = [param.node for param in self.params]
@@ -170,6 +177,7 @@ class Optimizer:
                 for step, sharing in self._by_step(members):
                     changed += self._advance(group, step, sharing, found, when)
         realize_step(changed, before, [grad for grad in found if grad is not None])
+        return None
 
     def _by_step(self, members: list[int]) -> list[tuple[Tensor, list[int]]]:
         """Members by the count they share; those that go on without others get their own."""

@@ -16,10 +16,11 @@ import numpy as np
 
 from .. import tree
 from ..core.dtype import dtype_of, float16, float32
+from ..core.ops.elementwise import CAST
 from ..errors import ArgumentError, DTypeError
 from ..functional.elementwise import isfinite, maximum, minimum, where
 from ..grad import value_and_grad
-from ..tensor import Tensor, no_grad
+from ..tensor import Tensor, no_grad, node_of, wrap
 from .gradients import _mapped
 from .optimizer import _listed, scalar
 
@@ -60,7 +61,7 @@ class Policy:
             given = [self.cast(arg) for arg in args]
             found = function(self.cast(model), *given, **keywords)
             loss, aux = found if has_aux else (found, None)
-            loss = loss.astype(float32)
+            loss = _unrounded(loss)
             scaled = loss if self.scaler is None else loss * self.scaler.scale
             return scaled, aux
 
@@ -75,6 +76,13 @@ class Policy:
             return (loss, _mapped(lambda found: found.detach(), aux)), grads
 
         return differentiated
+
+
+def _unrounded(loss: Tensor) -> Tensor:
+    """A loss in float32; what was computed in that and rounded at the very end is not rounded."""
+    node = node_of(loss)
+    wide = node.op is CAST and node.src[0].dtype is float32
+    return wrap(node.src[0]) if wide else loss.astype(float32)
 
 
 class LossScaler:

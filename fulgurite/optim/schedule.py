@@ -33,7 +33,7 @@ def linear(steps: int, start: float = 1.0, end: float = 0.0) -> Shape:
     >>> [fg.optim.linear(4)(step) for step in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
     """
-    _positive("steps", steps)
+    positive("steps", steps)
     return lambda step: start + (end - start) * min(step, steps) / steps
 
 
@@ -43,7 +43,7 @@ def cosine(steps: int, end: float = 0.0) -> Shape:
     >>> [round(fg.optim.cosine(4)(step), 3) for step in (0, 2, 4, 9)]
     [1.0, 0.5, 0.0, 0.0]
     """
-    _positive("steps", steps)
+    positive("steps", steps)
     return lambda step: end + (1 - end) * (1 + math.cos(math.pi * min(step, steps) / steps)) / 2
 
 
@@ -62,7 +62,7 @@ def step_decay(every: int, gamma: float = 0.1) -> Shape:
     >>> [fg.optim.step_decay(10, 0.5)(step) for step in (0, 9, 10, 25)]
     [1.0, 1.0, 0.5, 0.25]
     """
-    _positive("every", every)
+    positive("every", every)
     return lambda step: float(gamma ** (step // every))
 
 
@@ -85,7 +85,8 @@ def join(shapes: Sequence[Shape], boundaries: Sequence[int]) -> Shape:
     return joined
 
 
-def _positive(name: str, value: int) -> None:
+def positive(name: str, value: int) -> None:
+    """Refuse a number of steps that is none."""
     if value < 1:
         raise ArgumentError(f"{name} is {value}", "give it 1 or more")
 
@@ -116,11 +117,14 @@ class Schedule:
         self._apply()
 
     def _apply(self) -> None:
-        factor = self.shape(self.count)
-        for group in self.optimizer.param_groups:  # also those that were added meanwhile
+        for place, group in enumerate(self.optimizer.param_groups):  # those added meanwhile too
             if "initial_lr" not in group:  # else nobody asks for a rate, which is a tensor
                 group["initial_lr"] = group["lr"]
-            group["lr"] = group["initial_lr"] * factor
+            group["lr"] = self._rate(place, group["initial_lr"])
+
+    def _rate(self, place: int, base: float) -> float:
+        """The rate of a group now, by its first one."""
+        return base * self.shape(self.count)
 
     def rates(self) -> list[float]:
         """The learning rate of each group now."""

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..functional.elementwise import where
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, State
+from .optimizer import Group, Optimizer, Slots, State
 
 
 class SGD(Optimizer):
@@ -43,7 +43,7 @@ class SGD(Optimizer):
                 "Nesterov's variant needs a momentum and no dampening", "give momentum=0.9"
             )
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
+    def slots(self, group: Group, param: Tensor) -> Slots:
         return {"momentum_buffer": 0.0} if group["momentum"] else {}
 
     def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
@@ -81,8 +81,8 @@ class RMSprop(Optimizer):
             centered=centered, maximize=maximize,
         )  # fmt: skip
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
-        found: dict[str, float | tuple[int, ...]] = {"square_avg": 0.0}
+    def slots(self, group: Group, param: Tensor) -> Slots:
+        found: Slots = {"square_avg": 0.0}
         if group["momentum"]:
             found["momentum_buffer"] = 0.0
         if group["centered"]:
@@ -123,7 +123,7 @@ class Adagrad(Optimizer):
             initial_accumulator_value=initial_accumulator_value, eps=eps, maximize=maximize,
         )  # fmt: skip
 
-    def slots(self, group: Group, param: Tensor) -> dict[str, float | tuple[int, ...]]:
+    def slots(self, group: Group, param: Tensor) -> Slots:
         return {"sum": float(group["initial_accumulator_value"])}
 
     def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:

@@ -39,9 +39,11 @@ def modules() -> Iterator[Any]:
 def test_the_examples_in_docstrings_are_true(module: Any) -> None:
     fg.clear_caches()  # an example must not depend on what ran before
     known = len(PATTERNS), len(USER_KERNELS)
-    result = doctest.testmod(module, extraglobs={"fg": fg})
-    del PATTERNS[known[0] :], USER_KERNELS[known[1] :]  # nor later tests on its kernels
-    assert result.failed == 0
+    runner = doctest.DocTestRunner()
+    for example in doctest.DocTestFinder().find(module, extraglobs={"fg": fg}):
+        runner.run(example)
+        del PATTERNS[known[0] :], USER_KERNELS[known[1] :]  # nor what comes after on its kernels
+    assert runner.summarize().failed == 0
 
 
 def public() -> Iterator[tuple[str, Any]]:

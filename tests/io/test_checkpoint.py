@@ -62,6 +62,20 @@ def test_training_goes_on_where_it_was(tmp_path: Path) -> None:
         load_checkpoint(path, optimizer=again)
 
 
+def test_objects_by_names_of_their_own_are_saved_and_restored(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    ema, critic = Counter(), Counter()
+    ema.state["at"], critic.state["at"] = 3, 4
+    save_checkpoint(path, ema=ema, critic=critic, note="text")
+    first, second = Counter(), Counter()
+    assert load_checkpoint(path, ema=first, critic=second)["note"] == "text"
+    assert (first.state["at"], second.state["at"]) == (3, 4)
+    with pytest.raises(FileError, match="has no scaler"):
+        load_checkpoint(path, scaler=Counter())
+    with pytest.raises(ArgumentError, match="ema is dict, which has no state_dict"):
+        load_checkpoint(path, ema={})
+
+
 def test_the_one_before_is_kept_and_named_when_the_last_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     for step in (1, 2, 3):

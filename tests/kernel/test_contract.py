@@ -8,12 +8,15 @@ import fulgurite as fg
 from fulgurite.graph.lower import IndexKernel, lower
 from fulgurite.kernel.axes import merge_axes
 from fulgurite.kernel.contract import (
+    CHUNK,
+    CHUNKS,
     DEPTH,
     SCRATCH,
     SHALLOW,
     Block,
     Contraction,
     block_of_k,
+    chunks_of_k,
     cut,
     find_contraction,
     is_plain,
@@ -135,6 +138,24 @@ def test_tiles_are_whole_blocks_that_fit_the_scratch(
     assert found.left != "plain" or plain[0]
     assert found.right != "plain" or plain[1]
     assert found == cut(batch, rows, columns, depth, block, plain)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 300), st.integers(1, 300), st.integers(1, 200_000))
+def test_chunks_of_k_are_never_empty_and_each_is_worth_it(
+    batch: int, rows: int, columns: int, depth: int
+) -> None:
+    steps = block_of_k(rows, columns, depth)
+    chunks, blocks = chunks_of_k(batch, rows, columns, depth, steps), -(-depth // steps)
+    share = -(-blocks // chunks)
+    assert (chunks - 1) * share < blocks <= chunks * share
+    assert chunks == 1 or (share >= CHUNK and batch * chunks <= CHUNKS)
+
+
+def test_long_sums_of_few_results_are_cut_in_chunks_and_not_in_small_tiles() -> None:
+    found = cut(1, 64, 64, 16384, BLOCKS[0], (True, True), split=True)
+    assert (found.chunks, found.rows >= 64, found.columns >= 64) == (16, True, True)
+    assert cut(1, 1024, 1024, 16384, BLOCKS[0], (True, True), split=True).chunks == 1
 
 
 @pytest.mark.parametrize("shape", [(512, 512, 512), (1024, 64, 1024), (64, 1024, 1024)])

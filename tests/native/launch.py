@@ -37,11 +37,11 @@ def functions(rendered: Rendered, machine: Target) -> dict[str, int]:
     known: dict[str, int] = {}
     for text in rendered.library:
         if (text, machine) not in _loaded:
-            _loaded[text, machine] = load(compile_object([text], machine))
+            _loaded[text, machine] = load(compile_object([text], machine), known)
         known |= _loaded[text, machine]
     if (rendered.text, machine) not in _loaded:
         _loaded[rendered.text, machine] = load(compile_object([rendered.text], machine), known)
-    return _loaded[rendered.text, machine]
+    return known | _loaded[rendered.text, machine]
 
 
 def rendered_kernels(*tensors: Tensor, machine: Target | None = None) -> list[Rendered]:

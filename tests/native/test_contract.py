@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.core.dtype import float32, float64, int32
 from fulgurite.native import compiler
-from fulgurite.native.dots import dots
-from fulgurite.native.lent import TABLE, WAYS, pieces, tile
+from fulgurite.native.dots import dots, sweep
+from fulgurite.native.lent import TABLE, WAYS, join, pieces, tile
 from fulgurite.native.microkernel import Registers, block, transpose
 from fulgurite.native.moving import moving
 from fulgurite.native.narrow import narrow
@@ -277,6 +277,77 @@ def test_few_columns_are_summed_along_k(
     close(found, (wide[0] @ wide[1]).astype(np.float64), scale, dtype)
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(2, 34), st.integers(1, 90), st.integers(60, 2100),
+    st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_few_rows_and_columns_along_k_are_not_turned(
+    m: int, n: int, k: int, dtype: Any, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = [rng.integers(-9, 9, (count, k + 1)).astype(dtype) for count in (m, n)]
+    a[:, k:], b[:, k:] = 10**6, 10**6  # what is after the last k does not matter
+    lazy = tensor(a)[:, :k] @ tensor(b)[:, :k].T
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    assert np.array_equal(found, a[:, :k].astype(np.int64) @ b[:, :k].T.astype(np.int64))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(2, 100), st.integers(2, 100), st.integers(2048, 9000), st.sampled_from(LAYOUTS),
+    st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
+    st.sampled_from(sorted(EPILOGUES)), st.integers(0, 99),
+)  # fmt: skip
+def test_long_sums_of_few_results_are_joined_in_order(
+    m: int, n: int, k: int, turned: tuple[bool, bool], dtype: Any, vectors: str, epilogue: str,
+    seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    a = rng.integers(-9, 9, (k, m) if turned[0] else (m, k)).astype(dtype)
+    b = rng.integers(-9, 9, (n, k) if turned[1] else (k, n)).astype(dtype)
+    more = [rng.integers(-9, 9, s).astype(np.float32) for s in ((n,), (m, n), (m, 1))]
+    x, y = tensor(a), tensor(b)
+    ours, exact = EPILOGUES[epilogue]
+    lazy = ours((x.T if turned[0] else x) @ (y.T if turned[1] else y), *map(tensor, more))
+    (found,), (text,) = run(lazy, seed=seed, machine=target(vectors))
+    product = (a.T if turned[0] else a).astype(np.int64) @ (b.T if turned[1] else b)
+    wide = exact(product.astype(np.float64), *more)
+    assert np.array_equal(found, wide.astype(found.dtype))
+    if k >= 8 * 256 and max(m, n) <= k // 8 and min(m, n) > 34 and dtype is np.float32:
+        assert "kernel_chunks" in [p.symbol for p in text.phases]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 20), st.integers(1, 6),
+    st.integers(9, 24), st.sampled_from([1, 3]), st.integers(1, 2), st.integers(0, 1),
+    st.sampled_from(VECTORS), st.integers(0, 99),
+)  # fmt: skip
+def test_gradients_of_few_weights_are_packed_along_k(
+    batch: int, groups: int, out: int, inner: int, side: int, size: int, stride: int, pad: int,
+    vectors: str, seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    channels, high = groups * inner, (side + 2 * pad - size) // stride + 1
+    x = rng.integers(-9, 9, (batch, channels, side, side)).astype(np.float32)
+    back = rng.integers(-9, 9, (batch, groups * out, high, high)).astype(np.float32)
+    w, image, given_ = tensor(np.zeros((groups * out, inner, size, size), "f")), tensor(x), back
+
+    def loss(w: fg.Tensor) -> fg.Tensor:
+        y = fg.conv2d(image, w, padding=pad, stride=stride, groups=groups)
+        return (y * tensor(given_)).sum()
+
+    (found,), _ = run(fg.grad(loss)(w), seed=seed, machine=target(vectors))
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad))).astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
+    windows = windows[:, :, ::stride, ::stride].reshape(batch, groups, inner, high, high, size, -1)
+    split = back.astype(np.float64).reshape(batch, groups, out, high, high)
+    exact = np.einsum("ngchwij,ngohw->gocij", windows, split)
+    assert np.array_equal(found.reshape(exact.shape), exact)
+
+
 def test_what_is_beside_few_columns_does_not_matter() -> None:
     rng = np.random.default_rng(9)
     a, b = array(rng, (30, 200), np.float32), array(rng, (200, 20), np.float32)
@@ -297,7 +368,7 @@ def test_several_outputs_are_stored_in_one_pass() -> None:
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("shape", [(70, 300, 300), (600, 600, 300), (3, 1000, 600)])
+@pytest.mark.parametrize("shape", [(70, 300, 300), (600, 600, 300), (3, 1000, 600), (40, 50, 5003)])
 def test_bits_do_not_depend_on_how_units_are_shared_out(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     rng = np.random.default_rng(8)
@@ -448,6 +519,7 @@ def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
     modules = [
         block(registers), dots(registers), transpose(registers), narrow(registers), tile(registers),
+        sweep(registers), join(registers), narrow(registers, True),
         *[pieces(registers, name) for name in ("left", "right")],
         *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
     ]  # fmt: skip

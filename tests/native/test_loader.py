@@ -56,6 +56,27 @@ def test_code_calls_the_c_library_reads_its_constants_and_calls_other_objects(da
     assert first["power"] != second["power"] and "hidden" not in first
 
 
+ADDRESSES = """
+declare float @elsewhere(float)
+define float @own(float %x) nounwind {
+  %y = fadd float %x, 1.0
+  ret float %y
+}
+define ptr @address(i1 %which) nounwind {
+  %found = select i1 %which, ptr @own, ptr @elsewhere
+  ret ptr %found
+}
+"""
+
+
+def test_addresses_of_functions_are_those_that_are_called() -> None:
+    found = load(compile_object([ADDRESSES], target()), {"elsewhere": loader.find("sqrtf")})
+    address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_bool)(found["address"])
+    assert address(True) == found["own"]
+    assert function(address(True))(2.0) == 3.0
+    assert function(address(False))(9.0) == 3.0
+
+
 def test_loaded_pages_are_never_writable_and_executable(data: bytes) -> None:
     address = load(data, {"elsewhere": loader.find("sqrtf")})["power"]
     for line in Path("/proc/self/maps").read_text().splitlines():

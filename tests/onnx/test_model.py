@@ -240,6 +240,87 @@ def test_a_dimension_that_keeps_changing_becomes_a_variable_by_itself() -> None:
     assert compiled() == before
 
 
+def test_a_size_that_was_not_seen_costs_no_building_once_the_dimension_is_a_variable() -> None:
+    nodes = [node("MatMul", "x w", "m"), node("Shape", "m", "s"), node("Exp", "m", "y")]
+    ports = [port("y"), port("s", "int64")]
+    w = f(4, 8)
+    made = load(model(graph(nodes, [port("x", shape=["n", 4])], ports, {"w": w})))
+    for size in (3, 4, 5):
+        made(f(size, 4))
+    builds = made.builds
+    for size in (6, 2, 16, 6):
+        x = f(size, 4)
+        found = made(x)
+        np.testing.assert_allclose(found["y"].numpy(), np.exp(x @ w), rtol=1e-5)
+        assert found["s"].tolist() == [size, 8]
+    assert made.builds == builds and not made.reasons
+    assert made(f(100, 4))["s"].tolist() == [100, 8]  # beyond the bound: built once more
+    assert made.builds == builds + 1
+
+
+def test_sizes_that_vary_are_not_left_to_python_unless_the_user_wants_them_to_vary() -> None:
+    nodes = [node("Reshape", "x flat", "r"), node("Exp", "r", "y")]
+    data = model(graph(nodes, [port("x", shape=["a", "b", 2])], [port("y")],
+                       {"flat": np.array([-1, 2])}))  # fmt: skip
+    with fg.config(device="cpu", tier="native"):
+        made = load(data)
+        for a, b in ((2, 3), (3, 4), (4, 5), (5, 6)):
+            x = f(a, b, 2)
+            np.testing.assert_allclose(made(x)["y"].numpy(), np.exp(x).reshape(-1, 2), rtol=1e-6)
+        assert made.reasons and "Python's work" in made.reasons[0]
+        dims = {"a": fg.Var("a", 1, 8), "b": fg.Var("b", 1, 8)}
+        asked = load(data, dims=dims)
+        np.testing.assert_allclose(asked(x)["y"].numpy(), np.exp(x).reshape(-1, 2), rtol=1e-6)
+        assert not asked.reasons
+
+
+def test_elements_are_gathered_by_several_numbers_whatever_varies() -> None:
+    nodes = [node("GatherND", "x at", "y")]
+    ports = [port("x", shape=["n", "m", 3]), port("at", "int64", ["k", "j", 2])]
+    data = model(graph(nodes, ports, [port("y")]))
+    names = {"n": 8, "m": 8, "k": 4, "j": 4}
+    made = load(data, dims={name: fg.Var(name, 1, most) for name, most in names.items()})
+    for n, m, k, j in ((2, 3, 4, 1), (8, 8, 1, 4), (1, 1, 2, 2)):
+        x, at = f(n, m, 3), np.stack([RNG.integers(-n, n, (k, j)), RNG.integers(-m, m, (k, j))], -1)
+        np.testing.assert_array_equal(made(x, at)["y"].numpy(), x[at[..., 0], at[..., 1]])
+    assert not made.reasons
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "attributes"),
+    [
+        ([1, 3, 9], [4, 3, 3], {"strides": [2]}),
+        ([1, 3, 9], [4, 3, 3], {"strides": [4], "pads": [1, 2], "dilations": [2]}),
+        ([2, 3, 5, 6], [4, 3, 3, 4], {"pads": [1, 0, 0, 1], "strides": [2, 3]}),
+        ([1, 2, 3, 4, 3], [5, 2, 3, 3, 3], {"pads": [0, 0, 1, 0, 1, 0]}),
+        ([3, 2, 4, 4], [2, 2, 4, 4], {}),
+        ([1, 4, 6, 6], [4, 2, 3, 3], {"group": 2, "strides": [3, 3]}),
+    ],
+)
+def test_few_windows_and_many_are_convolved_alike(
+    shape: list[int], weight: list[int], attributes: dict[str, Any]
+) -> None:
+    x, w, b = f(*shape), f(*weight), f(weight[0])
+    ports = [port("x", shape=shape)]
+    line = node("Conv", "x w b", "y", **attributes)
+    few = load(model(graph([line], ports, [port("y")], {"w": w, "b": b})))(x)["y"].numpy()
+    many = np.concatenate([x] * 20)  # more pictures: the other way
+    ports = [port("x", shape=[20 * shape[0], *shape[1:]])]
+    want = load(model(graph([line], ports, [port("y")], {"w": w, "b": b})))(many)["y"].numpy()
+    np.testing.assert_allclose(few, want[: shape[0]], rtol=2e-5, atol=2e-5)
+
+
+def test_the_largest_of_a_window_is_nan_if_one_is_and_windows_may_be_long() -> None:
+    x = f(1, 2, 12, 30)
+    x[0, 0, 3, 4] = np.nan
+    for size, stride in (([3, 3], [2, 2]), ([2, 20], [1, 3])):
+        line = node("MaxPool", "x", "y", kernel_shape=size, strides=stride)
+        data = model(graph([line], [port("x", shape=[1, 2, 12, 30])], [port("y")]))
+        windows = np.lib.stride_tricks.sliding_window_view(x, size, axis=(2, 3))
+        want = windows[:, :, :: stride[0], :: stride[1]].max(axis=(-1, -2))
+        np.testing.assert_array_equal(load(data)(x)["y"].numpy(), want)
+
+
 def test_an_input_whose_numbers_decide_a_shape_chooses_the_plan() -> None:
     data = model(graph([node("Reshape", "x s", "y")],
                        [port("x", shape=[6]), port("s", "int64", [2])], [port("y")]))  # fmt: skip

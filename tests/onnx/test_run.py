@@ -166,3 +166,19 @@ def test_distance_is_relative_and_strict_about_types() -> None:
     assert _distance(a, a.astype(np.float64)) == float("inf")
     assert _distance(a, np.array([np.nan, 100], np.float32)) == float("inf")
     assert _distance(np.array([np.inf], np.float32), np.array([np.inf], np.float32)) == 0
+
+
+def test_an_error_names_the_inputs_and_sizes_that_were_guessed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = node("Conv", "x w", "y")
+    ports = [port("x", shape=["batch", 1, "time"])]
+    weights = {"w": np.ones((1, 1, 16), np.float32)}
+    (tmp_path / "m.onnx").write_bytes(model(graph([made], ports, [port("y")], weights)))
+    path = str(tmp_path / "m.onnx")
+    assert main(["run", path]) == 1
+    text = capsys.readouterr().err
+    assert "--dim batch=4 --dim time=4 --input x=rand:1x1x1" in text and "Conv" in text
+    assert main(["run", path, "--dim", "time=20"]) == 0
+    assert main(["run", path, "--input", "x=rand:1x1x4"]) == 1
+    assert "--dim" not in capsys.readouterr().err

@@ -33,6 +33,15 @@ def test_weights_gradients_and_losses_stay_float32(dtype: str) -> None:
     assert (policy.scaler is not None) == (dtype == "float16")
 
 
+def test_a_loss_is_not_rounded_to_few_bits_at_its_end() -> None:
+    scores = np.random.default_rng(1).normal(size=(64, 5)).astype(np.float32)
+    given, wanted = fg.Tensor(scores).astype("bfloat16").astype("float32"), fg.arange(64) % 5
+    value, _ = fg.optim.Policy("bfloat16").value_and_grad(fg.cross_entropy)(given, wanted)
+    exact = fg.cross_entropy(given, wanted).item()
+    assert abs(value.item() - exact) < 1e-5
+    assert abs(fg.cross_entropy(given.astype("bfloat16"), wanted).item() - exact) > 1e-4
+
+
 def test_overflow_skips_the_step_and_halves_the_scale() -> None:
     p, x = data()
     scaler = fg.optim.LossScaler(scale=2.0**15, interval=2)

@@ -30,7 +30,9 @@ def test_a_result_that_nobody_looks_at_makes_no_node(doubled: TensorSchedule) ->
     results = [doubled.run()[0] for _ in range(3)]
     assert all(type(r.entry) is Fresh for r in results)
     assert (live_count(), REGISTRY.entry_count(), REGISTRY.buffer_count()) == before
-    assert [r.tolist() for r in results] == [(X * 2).tolist()] * 3
+    assert [r.tolist() for r in results] == [(X * 2).tolist()] * 3  # nor does reading it
+    assert (live_count(), REGISTRY.entry_count(), REGISTRY.buffer_count()) == before
+    assert [r.shape for r in results] == [(6,)] * 3
     now = REGISTRY.entry_count(), REGISTRY.buffer_count()
     assert now == (before[1] + 3, before[2] + 3)
     del results
@@ -87,3 +89,15 @@ def test_results_that_are_held_are_never_written_over(doubled: TensorSchedule) -
         other.realize()
     assert all((t.numpy() == X * 2).all() for t in held)
     assert all((a == X * 2).all() for a in arrays)
+
+
+def test_reading_a_result_makes_no_node() -> None:
+    with fg.config(device="cpu"):
+        plan = fg.schedule(fg.from_numpy(np.arange(4.0)) + 1)
+        results = [plan.run()[0] for _ in range(6)]
+        assert type(results[-1].entry) is Fresh
+        shown = np.asarray(results[-1])
+        assert shown.tolist() == results[-1].numpy().tolist() == [1, 2, 3, 4]
+        assert type(results[-1].entry) is Fresh and not shown.flags.writeable
+        results[-1] += 1  # what was read stays as it was
+        assert results[-1].tolist() == [2, 3, 4, 5] and shown.tolist() == [1, 2, 3, 4]

@@ -202,14 +202,16 @@ def test_an_input_lives_as_long_as_a_run_reads_it() -> None:
 # --- the kernel cache ----------------------------------------------------------------------------
 
 
-def test_identical_layers_are_one_kernel() -> None:
+@pytest.mark.parametrize(("search", "distinct"), [(True, 1), (False, 2)])
+def test_identical_layers_are_one_kernel(search: bool, distinct: int) -> None:
     gc.collect()  # plans that only a cycle holds would keep their kernels
-    x = random(13, 13)
-    before = KERNELS.stats.misses
-    for _ in range(12):
-        x = fg.softmax(x, axis=-1) @ random(13, 13)
-    x.realize()
-    assert KERNELS.stats.misses - before == 2
+    with fg.config(search=search):
+        x = random(13, 13)
+        before = KERNELS.stats.misses
+        for _ in range(12):
+            x = fg.softmax(x, axis=-1) @ random(13, 13)
+        x.realize()
+    assert KERNELS.stats.misses - before == distinct
 
 
 def test_kernels_of_dead_graphs_are_collected() -> None:

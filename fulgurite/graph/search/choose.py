@@ -11,9 +11,9 @@ process; reports say what was found, what it costs and why it was chosen.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from ...core.node import Node
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
 from ..kernel import Cut, Kernel
 from .extract import STEPS, Producer, extract
-from .proposals import Source
+from .proposals import Proposal, Source
 from .regions import Piece, Regions, Way
 from .report import Alternative, RegionReport
 from .ways import Ways
@@ -30,7 +30,18 @@ ATTEMPTS = 48  # merged graphs that are tried for one region
 LOOKS = 2000  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept
 Choice: TypeAlias = "tuple[tuple[Way, str], ...]"  # with what it is, for people
-REGIONS: OrderedDict[Hashable, tuple[Choice, RegionReport]] = OrderedDict()
+
+
+@dataclass
+class Known:
+    """What is known of a region: enough to choose again by other costs without searching again."""
+
+    asked: dict[Hashable, list[tuple[str, Proposal]]] = field(default_factory=dict)
+    kernels: dict[Way, Kernel] = field(default_factory=dict)  # their streams are kept with them
+    chosen: dict[Hashable, tuple[Choice, RegionReport]] = field(default_factory=dict)
+
+
+REGIONS: OrderedDict[Hashable, Known] = OrderedDict()
 
 
 class Searcher:
@@ -45,6 +56,7 @@ class Searcher:
 
     tag: Hashable = None  # what else the answers depend on
     eager = False  # is everything asked for, also what cannot pay?
+    curious = False  # is it asked for afterwards, for the report alone?
 
     def price(self, kernel: Kernel) -> float:
         """What a piece costs as it is."""
@@ -59,20 +71,25 @@ class Searcher:
         self.reports = []
         work = Regions(pieces, roots)
         made: list[tuple[int, Piece]] = []
-        for region in work.regions:
-            names = tuple([s.name for s in self.sources])
-            key = (work.key(region), self.table.digest, names, self.tag)
-            found = REGIONS.get(key)
-            if found is None:
+        names = tuple([s.name for s in self.sources])
+        regions = [*work.regions, *(work.alone() if self.eager or self.curious else ())]
+        whole = [work.key(region) for region in regions]
+        equal = Counter(whole)  # a kernel of all of them is compiled once
+        for region, mine in zip(regions, whole, strict=True):
+            known = REGIONS.setdefault((mine, names), Known())
+            REGIONS.move_to_end((mine, names))
+            if len(REGIONS) > _KEPT:
+                REGIONS.popitem(last=False)
+            key = (equal[mine], self.table.digest, self.steps, self.tag, self.curious)
+            if key not in known.chosen:
                 self.searched += 1
-                found = REGIONS[key] = RegionSearch(self, work, region).run()
-                self.reports.append(found[1])
-                if len(REGIONS) > _KEPT:
-                    REGIONS.popitem(last=False)
+                search = RegionSearch(self, work, region, equal[mine], known)
+                choice, report = known.chosen[key] = search.run()
             else:
-                REGIONS.move_to_end(key)
-                self.reports.append(replace(found[1], cached=True))
-            for way, what in found[0]:
+                choice, report = known.chosen[key]
+                report = replace(report, cached=True)
+            self.reports.append(report)
+            for way, what in choice:
                 place = max([region[piece] for piece, _ in way.makes])
                 made.append((place, (what, *work.cut(way, region))))
         return work.assembled(made)
@@ -81,8 +98,11 @@ class Searcher:
 class RegionSearch:
     """The search of one region."""
 
-    def __init__(self, who: Searcher, work: Regions, region: list[int]) -> None:
-        self.who, self.work, self.region = who, work, region
+    def __init__(
+        self, who: Searcher, work: Regions, region: list[int], equal: int, known: Known
+    ) -> None:
+        self.who, self.work, self.region, self.known = who, work, region, known
+        self.made = who.table.made / equal
         self.report = RegionReport(len(region))
         self.kinds = Ways(work, region)
         self.producers: list[Producer] = []
@@ -98,13 +118,20 @@ class RegionSearch:
         work, report = self.work, self.report
         for number, place in enumerate(self.region):
             cost = self.who.price(work.pieces[place][2][0])
-            cost += self.kept(work.pieces[place][1]) + self.who.table.made
+            cost += self.kept(work.pieces[place][1]) + self.made
             report.greedy += cost
             self.producers.append(work.producer(place, f"greedy {number}", cost))
+        report.cost = report.greedy
         self.propose_all()
-        if not self.ways:
-            report.cost = report.greedy
-            return (), report
+        choice = self.choose() if self.ways else ()
+        if self.who.curious:
+            for way, _ in list(self.hopes().values()):
+                self.propose(way)
+        return choice, report
+
+    def choose(self) -> Choice:
+        """The cheapest plan of what was found."""
+        report = self.report
         wanted, given = self.ends(self.producers)
         self.producers = self.who.weighed(self, wanted, given)
         chosen = extract(self.producers, wanted, given, self.who.steps)
@@ -115,7 +142,7 @@ class RegionSearch:
             replace(a, chosen=name in names)
             for name, a in zip(self.ways, report.alternatives, strict=True)
         ]
-        return tuple([way for name, way in self.ways.items() if name in names]), report
+        return tuple([way for name, way in self.ways.items() if name in names])
 
     def ends(self, producers: Sequence[Producer]) -> tuple[list[Node], set[Node]]:
         """What the region must make, and what it finds made."""
@@ -142,6 +169,8 @@ class RegionSearch:
             asked = [way for way, _ in hopes.values()] if self.who.eager else self.hoped(hopes)
             if not asked or len(self.tried) >= ATTEMPTS:
                 self.report.untried = len(hopes)
+                least = sorted([(p.cost, 1 + len(way.taken)) for way, p in hopes.values()])
+                self.report.bounds = least[:3]
                 return
             for way in asked:
                 self.tried[way] = self.propose(way)
@@ -195,7 +224,7 @@ class RegionSearch:
         ]
         if not costs or min(costs) == inf:
             return None
-        cost = min(costs) + self.kept(outputs) + self.who.table.made
+        cost = min(costs) + self.kept(outputs) + self.made
         return Producer(name, tuple(outputs), frozenset(needs.difference(outputs)), cost)
 
     def cut(self, way: Way) -> Cut:
@@ -209,23 +238,31 @@ class RegionSearch:
         outputs, merged = self.work.made(way, self.region), self.cut(way)
         if self.work.waits_for_itself(way, self.region, merged):
             return False
-        report, good = self.report, False
-        beside = self.kept(outputs) + self.who.table.made
-        for source in self.who.sources:
-            found = source.propose(merged[0], self.who.table)
-            if found is None:
-                continue
-            good = True
+        report, beside = self.report, self.kept(outputs) + self.made
+        proposals = self.proposals(way, merged[0])
+        for source, found in proposals:
             report.nodes = max(report.nodes, found.nodes)
             for rule, count in found.rules:
                 report.rules[rule] = report.rules.get(rule, 0) + count
-            name = f"{source.name} {len(self.ways)}"
+            name = f"{source} {len(self.ways)}"
             self.ways[name] = replace(way, kind=found.kind), found.what
             needs = self.work.memory(merged)
             cost = found.cost + beside
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(way.taken)))
-        return good
+        return bool(proposals)
+
+    def proposals(self, way: Way, kernel: Kernel) -> list[tuple[str, Proposal]]:
+        """What sources have for a way; each is asked once by one table."""
+        key = (way, self.who.table.digest)
+        if key not in self.known.asked:
+            self.known.kernels[way] = kernel
+            asked = [(s.name, s.propose(kernel, self.who.table)) for s in self.who.sources]
+            other = way.taken or way.rows  # or it is a piece as it was
+            found = [(name, p) for name, p in asked if p is not None]
+            self.known.asked[key] = [(n, p) for n, p in found if other or p.kind != "reduce"]
+            self.report.asked += 1
+        return self.known.asked[key]
 
     def kept(self, outputs: Sequence[Node]) -> float:
         """What it costs that values stay in memory which are no results."""

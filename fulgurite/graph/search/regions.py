@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import PARAM
+from ...core.ops.movement import EXPAND
 from ...core.ops.reduce import REDUCE
 from ..cost import elements, is_contraction
 from ..kernel import Cut, Extractor, Kernel
@@ -48,21 +49,24 @@ class Regions:
         self.pieces, self.roots = list(pieces), roots
         self.maker = {node: i for i, (_, outputs, _) in enumerate(pieces) for node in outputs}
         self.readers: dict[Node, list[int]] = {}
-        for i, (_, _, cut) in enumerate(pieces):
-            for node in sorted(self.memory(cut), key=lambda n: n.id):
+        self.reads = [sorted(self.memory(cut), key=lambda n: n.id) for _, _, cut in pieces]
+        for i, nodes in enumerate(self.reads):
+            for node in nodes:
                 self.readers.setdefault(node, []).append(i)
         self.stored = frozenset(self.maker)
-        self.params = {n for _, _, cut in pieces for n in self.memory(cut) if n.op is PARAM}
+        self.params = {n for nodes in self.reads for n in nodes if n.op is PARAM}
         self.extractor = Extractor()
         self.before: list[int] = []  # for each piece: bits of all that must have run
-        for _, _, cut in pieces:
+        for nodes in self.reads:
             bits = 0
-            for node in self.memory(cut):
+            for node in nodes:
                 other = self.maker.get(node)
                 bits |= 0 if other is None else self.before[other] | 1 << other
             self.before.append(bits)
         self.rows: dict[int, tuple[Node, ...]] = {}
+        self.folds: dict[Node, Sums] = {}
         self.summed: dict[int, dict[Node, frozenset[int]]] = {}
+        self.takes = [list(dict.fromkeys(self.taken_in(i))) for i in range(len(pieces))]
         self.gone: Set[int] = frozenset(range(len(pieces)))  # pieces that might not run
         self.join()
         if self.regions:  # to take in what must run in any case saves nothing
@@ -92,9 +96,9 @@ class Regions:
         if kernel.kind not in KINDS:
             return
         most = max([elements(n.shape) for n in self.pieces[place][1]])
-        for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
+        for node in self.reads[place]:
             other = self.maker.get(node)
-            if other is None or node in self.roots or other not in self.gone:
+            if other is None or node in self.roots:
                 continue
             inner = self.pieces[other][2][0]
             size, only = elements(node.shape), self.readers[node] == [place]
@@ -104,26 +108,32 @@ class Regions:
             elif kernel.kind == "reduce":
                 fits = most < size  # nothing is left of what is streamed
             elif inner.kind == "contract":
-                fits = only and most < size and node in self.folded(place)
+                fits = most < size and all(
+                    self.is_product(r) and node in self.folded(r) for r in self.readers[node]
+                )
             else:
                 alone = only and _top(node).op not in (ADD, SUB)
                 fits = node in self.folded(place) and (alone or self.ends_here(other))
-            if fits and inner.kind in KINDS and _worth(kernel, inner):
+            if fits and inner.kind in KINDS and self.worth(kernel, inner):
                 yield other
 
     def ends_here(self, place: int) -> bool:
-        """Does a piece of rows read a product that nothing but rows read?"""
+        """Does a piece of rows read a product that only rows read, or others beside their sums?"""
         for node in self.memory(self.pieces[place][2]):
             other = self.maker.get(node)
-            if other is not None and self.pieces[other][2][0].kind == "contract":
-                kinds = {self.pieces[r][2][0].kind for r in self.readers[node]}
-                if kinds == {"reduce"} and node not in self.roots:
+            if other is not None and self.is_product(other) and node not in self.roots:
+                readers = self.readers[node]
+                if all(self.is_row(r) or self.reads_beside(r, node) for r in readers):
                     return True
         return False
 
+    def reads_beside(self, place: int, node: Node) -> bool:
+        """Does a product read a value, but not in its sum?"""
+        return self.is_product(place) and node not in self.folded(place)
+
     def levels_of(self, place: int) -> list[list[int]]:
         """The pieces that one may take in: nearest first, then what those read, to products."""
-        level = list(dict.fromkeys(self.taken_in(place)))
+        level = [t for t in self.takes[place] if t in self.gone]
         found: list[list[int]] = []
         if level:  # with the numbers of rows that go with it
             level += [m for m in self.makers(place) if m not in level and self.is_row(m)]
@@ -134,10 +144,20 @@ class Regions:
         while level and len(found) < DEEP:
             found.append(level)
             seen.update(level)
-            ends = [t for t in level if self.pieces[t][2][0].kind != "contract"]
-            level = [m for t in ends for m in self.makers(t)]
+            level = [m for t in level for m in self.makers(t) if self.goes_with(m, t)]
             level = [m for m in dict.fromkeys(level) if m not in seen]
         return found
+
+    def goes_with(self, place: int, other: int) -> bool:
+        """Is a piece taken in with one that reads it? Of a product, another beside its sum."""
+        if not self.is_product(other):
+            return True
+        outputs = self.pieces[place][1]
+        return self.is_product(place) and all(self.reads_beside(other, n) for n in outputs)
+
+    def is_product(self, place: int) -> bool:
+        """Is it a contraction?"""
+        return self.pieces[place][2][0].kind == "contract"
 
     def is_row(self, place: int) -> bool:
         """Is it a piece of rows?"""
@@ -145,13 +165,13 @@ class Regions:
 
     def is_narrow(self, place: int) -> bool:
         """Is it a piece of rows that keeps numbers of rows alone?"""
-        read = max([elements(n.shape) for n in self.memory(self.pieces[place][2])], default=0)
+        read = max([elements(n.shape) for n in self.reads[place]], default=0)
         return self.is_row(place) and all(elements(n.shape) < read for n in self.pieces[place][1])
 
     def makers(self, place: int) -> list[int]:
         """The pieces whose results one reads, if they can be merged at all."""
         found: dict[int, None] = {}
-        for node in sorted(self.memory(self.pieces[place][2]), key=lambda n: n.id):
+        for node in self.reads[place]:
             other = self.maker.get(node)
             if other is None or other not in self.gone:
                 continue
@@ -162,8 +182,20 @@ class Regions:
     def folded(self, place: int) -> set[object]:
         """What of a piece's reads is inside its sums."""
         kernel, reads, _ = self.pieces[place][2]
-        sums = [n for n in toposort([kernel.body]) if n.op is REDUCE]
-        return {reads[n.arg[0]] for n in toposort(sums) if n.op is PARAM}
+        return {reads[number] for number in self.sums(kernel).params}
+
+    def sums(self, kernel: Kernel) -> Sums:
+        """What a kernel folds; equal kernels are looked at once."""
+        if kernel.body not in self.folds:
+            self.folds[kernel.body] = _sums(kernel.body)
+        return self.folds[kernel.body]
+
+    def worth(self, outer: Kernel, inner: Kernel) -> bool:
+        """May merging two kernels pay? A product inside is done again for every tile of columns."""
+        inside = self.sums(inner)
+        if outer.kind != "contract" or not inside.any:
+            return inside.any
+        return not inside.products or self.sums(outer).columns <= COLUMNS
 
     def lines(self, place: int) -> dict[Node, frozenset[int]]:
         """Along which dimensions a piece sums what it reads, where that is known."""
@@ -200,14 +232,28 @@ class Regions:
 
     def joined(self) -> list[list[int]]:
         """Pieces that could be merged with each other, in order."""
-        group = {i: {i} for i in range(len(self.pieces))}
+        first = list(range(len(self.pieces)))  # of each piece one that it belongs to
+
+        def find(place: int) -> int:
+            while first[place] != place:
+                first[place] = first[first[place]]
+                place = first[place]
+            return place
+
         for place, levels in self.levels.items():
             for other in [t for level in levels for t in level]:
-                both = group[place] | group[other]
-                for member in both:
-                    group[member] = both
-        found = {min(g): sorted(g) for g in group.values() if len(g) > 1}
-        return [found[first] for first in sorted(found)]
+                a, b = sorted((find(place), find(other)))
+                first[b] = a
+        found: dict[int, list[int]] = {}
+        for place in range(len(self.pieces)):
+            found.setdefault(find(place), []).append(place)
+        return [found[place] for place in sorted(found) if len(found[place]) > 1]
+
+    def alone(self) -> list[list[int]]:
+        """Pieces of rows in no region that fold what they folded before: each could be a fold."""
+        inside = {place for region in self.regions for place in region}
+        rows = [i for i in range(len(self.pieces)) if i not in inside and self.is_row(i)]
+        return [[i] for i in rows if self.sums(self.pieces[i][2][0]).deep]
 
     def wanted(self, region: Sequence[int]) -> list[Node]:
         """What of a region is read outside it."""
@@ -384,27 +430,33 @@ def _top(node: Node) -> Node:
     return node
 
 
-def _worth(outer: Kernel, inner: Kernel) -> bool:
-    """May merging two kernels pay? A product inside is done again for every tile of columns."""
-    folds = [n for n in toposort([inner.body]) if n.op is REDUCE]
-    if outer.kind != "contract" or not folds:
-        return bool(folds)
-    return not any(map(is_contraction, folds)) or _columns(outer) <= COLUMNS
-
-
 COLUMNS = 512  # of a contraction, more of which would mean several tiles
 
 
-def _columns(kernel: Kernel) -> int:
-    """The fewer of the two sides of a contraction's results."""
-    for node in toposort([kernel.body]):
-        if node.op is REDUCE and is_contraction(node):
-            whole = elements(node.src[0].shape)
-            out = elements(node.shape)
-            sides = []
-            for factor in node.src[0].src:
-                while factor.op.name == "expand":
-                    factor = factor.src[0]
-                sides.append(whole // max(1, elements(factor.shape)))
-            return min(*sides, out)
-    return 1
+class Sums(NamedTuple):
+    """What a kernel folds."""
+
+    any: bool
+    products: bool  # is a contraction among them?
+    deep: bool  # is one above another?
+    columns: int  # the fewer of the two sides of the first contraction's results
+    params: frozenset[int]  # that are inside
+
+
+def _sums(body: Node) -> Sums:
+    folds = [n for n in toposort([body]) if n.op is REDUCE]
+    products = [n for n in folds if is_contraction(n)]
+    params = frozenset([n.arg[0] for n in toposort(folds) if n.op is PARAM])
+    columns = _columns(products[0]) if products else 1
+    deep = any(n.op is REDUCE for n in toposort([f.src[0] for f in folds]))
+    return Sums(bool(folds), bool(products), deep, columns, params)
+
+
+def _columns(product: Node) -> int:
+    whole = elements(product.src[0].shape)
+    sides = []
+    for factor in product.src[0].src:
+        while factor.op is EXPAND:
+            factor = factor.src[0]
+        sides.append(whole // max(1, elements(factor.shape)))
+    return min(*sides, elements(product.shape))

@@ -29,19 +29,21 @@ class RegionReport:
     rules: dict[str, int] = field(default_factory=dict)
     nodes: int = 0  # most of an e-graph
     steps: int = 0  # of branch and bound
+    asked: int = 0  # merged kernels that sources were asked for
     untried: int = 0  # merged kernels that could not pay, whatever they had turned out to cost
+    bounds: list[tuple[float, int]] = field(default_factory=list)  # the least some would cost
     complete: bool = True
     greedy: float = 0.0
     cost: float = 0.0
     cached: bool = False
 
     def __str__(self) -> str:
+        plain = self.cost >= self.greedy
         head = f"region of {self.pieces} kernels: {self.greedy / 1e3:.1f} us as they were, "
-        head += f"{self.cost / 1e3:.1f} us chosen"
+        head += f"{self.cost / 1e3:.1f} us chosen: "
+        head += "nothing is cheaper" if plain else f"{1 - self.cost / self.greedy:.0%} saved"
         rules = ", ".join(f"{name} x{count}" for name, count in sorted(self.rules.items()))
-        budget = f"{self.nodes} terms, {self.steps} steps"
-        if self.untried:
-            budget += f"; {self.untried} more kernels could not pay"
+        budget = f"{self.asked} kernels asked for, {self.nodes} terms, {self.steps} steps"
         how = "all alternatives" if self.complete else "as far as the budget went"
         lines = [head, f"    rules: {rules or 'none'}; {budget}; {how}"]
         if self.cached:
@@ -49,4 +51,7 @@ class RegionReport:
         for a in self.alternatives:
             mark = "chosen" if a.chosen else "not chosen"
             lines.append(f"    {a.what}: {a.cost / 1e3:.1f} us, {mark}")
+        if self.untried:
+            least = ", ".join(f"{cost / 1e3:.1f} us for {count}" for cost, count in self.bounds)
+            lines.append(f"    {self.untried} more could not pay; at least {least} of the kernels")
         return "\n".join(lines)

@@ -61,6 +61,7 @@ class WideSearcher(Searcher):
         super().__init__(sources, table, steps)
         self.alone, self.measure = tuple(alone), measure
         self.tag = tuple([s.name for s in alone]), None if measure is None else measure.mode
+        self.eager = measure is not None and measure.mode == "full"
         self.known: dict[Kernel, Settled] = {}
 
     def __call__(self, pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
@@ -129,7 +130,7 @@ class WideSearcher(Searcher):
             timing, cost = times.get(producer.name), producer.cost
             if timing is not None and timing.right:
                 outputs = [n for n in producer.makes if isinstance(n, Node)]
-                cost = timing.nanoseconds + search.kept(outputs) + self.table.made
+                cost = timing.nanoseconds + search.kept(outputs) + search.made
             if timing is None or timing.right or producer.name not in search.ways:
                 found.append(replace(producer, cost=cost))
             costs[producer.name] = cost, "" if timing is None else _said(timing)

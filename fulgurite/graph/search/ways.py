@@ -25,6 +25,8 @@ class Ways:
     def single(self, place: int) -> Iterator[list[Way]]:
         """One piece with what it takes in: as much as goes, then less."""
         makes = self.outputs(place)
+        if len(self.region) == 1:
+            yield [Way(makes, ())]
         for taken in reversed(list(self.work.tries(place))):
             inside = tuple([self.local[t] for t in taken])
             rows = tuple([self.local[t] for t in taken if self.work.is_read_often(t)])
@@ -45,12 +47,11 @@ class Ways:
     def joint(self, good: Sequence[Way]) -> Iterator[Way]:
         """Kernels that belong to some single ones: two in one walk, and what makes their rows."""
         for a, b in combinations(good, 2):
-            less, more = sorted([set(a.taken), set(b.taken)], key=len)
-            alike = less <= more and (len(a.rows) > 0) == (len(b.rows) > 0)
+            alike = self.are_alike(a, b)
             apart = any(self.work.cross(p, q) for p in self.ends(a) for q in self.ends(b))
             if alike and not apart and not set(a.makes) & set(b.makes):
-                both = tuple(sorted({*a.rows, *b.rows}))
-                yield Way((*a.makes, *b.makes), tuple(sorted(more)), both)
+                taken, rows = sorted({*a.taken, *b.taken}), sorted({*a.rows, *b.rows})
+                yield Way((*a.makes, *b.makes), tuple(taken), tuple(rows))
         for piece in dict.fromkeys([r for way in good for r in way.rows]):
             values = self.row_values(piece)
             below = dict.fromkeys(self.work.below(self.region[piece]))
@@ -64,9 +65,24 @@ class Ways:
                 if piece in way.taken and not way.rows:
                     yield replace(way, makes=(*way.makes, *values))
                     yield replace(way, makes=(*way.makes, *self.beside(way)))
-        for way in good:  # with what another piece picks
-            if not way.rows and any(self.work.picks(self.region[p]) for p in way.taken):
-                yield replace(way, makes=(*way.makes, *self.beside(way)))
+        for way in good:  # with what other pieces pick
+            picking = [] if way.rows else [self.local[p] for p in self.region if self.picks(p, way)]
+            if picking:
+                more = replace(way, taken=tuple(sorted({*way.taken, *picking})))
+                yield replace(more, makes=(*way.makes, *self.beside(more)))
+
+    def are_alike(self, a: Way, b: Way) -> bool:
+        """Is one of two ways inside the other, or do they need the same product?"""
+        less, more = sorted([set(a.taken), set(b.taken)], key=len)
+        if less <= more:
+            return (len(a.rows) > 0) == (len(b.rows) > 0)
+        both = [self.region[piece] for piece in less & more]
+        return bool(a.rows or b.rows) and any(map(self.work.is_product, both))
+
+    def picks(self, place: int, way: Way) -> bool:
+        """Does a piece pick from what a way works out?"""
+        mine = {self.region[piece] for piece in way.taken}
+        return self.work.picks(place) and bool(mine.intersection(self.work.makers(place)))
 
     def ends(self, way: Way) -> list[int]:
         """The places of what a way makes."""

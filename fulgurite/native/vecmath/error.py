@@ -2,7 +2,8 @@
 
 exp(x * x) * erfc(x) * (1 + 2 x) hardly changes, and is a polynomial in (x - middle) / (x + middle)
 for all x above 1/2. erfc keeps every step as a pair, since its results are compared relatively down
-to denormals. float32's erf, whose tail is subtracted from 1, takes the quicker exp(-x * g(x)).
+to denormals; float32 has room for fewer of them where remainders are exact. float32's erf, whose
+tail is subtracted from 1, takes the quicker exp(-x * g(x)).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .values import (
     Pair,
     exact_product,
     fma,
+    fused,
     least,
     pick,
     polynomial,
@@ -48,6 +50,24 @@ def _tail(x: Num) -> tuple[Num, Pair]:
     return shifted, quotient(product(power, slow), below)
 
 
+def _narrow_erfc(a: Num, size: Num) -> Num:
+    """erfc in float32: one division for both denominators, pairs only where they count."""
+    x = least(size, 10.2)
+    square, low = exact_product(x, x)
+    near = 1.0 - fma(polynomial(square, T.ERF_32), a, a)
+    more, (below, lost) = x + T.ERFC_MIDDLE_32, quick_sum(x + x, x.const(1.0))
+    both = 1.0 / (more * below)
+    t, inverse = (x - T.ERFC_MIDDLE_32) * below * both, more * both
+    slow = polynomial(t, T.ERFC_32)
+    share = slow * inverse
+    left = fma(-share, below, slow) + T.ERFC_LAST_PARTS_32[1]
+    rest = fma(-share, lost, left) * inverse
+    shifted, (power, small) = exp_pair(-square, -low)
+    high, err = exact_product(power, share)
+    far = scaled(high + fma(power, rest, fma(small, share, err)), shifted)
+    return where(size < 0.5, near, where(a < 0.0, 2.0 - far, far))
+
+
 def erf(a: Num) -> Num:
     """The error function."""
     size = a.magnitude()
@@ -68,6 +88,8 @@ def erf(a: Num) -> Num:
 def erfc(a: Num) -> Num:
     """1 - erf(a)."""
     size = a.magnitude()
+    if a.dtype is float32 and fused(a.e):
+        return _narrow_erfc(a, size)
     first, err = quick_sum(a.const(1.0), -a)
     near = first + (err - _near(a, size))
     shifted, (high, low) = _tail(least(size, 10.2 if a.dtype is float32 else 27.3))

@@ -16,6 +16,7 @@ from . import (
     losses,
     microsoft,
     microsoft_attention,
+    microsoft_more,
     microsoft_quantised,
     movement,
     normalization,
@@ -35,9 +36,9 @@ from . import (
 
 FAMILIES = (
     activation, attention, casting, control, convolution, elementwise, folding, image, indexing,
-    learning, linear, losses, microsoft, microsoft_attention, microsoft_quantised, movement,
-    normalization, pooling, quantised, random, recurrent, reduction, resizing, sequences, shaping,
-    signal, sorting, strings, training,
+    learning, linear, losses, microsoft, microsoft_attention, microsoft_more, microsoft_quantised,
+    movement, normalization, pooling, quantised, random, recurrent, reduction, resizing, sequences,
+    shaping, signal, sorting, strings, training,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "OPERATORS"]

@@ -75,7 +75,7 @@ def _inverse(op: Call) -> Tensor:
     return found
 
 
-def _activated(op: Call, y: Tensor) -> Tensor:
+def activated(op: Call, y: Tensor) -> Tensor:
     """What a fused activation makes of a result."""
     name = op.text("activation")
     given = op.floats_of("activation_params") or []
@@ -101,7 +101,7 @@ def _activated(op: Call, y: Tensor) -> Tensor:
 def fused_conv(op: Call) -> Tensor:
     """A convolution, a sum, an activation."""
     y = convolved(op, op[0], op[1], op.maybe(2))
-    return _activated(op, y + op[3] if op.has(3) else y)
+    return activated(op, y + op[3] if op.has(3) else y)
 
 
 @ms("FusedGemm")
@@ -110,7 +110,7 @@ def fused_gemm(op: Call) -> Tensor:
     a = fg.matrix_transpose(op[0]) if op.int("transA") else op[0]
     b = fg.matrix_transpose(op[1]) if op.int("transB") else op[1]
     y = scaled_product(a, b, op.maybe(2), op.float("alpha", 1.0), op.float("beta", 1.0))
-    return _activated(op, y)
+    return activated(op, y)
 
 
 @operator("SimplifiedLayerNormalization")

@@ -37,7 +37,7 @@ def _sinking(scores: Tensor, sink: Any) -> Tensor:
     """softmax with one score more, whose weight goes nowhere."""
     top = fg.maximum(fg.max(scores, axis=-1, keepdims=True), sink)
     powers = fg.exp(scores - top)
-    return powers / (fg.sum(powers, axis=-1, keepdims=True) + fg.exp(sink - top))
+    return fg.divide(powers, fg.sum(powers, axis=-1, keepdims=True) + fg.exp(sink - top))
 
 
 def _causal(queries: int, keys: int) -> Tensor:
@@ -54,7 +54,7 @@ def _key_mask(op: Call, mask: Tensor, batch: int, queries: int, keys: int) -> Te
             return before
         return before & (place >= fg.reshape(mask[batch:], (-1, 1, 1, 1)))
     if mask.ndim == 4:
-        return mask[:, :, keys - queries : keys, :keys] != 0
+        return fg.not_equal(mask[:, :, keys - queries : keys, :keys], 0)
     if mask.ndim == 2:
         return fg.reshape(mask != 0, (mask.shape[0], 1, 1, mask.shape[1]))
     if mask.ndim == 3:
@@ -166,7 +166,8 @@ def group_query_attention(op: Call) -> tuple[Tensor, Tensor, Tensor]:
         allowed = allowed & (column <= fg.reshape(op[5].astype(fg.int64), (-1, 1, 1, 1)))
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
     times = heads // shared
-    bias, sink = op.maybe(10), 0.0 if op.int("smooth_softmax") == 1 else None
+    bias = op.maybe(10)
+    sink: Any = 0.0 if op.int("smooth_softmax") == 1 else None
     if bias is not None and bias.shape[-1] < k.shape[2]:
         bias = fg.pad(bias, [(0, 0)] * 3 + [(0, k.shape[2] - bias.shape[-1])])
     if op.has(11):

@@ -15,9 +15,12 @@ from ...tensor import Tensor
 from ..table import Call
 from ..values import Value
 from .microsoft import ms
-from .normalization import wide
+from .microsoft_attention import attended
+from .movement import axis_of
+from .normalization import normal, wide
 from .pooling import average_pool
-from .quantised import centred, dynamic, requantised
+from .quantised import centred, dynamic, q_linear_conv, requantised
+from .recurrent import lstm_by
 
 
 @ms("MatMulNBits")
@@ -165,3 +168,124 @@ def q_gemm(op: Call) -> Any:
     parts = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[1], op[4])]
     y = total.astype(fg.float32) * (parts[0] * parts[1] * op.float("alpha", 1.0))
     return _back(op, y, 7) if op.has(7) else y
+
+
+@ms("QLinearWhere")
+def q_linear_where(op: Call) -> Value:
+    """One or the other of two quantised tensors."""
+    return _back(op, fg.where(op[0], _real(op, 1), _real(op, 4)), 7, like=1)
+
+
+@ms("QLinearConv")
+def q_linear_conv_last(op: Call) -> Any:
+    """The standard's, with the channels last if the model says so."""
+    if not op.int("channels_last"):
+        return q_linear_conv(op)
+    inputs = [Value(fg.moveaxis(op[0], -1, 1), op.kind(0)), *op.inputs[1:]]
+    made = Call(op.build, op.node, inputs, op.version, op._attributes, op.scope)
+    return Value(fg.moveaxis(q_linear_conv(made), 1, -1), op.kind(7))
+
+
+@ms("QAttention")
+def q_attention(op: Call) -> tuple[Tensor, Tensor | None]:
+    """Attention whose projection is a product of quantised numbers."""
+    total = fg.matmul(centred(op[0], op.maybe(6)), centred(op[1], op.maybe(7)))
+    scale = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[3], op[4])]
+    projected = total.astype(fg.float32) * (scale[0] * scale[1]) + op[2]
+    return attended(op, projected, 5, 8, 10**6)
+
+
+@ms("QEmbedLayerNormalization")
+def q_embed_layer_normalization(op: Call) -> tuple[Tensor, Tensor]:
+    """Embeddings from quantised tables: ids, segments, three tables, gamma, beta, mask, scales."""
+
+    def real(place: int) -> Tensor:
+        zero = op.maybe(place + 11)
+        centre: Any = 0 if zero is None else fg.reshape(zero.astype(fg.float32), ())
+        return fg.multiply(op[place].astype(fg.float32) - centre, fg.reshape(op[place + 6], ()))
+
+    ids = op[0]
+    total = fg.take(real(2), ids, axis=0) + real(3)[: ids.shape[1]][None]
+    if op.has(1) and op.has(4):
+        total = total + fg.take(real(4), op[1], axis=0)
+    y = normal(total, (2,), op.float("epsilon", 1e-12))[0] * real(5) + real(6)
+    counted = fg.zeros((ids.shape[0],), fg.int32)
+    if op.has(7):
+        counted = fg.sum(op[7].astype(fg.int32), axis=1, dtype=fg.int32)
+    return y, counted
+
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+FP4 = (0.0, 0.0052083333, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
+
+
+@ms("MatMulBnb4")
+def mat_mul_bnb4(op: Call) -> Tensor:
+    """A product with weights of four bits, each the place of a number in a table."""
+    x, n, k, block = op[0], op.int("N"), op.int("K"), op.int("block_size")
+    table = NF4 if op.int("quant_type") else (*FP4, *[-v for v in FP4])
+    packed = fg.reshape(op[1], (-1,))
+    codes = fg.reshape(fg.stack([packed >> 4, packed & 15], axis=-1), (-1,))[: n * k]
+    values = fg.take(fg.Tensor(list(table), dtype=fg.float32), codes.astype(fg.int32), axis=0)
+    scale = fg.repeat(fg.reshape(wide(op[2]), (-1,)), block, axis=0)[: n * k]
+    weight = fg.reshape(values * scale, (n, k))
+    if op.value(1).constant and op.value(2).constant:
+        op.build.keep(weight)
+    y = fg.matmul(wide(x), fg.matrix_transpose(weight) if op.int("transB", 1) else weight)
+    return y.astype(x.dtype)
+
+
+@ms("GatherBlockQuantized")
+def gather_block_quantized(op: Call) -> Tensor:
+    """Slices of weights of a few bits in blocks, as real numbers: data, indices, scales, zeros."""
+    data, bits, block = op[0], op.int("bits", 4), op.int("block_size", 128)
+    first = axis_of(op.int("gather_axis", 0), data.ndim)
+    axis = axis_of(op.int("quantize_axis", 1), data.ndim)
+    if op.kind(0).number in (2,) and bits < 8:  # several in a byte, along the last axis
+        data = _unpacked(data, bits)
+    zero: Any = float(1 << bits - 1) if op.kind(0).number == 2 else 0.0
+    if op.has(3):
+        given = op[3]
+        if op.kind(3).number == 2 and bits < 8:
+            given = _unpacked(given, bits)[..., : op[2].shape[-1]]
+        zero = fg.repeat(given.astype(fg.float32), block, axis=axis)
+    cut = (*[slice(None)] * axis, slice(0, data.shape[axis]))
+    scale = fg.repeat(wide(op[2]), block, axis=axis)[cut]
+    zero = zero[cut] if isinstance(zero, Tensor) else zero
+    real = (data.astype(fg.float32) - zero) * scale
+    return fg.take(real, op[1], axis=first).astype(op[2].dtype)
+
+
+@ms("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(op: Call) -> Any:
+    """An LSTM whose inputs and states are quantised by their own range at every step."""
+    weights = [
+        fg.matrix_transpose(_centred_weights(op[place], op[scale], op.maybe(scale + 1)))
+        for place, scale in ((1, 8), (2, 10))
+    ]
+    inputs = [op.inputs[0], *map(Value, weights), *op.inputs[3:8]]
+    call = Call(op.build, op.node, inputs, 14, op._attributes, op.scope)
+    return lstm_by(call, _dynamic_product)
+
+
+def _centred_weights(weight: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """Weights of each direction (inner, outer) as real numbers."""
+
+    def beside(part: Tensor) -> Tensor:
+        columns = 1 if part.ndim < 2 else part.shape[1]
+        return fg.reshape(part.astype(fg.float32), (weight.shape[0], 1, columns))
+
+    real = weight.astype(fg.float32)
+    return (real if zero is None else real - beside(zero)) * beside(scale)
+
+
+def _dynamic_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x, quantised by its own range, times weights that are quantised already."""
+    codes, scale, zero = dynamic(x)
+    real = (codes.astype(fg.float32) - zero.astype(fg.float32)) * scale
+    return fg.matmul(real, weight)

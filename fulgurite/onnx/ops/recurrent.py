@@ -148,9 +148,9 @@ class Layer:
             )
         return (whole, *final)
 
-    def products(self, direction: int, bias: Tensor | None) -> Tensor:
+    def products(self, direction: int, bias: Tensor | None, product: Any = fg.matmul) -> Tensor:
         """What the inputs of all steps give to every gate."""
-        found = fg.matmul(self.x, fg.matrix_transpose(self.op[1][direction]))
+        found: Tensor = product(self.x, fg.matrix_transpose(self.op[1][direction]))
         return found if bias is None else found + bias
 
 
@@ -216,6 +216,11 @@ def gru(op: Call) -> tuple[Tensor, ...]:
 
 @operator("LSTM")
 def lstm(op: Call) -> tuple[Tensor, ...]:
+    """The plain one."""
+    return lstm_by(op, fg.matmul)
+
+
+def lstm_by(op: Call, product: Any) -> tuple[Tensor, ...]:
     """Gates for input, output and forgetting, and a cell; peepholes if given."""
     layer = Layer(op, 4, ["Sigmoid", "Tanh", "Tanh"])
     n = layer.size
@@ -233,7 +238,7 @@ def lstm(op: Call) -> tuple[Tensor, ...]:
             h: Function = h, peep: Tensor | None = peep,
         ) -> Any:  # fmt: skip
             state, cell = carry
-            gates = row + fg.matmul(state, r)
+            gates = row + product(state, r)
             i, o, forget, c = (gates[:, k * n : (k + 1) * n] for k in range(4))
             if peep is not None:
                 i, forget = i + peep[:n] * cell, forget + peep[2 * n :] * cell
@@ -246,7 +251,7 @@ def lstm(op: Call) -> tuple[Tensor, ...]:
             return (now, new_cell), now
 
         start = (layer.state(5, d), layer.state(6, d))
-        last, states = layer.run(d, start, layer.products(d, bias), step)
+        last, states = layer.run(d, start, layer.products(d, bias, product), step)
         outputs.append(states)
         lasts.append(last[0])
         cells.append(last[1])
