@@ -449,6 +449,15 @@ if _TYPE_CHECKING:
     from .io import load as load
     from .io import save as save
 
+
+class _Making(type(_sys)):  # type: ignore[misc]
+    """The module `fulgurite.tensor`, which makes a tensor when it is called, as torch's does."""
+
+    def __call__(self, *arguments: _Any, **keywords: _Any) -> Tensor:
+        return Tensor(*arguments, **keywords)
+
+
+_sys.modules[f"{__name__}.tensor"].__class__ = _Making
 config = _config  # last: until now the name is that of the module
 _install(Tensor, globals())
 assert _kernel_package

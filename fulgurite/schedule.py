@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from copy import copy
-from dataclasses import replace
 from gc import collect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -269,7 +268,7 @@ class TensorSchedule:
         ]
         for part in made._parts:
             known = part.normal.values
-            part.normal = replace(part.normal, values={n: values.get(n, known[n]) for n in known})
+            part.normal = part.normal._replace(values={n: values.get(n, known[n]) for n in known})
         _schedules.add(made)
         return made
 

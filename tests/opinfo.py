@@ -39,7 +39,7 @@ APART = {
 }  # fmt: skip
 DROPPED = {  # keywords that say what is the case anyway
     "requires_grad", "device", "layout", "memory_format", "pin_memory", "out_int32", "stable",
-    "return_indices", "inplace", "driver", "non_blocking", "hermitian", "output_size",
+    "return_indices", "inplace", "driver", "non_blocking", "output_size",
 }  # fmt: skip
 Said = Callable[..., Any]
 
@@ -64,14 +64,12 @@ def _pool(name: str) -> Said:
     return lambda x, size, return_indices=False: getattr(fg, name)(x, size)
 
 
-def _average(name: str) -> Said:
-    def average(x: Any, *more: Any, divisor_override: Any = None, **keywords: Any) -> Any:
-        *given, divisor = more if len(more) == 6 else (*more, divisor_override)
-        size = np.prod(given[0] if isinstance(given[0], tuple) else (given[0],) * int(name[-2]))
-        found = getattr(fg, name)(x, *given, **keywords)
-        return found if divisor is None else found * float(size) / divisor
+def _symmetric(name: str) -> Said:
+    def function(x: Any, *more: Any, hermitian: bool = False, **keywords: Any) -> Any:
+        x = fg.tril(x) + fg.tril(x, -1).mT if hermitian else x  # torch reads one half
+        return getattr(fg.linalg, name)(x, *more, **keywords)
 
-    return average
+    return function
 
 
 def _solved(a: Any, b: Any, left: bool = True) -> Any:
@@ -125,11 +123,6 @@ def _quantile(x: Any, q: Any, dim: Any = None, keepdim: bool = False,
     return fg.quantile(x, q, dim, keepdim, method=interpolation)
 
 
-def _attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-               is_causal: bool = False, **more: Any) -> Any:  # fmt: skip
-    return fg.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal, **more)
-
-
 def _searched(rising: Any, wanted: Any, right: bool = False, side: Any = None,
               sorter: Any = None) -> Any:  # fmt: skip
     return fg.searchsorted(rising, wanted, side or ("right" if right else "left"), sorter)
@@ -153,7 +146,6 @@ SAID: dict[str, Said] = {
     "std": _spread("std"), "var": _spread("var"), "softmax": _in_dtype("softmax"),
     "log_softmax": _in_dtype("log_softmax"), "nn.functional.softmin": _in_dtype("softmin"),
     "div": _divide, "quantile": _quantile, "searchsorted": _searched,
-    "nn.functional.scaled_dot_product_attention": _attention,
     "repeat": lambda x, *n: fg.tile(x, n[0] if isinstance(n[0], tuple) else n),
     "einsum": lambda arrays, equation: fg.einsum(equation, *arrays),
     "meshgrid": lambda first, *more, indexing="ij": fg.meshgrid(
@@ -180,7 +172,7 @@ SAID: dict[str, Said] = {
     "arange": lambda start, end=None, step=1, dtype=None: fg.arange(start, end, step, dtype),
     **{f"fft.{n}": _several(n) for n in ("fftn", "ifftn", "rfftn", "irfftn")},
     **{f"nn.functional.adaptive_max_pool{n}d": _pool(f"adaptive_max_pool{n}d") for n in (1, 2, 3)},
-    **{f"nn.functional.avg_pool{n}d": _average(f"avg_pool{n}d") for n in (2, 3)},
+    "linalg.pinv": _symmetric("pinv"), "linalg.matrix_rank": _symmetric("matrix_rank"),
     "linalg.solve": _solved, "diagonal": _diagonal, "linalg.diagonal": _diagonal,
 }  # fmt: skip
 
@@ -250,9 +242,11 @@ def samples(op: Any, torch: Any) -> Iterator[tuple[Any, list[Any]]]:
             return
         first = sample.input
         if sample.kwargs.get("return_indices") or (
-            sample.kwargs.get("dim") and op.name == "unique"
+            sample.kwargs.get("dim") is not None and op.name == "unique"
         ):
             continue  # functions of their own, which we do not have
+        if sample.kwargs.get("dropout_p"):
+            continue  # random
         if op.variant_test_name == "singular" or (op.name.startswith("nn.functional.adaptive_max")
                                                   and sample.args[-1] is True):  # fmt: skip
             continue

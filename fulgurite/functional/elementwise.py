@@ -40,6 +40,7 @@ from ..core.ops.elementwise import (
     TRUNC,
     XOR,
 )
+from ..errors import DTypeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 from .common import apply, as_tensor, common_floats, wide
 from .common import astype as _astype
@@ -513,10 +514,12 @@ def astype(x: TensorLike, dtype: object, copy: bool = True, device: str | None =
     >>> fg.astype(fg.Tensor([1.7, -1.7]), fg.int8).tolist()
     [1, -1]
     """
-    wanted = dtype_of(dtype)
+    wanted, node = dtype_of(dtype), node_of(x)
     if not copy and device is None and isinstance(x, Tensor) and x.dtype is wanted:
         return x
-    found = wrap(build.cast(node_of(x), wanted))
+    if node.dtype.kind == "c" and wanted.kind not in "cb":
+        raise DTypeError(f"{node.dtype} as {wanted} loses a part", "take fg.real(x) or fg.abs(x)")
+    found = wrap(build.cast(node, wanted))
     return found if device is None else found.to(device)
 
 

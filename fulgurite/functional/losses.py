@@ -19,7 +19,7 @@ from ..tensor import Tensor, TensorLike, wrap
 from .common import apply, as_tensor, astype, common_floats, floating, wide
 from .elementwise import abs, logical_not, maximum, minimum, pow, where
 from .maths import sqrt
-from .movement import expand_dims
+from .movement import broadcast_arrays, expand_dims
 from .nn import relu, softplus
 from .reduction import any, max, mean, sum
 from .scanning import cumulative_sum
@@ -249,7 +249,7 @@ def cosine_similarity(x1: TensorLike, x2: TensorLike, axis: int = 1, eps: float 
     >>> fg.cosine_similarity(fg.Tensor([[3.0, 4.0]]), fg.Tensor([[0.0, 2.0]])).tolist()
     [0.800000011920929]
     """
-    a, b = (wide(part) for part in common_floats(x1, x2))
+    a, b = broadcast_arrays(*[wide(part) for part in common_floats(x1, x2)])
     squares = [sum(part * part, axis) for part in (a, b)]
     lengths = [sqrt(maximum(square, eps * eps)) for square in squares]
     return astype(sum(a * b, axis) / (lengths[0] * lengths[1]), floating(x1).dtype)

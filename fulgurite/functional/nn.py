@@ -342,12 +342,19 @@ def _reduced(
 
 
 def mse_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
-    """The squared distance between x and target.
+    """The squared distance between x and target, which broadcasts to x.
 
     >>> fg.mse_loss(fg.Tensor([1.0, 2.0]), fg.Tensor([1.0, 4.0])).item()
     2.0
     """
-    apart = floating(x) - as_tensor(target)
+    given, wanted = floating(x), as_tensor(target)
+    apart = given - wanted
+    if given.ndim and apart.node.shape != given.node.shape:  # (n, 1) and (n,): n * n distances
+        raise ShapeError(
+            f"predictions of shape {sizes.show(given.node.shape)} for targets of shape "
+            f"{sizes.show(wanted.node.shape)}",
+            "they must be equal: reshape one of them",
+        )
     return astype(_reduced(wide(apart) * wide(apart), reduction), apart.dtype)
 
 

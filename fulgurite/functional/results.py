@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..core.dtype import DType
@@ -47,8 +46,7 @@ class BatchNorm(NamedTuple):
     running_var: Tensor | None
 
 
-@dataclass(frozen=True)
-class FloatLimits:
+class FloatLimits(NamedTuple):
     """What `finfo` tells of a float type."""
 
     bits: int
@@ -59,8 +57,7 @@ class FloatLimits:
     dtype: DType
 
 
-@dataclass(frozen=True)
-class IntegerLimits:
+class IntegerLimits(NamedTuple):
     """What `iinfo` tells of an integer type."""
 
     bits: int

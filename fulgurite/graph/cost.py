@@ -41,6 +41,7 @@ class CostTable:
     hidden: float = 0.7  # of the smaller of memory and arithmetic, what the larger hides
     packed: float = 5.5  # numbers a nanosecond that are put in order for contractions
     made: float = 20_000.0  # of a kernel that is compiled, spread over the runs it will have
+    asked: float = 8_000.0  # of a merged kernel that is looked into, spread in the same way
     kept: float = 0.15  # of a byte kept between kernels, of values that push others out of caches
     strided: float = 1.2  # numbers a nanosecond that are read one by one
     library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries
@@ -66,6 +67,7 @@ def two_digits(number: float) -> float:
 SHIPPED = CostTable().quantised()
 
 
+LARGE, SCARCE = 16e6, 1.5  # bytes of a value that is large, nanoseconds of each byte beyond
 SAVED = 0.25  # of what is simple: more than laws take out of a fold
 BLOCK = 128  # elements of a streamed axis that a condition leaves out together
 
@@ -79,11 +81,12 @@ class Work:
     simple: int  # all others, in additions
     packed: int  # numbers of the factors of contractions
     blocks: int = 1  # along an axis that conditions on indices are about
+    after: int = 0  # of what is simple, what comes after the last sums
 
     def __add__(self, other: Work) -> Work:
         return Work(
             self.bytes + other.bytes, self.products + other.products, self.simple + other.simple,
-            self.packed + other.packed, max(self.blocks, other.blocks),
+            self.packed + other.packed, max(self.blocks, other.blocks), self.after + other.after,
         )  # fmt: skip
 
 
@@ -185,9 +188,14 @@ def memory_time(moved: float, table: CostTable) -> float:
 def kept_time(sizes: Iterable[int], table: CostTable) -> float:
     """The price of values of so many bytes that are kept between kernels.
 
-    A quarter of the caches is free: other values are there at the same time.
+    A quarter of the caches is free: other values are there at the same time. What is beyond `LARGE`
+    is memory that others do not have: it is worth a third more arithmetic not to keep it.
     """
-    return table.kept * sum([max(0.0, size - table.cache / 4) for size in sizes])
+    kept, scarce = 0.0, 0.0
+    for size in sizes:
+        kept += max(0.0, size - table.cache / 4)
+        scarce += max(0.0, size - LARGE)
+    return table.kept * kept + SCARCE * scarce
 
 
 def both(memory: float, arithmetic: float, table: CostTable) -> float:
@@ -201,10 +209,9 @@ def least_time(work: Work, table: CostTable = SHIPPED) -> float:
     Laws may save some of what is simple, a condition on indices half of the blocks. Rows without
     a product are no quicker as a fold than they are as rows.
     """
-    simple = (1 - SAVED) * work.simple / table.walked
-    if not work.products:
-        simple = work.simple / table.simple
-    arithmetic = (work.products / table.folded + simple) * (1 + 1 / work.blocks) / 2
+    inside, after = max(0, work.simple - work.after), work.after / table.simple
+    simple = (1 - SAVED) * inside / table.walked if work.products else inside / table.simple
+    arithmetic = (work.products / table.folded + simple) * (1 + 1 / work.blocks) / 2 + after
     return both(work.bytes / max(table.near, table.far), arithmetic, table)
 
 

@@ -12,7 +12,6 @@ is stored straight back is no kernel.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
@@ -352,7 +351,7 @@ def _ordered(
         del aliases[free[0]]
     kept = [item for item in order if not _stores_back(item, aliases)]
     memory = [(slot, _root(aliases, slot)) for slot in aliases]
-    return replace(found, items=tuple(kept), aliases=tuple(sorted(memory)))
+    return found._replace(items=tuple(kept), aliases=tuple(sorted(memory)))
 
 
 def _root(aliases: dict[int, int], slot: int) -> int:

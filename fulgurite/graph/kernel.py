@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ..core.dtype import DType, decode
 from ..core.node import Node, Shape, make, remember
@@ -43,8 +43,7 @@ class Kernel:
         return f"{self.kind}:{'+'.join(root.op.name for root in self.body.src)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """A place for a value: an input, a constant, or something a kernel writes."""
 
     dtype: DType
@@ -53,8 +52,7 @@ class Slot:
     bits: int | None = None  # of a constant
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One kernel and the slots it reads and writes."""
 
     kernel: Kernel
@@ -69,8 +67,7 @@ class Item:
         return tuple(dict.fromkeys(map(str, self.origins)))
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Kernels in order over slots; the first `inputs` slots are the params of the graph."""
 
     inputs: int

@@ -13,8 +13,7 @@ node's value, or the index at which its source has it, or is a generator that as
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from ..core.dtype import DType, bool_, int64, uint32, void
@@ -61,8 +60,7 @@ AxisName: TypeAlias = tuple[object, ...]
 _MOVED: Any = object()  # waits for its source's value, which is its own
 
 
-@dataclass(frozen=True, slots=True)
-class IndexKernel:
+class IndexKernel(NamedTuple):
     """A kernel in index notation: the sizes of its axes and its stores, in order."""
 
     axes: tuple[Size, ...]

@@ -9,7 +9,7 @@ the input later, and every load of it is at the very index of the store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..core.node import toposort
 from ..core.ops.index import FOLD, LOAD, STORE
@@ -22,8 +22,7 @@ from .regroup import CannotLower
 ALIGN = 64  # a cache line, and the widest vector
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Offsets of intermediates in an arena of so many bytes."""
 
     offsets: dict[int, int]  # slot -> offset

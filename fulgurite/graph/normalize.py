@@ -11,8 +11,7 @@ A constant is blanked at each use, so numbers that happen to be equal today chan
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..core.digest import digest_of
 from ..core.dtype import DType, decode
@@ -31,8 +30,7 @@ Structure: TypeAlias = tuple[Hashable, ...]
 _FORMAT = "fulgurite key 1"
 
 
-@dataclass(frozen=True, slots=True)
-class Normal:
+class Normal(NamedTuple):
     """A graph as a key, and what the key leaves out."""
 
     structure: Structure

@@ -27,7 +27,7 @@ from ..graph.regroup import CannotLower
 from ..graph.search.online import State, Streaming, stream
 from ..graph.search.proposals import Proposal
 from .axes import merge_axes
-from .contract import Block, Contraction, Part, collect, line_of, ordered, reached, steps_of
+from .contract import DEPTH, Block, Contraction, Part, collect, line_of, ordered, reached, steps_of
 from .skip import tests
 
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
@@ -450,8 +450,8 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     tiles = 1
     if len(fold.matrices) == 1:
         tiles = -(-fold.count(fold.columns[0]) // cut.columns[0])
-    inside = sum([fold.count(p.contraction.folded) for p in fold.products])
-    beside = sum([fold.count(c) for c in fold.columns])
+    inside = sum([_deep(fold.count(p.contraction.folded), table) for p in fold.products])
+    beside = sum([_deep(fold.count(c), table) for c in fold.columns])
     stops = {s.fold for s in streaming.states} | {p.node for p in fold.products}
     bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.matrices]
     turned = {c.left for c in fold.turned}
@@ -466,7 +466,7 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     walked += 2 * len(fold.scalars)
     alone = not fold.products and not fold.matrices  # rows that a plain kernel walks in registers
     rate = table.simple / 2 if alone else table.walked
-    arithmetic = places * (2 * (inside * tiles + beside) / table.folded
+    arithmetic = places * (inside * tiles + beside
                            + tiles * (walked / rate + strided / table.strided))  # fmt: skip
     if tests(streaming.states, streamed):
         blocks = min(-(-length // cut.steps), -(-rows // cut.rows))
@@ -475,6 +475,12 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     memory = memory_time(moved, table)
     arithmetic += _packed(fold, cut, tiles) / table.packed
     return both(memory, arithmetic, table)
+
+
+def _deep(depth: int, table: CostTable) -> float:
+    """Nanoseconds of so many products: many in a row go as fast as in a contraction."""
+    share = min(1.0, depth / DEPTH)
+    return 2 * depth / (share * table.products + (1 - share) * table.folded)
 
 
 def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:

@@ -61,6 +61,7 @@ class Frame:
         self.lane: int | None = None  # the axis whose lanes are live
         self.mask: str | None = None
         self.scopes: list[dict[Node, Val]] = [{}]
+        self.ahead: dict[Hashable, Val] = {}  # parts of indices that do not change along the lanes
         self.part: Part | None = None
 
     def text(self) -> str:
@@ -203,13 +204,17 @@ class Frame:
         self.e.loop("0", number, 1, carried, once)
 
     def lanes(
-        self, axis: int, first: str, last: str, before: Sequence[Node], body: Callable[[str], None]
-    ) -> None:
-        """Run `body(offset)` for vectors from first to last; `before` is computed ahead."""
+        self, axis: int, first: str, last: str, before: Sequence[Node], body: Callable[[str], None],
+        loads: Sequence[Node] = (),
+    ) -> None:  # fmt: skip
+        """Run `body(offset)` for vectors from first to last; `before` is computed ahead, and what
+        does not change in the indices of `loads`, whose other axes are open."""
         e = self.e
         self.scopes.append({})
         for node in before:
             self.value(node)
+        for node in loads:
+            self.settle(node, axis)
         width = e.lanes
 
         def once(index: str, mask: str | None) -> None:
@@ -231,6 +236,7 @@ class Frame:
             some = e.let(f"icmp ne i64 {rest}, 0")
             e.branch(some, lambda: once(whole, self.tail(rest)))
         self.scopes.pop()
+        self.ahead.clear()
 
     def tail(self, count: str) -> str:
         """A mask of the first `count` lanes."""
@@ -261,18 +267,32 @@ class Frame:
         inner, divisor = e.alike(inner, divisor)
         return _floor(e, sign, inner, divisor)
 
+    def settle(self, node: Node, axis: int) -> None:
+        """Work out what does not change along an axis in the indices of a load."""
+        _, index, conditions = node.arg
+        name = ("at", self.numbers.position[node])
+        places: list[tuple[Hashable, Affine]] = [(name, index)]
+        places += [(((name, "if"), i), condition) for i, (condition, _) in enumerate(conditions)]
+        for key, place in places:
+            inside = [axes_of(atom[1]) for atom, _ in place[1] if isinstance(atom, tuple)]
+            if not node.src and not any(axis in axes for axes in inside):
+                self.ahead[key] = self.first(place, (), key, axis)[0]
+
     def first(
-        self, index: Affine, sources: Sequence[Val], name: Hashable
+        self, index: Affine, sources: Sequence[Val], name: Hashable, without: int | None = None
     ) -> tuple[Val, Val | None]:
         """An index at the first lane, and what other lanes add to it if they are along it."""
         assert self.part is not None
         e = self.e
-        total = Val(self.number((name, "offset"), index[0]) if index[0] else "0", int64)
+        known = self.ahead.get(name)
+        total = known or Val(self.number((name, "offset"), index[0]) if index[0] else "0", int64)
         lanes: Val | None = None
         for place, (atom, step) in enumerate(index[1]):
-            if isinstance(atom, int) and atom in self.part.absorbed:
+            if isinstance(atom, int) and (atom in self.part.absorbed or atom == without):
                 continue
             along = isinstance(atom, int) and atom == self.lane
+            if known and not along:
+                continue
             found = self.atom(atom, sources, (name, place))
             if along and step in _LITERAL:
                 factor = Val(str(step), int64)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..core.dtype import int32
 from ..core.node import Node
+from ..core.ops.index import LOAD
 from ..kernel.contract import Contraction, Line, Part, is_plain, part, runs
 from .emitter import Val, scalar_type
 from .frame import Frame
@@ -111,7 +112,7 @@ class Packer:
                 def vector(step: str) -> None:
                     self.put(to.memory, f.add(base, f.add(at, step)))
 
-                f.lanes(folded.axes[-1], first, last, self.fixed(folded), vector)
+                f.lanes(folded.axes[-1], first, last, self.fixed(folded), vector, self.loads())
 
             f.runs(folded, starts[1], span.depth, run)
 
@@ -136,7 +137,7 @@ class Packer:
                     else:
                         self.put(self.pieces(), f.add(at, step))
 
-                f.lanes(own.axes[-1], first, last, self.fixed(own), vector)
+                f.lanes(own.axes[-1], first, last, self.fixed(own), vector, self.loads())
 
             f.runs(own, starts[0], span.owned, run)
             if not whole:
@@ -205,6 +206,10 @@ class Packer:
             moving |= set(line.axes) | line.inner | self.s.part.absorbed
         return [n for n in self.s.part.nodes if not self.free[n] & moving]
 
+    def loads(self) -> list[Node]:
+        """What it reads at places that no value decides."""
+        return [n for n in self.s.part.nodes if n.op is LOAD and not n.src]
+
     def place(self, column: str, to: Target) -> str:
         """Where a column is in the panels."""
         f = self.f
@@ -224,11 +229,11 @@ class Packer:
     def pieces(self) -> str:
         """Scratch for one row of the right factor that memory has in pieces, in whole panels."""
         f = self.f
-        if "pieces" not in f.read:
+        if "a row in pieces" not in f.read:
             count = f.e.name("n")
             f.entry.append(f"  {count} = add i64 {f.read['row']}, {self.registers.panel}")
-            return f.scratch("pieces", self.inner, count)
-        return f.read["pieces"]
+            return f.scratch("a row in pieces", self.inner, count)
+        return f.read["a row in pieces"]
 
     def square(self) -> str:
         """Scratch for one square; what is never filled is 0, so that no odd number slows sums."""

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from .. import random
 from ..core import shape as sizes
 from ..errors import ArgumentError, ShapeError
+from ..functional.arrangement import diagonal
 from ..functional.creation import eye, full
-from ..functional.movement import reshape
+from ..functional.elementwise import where
+from ..functional.movement import matrix_transpose, reshape
+from ..functional.sorting import argsort
 from ..tensor import Tensor, no_grad
 from .parameter import Parameter
 
@@ -140,6 +143,35 @@ def kaiming_normal_(
     """Fill normally so that variances survive an activation."""
     std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     return normal_(tensor, 0.0, std)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Fill so that rows (columns, if they are fewer) are at right angles, of length gain."""
+    from ..linalg import qr
+
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_ of shape {tensor.shape}", "give 2 dimensions or more")
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    shape = (max(rows, columns), min(rows, columns))
+    if 0 in shape:
+        return tensor
+    q, r = qr(random.normal(shape, device=tensor.device))
+    q = q * where(diagonal(r) < 0, -1.0, 1.0)  # else not all directions are equally likely
+    q = matrix_transpose(q) if rows < columns else q
+    return _filled(tensor, (reshape(q, tensor.shape) * gain).astype(tensor.dtype))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Fill a matrix with normal numbers, a share of each column with 0."""
+    if tensor.ndim != 2 or not 0 <= sparsity <= 1:
+        raise ShapeError(
+            f"sparse_ of shape {tensor.shape} by {sparsity}", "give a matrix and a share"
+        )
+    rows, columns = tensor.shape
+    drawn = random.normal((rows, columns), 0.0, std, device=tensor.device)
+    place = argsort(argsort(random.uniform((rows, columns), device=tensor.device), 0), 0)
+    kept = where(place < math.ceil(sparsity * rows), 0.0, drawn)
+    return _filled(tensor, kept.astype(tensor.dtype))
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

@@ -26,6 +26,8 @@ from ..core.op import Array
 from ..errors import ArgumentError, FulguriteError
 from .types import BOOL, STRING
 
+TURN = 5  # runs in a row: threads of the other one may spin for a while after its last
+
 
 def command(arguments: argparse.Namespace) -> int:
     """Run a model as asked; errors become lines."""
@@ -325,18 +327,22 @@ def _times(model: Any, given: dict[str, Any], count: int, peer: Any) -> dict[str
     """Warm times, taken in turns with the peer's."""
     from ..progress import Progress
 
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
+
+    def _ours(given: dict[str, Any]) -> None:
+        _computed(model, given)
+
     for _ in range(3):
-        _computed(model, given)
-    rounds: Any = Progress(range(count), "timing") if sys.stderr.isatty() else range(count)
-    for _ in rounds:
-        begin = time.perf_counter()
-        _computed(model, given)
-        ours.append(time.perf_counter() - begin)
-        if peer is not None:
-            begin = time.perf_counter()
-            peer(given)
-            theirs.append(time.perf_counter() - begin)
+        _ours(given)
+    rounds: Any = range(0, count, TURN)
+    rounds = Progress(rounds, "timing") if sys.stderr.isatty() else rounds
+    for begun in rounds:
+        for work, times in ((_ours, ours), (peer, theirs)):
+            for _ in range(min(TURN, count - begun) if work is not None else 0):
+                begin = time.perf_counter()
+                work(given)
+                times.append(time.perf_counter() - begin)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak *= 1 if sys.platform == "darwin" else 1024
     figures = {"warm_ms": statistics.median(ours) * 1e3, "best_ms": min(ours) * 1e3,

@@ -10,7 +10,6 @@ time runs it: what a whole run leaves in an arena is good until the next one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..graph.kernel import Item, Schedule, Slot
@@ -72,7 +71,7 @@ class Incremental:
         else:
             if self._whole is None:
                 every = tuple(dict.fromkeys(self.written))
-                schedule = replace(schedule, outputs=every)
+                schedule = schedule._replace(outputs=every)
                 self._whole = link(schedule, self.plan.kernels, layout, self.device)
             schedule = self._whole.schedule
             found = self._whole.run(inputs, values, poison)
@@ -112,7 +111,7 @@ class Incremental:
         for place in (*item.reads, *item.writes):
             slot = self.plan.schedule.slots[place]
             assert slot is not None, "a kernel reads and writes slots that exist"
-            slots.append(replace(slot, bits=None))
+            slots.append(slot._replace(bits=None))
         count = len(item.reads)
         writes = tuple(range(count, len(slots)))
         single = Item(item.kernel, tuple(range(count)), writes, item.origins, item.reason)

@@ -158,3 +158,11 @@ def test_a_clone_has_its_own_value_and_hands_on_the_gradient() -> None:
     (y * y).sum().backward()
     assert x.tolist() == [1, 2] and y.tolist() == [2, 3]
     assert x.grad is not None and x.grad.tolist() == [4, 6]
+
+
+def test_torchs_way_to_make_a_tensor_works_beside_the_module_of_the_name() -> None:
+    made = fg.tensor([1.0, 2.0], requires_grad=True)  # type: ignore[operator]
+    assert isinstance(made, fg.Tensor) and made.requires_grad
+    from fulgurite import tensor as module
+
+    assert module.Tensor is fg.Tensor

@@ -150,3 +150,18 @@ def test_wrong_arguments_are_errors() -> None:
         fg.nll_loss(x, fg.ones(2))
     with raises(ArgumentError, "label_smoothing is 2"):
         fg.cross_entropy(x, fg.Tensor([0, 1]), label_smoothing=2)
+
+
+def test_the_cosine_of_vectors_that_are_repeated_along_the_axis_is_theirs_as_repeated() -> None:
+    a, b = np.float32([[[3, 4], [1, 2]]]), np.float32([[[1, 2]], [[7, 5]]])
+    x, y = np.broadcast_arrays(a, b)
+    want = (x * y).sum(-2) / np.linalg.norm(x, axis=-2) / np.linalg.norm(y, axis=-2)
+    found = fg.cosine_similarity(fg.Tensor(a), fg.Tensor(b), axis=-2).numpy()
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_squared_distances_refuse_targets_that_would_widen_the_predictions() -> None:
+    x = fg.Tensor([[1.0], [2.0], [3.0]])
+    with raises(ShapeError, "predictions of shape (3, 1) for targets of shape (3,)"):
+        fg.mse_loss(x, fg.Tensor([1.0, 2.0, 3.0]))
+    assert fg.mse_loss(x, 2.0).item() == fg.mse_loss(x, fg.Tensor([2.0])).item()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from math import e, inf, log2
+from unittest.mock import patch
 
 import numpy as np
 
 import fulgurite as fg
 from fulgurite.config import current
-from fulgurite.core.node import Node
+from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
-from fulgurite.graph.kernel import Schedule
+from fulgurite.core.ops.leaf import PARAM
+from fulgurite.graph.kernel import Extractor, Schedule
 from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.choose import Searcher
+from fulgurite.graph.search.regions import Piece
 from fulgurite.graph.simplify import simplify
+from fulgurite.runtime import realize
 from fulgurite.runtime.realize import searcher
 
 Program = Callable[[fg.Tensor, fg.Tensor, fg.Tensor], fg.Tensor]
@@ -156,6 +161,27 @@ def computed(make: Callable[[], fg.Tensor]) -> tuple[Array, Array]:
         with fg.config(search=search):
             found.append(make().numpy())
     return found[0], found[1]
+
+
+@contextmanager
+def one_fold(**options: object) -> Iterator[None]:
+    """Whatever is realized inside is one fold of its own in native code, whatever that costs."""
+
+    def choose(pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
+        outputs = [node for _, made, _ in pieces for node in made if node in roots]
+        params = {n for n in toposort(outputs) if n.op is PARAM}
+        return [("a test says so", outputs, Extractor().cut("fold", outputs, params))]
+
+    native = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False}
+    realize.FAMILIES.clear()
+    try:
+        with (
+            patch.object(realize, "chooser", lambda *_: choose),
+            fg.config(**{**native, **options}),
+        ):
+            yield
+    finally:
+        realize.FAMILIES.clear()
 
 
 def error(value: Array, exact: Array) -> float:

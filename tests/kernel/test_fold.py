@@ -113,3 +113,29 @@ def test_equal_bodies_of_other_sizes_are_other_folds() -> None:
     one = [fold_of(fg.softmax(numbers(1, n, 8) @ numbers(2, 5, 8).mT, axis=-1) @ numbers(3, 5, 6))
            for n in (4, 24)]  # fmt: skip
     assert [fold.count(fold.rows) for fold in one] == [4, 24]
+
+
+@pytest.mark.parametrize(("rows", "keys", "most"), [(1, 5000, 8), (40, 3000, 8), (300, 4000, 3)])
+def test_few_tiles_are_split_into_whole_blocks_by_shape_alone(
+    rows: int, keys: int, most: int
+) -> None:
+    q, k, v = numbers(1, 1, rows, 16), numbers(2, 1, keys, 16), numbers(3, 1, keys, 16)
+    fold = fold_of(ATTENTION["plain"](q, k, v))
+    cut = cut_fold(fold, BLOCK, 256)
+    assert cut is not None and 1 < cut.splits <= most
+    assert cut.span % cut.steps == 0 and cut.splits == -(-keys // cut.span)
+    with fg.config(threads=1):
+        assert cut == cut_fold(fold, BLOCK, 256)
+
+
+def test_blocks_that_may_be_left_out_and_many_tiles_are_not_split() -> None:
+    for fold in (attention("causal", 60, 3000), attention("plain", 700, 3000)):
+        cut = cut_fold(fold, BLOCK, 256)
+        assert cut is not None and cut.splits == 1
+
+
+def test_many_columns_mean_fewer_rows_not_products_done_again() -> None:
+    for size in (64, 512, 1024):
+        fold = attention("plain", 700, 300, size)
+        cut = cut_fold(fold, BLOCK, 256)
+        assert cut is not None and cut.columns[0] >= size and cut.rows >= 48

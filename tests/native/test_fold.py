@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, numbers
+from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, error, numbers, one_fold
+from tests.graph.unseen import UNSEEN, Given, results, rounded, tensors
 
 NATIVE = {"device": "cpu", "tier": "native", "search": True}
 
 
 def values(make: object, **options: object) -> list[np.ndarray]:
-    """A program's results by folds in native code."""
+    """A program's results, each by one fold in native code."""
     assert callable(make)
-    with fg.config(**{**NATIVE, **options}):
+    with one_fold(**options):
         found = make()
         found = found if isinstance(found, (list, tuple)) else [found]
-        assert "fold" in [k.kind for k in fg.explain(*found).kernels]
         return [np.asarray(t.numpy()) for t in found]
 
 
@@ -76,12 +76,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(name: str) -> None:
 def test_lanes_along_the_streamed_axis(name: str) -> None:
     for rows, size in ((33, 65), (200, 64), (1, 40)):
         make = partial(_program, name, rows, size)
-        try:
-            got = values(make)[0]
-        except AssertionError:
-            assert rows == 1  # too little to be worth a fold
-            continue
-        want = plain(make)[0]
+        got, want = values(make)[0], plain(make)[0]
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6 * float(np.abs(want).max()))
 
 
@@ -123,6 +118,44 @@ def test_gradients_are_folds_too() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_loss_over_many_classes_has_its_gradient_by_two_folds(
+    turned: bool, ignored: bool
+) -> None:
+    places = np.random.default_rng(5).integers(0, 3000, 100)
+    if ignored:
+        places[::3] = -100
+
+    def make() -> list[fg.Tensor]:
+        x, w = numbers(1, 100, 48), numbers(2, *((3000, 48) if turned else (48, 3000)))
+
+        def loss(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+            return fg.cross_entropy(x @ (w.mT if turned else w), fg.Tensor(places))
+
+        value, slopes = fg.value_and_grad(loss, argnums=(0, 1))(x, w)
+        return [value, *slopes]
+
+    with fg.config(**NATIVE):
+        found = make()
+        report = fg.explain(*found)
+        got = [np.asarray(t.numpy()) for t in fg.realize(*found)]
+    assert [k.kind for k in report.kernels] == ["fold", "reduce", "fold"]
+    for a, b in zip(got, plain(make), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_an_index_outside_is_an_error_of_the_gradient_too() -> None:
+    def make() -> fg.Tensor:
+        places = fg.Tensor(np.array([3, 5000, 7]))
+        x, w = numbers(1, 3, 16), numbers(2, 16, 3000)
+        found: fg.Tensor = fg.grad(lambda x: fg.cross_entropy(x @ w, places))(x)
+        return found
+
+    with fg.config(**NATIVE), pytest.raises(fg.BoundsError, match="3000"):
+        make().numpy()
+
+
 def test_rows_picked_from_rows_are_one_native_kernel() -> None:
     make = partial(_program, "log-likelihood", 50, 200)
     with fg.config(**NATIVE):
@@ -145,3 +178,17 @@ def test_keys_that_lie_along_the_streamed_axis_are_put_in_order_once(
     np.testing.assert_allclose(got, want, rtol=3e-5, atol=3e-6)
     (again,) = values(loss, threads=1)
     np.testing.assert_array_equal(got, again)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_programs_nobody_thought_of_are_as_exact_as_the_reference(name: str, dtype: str) -> None:
+    def computed(given: Given) -> list[np.ndarray]:
+        return [np.asarray(t.cast("float64").numpy()) for t in results(name, given)]
+
+    with one_fold():
+        got = [np.asarray(t.numpy(), np.float64) for t in results(name, tensors(dtype))]
+    with fg.config(device="reference", search=False):
+        known, exact = computed(tensors(dtype)), computed(rounded(dtype))
+    for a, b, want in zip(got, known, exact, strict=True):
+        assert error(a, want) <= 1.5 * error(b, want) + 1e-7 * float(np.abs(want).max())

@@ -120,3 +120,19 @@ def test_what_cannot_be_filled_is_an_error() -> None:
     with raises(ArgumentError, "mode is"):
         nn.init.kaiming_normal_(fg.zeros((2, 2)), mode="both")
     assert nn.init.calculate_gain("tanh") == 5 / 3 and nn.init.calculate_gain("conv2d") == 1.0
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4), (3, 2, 4)])
+def test_orthogonal_fills_with_vectors_at_right_angles(shape: tuple[int, ...]) -> None:
+    fg.random.seed(1)
+    weight = nn.init.orthogonal_(nn.Parameter(fg.zeros(shape)), gain=2.0).numpy()
+    matrix = weight.reshape(shape[0], -1)
+    matrix = matrix if shape[0] <= matrix.shape[1] else matrix.T
+    np.testing.assert_allclose(matrix @ matrix.T, 4 * np.eye(len(matrix)), atol=1e-5)
+
+
+def test_sparse_leaves_the_same_share_of_each_column() -> None:
+    fg.random.seed(1)
+    weight = nn.init.sparse_(nn.Parameter(fg.ones((10, 40))), 0.25, std=2.0).numpy()
+    assert ((weight == 0).sum(0) == 3).all()
+    assert 1.7 < weight[weight != 0].std() < 2.3

@@ -27,7 +27,8 @@ def test_layers_keep_the_dtype_that_they_are_in(dtype: str) -> None:
         layer = case.make(fg.nn).to(dtype).train(case.train)
         given = [in_dtype(value, dtype) for value in arrays_of(case)]
         words = {name: in_dtype(value, dtype) for name, value in case.keywords.items()}
-        assert {str(out.dtype) for out in flat(layer(*given, **words))} == {dtype}, case.name
+        found = {str(out.dtype) for out in flat(layer(*given, **words))}
+        assert found - {"int64"} == {dtype}, case.name  # places that pools tell are whole numbers
 
 
 def in_dtype(value: Any, dtype: str) -> Any:

@@ -27,7 +27,9 @@ from .report import Alternative, RegionReport
 from .ways import Ways
 
 ATTEMPTS = 48  # merged graphs that are tried for one region
-LOOKS = 2000  # steps to see which of them may pay
+LITTLE = 0.02  # of a region's cost: less is not looked for
+VAIN = 6  # of those for which nobody has a kernel
+LOOKS = 500  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept
 Choice: TypeAlias = "tuple[tuple[Way, str], ...]"  # with what it is, for people
 
@@ -102,7 +104,7 @@ class RegionSearch:
         self, who: Searcher, work: Regions, region: list[int], equal: int, known: Known
     ) -> None:
         self.who, self.work, self.region, self.known = who, work, region, known
-        self.made = who.table.made / equal
+        self.equal, self.made = equal, who.table.made / equal
         self.report = RegionReport(len(region))
         self.kinds = Ways(work, region)
         self.producers: list[Producer] = []
@@ -127,6 +129,7 @@ class RegionSearch:
         if self.who.curious:
             for way, _ in list(self.hopes().values()):
                 self.propose(way)
+            report.untried = 0
         return choice, report
 
     def choose(self) -> Choice:
@@ -167,7 +170,8 @@ class RegionSearch:
         while True:
             hopes = self.hopes()
             asked = [way for way, _ in hopes.values()] if self.who.eager else self.hoped(hopes)
-            if not asked or len(self.tried) >= ATTEMPTS:
+            enough = len(self.tried) >= ATTEMPTS or list(self.tried.values()).count(False) > VAIN
+            if not asked or (enough and not self.who.eager):
                 self.report.untried = len(hopes)
                 least = sorted([(p.cost, 1 + len(way.taken)) for way, p in hopes.values()])
                 self.report.bounds = least[:3]
@@ -203,8 +207,11 @@ class RegionSearch:
             return []
         every = [*self.producers, *[producer for _, producer in hopes.values()]]
         found = extract(every, *self.ends(every), LOOKS)
-        self.report.steps += found.steps
-        return [hopes[p.name][0] for p in found.producers if p.name in hopes]
+        known = extract(self.producers, *self.ends(self.producers), LOOKS)
+        self.report.steps += found.steps + known.steps
+        asked = [hopes[p.name][0] for p in found.producers if p.name in hopes]
+        dear = max(self.who.table.asked / self.equal * len(asked), LITTLE * known.cost)
+        return asked if known.cost - found.cost > dear else []
 
     def least(self, way: Way, name: str) -> Producer | None:
         """A way at the least that it could cost, from the work of its pieces."""
@@ -219,6 +226,9 @@ class RegionSearch:
             needs = {node for _, _, cut in cuts for node in self.work.memory(cut)} - inside
             moved = sum([elements(n.shape) * n.dtype.itemsize for n in (*needs, *outputs)])
             work = replace(sum([work_of(cut[0]) for _, _, cut in cuts], NO_WORK), bytes=moved)
+        ends = [self.work.pieces[place][2][0] for place in self.kinds.ends(way)]
+        after = sum([work_of(k).simple for k in ends if k.kind == "contract"])
+        work = replace(work, after=after)
         costs = [
             0.0 if s.least is None else s.least(work, self.who.table) for s in self.who.sources
         ]

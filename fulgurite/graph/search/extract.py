@@ -139,10 +139,10 @@ class _Search:
         self, missing: list[Value], made: frozenset[Value], chosen: dict[Producer, None],
         cost: float, kept: int,
     ) -> None:  # fmt: skip
-        self.steps += 1
-        if self.steps > self.limit:
+        if self.steps >= self.limit:
             self.complete = False
             return
+        self.steps += 1
         if self.memory is not None and kept > self.memory:
             return
         if not missing:
@@ -157,6 +157,8 @@ class _Search:
                 return
         value = min(missing, key=lambda v: (len(self.makers[v]), self.order[v]))
         for maker in self.makers[value]:
+            if not self.complete:
+                return
             if maker in chosen:
                 continue
             now = made.union(maker.makes)

@@ -29,6 +29,7 @@ Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the ker
 Made: TypeAlias = tuple[
     tuple[int, int], ...
 ]  # (piece, number of its output), or below 0: of its rows
+MOST = 24  # pieces of a region, if it has places where it can be cut
 DEEP = 4  # pieces that one may take in, one behind the other
 
 
@@ -72,12 +73,22 @@ class Regions:
         if self.regions:  # to take in what must run in any case saves nothing
             self.gone = self.superfluous(range(len(pieces)))
             self.join()
+        for most in (6, 5, 4, 3, 2):  # too large ones fall apart at what most pieces read
+            large = [place for region in self.regions if len(region) > MOST for place in region]
+            if not large:
+                break
+            self.gone = self.gone - {place for place in large if self.read_by(place) > most}
+            self.join()
 
     def join(self) -> None:
         """Find what each piece may take in, and the regions that this makes."""
         self.levels = {i: self.levels_of(i) for i in range(len(self.pieces))}
         self.regions = self.joined()
         self.region_of = {place: set(region) for region in self.regions for place in region}
+
+    def read_by(self, place: int) -> int:
+        """How many pieces read what one stores."""
+        return len({r for node in self.pieces[place][1] for r in self.readers.get(node, ())})
 
     def memory(self, cut: Cut) -> frozenset[Node]:
         """The values in memory that a kernel reads."""
@@ -144,16 +155,26 @@ class Regions:
         while level and len(found) < DEEP:
             found.append(level)
             seen.update(level)
-            level = [m for t in level for m in self.makers(t) if self.goes_with(m, t)]
+            level = [m for t in level for m in self.makers(t) if self.goes_with(m, t, place)]
             level = [m for m in dict.fromkeys(level) if m not in seen]
         return found
 
-    def goes_with(self, place: int, other: int) -> bool:
-        """Is a piece taken in with one that reads it? Of a product, another beside its sum."""
+    def goes_with(self, place: int, other: int, end: int) -> bool:
+        """Is a piece taken in with one that reads it? Of a product, another beside its sum.
+
+        That one is for the end that takes it in, so it must be larger than what is left there:
+        sums that go on from layer to layer are as large as all that is made of them.
+        """
         if not self.is_product(other):
             return True
-        outputs = self.pieces[place][1]
-        return self.is_product(place) and all(self.reads_beside(other, n) for n in outputs)
+        if not self.is_product(place) or (self.read_by(place) > 1 and not self.shrinks(place, end)):
+            return False
+        return all(self.reads_beside(other, n) for n in self.pieces[place][1])
+
+    def shrinks(self, place: int, end: int) -> bool:
+        """Is what a product stores larger than what is left at the end?"""
+        size, left = [max([elements(n.shape) for n in self.pieces[p][1]]) for p in (place, end)]
+        return size > left or (size == left and self.sums(self.pieces[place][2][0]).batched)
 
     def is_product(self, place: int) -> bool:
         """Is it a contraction?"""
@@ -264,14 +285,28 @@ class Regions:
         ]  # fmt: skip
 
     def superfluous(self, region: Sequence[int]) -> set[int]:
-        """The pieces that need not run if all that read them take them in, or need not run."""
+        """The pieces that need not run: all that read them take them in, or are taken in with them.
+
+        Numbers of rows do not count: others can make them.
+        """
         found: set[int] = set()
         wanted = set(self.wanted(region))
+        taken = {i: {t for level in self.levels[i] for t in level} for i in region}
+        takers: dict[int, list[int]] = {}
+        for place, inside in taken.items():
+            for other in inside:
+                takers.setdefault(other, []).append(place)
         for place in reversed(region):
             outputs = self.pieces[place][1]
-            readers = {r for node in outputs for r in self.readers.get(node, ())}
-            if not wanted.intersection(outputs) and all(
-                r in found or self.may_take(r, place) for r in readers
+            if wanted.intersection(outputs):
+                continue
+            most = max([elements(node.shape) for node in outputs], default=0)
+            whole = [node for node in outputs if elements(node.shape) == most]
+            readers = {r for node in whole for r in self.readers.get(node, ())}
+            if all(
+                self.may_take(r, place)
+                or (r in found and all(place in taken[t] for t in takers.get(r, ())))
+                for r in readers
             ):
                 found.add(place)
         return found
@@ -438,6 +473,7 @@ class Sums(NamedTuple):
 
     any: bool
     products: bool  # is a contraction among them?
+    batched: bool  # have both factors of the first contraction an axis that is not summed?
     deep: bool  # is one above another?
     columns: int  # the fewer of the two sides of the first contraction's results
     params: frozenset[int]  # that are inside
@@ -449,7 +485,20 @@ def _sums(body: Node) -> Sums:
     params = frozenset([n.arg[0] for n in toposort(folds) if n.op is PARAM])
     columns = _columns(products[0]) if products else 1
     deep = any(n.op is REDUCE for n in toposort([f.src[0] for f in folds]))
-    return Sums(bool(folds), bool(products), deep, columns, params)
+    batched = bool(products) and _is_batched(products[0])
+    return Sums(bool(folds), bool(products), batched, deep, columns, params)
+
+
+def _is_batched(product: Node) -> bool:
+    shapes = []
+    for factor in product.src[0].src:
+        while factor.op is EXPAND:
+            factor = factor.src[0]
+        shapes.append(factor.shape)
+    if len({len(shape) for shape in shapes}) > 1:
+        return False
+    left = [i for i in range(len(shapes[0])) if i not in product.arg[1]]
+    return any(all(shape[i] != 1 for shape in shapes) for i in left)
 
 
 def _columns(product: Node) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from ..cost import elements
 from .regions import Made, Regions, Way
 
 
@@ -53,7 +54,7 @@ class Ways:
                 taken, rows = sorted({*a.taken, *b.taken}), sorted({*a.rows, *b.rows})
                 yield Way((*a.makes, *b.makes), tuple(taken), tuple(rows))
         for piece in dict.fromkeys([r for way in good for r in way.rows]):
-            values = self.row_values(piece)
+            values = self.row_numbers(piece)
             below = dict.fromkeys(self.work.below(self.region[piece]))
             yield Way(values, tuple([self.local[t] for t in below]))
             rows = [t for t in below if self.work.is_row(t)]
@@ -96,8 +97,19 @@ class Ways:
             if self.work.is_narrow(place) and not self.work.picks(place):
                 found += self.outputs(place)
             else:
-                found += self.row_values(piece)
+                found += self.row_numbers(piece)
         return tuple(found)
+
+    def row_numbers(self, piece: int) -> Made:
+        """All of one number a row that a piece works out or stores."""
+        place = self.region[piece]
+        outputs, folded = self.work.pieces[place][1], self.work.row_values(place)
+        most = max([elements(n.shape) for n in outputs])
+        stored = [
+            (piece, number) for number, n in enumerate(outputs)
+            if elements(n.shape) < most and n not in folded
+        ]  # fmt: skip
+        return (*self.row_values(piece), *stored)
 
     def outputs(self, place: int) -> Made:
         """All that a piece stores."""

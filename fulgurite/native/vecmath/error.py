@@ -65,7 +65,7 @@ def _narrow_erfc(a: Num, size: Num) -> Num:
     shifted, (power, small) = exp_pair(-square, -low)
     high, err = exact_product(power, share)
     far = scaled(high + fma(power, rest, fma(small, share, err)), shifted)
-    return where(size < 0.5, near, where(a < 0.0, 2.0 - far, far))
+    return where(size < 0.625, near, where(a < 0.0, 2.0 - far, far))
 
 
 def erf(a: Num) -> Num:

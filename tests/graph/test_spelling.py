@@ -1,0 +1,138 @@
+"""Spelling: small floats in memory alone, what is picked read where it is, and what that finds."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.dtype import bfloat16, float16
+from fulgurite.core.node import toposort
+from fulgurite.core.ops.index import FOLD, LOAD, STORE
+from fulgurite.graph.cost import elements
+from fulgurite.graph.lower import lower
+from fulgurite.graph.search.spelling import picked, widened
+from fulgurite.kernel.axes import merge_axes
+from tests.graph.searching import kinds, lowered, numbers, one_fold, planned
+from tests.graph.unseen import (
+    CLASSES,
+    HEADS,
+    KEYS,
+    QUERIES,
+    SIZE,
+    UNSEEN,
+    labels,
+    normal,
+    results,
+    tensors,
+)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_programs_nobody_thought_of_are_one_fold_without_a_matrix(name: str, dtype: str) -> None:
+    schedule, _ = planned(*results(name, tensors(dtype)))
+    found = kinds(schedule)
+    assert found.count("fold") == 1 and not set(found) - {"fold", "map"}
+    kept = [schedule.slots[slot] for item in schedule.items for slot in item.writes]
+    largest = max([elements(slot.shape) for slot in kept if slot is not None])
+    assert largest <= HEADS * max(QUERIES, KEYS) * SIZE
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_loss_over_many_classes_and_its_gradient_keep_no_scores(turned: bool) -> None:
+    rows, classes, size = 256, 32_000, 64
+    x = fg.zeros((rows, size)).realize()
+    w = fg.zeros((classes, size) if turned else (size, classes)).realize()
+    places = fg.zeros((rows,), dtype="int64").realize()
+
+    def loss(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        return fg.cross_entropy(x @ (w.mT if turned else w), places)
+
+    value, slopes = fg.value_and_grad(loss, argnums=(0, 1))(x, w)
+    for asked, want in (([loss(x, w)], 1), ([value, slopes[0]], 1), ([value, *slopes], 2)):
+        schedule, _ = planned(*asked)
+        assert kinds(schedule).count("fold") == want and "contract" not in kinds(schedule)
+        kept = [schedule.slots[slot] for item in schedule.items for slot in item.writes]
+        assert all(slot is None or elements(slot.shape) < rows * classes for slot in kept)
+
+
+# --- small floats --------------------------------------------------------------------------------
+
+
+def _stores(*results: fg.Tensor) -> tuple[tuple[object, ...], list[int]]:
+    sink, inputs = lowered(*results)
+    kernel = merge_axes(lower(sink, inputs))
+    return kernel.body.src, [n for n in kernel.axes if isinstance(n, int)]
+
+
+def test_small_floats_are_in_memory_alone() -> None:
+    x = fg.Tensor(normal(1, 20, 30).astype(np.float16))
+    stores, _ = _stores(fg.softmax(x * 3 + 1, axis=-1))
+    found = toposort(widened(stores))  # type: ignore[arg-type]
+    small = [n for n in found if n.dtype in (float16, bfloat16)]
+    assert {n.op for n in small} - {LOAD} and all(
+        n.op is LOAD or n in [s.src[0] for s in found if s.op is STORE] for n in small
+    )
+
+
+def test_what_has_no_small_floats_stays_as_it_is() -> None:
+    stores, _ = _stores(fg.softmax(numbers(1, 20, 30), axis=-1))
+    assert widened(stores) == tuple(stores)  # type: ignore[arg-type]
+
+
+# --- what is picked ------------------------------------------------------------------------------
+
+
+def _folds(result: fg.Tensor) -> int:
+    stores, sizes = _stores(result)
+    return sum([n.op is FOLD for n in toposort(picked(stores, sizes))])  # type: ignore[arg-type]
+
+
+def _hit() -> fg.Tensor:
+    found: fg.Tensor = fg.arange(CLASSES)[None, :] == labels()[:, None]
+    return found
+
+
+def test_a_sum_of_which_one_element_counts_is_that_element() -> None:
+    x = numbers(1, QUERIES, CLASSES)
+    assert _folds(fg.where(_hit(), x, 0.0).sum(axis=-1)) == 0
+    assert _folds((x * fg.one_hot(labels(), CLASSES)).sum(axis=-1)) == 0
+    assert _folds((x + fg.where(_hit(), x, 0.0)).sum(axis=-1)) == 1  # the other summand's
+    assert _folds(fg.where(_hit(), x, 1.0).sum(axis=-1)) == 1
+    assert _folds(fg.where(_hit(), x, 0.0).max(axis=-1)) == 1
+
+
+@pytest.mark.parametrize("outside", [-1, CLASSES, 10**6])
+def test_a_place_outside_gives_nothing(outside: int) -> None:
+    places = np.random.default_rng(5).integers(0, CLASSES, QUERIES)
+    places[::3] = outside
+
+    def make() -> fg.Tensor:
+        scores = numbers(1, QUERIES, 16) @ numbers(2, 16, CLASSES)
+        hit = fg.arange(CLASSES)[None, :] == fg.Tensor(places)[:, None]
+        total = fg.exp(scores - scores.max(axis=-1, keepdims=True)).sum(axis=-1)
+        return fg.where(hit, scores, 0.0).sum(axis=-1) / total
+
+    with one_fold():
+        got = make().numpy()
+    with fg.config(device="reference", search=False):
+        want = make().numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
+    assert not got[::3].any()
+
+
+def test_masked_classes_make_a_smoothed_loss_infinite() -> None:
+    def make() -> fg.Tensor:
+        scores = numbers(1, 40, 16) @ numbers(2, 16, 900)
+        scores = fg.where(fg.arange(900)[None, :] < fg.arange(40)[:, None] * 30, -inf, scores)
+        return fg.log_softmax(scores, axis=-1).mean(axis=-1)
+
+    with one_fold():
+        got = make().numpy()
+    with fg.config(device="reference", search=False):
+        want = make().numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert np.isneginf(want[1:30]).all() and np.isnan(want[30:]).all()
