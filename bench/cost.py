@@ -44,6 +44,8 @@ def works() -> dict[str, fg.Tensor]:
         found[f"map {n}: add"] = x + 1
         found[f"map {n}: exp"] = fg.exp(x)
         found[f"map {n}: tanh chain"] = fg.tanh(fg.exp(x * 0.1) + x)
+        found[f"map {n}: two sigmoids"] = fg.sigmoid(fg.sigmoid(x) + x)
+        found[f"map {n}: waves"] = fg.sin(fg.cos(x) + fg.sin(x * 2)) + fg.tanh(fg.exp(x * 0.1))
     for rows, size in ((4096, 64), (1024, 256), (256, 1024), (64, 4096)):
         x = numbers(rows, size)
         found[f"rows: softmax {rows}x{size}"] = fg.softmax(x, axis=-1)

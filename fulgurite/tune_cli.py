@@ -208,12 +208,12 @@ def _kernels(quick: bool) -> tuple[Runs, Callable[[dict[str, float], CostTable],
         def own(name: str) -> float:
             return max(1.0, least[name] - alone)
 
-        rates = {size: 8 * size / own(f"copy {size}") for size in sizes}
-        near, far = max(rates.values()), rates[sizes[-1]]
+        near = max([8 * size / own(f"copy {size}") for size in sizes])
+        far, cache = far_and_cache(
+            near, [(8.0 * size, own(f"copy {size}")) for size in sizes[-2:]], shipped
+        )
         each = (least[f"chain {chain + 1}"] - least["chain 1"]) / chain
         launch = max(50.0, each - 8 * LINK / near)
-        middle = (near * far) ** 0.5
-        cache = max([8.0 * size for size, rate in rates.items() if rate >= middle])
         plain = simple_work / own("simple")
         flops = 2.0 * side**3
         # arithmetic that was not measured by itself keeps its ratio to what was
@@ -232,11 +232,27 @@ def _kernels(quick: bool) -> tuple[Runs, Callable[[dict[str, float], CostTable],
     return runs, table_from
 
 
+def far_and_cache(
+    near: float, two: list[tuple[float, float]], shipped: CostTable
+) -> tuple[float, float]:
+    """The rate of memory and the bytes that caches hold, from the bytes and times of large copies.
+
+    What is more in the larger copy came from memory; what its time then lacks was in caches.
+    """
+    (less, sooner), (more, later) = two
+    far = min((more - less) / max(1.0, later - sooner), near)
+    if far > 0.9 * near:  # all of it was in caches: nothing is known of memory
+        return min(shipped.far, near), max(shipped.cache, more)
+    held = (more / far - later) / (1 / far - 1 / near)
+    return far, min(max(held, 1e5), more)
+
+
 _UNITS = {
     "launch": "ns a kernel", "near": "bytes a ns", "far": "bytes a ns", "cache": "bytes",
     "products": "operations a ns", "folded": "operations a ns", "simple": "operations a ns",
     "walked": "operations a ns", "packed": "numbers a ns", "strided": "numbers a ns",
-    "library": "operations a ns", "made": "ns a kernel", "kept": "ns a byte",
+    "library": "operations a ns", "made": "ns a kernel", "asked": "ns a kernel",
+    "kept": "ns a byte",
 }  # fmt: skip
 
 

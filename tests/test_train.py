@@ -18,7 +18,7 @@ from fulgurite import cli
 from fulgurite.data import MissingDataError
 from fulgurite.io import load_checkpoint
 from fulgurite.train import Plan, train
-from fulgurite.train.charlm import CharLM, parts
+from fulgurite.train.charlm import CharLM, Rehearsal, parts
 from fulgurite.train.curve import curve, ticks
 
 ROOT = Path(__file__).parents[1]
@@ -165,6 +165,15 @@ def test_without_its_package_mnist_says_what_to_install(
     monkeypatch.setattr("fulgurite.train.tasks.mnist", missing)
     assert cli.main(["train", "mnist", "--save", str(tmp_path)]) == 1
     assert "fulgurite[demo]" in capsys.readouterr().err
+
+
+def test_what_is_chosen_for_charlm_is_chosen_without_the_held_out_text() -> None:
+    train_text, held = (set(text.split("\n\n")) for text in parts())
+    learned, measured = (
+        set(t.split("\n\n")) for t in Rehearsal.texts(Rehearsal.__new__(Rehearsal))
+    )
+    assert not learned & measured and not (learned | measured) & held
+    assert learned | measured == train_text
 
 
 def test_a_few_steps_of_charlm_lower_its_loss_and_write_a_sample(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from fulgurite.cli import main
 from fulgurite.graph.cost import SHIPPED, CostTable
 from fulgurite.runtime.tuning import read_table, write_table
+from fulgurite.tune_cli import far_and_cache
 
 
 @pytest.fixture
@@ -18,6 +20,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The folder that a command writes to."""
     monkeypatch.setenv("FULGURITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("FULGURITE_DISK_CACHE", "1")
+    options = importlib.import_module(
+        "fulgurite.config"
+    )  # what it reads now is not for later tests
+    monkeypatch.setattr(options, "_defaults", options._defaults)
     return str(tmp_path / "tune")
 
 
@@ -83,3 +89,17 @@ def test_help_says_what_it_does_and_how_it_is_used(capsys: pytest.CaptureFixture
     assert stopped.value.code == 0
     said = capsys.readouterr().out
     assert "FULGURITE_TUNE" in said and "--rounds" in said and "cache folder" in said
+
+
+def test_the_rate_of_memory_is_that_of_what_caches_do_not_hold() -> None:
+    near, far, cache = 80.0, 16.0, 4e6
+
+    def time(moved: float) -> float:
+        return min(moved, cache) / near + max(0.0, moved - cache) / far
+
+    found = far_and_cache(near, [(2e7, time(2e7)), (8e7, time(8e7))], SHIPPED)
+    assert found == pytest.approx((far, cache))
+    small = far_and_cache(near, [(1e6, time(1e6)), (2e6, time(2e6))], SHIPPED)
+    assert small == (SHIPPED.far, SHIPPED.cache)  # memory was not seen
+    late = far_and_cache(near, [(2e7, 5e6), (8e7, 4e6)], SHIPPED)  # a noisy clock
+    assert 0 < late[0] <= near and late[1] > 0

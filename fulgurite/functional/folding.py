@@ -51,8 +51,8 @@ def fold(
 ) -> Tensor:
     """Columns added up into a picture of this size, each where `unfold` takes it from.
 
-    >>> fg.nn.functional.fold(fg.ones((1, 4, 4)), (3, 3), 2).tolist()[0][0]
-    [1.0, 2.0, 1.0]
+    >>> fg.nn.functional.fold(fg.ones((1, 4, 4)), (3, 3), 2).tolist()[0][0][1]
+    [2.0, 4.0, 2.0]
     """
     tensor, alone = _batched(as_tensor(x), 3, "(batch, channels * window, places)")
     size = per_axis(output_size, 2, "output_size")

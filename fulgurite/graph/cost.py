@@ -9,7 +9,7 @@ The table that ships with the package is rounded to two digits, so plans do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import floor, log10, prod
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ from ..core.ops.effect import CONTIGUOUS
 from ..core.ops.elementwise import MUL
 from ..core.ops.indexing import GATHER
 from ..core.ops.leaf import CONST, IOTA, PARAM
-from ..core.ops.movement import EXPAND
+from ..core.ops.movement import EXPAND, FLIP, PAD, SHRINK, WINDOW
 from ..core.ops.reduce import REDUCE
 from ..core.shape import upper
 from .kernel import Kernel
@@ -69,6 +69,7 @@ SHIPPED = CostTable().quantised()
 
 LARGE, SCARCE = 16e6, 1.5  # bytes of a value that is large, nanoseconds of each byte beyond
 SAVED = 0.25  # of what is simple: more than laws take out of a fold
+VIEWS = 64  # ways of moving a value that are told apart
 BLOCK = 128  # elements of a streamed axis that a condition leaves out together
 
 
@@ -118,19 +119,38 @@ def _work(body: Node) -> Work:
             products += 2 * elements(node.src[0].shape)
             packed += sum([_own(s) for s in node.src[0].src])
             inside.add(node.src[0])
+    views = _views(order)
     for node in order:
         if node.op is PARAM:
             moved += elements(node.shape) * node.dtype.itemsize
         elif node.op is REDUCE and node.src[0] not in inside:
-            simple += elements(node.src[0].shape)
+            simple += round(views[node] * elements(node.src[0].shape))
         elif node.op is GATHER:
             simple += 8 * elements(node.shape)
         elif node.op.family == "elementwise" and node not in inside:
-            simple += node.op.cost * elements(node.shape)
+            simple += round(views[node] * node.op.cost * elements(node.shape))
         elif node.op is CONTIGUOUS:
             simple += elements(node.shape)
     moved += sum([elements(r.shape) * r.dtype.itemsize for r in body.src])
     return Work(moved, products, simple, packed, _blocks(order))
+
+
+def _views(order: Sequence[Node]) -> dict[Node, float]:
+    """How often each node is computed: anew for every way it is moved, and for every window."""
+    ways: dict[Node, dict[tuple[Node, ...], float]] = {node: {} for node in order}
+    ways[order[-1]][()] = 1.0
+    for node in reversed(order):
+        moves = node.op in (SHRINK, PAD, FLIP)
+        times = 1.0
+        if node.op is WINDOW:
+            times = max(1.0, elements(node.shape) / max(1, elements(node.src[0].shape)))
+        for source in node.src:
+            mine = ways[source]
+            if len(mine) < VIEWS:
+                for way, count in ways[node].items():
+                    further = (*way, node) if moves else way
+                    mine[further] = max(mine.get(further, 0), count * times)
+    return {node: sum(found.values()) for node, found in ways.items()}
 
 
 def _blocks(order: Iterable[Node]) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..config import current
 from ..errors import ArgumentError
+from ..runtime.collector import held_back
 from ..tensor import SCOPES, is_recording
 from .capture import MISS, Again, Capture, Captured, Inline
 from .replay import Misfit
@@ -109,7 +110,8 @@ class Jitted:
             LOG.info("%s is captured: %s", name, self._reason(args, keywords))
             self.captured += 1
             try:
-                found, result, problem = self._attempt(args, keywords)
+                with held_back():  # thousands of nodes, and hardly a cycle
+                    found, result, problem = self._attempt(args, keywords)
             except Inline as reason:
                 self._gave_up(name, str(reason))
                 found, problem = None, ""

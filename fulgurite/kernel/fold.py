@@ -39,6 +39,7 @@ SUMS = 96 << 10  # of which rows of columns may take
 WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are done again
 UNITS = 8  # tiles that keep threads busy
 PARTS = 2  # blocks at least of a part of the streamed axis
+ENTERED = 40.0  # nanoseconds that a block takes beyond its work
 
 
 @dataclass(frozen=True)
@@ -474,7 +475,8 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     moved = work_of(kernel).bytes
     memory = memory_time(moved, table)
     arithmetic += _packed(fold, cut, tiles) / table.packed
-    return both(memory, arithmetic, table)
+    entered = fold.count(fold.batch) * -(-rows // cut.rows) * -(-length // cut.steps)
+    return both(memory, arithmetic + ENTERED * entered, table)
 
 
 def _deep(depth: int, table: CostTable) -> float:

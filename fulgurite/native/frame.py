@@ -214,7 +214,7 @@ class Frame:
         for node in before:
             self.value(node)
         for node in loads:
-            self.settle(node, axis)
+            self.settle(node, axis, first, last)
         width = e.lanes
 
         def once(index: str, mask: str | None) -> None:
@@ -267,16 +267,40 @@ class Frame:
         inner, divisor = e.alike(inner, divisor)
         return _floor(e, sign, inner, divisor)
 
-    def settle(self, node: Node, axis: int) -> None:
-        """Work out what does not change along an axis in the indices of a load."""
+    def settle(self, node: Node, axis: int, first: str, last: str) -> None:
+        """Work out what does not change along an axis in the indices of a load, and between which
+        of its steps all conditions hold."""
         _, index, conditions = node.arg
         name = ("at", self.numbers.position[node])
-        places: list[tuple[Hashable, Affine]] = [(name, index)]
-        places += [(((name, "if"), i), condition) for i, (condition, _) in enumerate(conditions)]
-        for key, place in places:
-            inside = [axes_of(atom[1]) for atom, _ in place[1] if isinstance(atom, tuple)]
-            if not node.src and not any(axis in axes for axes in inside):
-                self.ahead[key] = self.first(place, (), key, axis)[0]
+        places = [index, *[condition for condition, _ in conditions]]
+        inside = [atom[1] for place in places for atom, _ in place[1] if isinstance(atom, tuple)]
+        if node.src or any(axis in axes_of(divided) for divided in inside):
+            return
+        self.ahead[name] = self.first(index, (), name, axis)[0]
+        steps = [dict(condition[1]).get(axis, 0) for condition, _ in conditions]
+        if not steps or not set(steps) <= {0, 1}:
+            return
+        low, high = first, last
+        for number, ((condition, size), step) in enumerate(zip(conditions, steps, strict=True)):
+            at = self.first(condition, (), ((name, "if"), number), axis)[0].text
+            limit = self.number(((name, "if"), number, "below"), size)
+            if step:
+                low = self.e.call("i64", "llvm.smax.i64", f"i64 {low}", f"i64 {self.sub('0', at)}")
+                high = self.least(high, self.sub(limit, at))
+            else:
+                holds = self.e.let(f"icmp ult i64 {at}, {limit}")
+                high = self.e.let(f"select i1 {holds}, i64 {high}, i64 0")
+        count = self.e.call("i64", "llvm.smax.i64", f"i64 {self.sub(high, low)}", "i64 0")
+        short = Val(self.e.let(f"trunc i64 {count} to i32"), int32)
+        self.ahead[name, "from"], self.ahead[name, "count"] = Val(low, int64), self.e.splat(short)
+
+    def holding(self, low: Val, count: Val) -> Val:
+        """The lanes between the steps where all conditions hold."""
+        assert self.lane is not None
+        e, kind = self.e, f"<{self.e.lanes} x i32>"
+        start = e.let(f"trunc i64 {self.sub(self.open[self.lane], low.text)} to i32")
+        places = e.let(f"add {kind} {e.splat(Val(start, int32)).text}, {ramp(e.lanes, 1, 'i32')}")
+        return Val(e.let(f"icmp ult {kind} {places}, {count.text}"), bool_, True)
 
     def first(
         self, index: Affine, sources: Sequence[Val], name: Hashable, without: int | None = None
@@ -294,6 +318,8 @@ class Frame:
             if known and not along:
                 continue
             found = self.atom(atom, sources, (name, place))
+            if found.text == "0" and not along:
+                continue
             if along and step in _LITERAL:
                 factor = Val(str(step), int64)
                 lanes = Val(ramp(e.lanes, step, "i64"), int64, True)
@@ -371,6 +397,10 @@ class Frame:
         dtype, pointer = self.dtypes[number], self.pointer(number)
         step, tangled = self.along(index)
         dynamic = tangled or any(sources[a.index].vector for a in sources_of(index))
+        if (name, "from") in self.ahead and step == 1:
+            live = self.holding(self.ahead[name, "from"], self.ahead[name, "count"])
+            place = self.first(index, sources, name)[0]
+            return load_value(self.e, pointer, place, dtype, live, None, "row")
         holds = self.conditions(conditions, sources, (name, "if")) if conditions else None
         lanes = self.lane is not None and (step != 0 or dynamic)
         if not lanes and not (holds is not None and holds.vector):

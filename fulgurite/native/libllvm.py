@@ -93,8 +93,9 @@ def joined(texts: Sequence[str]) -> list[str]:
 
 def _check_assembly(texts: Sequence[str], machine: Machine) -> None:
     """Raise where LLVM would end the process: it reads assembly of this machine alone."""
-    if not machine.triple.startswith(platform.machine()) and any("module asm" in t for t in texts):
-        raise RuntimeError(f"assembly is read for {platform.machine()} here, not {machine.triple}")
+    here = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    if not machine.triple.startswith(here) and any("module asm" in text for text in texts):
+        raise RuntimeError(f"assembly is read for {here} here, not for {machine.triple}")
 
 
 def _name(text: str) -> str:

@@ -174,7 +174,10 @@ _ARGS = (
 
 
 def _tile(registers: Registers, rows: int, vectors: int) -> str:
-    """One register block over all of the depth; one step of k a turn keeps registers free."""
+    """One register block over all of the depth; one step of k a turn keeps registers free.
+
+    `assembly.register_block` is the same for floats on AVX-512: change both.
+    """
     inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
     masks = f"<{width} x i1>"
     load = f"call {kind} @llvm.masked.load.{suffix_of(registers)}.p0"

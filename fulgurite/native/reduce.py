@@ -266,7 +266,7 @@ class _Down:
         if start.isdigit() and stop.isdigit():
             count = int(stop) - int(start)
             whole, left = str(int(stop) - count % self.deep), count % self.deep != 0
-        elif self.deep == 1:
+        elif self.is_even():
             whole, left = stop, False
         else:
             even = e.let(f"and i64 {e.let(f'sub i64 {stop}, {start}')}, {-self.deep}")
@@ -274,6 +274,11 @@ class _Down:
         e.loop(start, whole, self.deep, [], lambda index, _: self.step(index, self.deep))
         if left:
             e.loop(whole, stop, 1, [], lambda index, _: self.step(index, 1))
+
+    def is_even(self) -> bool:
+        """Does every part of the axis, a unit's or a block, have whole steps?"""
+        steps = self.walk.windows[self.axis][1] if self.axis in self.walk.windows else 0
+        return self.walk.sizes[self.axis] % self.deep == 0 == steps % self.deep
 
     def step(self, index: str, deep: int) -> State:
         """A few rows folded together and into the running rows."""

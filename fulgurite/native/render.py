@@ -14,6 +14,7 @@ from ..core.dtype import DType
 from ..forks import late
 from ..graph.lower import IndexKernel
 from ..graph.regroup import CannotLower
+from ..kernel.assume import assumed
 from ..kernel.axes import merge_axes
 from ..kernel.bits import moved_as_bits
 from ..kernel.fixed import fixed_sizes
@@ -47,7 +48,7 @@ def render(
 
 def _plain(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
     """A kernel without scans, sorts and scatters."""
-    merged = merge_axes(kernel)
+    merged = merge_axes(assumed(kernel))
     for template in TEMPLATES:
         found = template(merged, dtypes, target)
         if found is not None:

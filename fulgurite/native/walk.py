@@ -338,16 +338,16 @@ class Walk:
                 value = self.known(source)
                 if value is not None:
                     self.e.pin(value)
-            if part.op is DIV and lanes and self.fused:
-                self.make_divisor(part.src[1])
+            if part.op is DIV and self.fused and self.vector in self.free[part]:
+                self.make_divisor(part.src[1], lanes)
 
-    def make_divisor(self, node: Node) -> None:
-        """Get ready to divide many lanes by one number."""
+    def make_divisor(self, node: Node, lanes: bool) -> None:
+        """Get ready to divide many lanes by one number: those of a long row, or of many rows."""
         value = self.known(node)
-        many = not self.at_most(4 * self.lanes - 1) and self.at.lane_axis is None
+        many = not (lanes and self.at_most(4 * self.lanes - 1)) and self.at.lane_axis is None
         if value is None or value.vector or value.dtype.kind != "f" or not many:
             return
-        if value.text not in self.divisors[-1]:
+        if not any(value.text in level for level in self.divisors):
             self.divisors[-1][value.text] = divisor(self.e, value)
 
     def quotient(self, sources: Sequence[Val]) -> Val | None:

@@ -4,7 +4,11 @@ Every public name is here; `init` fills tensors, `functional` has torch's functi
 is done to whole modules. `docs/nn.md` shows how the pieces fit.
 """
 
-from . import functional, init, utils
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from . import init
 from .activation import (
     CELU,
     ELU,
@@ -132,6 +136,17 @@ from .transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+
+if _TYPE_CHECKING:
+    from . import functional as functional
+    from . import utils as utils
+
+
+def __getattr__(name: str) -> _Any:
+    if name in ("functional", "utils"):  # imported when somebody asks for them
+        return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "CELU",

@@ -35,6 +35,10 @@ MOST_NODES = 2_000_000  # built for one call of a model, all loops and functions
 DEEPEST = 100  # functions and graphs inside each other
 FOLDED = 4096  # most elements of a value that is worked out on the host
 OLDEST = 1
+EACH = {  # operators of elements, whatever their order
+    "Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Gelu",
+    "HardSigmoid", "HardSwish", "Mish", "Softplus", "Identity", "Max", "Min", "PRelu",
+}  # fmt: skip
 _USER_MISTAKES = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError,
     MemoryError, RecursionError,
@@ -275,7 +279,7 @@ class Build:
             if any(isinstance(v, Value) and v.is_text for v in inputs) and entry.keeps:
                 made = self._moved_texts(call, domain)
             else:
-                made = entry.build(call)
+                made = _in_order(call, domain) or entry.build(call)
             found = self._results(call, made, entry.keeps)
             if entry.host:
                 self.hosts.add(node.op_type)
@@ -368,6 +372,30 @@ class Build:
         for place, value in enumerate(found):
             if isinstance(value, Value) and not value.is_foldable and _is_small(value):
                 value.fold(lambda place=place: worked(place), sources)  # type: ignore[misc]
+
+
+def _in_order(call: Call, domain: str) -> Value | None:
+    """Elements with their neighbours in memory, where channels are at the end there already."""
+    found = [v for v in call.inputs if v is not None]
+    if domain or call.node.op_type not in EACH or not all(isinstance(v, Value) for v in found):
+        return None
+    rank = {len(v.shape) for v in found if v.last is not None}
+    if len(rank) != 1 or any(len(v.shape) > max(rank) for v in found):
+        return None
+    inputs = [None if v is None else _turned(v, max(rank)) for v in call.inputs]
+    work = Call(call.build, call.node, inputs, call.version, call._attributes, call.scope)
+    made = find(domain, call.node.op_type, call.version).build(work)
+    return Value.channels_last(made) if isinstance(made, Tensor) else None
+
+
+def _turned(value: Value, rank: int) -> Value:
+    """A value with axis 1 at the end; single numbers stay as they are."""
+    if value.last is not None:
+        return Value(value.last)
+    if all(n == 1 for n in value.shape):
+        return value
+    whole = fg.reshape(value.tensor, (*[1] * (rank - len(value.shape)), *value.shape))
+    return Value(fg.moveaxis(whole, 1, -1), value.kind)
 
 
 def _is_small(value: Value) -> bool:

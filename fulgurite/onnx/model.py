@@ -31,7 +31,7 @@ from .errors import ModelError
 from .graph import FOLDED, Build, Program
 from .proto import Dimension, ValueInfo, read_model
 from .types import STRING, Kind, carried, kind_of, kind_of_array, kind_of_dtype, shown
-from .values import NOTHING, Value, is_symbolic
+from .values import NOTHING, Maps, Value, is_symbolic
 from .weights import Files
 
 PATIENCE = 2  # sizes of a dimension that get a plan each, before it becomes a variable
@@ -383,6 +383,8 @@ def _own(value: Any) -> Any:
         return Value(value.tensor, value.kind)
     if not isinstance(value, Value) or not value.sources or value._tensor is None:
         return value
+    if isinstance(value, Maps):
+        return Maps(value._tensor.contiguous(), value.keys)
     return Value(value._tensor.contiguous(), value.kind) if value._tensor.is_realized else value
 
 
@@ -423,6 +425,8 @@ def _shown_value(value: Any, fresh: Mapping[int, Tensor] | None = None) -> Any:
             return shown(np.array(array), value.kind)
         return value.tensor
     tensor = value._tensor if fresh is None else fresh.get(id(value._tensor), value._tensor)
+    if isinstance(value, Maps):
+        return value.dicts(tensor.numpy())
     return tensor if value.kind.plain else shown(tensor.numpy(), value.kind)
 
 

@@ -39,7 +39,7 @@ Anything = "Value | Items | Nothing"
 class Value:
     """One tensor of the model: lazy, and perhaps known on the host."""
 
-    __slots__ = ("_array", "_fold", "_tensor", "constant", "kind", "sources")
+    __slots__ = ("_array", "_fold", "_tensor", "constant", "kind", "last", "sources")
 
     def __init__(
         self,
@@ -55,6 +55,14 @@ class Value:
         if kind is None:
             kind = kind_of_dtype(tensor.dtype) if tensor is not None else _kind(array)
         self.kind, self.sources, self.constant = kind, sources, constant
+        self.last: Tensor | None = None  # the same with axis 1 at the end, as it lies in memory
+
+    @classmethod
+    def channels_last(cls, tensor: Tensor) -> Value:
+        """A value that lies in memory with its channels at the end."""
+        made = cls(fg.moveaxis(tensor, -1, 1))
+        made.last = tensor
+        return made
 
     def fold(self, work: Callable[[], Array | None], sources: frozenset[str]) -> None:
         """Its numbers can be worked out on the host, from these inputs."""
@@ -94,6 +102,21 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value({self.kind}, {self.shape})"
+
+
+class Maps(Value):
+    """Rows that users get as dicts; nothing computes with them any more."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, rows: Tensor, keys: list[Any]) -> None:
+        super().__init__(rows)
+        self.keys = keys
+
+    def dicts(self, rows: Array) -> list[dict[Any, Any]]:
+        """The rows of an array as users get them."""
+        flat = rows.reshape(-1, len(self.keys)).tolist() if self.keys else []
+        return [dict(zip(self.keys, row, strict=True)) for row in flat]
 
 
 def _kind(array: Array | None) -> Kind:

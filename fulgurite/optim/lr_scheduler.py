@@ -154,32 +154,35 @@ class OneCycleLR(LRScheduler):
     """Up to `max_lr` in a first part of the steps, then down to almost nothing."""
 
     def __init__(
-        self, optimizer: Optimizer, max_lr: float, total_steps: int, pct_start: float = 0.3,
-        anneal_strategy: str = "cos", div_factor: float = 25.0, final_div_factor: float = 1e4,
-        three_phase: bool = False,
+        self, optimizer: Optimizer, max_lr: float | Sequence[float],
+        total_steps: int | None = None, epochs: int | None = None,
+        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
+        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
     ) -> None:  # fmt: skip
-        positive("total_steps", total_steps)
+        count = total_steps or (epochs or 0) * (steps_per_epoch or 0)
+        positive("total_steps, or epochs * steps_per_epoch,", count)
         if anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(f"anneal_strategy is {anneal_strategy!r}", 'use "cos" or "linear"')
-        first = max_lr / div_factor
-        last, top = first / final_div_factor, float(pct_start * total_steps) - 1
-        ends = [(top, first, max_lr)]
+        groups = len(optimizer.param_groups)
+        self.tops = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * groups
+        if len(self.tops) != groups:
+            raise ArgumentError(f"{len(self.tops)} rates", f"give one for each of {groups}")
+        top, first = float(pct_start * count) - 1, 1 / div_factor
+        self.phases = [(top, first, 1.0)]  # where each ends, and the factors it goes between
         if three_phase:
-            ends.append((2 * top, max_lr, first))
-        ends.append((total_steps - 1, ends[-1][2], last))
+            self.phases.append((2 * top, 1.0, first))
+        self.phases.append((count - 1, self.phases[-1][2], first / final_div_factor))
+        self.straight = anneal_strategy == "linear"
+        super().__init__(optimizer, lambda base, step: base)
 
-        def rate(base: float, step: int) -> float:
-            start = 0.0
-            for end, low, high in ends:
-                if step <= end or end == total_steps - 1:
-                    share = min(1.0, (step - start) / (end - start)) if end > start else 1.0
-                    if anneal_strategy == "linear":
-                        return low + (high - low) * share
-                    return high + (low - high) * (1 + math.cos(math.pi * share)) / 2
-                start = end
-            raise AssertionError("the last phase takes every step")
-
-        super().__init__(optimizer, rate)
+    def _rate(self, place: int, base: float) -> float:
+        ends = [phase[0] for phase in self.phases]
+        number = min(sum([self.count > end for end in ends]), len(ends) - 1)
+        begin = ends[number - 1] if number else 0.0
+        end, low, high = self.phases[number]
+        share = min(1.0, (self.count - begin) / (end - begin)) if end > begin else 1.0
+        share = share if self.straight else (1 - math.cos(math.pi * share)) / 2
+        return self.tops[place] * (low + (high - low) * share)
 
 
 class SequentialLR(LRScheduler):

@@ -124,7 +124,9 @@ INTO_PRODUCTS: dict[str, Callable[[fg.Tensor], fg.Tensor]] = {
         x @ numbers(7, 300, x.shape[-1]).mT, axis=-1
     ),
     "rms norm into a product": _rms,
-    "two products": lambda x: (x @ numbers(7, x.shape[-1], 300)) @ numbers(8, 300, 16),
+    "two products": lambda x: (
+        x @ numbers(7, x.shape[-1], 50 * x.shape[0]) @ numbers(8, 50 * x.shape[0], 16)
+    ),
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.errors import BoundsError
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, error, numbers, one_fold
 from tests.graph.unseen import UNSEEN, Given, results, rounded, tensors
 
@@ -152,7 +153,7 @@ def test_an_index_outside_is_an_error_of_the_gradient_too() -> None:
         found: fg.Tensor = fg.grad(lambda x: fg.cross_entropy(x @ w, places))(x)
         return found
 
-    with fg.config(**NATIVE), pytest.raises(fg.BoundsError, match="3000"):
+    with fg.config(**NATIVE), pytest.raises(BoundsError, match="3000"):
         make().numpy()
 
 
@@ -192,3 +193,16 @@ def test_programs_nobody_thought_of_are_as_exact_as_the_reference(name: str, dty
         known, exact = computed(tensors(dtype)), computed(rounded(dtype))
     for a, b, want in zip(got, known, exact, strict=True):
         assert error(a, want) <= 1.5 * error(b, want) + 1e-7 * float(np.abs(want).max())
+
+
+def test_two_convolutions_under_one_mean_are_added_where_they_lie() -> None:
+    def make() -> fg.Tensor:
+        x, y = numbers(1, 2 * 32 * 4, 1), numbers(2, 2 * 16 * 16, 1)
+        v, w = numbers(3, 64, 32), numbers(4, 64, 16)
+        a = fg.conv2d(x.reshape((2, 32, 2, 2)), v.reshape((64, 32, 1, 1)))
+        b = fg.conv2d(y.reshape((2, 16, 4, 4)), w.reshape((64, 16, 1, 1)), stride=2)
+        return fg.relu(a + b).mean((2, 3))
+
+    with fg.config(**NATIVE):
+        got = make().numpy()
+    np.testing.assert_allclose(got, plain(make)[0], rtol=1e-4, atol=1e-5)

@@ -45,6 +45,14 @@ def test_outputs_of_earlier_calls_stay_as_they_were() -> None:
     np.testing.assert_array_equal(first.numpy(), a)
 
 
+def test_outputs_of_earlier_calls_stay_as_they_were_whatever_the_sizes() -> None:
+    made = load(simple("Identity"), dims={"n": fg.Var("n", 1, 9)})
+    given = [f(n, 3) for n in (4, 2, 9, 4, 2)]
+    found = [made(x)["y"] for x in given]
+    for x, y in zip(given, found, strict=True):
+        np.testing.assert_array_equal(y.numpy(), x)
+
+
 def test_the_callers_array_is_copied() -> None:
     made = load(simple("Neg"))
     x = f(1, 3)
@@ -308,6 +316,42 @@ def test_few_windows_and_many_are_convolved_alike(
     ports = [port("x", shape=[20 * shape[0], *shape[1:]])]
     want = load(model(graph([line], ports, [port("y")], {"w": w, "b": b})))(many)["y"].numpy()
     np.testing.assert_allclose(few, want[: shape[0]], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("space", [(5, 7), (1, 1), (14, 14)])
+def test_small_pictures_go_with_their_channels_together_and_come_out_as_ever(
+    space: tuple[int, int],
+) -> None:
+    weights = {
+        "a": f(32, 16, 1, 1), "ab": f(32), "d": f(32, 1, 3, 3), "db": f(32), "c": f(16, 32, 3, 2),
+        "s": f(16, 1, 1), "g": f(16), "h": f(16), "m": f(16), "v": np.abs(f(16)),
+        "t": f(16, 16, 1, 1), "low": np.float32(0), "high": np.float32(6),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", "x a ab", "p"), node("Relu", "p", "q"),
+        node("Conv", "q d db", "r", group=32, pads=[1, 1, 1, 1], strides=[2, 1], dilations=[1, 1]),
+        node("Clip", "r low high", "e"),
+        node("Conv", "e c", "k", pads=[1, 0, 1, 1]), node("PRelu", "k s", "l"),
+        node("BatchNormalization", "l g h m v", "n"),
+        node("Conv", "x t", "u", strides=[2, 1]), node("Add", "n u", "z"),
+        node("Mul", "z z", "y"), node("GlobalAveragePool", "z", "w"),
+        node("Transpose", "z", "tz", perm=[3, 1, 0, 2]),
+    ]  # fmt: skip
+    x = f(2, 16, *space)
+    outputs = [port("y"), port("w"), port("tz"), port("e")]
+    found = load(model(graph(nodes, [port("x", shape=x.shape)], outputs, weights)))(x)
+    t = {name: fg.Tensor(value) for name, value in weights.items()}
+    hidden = fg.relu(fg.conv2d(x, t["a"], t["ab"]))
+    hidden = fg.clip(fg.conv2d(hidden, t["d"], t["db"], (2, 1), 1, 1, 32), 0, 6)
+    k = fg.conv2d(fg.pad(hidden, [(0, 0), (0, 0), (1, 1), (0, 1)]), t["c"])
+    k = fg.where(k < 0, k * t["s"], k)
+    scale = (t["g"] / fg.sqrt(t["v"] + 1e-5)).reshape((16, 1, 1))
+    k = (k - t["m"].reshape((16, 1, 1))) * scale + t["h"].reshape((16, 1, 1))
+    z = k + fg.conv2d(x, t["t"], None, (2, 1))
+    want = [z * z, z.mean((2, 3), keepdims=True), fg.permute_dims(z, (3, 1, 0, 2)), hidden]
+    for mine, other in zip(found.values(), want, strict=True):
+        most = np.abs(other.numpy()).max()
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-4, atol=2e-6 * most)
 
 
 def test_the_largest_of_a_window_is_nan_if_one_is_and_windows_may_be_long() -> None:

@@ -29,6 +29,7 @@ SCHEDULERS: dict[str, Make] = {
     "OneCycleLR linear": lambda s, o: s.OneCycleLR(
         o, 0.5, total_steps=12, anneal_strategy="linear", three_phase=True
     ),
+    "OneCycleLR of each": lambda s, o: s.OneCycleLR(o, [0.5, 0.2], None, 3, 4, 0.5),
     "SequentialLR": lambda s, o: s.SequentialLR(
         o, [s.LinearLR(o, 0.1, total_iters=3), s.CosineAnnealingLR(o, 6)], [3]
     ),

@@ -30,6 +30,7 @@ Made: TypeAlias = tuple[
     tuple[int, int], ...
 ]  # (piece, number of its output), or below 0: of its rows
 MOST = 24  # pieces of a region, if it has places where it can be cut
+PUSHED = 2_000_000  # bytes of a value that pushes others out of caches
 DEEP = 4  # pieces that one may take in, one behind the other
 
 
@@ -113,15 +114,17 @@ class Regions:
                 continue
             inner = self.pieces[other][2][0]
             size, only = elements(node.shape), self.readers[node] == [place]
+            large = size * node.dtype.itemsize > PUSHED  # or two kernels are as good as one
             if kernel.kind == "map":
                 fits = most <= size if inner.kind == "reduce" else (
                     4 * most <= size or (only and most == size))  # fmt: skip
             elif kernel.kind == "reduce":
                 fits = most < size  # nothing is left of what is streamed
+                plain = self.sums(inner).products and not self.sums(kernel).deep
+                fits = fits and (large or not plain or self.sums(kernel).picks)
             elif inner.kind == "contract":
-                fits = most < size and all(
-                    self.is_product(r) and node in self.folded(r) for r in self.readers[node]
-                )
+                fits = node in self.folded(place) and most < size
+                fits = fits and ((only and large) or self.goes_with_rows(node))
             else:
                 alone = only and _top(node).op not in (ADD, SUB)
                 fits = node in self.folded(place) and (alone or self.ends_here(other))
@@ -175,6 +178,13 @@ class Regions:
         """Is what a product stores larger than what is left at the end?"""
         size, left = [max([elements(n.shape) for n in self.pieces[p][1]]) for p in (place, end)]
         return size > left or (size == left and self.sums(self.pieces[place][2][0]).batched)
+
+    def goes_with_rows(self, node: Node) -> bool:
+        """Is a product worked out with numbers of rows, and do all that read it sum it?"""
+        made = [self.maker.get(n) for n in self.memory(self.pieces[self.maker[node]][2])]
+        if not any(m is not None and self.is_row(m) for m in made):
+            return False
+        return all(self.is_product(r) and node in self.folded(r) for r in self.readers[node])
 
     def is_product(self, place: int) -> bool:
         """Is it a contraction?"""
@@ -475,6 +485,7 @@ class Sums(NamedTuple):
     products: bool  # is a contraction among them?
     batched: bool  # have both factors of the first contraction an axis that is not summed?
     deep: bool  # is one above another?
+    picks: bool  # are elements chosen by an index?
     columns: int  # the fewer of the two sides of the first contraction's results
     params: frozenset[int]  # that are inside
 
@@ -486,7 +497,8 @@ def _sums(body: Node) -> Sums:
     columns = _columns(products[0]) if products else 1
     deep = any(n.op is REDUCE for n in toposort([f.src[0] for f in folds]))
     batched = bool(products) and _is_batched(products[0])
-    return Sums(bool(folds), bool(products), batched, deep, columns, params)
+    picks = any(n.op is GATHER for n in toposort([body]))
+    return Sums(bool(folds), bool(products), batched, deep, picks, columns, params)
 
 
 def _is_batched(product: Node) -> bool:

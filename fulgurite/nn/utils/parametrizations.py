@@ -7,6 +7,8 @@ vectors are buffers, so a captured step goes on with them.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...core import build
 from ...errors import ArgumentError
 from ...functional.elementwise import maximum
@@ -16,6 +18,8 @@ from ...tensor import Tensor, no_grad
 from ..convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ..module import Module
 from .parametrize import register_parametrization
+
+FIRST_STEPS = 15  # of the power iteration, as torch takes them
 
 
 class _WeightNorm(Module):
@@ -55,11 +59,15 @@ class _SpectralNorm(Module):
         self.n_power_iterations, self.eps = steps, eps
         self.dim = build.as_axis(dim, weight.ndim)
         if weight.ndim > 1:
-            rows, columns = self._matrix(weight).shape
-            for name, size in (("_u", rows), ("_v", columns)):
-                drawn = normal((size,), dtype=weight.dtype, device=weight.device)
-                self.register_buffer(name, self._unit(drawn))
-            self._step(weight.detach(), 15)
+            matrix = self._matrix(weight.detach()).numpy().astype(np.float64)
+            v = normal((matrix.shape[1],)).numpy().astype(np.float64)
+            for _ in range(FIRST_STEPS):  # here, where thirty small products need no compiler
+                u = matrix @ v
+                u /= max(float(np.linalg.norm(u)), eps)
+                v = matrix.T @ u
+                v /= max(float(np.linalg.norm(v)), eps)
+            for name, vector in (("_u", u), ("_v", v)):
+                self.register_buffer(name, Tensor(vector, weight.dtype, device=weight.device))
 
     def _matrix(self, weight: Tensor) -> Tensor:
         first = moveaxis(weight, self.dim, 0)

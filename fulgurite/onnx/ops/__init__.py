@@ -8,6 +8,7 @@ from . import (
     control,
     convolution,
     elementwise,
+    ensembles,
     folding,
     image,
     indexing,
@@ -35,10 +36,10 @@ from . import (
 )
 
 FAMILIES = (
-    activation, attention, casting, control, convolution, elementwise, folding, image, indexing,
-    learning, linear, losses, microsoft, microsoft_attention, microsoft_more, microsoft_quantised,
-    movement, normalization, pooling, quantised, random, recurrent, reduction, resizing, sequences,
-    shaping, signal, sorting, strings, training,
+    activation, attention, casting, control, convolution, elementwise, ensembles, folding, image,
+    indexing, learning, linear, losses, microsoft, microsoft_attention, microsoft_more,
+    microsoft_quantised, movement, normalization, pooling, quantised, random, recurrent, reduction,
+    resizing, sequences, shaping, signal, sorting, strings, training,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "OPERATORS"]

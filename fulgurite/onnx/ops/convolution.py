@@ -18,13 +18,17 @@ from ...core.ops.movement import FLIP, PERMUTE
 from ...tensor import Tensor
 from ..errors import ModelError
 from ..table import Call, operator
+from ..values import Value
 from .movement import padded
 from .normalization import along
-from .windows import windows
+from .windows import Windows, windows
 
 CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
 MOVED = (PERMUTE, FLIP, GATHER)  # what is computed again for each window, unless it is stored
 FEW = 16  # windows, of all pictures together
+SMALL, SMALL_EACH = 196, 256  # places of a result whose channels go together
+TAPS = 25  # places of a window that are added one by one
+WIDE = 16  # channels that fill a vector
 TRANSPOSED: dict[int, Any] = {
     1: fg.conv_transpose1d,
     2: fg.conv_transpose2d,
@@ -33,9 +37,70 @@ TRANSPOSED: dict[int, Any] = {
 
 
 @operator("Conv")
-def conv(op: Call) -> Tensor:
+def conv(op: Call) -> Tensor | Value:
     """A convolution with padding, strides, dilation and groups."""
-    return convolved(op, op[0], op[1], op.maybe(2))
+    found = channels_last(op)
+    return convolved(op, op[0], op[1], op.maybe(2)) if found is None else found
+
+
+def channels_last(op: Call) -> Value | None:
+    """A convolution of small pictures, whose channels are neighbours in memory from here on.
+
+    Rows of channels fill vectors where rows of a picture are too short to.
+    """
+    x, weight = op[0], op[1]
+    sizes = (*x.node.shape, *weight.node.shape)
+    if x.ndim < 3 or x.dtype is not fg.float32 or not all(isinstance(n, int) for n in sizes):
+        return None
+    outer, inner, *size = weight.shape
+    groups, count = op.int("group", 1), x.ndim - 2
+    if list(size) != (op.ints_of("kernel_shape") or list(size)) or len(size) != count:
+        return None
+    found = windows(op, x.shape[2:], list(size))
+    space = [
+        (n + low + high - found.reach(d)) // found.stride[d] + 1
+        for d, (n, (low, high)) in enumerate(zip(x.shape[2:], found.pads, strict=True))
+    ]
+    each = groups == x.shape[1] == outer and inner == 1 and prod(size) <= TAPS
+    plain = groups == 1 and inner == x.shape[1] >= WIDE
+    most = SMALL if plain else SMALL_EACH if each else 0
+    if not 0 < prod(space) <= most or min(space) < 1 or not x.shape[0]:
+        return None
+    given = op.value(0).last
+    rows = fg.moveaxis(x, 1, -1) if given is None else given
+    if found.is_padded:
+        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
+    order = (*range(2, 2 + count), 1, 0)
+    shape = (x.shape[0], *space, outer)
+    kernel = fg.reshape(fg.permute_dims(weight, order), (prod(size) * inner, outer))
+    if op.value(1).constant:
+        op.build.keep(kernel)
+    if each:
+        y = _tap_by_tap(rows, kernel, found, space)
+    else:
+        if prod(size) == 1:
+            cuts = tuple([slice(None, None, step) for step in found.stride])
+            lines = rows[(slice(None), *cuts)] if max(found.stride) > 1 else rows
+        else:
+            slid = found.slid(rows, 1)  # (n, space, channels, window)
+            lines = fg.moveaxis(slid, 1 + count, -1)
+        y = fg.reshape(fg.reshape(lines, (-1, prod(size) * inner)) @ kernel, shape)
+    return Value.channels_last(y + op[2] if op.has(2) else y)
+
+
+def _tap_by_tap(rows: Tensor, kernel: Tensor, found: Windows, space: list[int]) -> Tensor:
+    """Each channel with a window of its own: all channels of a place at once."""
+    total: Tensor | None = None
+    for number, place in enumerate(np.ndindex(*found.size)):
+        cuts = [slice(None)]
+        for d, n in enumerate(place):
+            first = n * found.dilation[d]
+            last = first + (space[d] - 1) * found.stride[d] + 1
+            cuts.append(slice(first, last, found.stride[d]))
+        part = rows[tuple(cuts)] * kernel[number]
+        total = part if total is None else total + part
+    assert total is not None
+    return total
 
 
 def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

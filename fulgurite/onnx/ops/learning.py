@@ -6,6 +6,7 @@ gathers from its tables; labels among which are strings are looked up on the hos
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,8 @@ def imputer(op: Call) -> Tensor:
     return fg.where(gone, fg.Tensor(values, dtype=x.dtype), x)
 
 
-def _transformed(op: Call, scores: Tensor) -> Tensor:
+def transformed(op: Call, scores: Tensor) -> Tensor:
+    """Scores as the model shows them."""
     mode = op.text("post_transform", "NONE")
     if mode == "NONE":
         return scores
@@ -126,7 +128,18 @@ def _transformed(op: Call, scores: Tensor) -> Tensor:
         return fg.sigmoid(scores)
     if mode == "SOFTMAX":
         return fg.softmax(scores, axis=-1)
+    if mode == "SOFTMAX_ZERO":
+        powers = fg.where(scores == 0, 0.0, fg.exp(scores - fg.max(scores, axis=-1, keepdims=True)))
+        return powers / fg.sum(powers, axis=-1, keepdims=True)
     raise op.unsupported(f"post_transform {mode}")
+
+
+def labelled(op: Call, names: Any, labels: Any, place: Tensor) -> Any:
+    """The labels at some places: numbers, or words, which are the host's."""
+    if names:
+        op.build.hosts.add("strings")
+        return Value(None, STRING, np.array(names, object)[op.build.read(Value(place))])
+    return fg.take(fg.Tensor(np.array(labels, np.int64)), place, axis=0)
 
 
 def _scores(op: Call, targets: int) -> Tensor:
@@ -139,7 +152,7 @@ def _scores(op: Call, targets: int) -> Tensor:
 @operator("LinearRegressor", domain=ML)
 def linear_regressor(op: Call) -> Tensor:
     """A matrix product."""
-    return _transformed(op, _scores(op, op.int("targets", 1)))
+    return transformed(op, _scores(op, op.int("targets", 1)))
 
 
 @operator("LinearClassifier", domain=ML)
@@ -153,12 +166,37 @@ def linear_classifier(op: Call) -> tuple[Any, Tensor]:
     if given == 1 and count == 2:
         scores = fg.concat([-scores, scores], axis=-1)
     best = fg.argmax(scores, axis=-1)
-    shown = _transformed(op, scores)
-    if names:
-        op.build.hosts.add("strings")
-        found = np.array(names, object)[op.build.read(Value(best))]
-        return Value(None, STRING, found), shown
-    return fg.take(fg.Tensor(np.array(labels, np.int64)), best, axis=0), shown
+    shown = transformed(op, scores)
+    return labelled(op, names, labels, best), shown
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Nodes of all trees by number; a leaf leads to itself."""
+
+    tables: dict[str, Array]  # feature, mode, split, true, false, missing
+    leaf: Array  # which of them are leaves
+    roots: list[int]
+
+
+def reached(trees: Trees, x: Tensor, listed: Any = None) -> Tensor:
+    """The leaf that each sample reaches in each tree."""
+    tables, roots = trees.tables, np.array(trees.roots, np.int64)
+    depth = _depth(trees)
+    table = {name: fg.Tensor(array) for name, array in tables.items()}
+    place = fg.broadcast_to(fg.Tensor(roots)[None], (x.shape[0], len(roots)))
+    wide = x.astype(fg.float64)
+    for _ in range(depth):
+        at = {name: fg.take(column, place, axis=0) for name, column in table.items()}
+        value = fg.take_along_axis(wide, at["feature"], axis=1)
+        holds = _compared(value, at["split"], at["mode"])
+        if listed is not None:
+            members, owners = listed
+            hit = (value[:, :, None] == members) & (place[:, :, None] == owners)
+            holds = fg.where(at["mode"] == MEMBER, fg.any(hit, axis=-1), holds)
+        holds = holds | (at["missing"] & fg.isnan(value))
+        place = fg.where(holds, at["true"], at["false"])
+    return place
 
 
 @operator("TreeEnsemble", domain=ML, since=5)
@@ -183,31 +221,18 @@ def tree_ensemble(op: Call) -> Tensor:
     if any(len(a) != nodes for a in arrays) or len(targets) != leaves:
         raise ModelError("its tables have different lengths", "the model is not valid ONNX")
     # a leaf is a node after all others that leads to itself
-    after_true = np.where(leaf_true > 0, true + nodes, true)
-    after_false = np.where(leaf_false > 0, false + nodes, false)
-    depth = _depth(roots, after_true, after_false, nodes, leaves)
     own = np.arange(nodes, nodes + leaves)
     tables = {
         "feature": np.concatenate([feature, np.zeros(leaves, np.int64)]),
         "mode": np.concatenate([modes.astype(np.int64), np.zeros(leaves, np.int64)]),
         "split": np.concatenate([splits.astype(np.float64), np.zeros(leaves)]),
-        "true": np.concatenate([after_true, own]),
-        "false": np.concatenate([after_false, own]),
+        "true": np.concatenate([np.where(leaf_true > 0, true + nodes, true), own]),
+        "false": np.concatenate([np.where(leaf_false > 0, false + nodes, false), own]),
         "missing": np.concatenate([missing, np.zeros(leaves, bool)]),
     }
-    members, member_of = _members(op, modes)
-    table = {name: fg.Tensor(array) for name, array in tables.items()}
-    place = fg.broadcast_to(fg.Tensor(np.array(roots, np.int64))[None], (x.shape[0], len(roots)))
-    wide = x.astype(fg.float64)
-    for _ in range(depth):
-        at = {name: fg.take(column, place, axis=0) for name, column in table.items()}
-        value = fg.take_along_axis(wide, at["feature"], axis=1)
-        holds = _compared(value, at["split"], at["mode"])
-        if members is not None:
-            listed = (value[:, :, None] == members) & (place[:, :, None] == member_of)
-            holds = fg.where(at["mode"] == MEMBER, fg.any(listed, axis=-1), holds)
-        holds = holds | (at["missing"] & fg.isnan(value))
-        place = fg.where(holds, at["true"], at["false"])
+    members = _members(op, modes)
+    ended = np.arange(nodes + leaves) >= nodes
+    place = reached(Trees(tables, ended, roots), x, None if members[0] is None else members)
     leaf = place - nodes
     gained = fg.take(fg.Tensor(weights.astype(np.float64)), leaf, axis=0)
     target = fg.take(fg.Tensor(targets), leaf, axis=0)
@@ -235,18 +260,19 @@ def _compared(value: Tensor, split: Tensor, mode: Tensor) -> Tensor:
     return found
 
 
-def _depth(roots: Any, true: Array, false: Array, nodes: int, leaves: int) -> int:
+def _depth(trees: Trees) -> int:
     """The longest way from a root to a leaf; a circle or a node outside is an error."""
-    level, depth = np.array(roots, np.int64), 0
+    true, false, count = trees.tables["true"], trees.tables["false"], len(trees.leaf)
+    level, depth = np.array(trees.roots, np.int64), 0
     while True:
-        if level.size and (level.min() < 0 or level.max() >= nodes + leaves):
+        if level.size and (level.min() < 0 or level.max() >= count):
             raise ModelError("a tree leads outside its tables", "the model is not valid ONNX")
-        inner = level[level < nodes]
+        inner = level[~trees.leaf[level]]
         if not inner.size:
             return depth
         level = np.unique(np.concatenate([true[inner], false[inner]]))
         depth += 1
-        if depth > nodes:
+        if depth > count:
             raise ModelError("a tree leads in a circle", "the model is not valid ONNX")
 
 

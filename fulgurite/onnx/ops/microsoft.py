@@ -14,7 +14,8 @@ import fulgurite as fg
 
 from ...tensor import Tensor
 from ..table import MICROSOFT, Call, Function, enter, operator
-from .convolution import convolved
+from ..values import Value
+from .convolution import channels_last, convolved
 from .linear import scaled_product
 from .movement import axis_of
 from .normalization import normal, rms, wide
@@ -98,10 +99,16 @@ def activated(op: Call, y: Tensor) -> Tensor:
 
 
 @ms("FusedConv")
-def fused_conv(op: Call) -> Tensor:
+def fused_conv(op: Call) -> Tensor | Value:
     """A convolution, a sum, an activation."""
-    y = convolved(op, op[0], op[1], op.maybe(2))
-    return activated(op, y + op[3] if op.has(3) else y)
+    found = channels_last(op)
+    if found is None or found.last is None:
+        y = convolved(op, op[0], op[1], op.maybe(2))
+        return activated(op, y + op[3] if op.has(3) else y)
+    y = found.last
+    if op.has(3):
+        y = y + (op.value(3).last if op.value(3).last is not None else fg.moveaxis(op[3], 1, -1))
+    return Value.channels_last(activated(op, y))
 
 
 @ms("FusedGemm")

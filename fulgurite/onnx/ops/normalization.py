@@ -14,6 +14,7 @@ import fulgurite as fg
 from ...tensor import Tensor
 from ..errors import ModelError
 from ..table import Call, operator
+from ..values import Value
 from .movement import axis_of
 from .windows import MOST_PLACES
 
@@ -52,6 +53,9 @@ def batch_normalization(op: Call) -> Any:
     summand = wide(bias) - wide(mean) * factor
     if all(op.value(i).constant for i in range(1, 5)):
         op.build.keep(factor, summand)
+    last = op.value(0).last
+    if last is not None:
+        return (Value.channels_last((wide(last) * factor + summand).astype(x.dtype)), *[None] * 4)
     y = wide(x) * along(factor, x.ndim) + along(summand, x.ndim)
     return (y.astype(x.dtype), *[None] * 4)
 

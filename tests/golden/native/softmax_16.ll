@@ -7,7 +7,7 @@ entry:
   %t4 = load ptr, ptr %t3
   br label %head5
 head5:
-  %i6 = phi i64 [ %first, %entry ], [ %t116, %body5 ]
+  %i6 = phi i64 [ %first, %entry ], [ %t117, %body5 ]
   %t7 = icmp slt i64 %i6, %last
   br i1 %t7, label %body5, label %done5
 body5:
@@ -124,6 +124,7 @@ body5:
   %t115 = getelementptr float, ptr %t106, i64 16
   call void @llvm.masked.store.v16f32.p0(<16 x float> %t114, ptr align 1 %t115, <16 x i1> %t111)
   %t116 = add nuw nsw i64 %i6, 1
+  %t117 = freeze i64 %t116
   br label %head5
 done5:
   ret void
