@@ -1,4 +1,4 @@
-"""What the first calls of a process cost: imports, `1 + 1`, kernels, and a second process.
+"""What the first calls of a process cost: imports, `1 + 1`, kernels, steps, and a second process.
 
 Run `python bench/cold.py [--peers PYTHON]`. CPU time after the import, helpers' included, each
 figure from a fresh process. Caches start empty; a second process finds those of the first, and
@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.harness import Measure, run_figures
-from bench.usage import CpuClock
+from bench.usage import CpuClock, forget_peak, memory
 
 GOALS: dict[str, float | None] = {
     "import, over NumPy's own (ms)": 60,
@@ -32,9 +32,18 @@ GOALS: dict[str, float | None] = {
     "GPT forward (ms)": None,
     "GPT forward, second process (ms)": 80,
     "GPT forward, second process: llvmlite loaded": 0,
+    "MLP step (ms)": 400,
+    "MLP step: peak memory (MB)": None,
+    "MLP step, second process (ms)": None,
+    "MLP step, second process: peak memory (MB)": None,
+    "GPT step (ms)": 1000,
+    "GPT step: peak memory (MB)": None,
+    "GPT step, second process (ms)": 120,
+    "GPT step, second process: peak memory (MB)": None,
 }
 MODULES = {"ours": "fulgurite", "torch.compile": "torch", "jax": "jax", "tinygrad": "tinygrad"}
 WORKS = {"softmax": "softmax 4096x1024", "gpt": "GPT forward"}
+STEPS = {"step": "MLP step", "gpt step": "GPT step"}
 KERNELS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda o, p: o.gelu(p["x"] + p["bias"]),
     lambda o, p: o.softmax(p["x"]),
@@ -117,10 +126,28 @@ def work(name: str, which: str, second: bool) -> dict[str, float]:
     return found
 
 
+def step(name: str, which: str, second: bool) -> dict[str, float]:
+    """A first training step, in the first process or in a second one; memory above the import's."""
+    started(name, second)
+    from bench import networks, training
+
+    before = memory("VmRSS")
+    call = training.CALLS[name]() if which == "step" else networks.CALLS[name](which)
+    forget_peak()
+    clock = CpuClock()
+    call()
+    cpu = clock.seconds()
+    figure = f"{STEPS[which]}{', second process' if second else ''}"
+    peak = memory("VmHWM") - before
+    return {f"{figure} (ms)": cpu * 1e3, f"{figure}: peak memory (MB)": peak}
+
+
 def measures(name: str) -> list[Measure]:
     """All of a system's, each for a process of its own."""
     pairs = [partial(work, name, which, second) for which in WORKS for second in (False, True)]
-    return [partial(imports, name), partial(one_and_one, name), partial(kernels, name), *pairs]
+    steps = [partial(step, name, which, second) for which in STEPS for second in (False, True)]
+    first = [partial(imports, name), partial(one_and_one, name), partial(kernels, name)]
+    return [*first, *pairs, *steps]
 
 
 if __name__ == "__main__":

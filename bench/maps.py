@@ -58,7 +58,7 @@ def _case(
 ) -> Case:  # fmt: skip
     """A work that all say alike, except where another way is given."""
     many = shapes if isinstance(shapes[0], tuple) else (shapes,)
-    return Case(name, many, ours or same, numpy or same, torch or same)  # type: ignore[arg-type]
+    return Case(name, many, ours or same, numpy or same, torch or same)
 
 
 def _transpose(name: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Case:

@@ -41,9 +41,9 @@ GROUPS = {
         "io/test_torchfile.py", "test_tree.py", "test_reference.py", "test_config.py",
         "test_layers.py", "test_conftest.py", "test_mechanisms.py", "test_docs.py", "test_bench.py",
         "test_cli.py", "test_state.py", "test_state_machine.py",
-        "nn/test_known_odd.py", "functional/test_activation.py", "functional/test_losses.py",
-        "functional/test_ctc.py", "functional/test_resampling.py", "onnx/test_wire.py",
-        "onnx/test_weights.py", "onnx/test_pictures.py", "onnx/test_run.py",
+        "nn/test_known_odd.py", "nn/test_functional.py", "functional/test_activation.py",
+        "functional/test_losses.py", "functional/test_ctc.py", "functional/test_resampling.py",
+        "onnx/test_wire.py", "onnx/test_weights.py", "onnx/test_pictures.py", "onnx/test_run.py",
     ],
 }  # fmt: skip
 SUITE = os.environ.get("FULGURITE_SUITE", "")  # a group, a device, or all of it

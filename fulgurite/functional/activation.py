@@ -32,8 +32,8 @@ def hardtanh(x: TensorLike, min_val: float = -1.0, max_val: float = 1.0) -> Tens
     >>> fg.hardtanh(fg.Tensor([-3.0, 0.5, 3.0])).tolist()
     [-1.0, 0.5, 1.0]
     """
-    if not min_val < max_val:
-        raise ArgumentError(f"bounds {min_val} and {max_val}", "give min_val < max_val")
+    if not min_val <= max_val:
+        raise ArgumentError(f"bounds {min_val} and {max_val}", "give min_val <= max_val")
     tensor = floating(x)
     return where(tensor <= min_val, min_val, where(tensor >= max_val, max_val, tensor))
 

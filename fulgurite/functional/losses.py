@@ -193,7 +193,7 @@ def gaussian_nll_loss(
     >>> fg.gaussian_nll_loss(fg.Tensor([0.0]), fg.Tensor([2.0]), fg.Tensor([1.0])).item()
     2.0
     """
-    a, b = _pair(x, target)
+    a, b = (wide(part) for part in common_floats(x, target))
     spread = wide(var)
     if spread.ndim == a.ndim - 1:
         spread = spread.reshape((*spread.shape, 1))
@@ -292,18 +292,20 @@ def pairwise_distance(
     [5.0]
     """
     a, b = (wide(part) for part in common_floats(x1, x2))
-    apart = a - b + eps
-    if p == 2:
-        square = sum(apart * apart, -1, keepdims=keepdims)
-        found = where(square == 0, 0, sqrt(where(square == 0, 1, square)))
-    elif p == 1:
-        found = sum(abs(apart), -1, keepdims=keepdims)
-    elif p == math.inf:
-        found = max(abs(apart), -1, keepdims=keepdims)
-    else:
-        size = sum(pow(abs(apart), p), -1, keepdims=keepdims)
-        found = pow(size, 1 / p)
-    return astype(found, floating(x1).dtype)
+    return astype(p_norm(a - b + eps, p, -1, keepdims), floating(x1).dtype)
+
+
+def p_norm(x: Tensor, p: float, axis: int, keepdims: bool) -> Tensor:
+    """The p-norm along an axis, whose slope at 0 is 0; p = 0 counts what is not 0."""
+    if p == 0:
+        return sum(astype(x != 0, x.dtype), axis, keepdims=keepdims)
+    if p == 1:
+        return sum(abs(x), axis, keepdims=keepdims)
+    if p == math.inf:
+        return max(abs(x), axis, keepdims=keepdims)
+    total = sum(x * x if p == 2 else pow(abs(x), p), axis, keepdims=keepdims)
+    safe = where(total == 0, 1, total)
+    return where(total == 0, 0, sqrt(safe) if p == 2 else pow(safe, 1 / p))
 
 
 def triplet_margin_loss(
@@ -347,6 +349,8 @@ def multi_margin_loss(
     scores, wanted = wide(x), as_tensor(target)
     if p not in (1, 2):
         raise ArgumentError(f"p is {p}", "use 1 or 2")
+    if scores.ndim == 1 and wanted.node.shape == (1,):
+        wanted = wanted.reshape(())
     if wanted.node.shape != scores.node.shape[:-1] or not scores.ndim:
         raise ShapeError(
             f"classes of shape {sizes.show(wanted.node.shape)} for scores of shape "

@@ -146,7 +146,7 @@ def windows_of(
     if x.ndim < count:
         raise ShapeError(f"{x.ndim} dimensions hold no windows of {count}", f"give {count} or more")
     window = list(per_axis(kernel_size, count, "kernel_size"))
-    steps = tuple(window) if stride is None else per_axis(stride, count, "stride")
+    steps = tuple(window) if stride in (None, ()) else per_axis(stride, count, "stride")
     gaps = per_axis(dilation, count, "dilation")
     pads = pads_of(padding, x.node.shape[x.ndim - count :], window, steps, gaps)
     if any(

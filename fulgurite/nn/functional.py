@@ -31,19 +31,17 @@ from ..functional import sampling as _sampling
 from ..functional import unpooling as _unpooling
 from ..functional.attention import scaled_dot_product_attention as _attention
 from ..functional.common import as_tensor, astype, floating, wide
-from ..functional.elementwise import abs as _abs
-from ..functional.elementwise import maximum, pow, where
+from ..functional.elementwise import maximum
 from ..functional.linalg import einsum
 from ..functional.reduction import argmax
 from ..functional.reduction import max as _max
-from ..functional.reduction import sum as _sum
 from ..random import dropout as _dropout
 from ..random import uniform
 from ..tensor import Tensor, TensorLike, wrap
 from . import activation as _layers
 from . import dropout as _drops
+from . import normalization as _normalization_layers
 from .linear import linear as _linear
-from .normalization import _smallest_step
 from .padding import padded
 
 _WORDS = {"input1": "x1", "input2": "x2"}
@@ -215,11 +213,8 @@ def instance_norm(
     """Each channel of each element with mean 0 and variance 1, of its own or of the past."""
     if not use_input_stats:
         return _normalization.batch_norm(x, running_mean, running_var, weight, bias, eps=eps).output
-    if running_mean is not None or running_var is not None:
-        raise ArgumentError(
-            "running statistics of instance_norm are not kept here",
-            "use nn.InstanceNorm1d to 3d with track_running_stats=True",
-        )
+    if running_mean is not None and running_var is not None:
+        _normalization_layers.take_in(wide(x), running_mean, running_var, momentum)
     return _normalization.instance_norm(x, weight, bias, eps)
 
 
@@ -231,7 +226,7 @@ def rms_norm(
     eps: float | None = None,
 ) -> Tensor:
     """x over the root of its mean square in its last dimensions, then scaled."""
-    step = _smallest_step(floating(x)) if eps is None else eps
+    step = _normalization_layers.smallest_step(floating(x)) if eps is None else eps
     return _nn.rms_norm(x, normalized_shape, weight, step)
 
 
@@ -239,15 +234,7 @@ def rms_norm(
 def normalize(x: TensorLike, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
     """x over its p-norm along an axis, which counts as eps at least."""
     tensor = wide(x)
-    size = _abs(tensor)
-    if p == float("inf"):
-        length = _max(size, axis, keepdims=True)
-    elif p == 2:
-        square = _sum(tensor * tensor, axis, keepdims=True)
-        length = _maths.sqrt(maximum(square, eps * eps))
-    else:
-        total = _sum(pow(size, p), axis, keepdims=True)
-        length = where(total == 0, 0, pow(where(total == 0, 1, total), 1 / p))
+    length = _losses.p_norm(tensor, p, axis, True)
     return astype(tensor / maximum(length, eps), floating(x).dtype)
 
 
@@ -280,33 +267,32 @@ adaptive_avg_pool3d = _torch(_pooling.adaptive_avg_pool3d)
 
 
 def _with_places(
-    count: int, plain: Callable[..., Tensor], telling: Callable[..., Any]
+    count: int, before: int, plain: Callable[..., Tensor], telling: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A pool that also tells places, if asked to."""
+    """A pool that also tells places, if asked to: by keyword, or after so many settings."""
 
     @wraps(plain)
     def called(x: TensorLike, *settings: Any, return_indices: bool = False, **more: Any) -> Any:
-        return (
-            telling(count, x, *settings, **more) if return_indices else plain(x, *settings, **more)
-        )
+        tells = return_indices or any(settings[before:])
+        given = settings[:before]
+        return telling(count, x, *given, **more) if tells else plain(x, *given, **more)
 
     called.__dict__.pop("__wrapped__")
     return _torch(called)
 
 
 max_pool1d, max_pool2d, max_pool3d = (
-    _with_places(n + 1, plain, _unpooling.max_pool_with_indices)
+    _with_places(n + 1, 5, plain, _unpooling.max_pool_with_indices)
     for n, plain in enumerate((_pooling.max_pool1d, _pooling.max_pool2d, _pooling.max_pool3d))
 )
+_ADAPTIVE = (
+    _pooling.adaptive_max_pool1d,
+    _pooling.adaptive_max_pool2d,
+    _pooling.adaptive_max_pool3d,
+)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _with_places(n + 1, plain, _unpooling.adaptive_max_pool_with_indices)
-    for n, plain in enumerate(
-        (
-            _pooling.adaptive_max_pool1d,
-            _pooling.adaptive_max_pool2d,
-            _pooling.adaptive_max_pool3d,
-        )
-    )
+    _with_places(n + 1, 1, plain, _unpooling.adaptive_max_pool_with_indices)
+    for n, plain in enumerate(_ADAPTIVE)
 )
 
 

@@ -196,20 +196,21 @@ class _InstanceNorm(_WithStatistics):
             if tensor.size == tensor.shape[0] * tensor.shape[1]:
                 self.misfit("more than one number for each channel", tensor)
             out = instance_norm(tensor, self.weight, self.bias, self.eps)
-            if self.running_mean is not None:
-                self._take_in(wide(tensor))
+            if self.running_mean is not None and self.running_var is not None:
+                # as torch does it: no count, and no cumulative mean without a momentum
+                share = self.momentum or 0.0
+                take_in(wide(tensor), self.running_mean, self.running_var, share)
         return squeeze(out, 0) if alone else out
 
-    def _take_in(self, x: Tensor) -> None:
-        # as torch does it: no count, and no cumulative mean without a momentum
-        share, axes = self.momentum or 0.0, tuple(range(2, x.ndim))
-        assert self.running_mean is not None and self.running_var is not None
-        with no_grad():
-            average, spread = mean(mean(x, axes), 0), mean(var(x, axes, correction=1), 0)
-            self._update(
-                wide(self.running_mean) * (1 - share) + average * share,
-                wide(self.running_var) * (1 - share) + spread * share,
-            )
+
+def take_in(x: Tensor, running_mean: Tensor, running_var: Tensor, share: float) -> None:
+    """Move running statistics towards those of each channel of each element, on average."""
+    axes = tuple(range(2, x.ndim))
+    with no_grad():
+        average, spread = mean(mean(x, axes), 0), mean(var(x, axes, correction=1), 0)
+        for running, new in ((running_mean, average), (running_var, spread)):
+            moved = wide(running) * (1 - share) + new * share
+            running.assign(moved.astype(running.dtype))
 
 
 class InstanceNorm1d(_InstanceNorm):
@@ -303,7 +304,7 @@ class RMSNorm(Module):
     def forward(self, x: TensorLike) -> Tensor:
         """x normalised and scaled."""
         tensor = _ending(self, x)
-        eps = _smallest_step(tensor) if self.eps is None else self.eps
+        eps = smallest_step(tensor) if self.eps is None else self.eps
         return rms_norm(tensor, self.normalized_shape, self.weight, eps)
 
     def extra_repr(self) -> str:
@@ -388,6 +389,7 @@ def _ending(module: Any, x: TensorLike) -> Tensor:
     return tensor
 
 
-def _smallest_step(x: Tensor) -> float:
+def smallest_step(x: Tensor) -> float:
+    """The distance of 1 to the next number, in the dtype that x is computed in."""
     dtype = wide(floating(x)).dtype if x.dtype.is_small_float else floating(x).dtype
     return float(np.finfo(dtype.numpy).eps)

@@ -153,7 +153,8 @@ def test_wrong_arguments_are_errors() -> None:
 
 
 def test_the_cosine_of_vectors_that_are_repeated_along_the_axis_is_theirs_as_repeated() -> None:
-    a, b = np.float32([[[3, 4], [1, 2]]]), np.float32([[[1, 2]], [[7, 5]]])
+    a = np.array([[[3, 4], [1, 2]]], np.float32)
+    b = np.array([[[1, 2]], [[7, 5]]], np.float32)
     x, y = np.broadcast_arrays(a, b)
     want = (x * y).sum(-2) / np.linalg.norm(x, axis=-2) / np.linalg.norm(y, axis=-2)
     found = fg.cosine_similarity(fg.Tensor(a), fg.Tensor(b), axis=-2).numpy()

@@ -1,7 +1,7 @@
 """Calls of `nn.functional`, for torch and for us: the same words call a function of either.
 
-In: the name of a call. Out: `ours(name)` and `theirs(name)`: its results, and the gradients of their
-weighted sum by every float that was given.
+In: the name of a call. Out: `ours(name)` and `theirs(name)`: its results, and the gradients of
+their weighted sum by every float that was given.
 """
 
 from __future__ import annotations

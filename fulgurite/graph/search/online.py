@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from ...core.dtype import float32, float64
 from ...core.egraph import Report
 from ...core.node import Node, Size, constant, make, toposort
-from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LOG, LOG2, MUL, WHERE
+from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
 from ..affine import Affine, rename
@@ -28,7 +28,7 @@ from ..body import free_axes
 from ..lower import IndexKernel
 from .laws import improved
 from .rebase import Factor, Rebase, placeholder, product_of
-from .spelling import picked, widened
+from .spelling import picked, settled, widened
 
 _MOST_SHIFTED = 3  # shifted factors of one product: their subsets are expanded
 _MOST_STATES = 12
@@ -100,7 +100,7 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
         return None
     if not any(n.op is FOLD for n in order):
         return None
-    stores, sizes = apart(picked(widened(stores), sizes), sizes)
+    stores, sizes = apart(settled(picked(widened(stores), sizes)), sizes)
     stores = together(stores, sizes)
     best: tuple[list[State], _Group, Report] | None = None
     for axes in _candidates(stores, sizes):
@@ -442,8 +442,8 @@ def _factors(body: Node) -> list[Node]:
 def _settled(factor: Node, rebase: Rebase) -> bool:
     """Do the values that a factor is measured from stay near their end while blocks come in?
 
-    An extreme does, a mean (a sum over another sum) and a logarithm do; a plain sum grows from 0,
-    and differences from it would lose what the end needs.
+    An extreme does, a mean (a sum over one that is above 0) and a logarithm of one do; a plain sum
+    grows from 0, and differences from it would lose what the end needs.
     """
     for base in rebase.bases(factor):
         if base.arg[0] == "add" and not _normalised(factor, base, rebase):
@@ -452,7 +452,7 @@ def _settled(factor: Node, rebase: Rebase) -> bool:
 
 
 def _normalised(factor: Node, base: Node, rebase: Rebase) -> bool:
-    """Is a sum used only inside logarithms and quotients of sums?"""
+    """Is a sum used only inside logarithms and quotients of sums that no prefix leaves at 0?"""
     seen: set[Node] = set()
     stack = [factor]
     while stack:
@@ -462,10 +462,11 @@ def _normalised(factor: Node, base: Node, rebase: Rebase) -> bool:
         if node in seen or node in rebase.old:
             continue
         seen.add(node)
-        if node.op in (LOG, LOG2, EXP, EXP2):
+        if node.op in (LOG, LOG2) and rebase.is_logarithm_safe(node):
             continue
-        quotient = node.op is DIV and rebase.is_fixed(node)
-        if quotient and all(any(n in rebase.old for n in toposort([s])) for s in node.src):
-            continue
+        if node.op is DIV and rebase.is_fixed(node) and rebase.moves(node.src[0]):
+            below = node.src[1]
+            if below in rebase.old and rebase.is_positive(below):
+                continue
         stack.extend(node.src)
     return True

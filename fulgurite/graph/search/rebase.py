@@ -28,6 +28,8 @@ from ...core.ops.elementwise import (
     LOG,
     LOG2,
     LT,
+    MAX,
+    MIN,
     MUL,
     NE,
     NEG,
@@ -54,6 +56,15 @@ class Shift:
     """A change by a summand; `value` None is 0."""
 
     value: Node | None = None
+
+
+@dataclass(frozen=True)
+class _Summand:
+    """A summand of an exponent: its sign, and what it is multiplied or divided by."""
+
+    value: Node
+    sign: int
+    scale: tuple[tuple[str, Node], ...]
 
 
 def placeholder(fold: Node, number: int) -> Node:
@@ -137,11 +148,13 @@ class Rebase:
         """How a value scales, or None."""
         if not self.moves(node):
             return Factor()
+        if node in self.old:
+            return None
         op, src = node.op, node.src
         if op in (EXP, EXP2):
             shift = self.delta(src[0])
             lost = self.lost(src[0])
-            if shift is None or lost is None:
+            if shift is None or lost is None or not self.is_bounded(src[0]):
                 return None
             if shift.value is None:
                 return Factor()
@@ -235,6 +248,76 @@ class Rebase:
             return shift
         return Shift(make(node.op, node.dtype, (shift.value, c)))
 
+    # --- what stays in range ---------------------------------------------------------------------
+
+    def is_bounded(self, exponent: Node) -> bool:
+        """Is an exponential in range for every prefix if it is at the end?
+
+        It is if all in it that moves or has streamed axes is a value less its own extreme, or less
+        the logarithm of a sum that is 1 or more: then a prefix gives 1 at most. Else a prefix may
+        be infinite where the end is not, and no factor takes that back.
+        """
+        bases = self.bases(exponent)
+        extremes = {b.src[0]: b for b in bases if b.arg[0] in _EXTREMES}
+        found: list[_Summand] = []
+        self._summands(exponent, _Summand(exponent, 1, ()), frozenset(extremes), found)
+        left = []
+        for s in found:
+            base = extremes.get(s.value)
+            if base is None:
+                left.append(s)
+                continue
+            own = [o.value for o in found if o.sign == -s.sign and o.scale == s.scale]
+            rises = (s.sign > 0) == (base.arg[0] == "max")
+            if not rises or not any(_reaches(o, base) for o in own):
+                return False
+        for s in left:
+            fine = self.is_fixed(s.value)
+            if fine and self.moves(s.value):
+                fine = any(_reaches(s.value, b) for b in extremes.values()) or (
+                    s.sign < 0 and s.value.op in (LOG, LOG2) and self.is_logarithm_safe(s.value)
+                )
+            if not fine:
+                return False
+        return True
+
+    def is_logarithm_safe(self, node: Node) -> bool:
+        """Is it a logarithm of sums that no prefix leaves at 0?"""
+        return all(self.is_positive(b) for b in self.bases(node))
+
+    def is_positive(self, base: Node) -> bool:
+        """Is a sum above 0 on every prefix: a count, or of exponentials that are 1 at an extreme?"""
+        body = base.src[0]
+        if base.arg[0] != "add" or body.op is CONST:
+            return base.arg[0] == "add" and not _is(body, 0.0)
+        below = self.bases(body)
+        measured = any(b.arg[0] in _EXTREMES for b in below)
+        return body.op in (EXP, EXP2) and measured and self.is_bounded(body.src[0])
+
+    def _summands(
+        self, node: Node, as_part: _Summand, whole: frozenset[Node], found: list[_Summand]
+    ) -> None:
+        """What an exponent is a sum of; values in `whole` are not taken apart."""
+        op, src, sign, scale = node.op, node.src, as_part.sign, as_part.scale
+        parts: list[tuple[Node, int, tuple[tuple[str, Node], ...]]] = []
+        if node in whole or node in self.old:
+            pass
+        elif op in (ADD, SUB):
+            parts = [(src[0], sign, scale), (src[1], -sign if op is SUB else sign, scale)]
+        elif op is NEG:
+            parts = [(src[0], -sign, scale)]
+        elif op is WHERE and not self.moves(src[0]):
+            parts = [(s, sign, scale) for s in src[1:] if not _is(s, -inf if sign > 0 else inf)]
+            parts = parts if len(parts) == 1 else []
+        elif op in (MUL, DIV):
+            for a, c in (src, src[::-1]) if op is MUL else (src,):
+                if self.is_fixed(c) and not self.moves(c) and not parts:
+                    parts = [(a, sign, (*scale, (op.name, c)))]
+        for value, s, by in parts:
+            self._summands(value, _Summand(value, s, by), whole, found)
+        if not parts:
+            found.append(as_part)
+
     # --- what counts for nothing -----------------------------------------------------------------
 
     def lost(self, exponent: Node) -> tuple[Node, ...] | None:
@@ -261,6 +344,16 @@ class Rebase:
                 holds = make(AND, bool_, (holds, above))
             found.append(holds)
         return tuple(found)
+
+
+def _reaches(node: Node, base: Node) -> bool:
+    """Is it an extreme, or what lies beyond it, or a constant instead of one that is infinite?"""
+    if node is base:
+        return True
+    if node.op is WHERE:
+        return any(_reaches(a, base) and b.op is CONST for a, b in (node.src[1:], node.src[:0:-1]))
+    beyond = MAX if base.arg[0] == "max" else MIN
+    return node.op is beyond and any(_reaches(s, base) for s in node.src)
 
 
 def _is(node: Node, number: float) -> bool:

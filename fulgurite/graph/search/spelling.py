@@ -3,8 +3,9 @@
 In: the stores of a kernel. Out: stores of the same values. `widened`: float16 and bfloat16 live in
 memory only; inside a kernel excess precision is kept, so no rounding stands between folds.
 `picked`: a sum over k of what is 0 but where k equals a value e that has no k is its summand at
-k = e, or 0 if e is outside; sums of sums are taken apart where that leaves such a one. Both change
-what is computed, not how it streams, so they hold whatever else is known of a fold.
+k = e, or 0 if e is outside; sums of sums are taken apart where that leaves such a one. `settled`:
+weights are not measured from logarithms of sums, which move all the way. All of them change what
+is computed, not how it streams, so they hold whatever else is known of a fold.
 """
 
 from __future__ import annotations
@@ -13,7 +14,21 @@ from collections.abc import Mapping, Sequence
 
 from ...core.dtype import bfloat16, bool_, decode, float16, float32, int64
 from ...core.node import SOURCES, Node, Source, constant, make, toposort
-from ...core.ops.elementwise import ADD, AND, BITCAST, CAST, EQ, LE, LT, MUL, NEG, SUB, WHERE
+from ...core.ops.elementwise import (
+    ADD,
+    AND,
+    BITCAST,
+    CAST,
+    EQ,
+    LE,
+    LOG,
+    LOG2,
+    LT,
+    MUL,
+    NEG,
+    SUB,
+    WHERE,
+)
 from ...core.ops.index import FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST
 from ..affine import Affine, axes_of, rename
@@ -233,3 +248,40 @@ def _fixed(root: Node, number: int, place: Node) -> Node:
                 arg = index(arg)
         done[node] = make(node.op, node.dtype, tuple(sources), arg)
     return done[root]
+
+
+# --- logarithms of sums --------------------------------------------------------------------------
+
+
+def settled(stores: Sequence[Node]) -> tuple[Node, ...]:
+    """The stores with weighed differences from a logarithm of a sum taken apart.
+
+    Σ w (a - log z) = Σ w a - log z Σ w: z grows with every block, and so would errors of repairs.
+    """
+    done: dict[Node, Node] = {}
+    for node in toposort(stores):
+        made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
+        if node.op is FOLD and node.arg[0] == "add" and node.dtype.kind == "f":
+            made = _apart(made)
+        done[node] = made
+    return tuple([done[s] for s in stores])
+
+
+def _apart(fold: Node) -> Node:
+    body, axes = fold.src[0], frozenset(fold.arg[1])
+    order = toposort([body])
+    free = free_axes(order)
+    if body.op is not MUL or not any(n.op in (LOG, LOG2) for n in order):
+        return fold
+    for number, factor in enumerate(body.src):
+        weight = body.src[1 - number]
+        if factor.op is not SUB or not free[weight] & axes:
+            continue
+        first, log = factor.src
+        if log.op not in (LOG, LOG2) or free[log] & axes or not free[first] & axes:
+            continue
+        if any(n.op is FOLD for n in toposort([log])):
+            whole = make(FOLD, fold.dtype, (make(MUL, body.dtype, (weight, first)),), fold.arg)
+            weights = make(FOLD, fold.dtype, (weight,), fold.arg)
+            return make(SUB, fold.dtype, (whole, make(MUL, fold.dtype, (log, weights))))
+    return fold

@@ -28,6 +28,7 @@ from .values import (
 )
 
 _LOG2_E = 1.4426950408889634
+AVX512 = 16  # lanes that no other target has
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,14 @@ def power_of_two(shifted: Num, mantissa: int) -> Num:
 
 def scaled(value: Num, shifted: Num) -> Num:
     """value * 2**n, for n + 2 * bias in the last bits, in two steps so that no step overflows."""
-    mantissa = format_of(value).mantissa
+    form = format_of(value)
+    if value.e.lanes == AVX512 and value.val.vector and value.dtype is float32:
+        n = shifted - (form.shift + 2 * form.bias)
+        kind, name = value.e.type_of(float32, True), "llvm.x86.avx512.mask.scalef.ps.512"
+        value.e.declare(f"{kind} @{name}({kind}, {kind}, {kind}, i16, i32)", name)
+        both = f"{kind} {value.val.text}, {kind} {n.val.text}, {kind} {value.val.text}"
+        return value.make(f"call {kind} @{name}({both}, i16 -1, i32 4)")  # one instruction
+    mantissa = form.mantissa
     bits = shifted.bits()
     half = bits >> 1
     return value * (half << mantissa).real() * ((bits - half) << mantissa).real()

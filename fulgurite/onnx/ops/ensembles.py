@@ -61,7 +61,14 @@ def _trees(op: Call, kind: str) -> tuple[Trees, Array, Array, Array]:
         "split": _numbers(op, "nodes_values"), "missing": np.array(missing, bool),
     }  # fmt: skip
     pointed = {*tables["true"][~leaf].tolist(), *tables["false"][~leaf].tolist()}
-    roots = [i for i in range(count) if i not in pointed]
+    begin: dict[int, int] = {}
+    for number, owner in enumerate(tree.tolist()):
+        if number not in pointed and (owner not in begin or leaf[begin[owner]]):
+            begin[owner] = number
+    inner = {owner for owner, end in zip(tree.tolist(), leaf, strict=True) if not end}
+    if any(leaf[begin[owner]] if owner in begin else True for owner in inner):
+        raise ModelError("a tree leads in a circle", "the model is not valid ONNX")
+    roots = list(begin.values())
     places = [
         keys.get(pair, -1)
         for pair in zip(op.ints_of(f"{kind}_treeids"), op.ints_of(f"{kind}_nodeids"), strict=True)
