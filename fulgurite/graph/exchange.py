@@ -16,6 +16,7 @@ from ..core.ops.elementwise import DIV, MUL, NEG
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, RESHAPE, reshape
 from ..core.ops.reduce import REDUCE
+from ..core.substitute import substitute
 
 
 @dataclass
@@ -55,26 +56,13 @@ def exchange(sink: Node) -> Node:
         return sink
     views = [factor.src[0] for factor in sums]
     weights = frozenset([v.src[0] if v.op is RESHAPE else v for v in views])
-    done: dict[Node, Node] = {}
+    known = {}
     for node in order:
-        adds = node.op is REDUCE and node.arg[0] == "add"
-        found = _exchanged(node, sums, weights) if adds else None
-        if found is not None:
-            done[node] = _replaced(found, done)
-        else:
-            sources = tuple([done[s] for s in node.src])
-            same = all(a is b for a, b in zip(sources, node.src, strict=True))
-            done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
-    return done[sink]
-
-
-def _replaced(root: Node, done: dict[Node, Node]) -> Node:
-    """A node made here, over what has become of those it is made of."""
-    known = dict(done)
-    for node in toposort([root]):
-        if node not in known:
-            known[node] = make(node.op, node.dtype, tuple([known[s] for s in node.src]), node.arg)
-    return known[root]
+        if node.op is REDUCE and node.arg[0] == "add":
+            found = _exchanged(node, sums, weights)
+            if found is not None:
+                known[node] = found
+    return substitute(sink, known) if known else sink
 
 
 def _exchanged(total: Node, sums: dict[Node, list[Node]], weights: frozenset[Node]) -> Node | None:

@@ -154,14 +154,14 @@ class FoldSplit(FoldStates):
         """The rows of columns of some states that have the same columns."""
         f, e = self.f, self.f.e
         states = {n: self.fold.matrices[n].state for n in members}
+        memory = [{n: m[f"sums{n}"] for n in members} for m in (dict(f.read), places)]
 
         def step(c: str, _: list[str]) -> list[str]:
             at = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
             found: list[dict[int, Val]] = []
-            for side, where in zip(sides, (f.read, places), strict=True):
+            for side, where in zip(sides, memory, strict=True):
                 f.scopes.append(side)
-                f.scopes.append({s.old: self.load(where[f"sums{n}"], at[n])
-                                 for n, s in states.items()})  # fmt: skip
+                f.scopes.append({s.old: self.load(where[n], at[n]) for n, s in states.items()})
                 found.append({n: e.splat(f.value(s.old if s.repair is None else s.repair))
                               for n, s in states.items()})  # fmt: skip
                 del f.scopes[-2:]

@@ -14,10 +14,11 @@ from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import PARAM
+from fulgurite.graph import cost
 from fulgurite.graph.kernel import Extractor, Schedule
 from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
-from fulgurite.graph.search.choose import Searcher
+from fulgurite.graph.search.choose import REGIONS, Searcher
 from fulgurite.graph.search.regions import Piece
 from fulgurite.graph.simplify import simplify
 from fulgurite.runtime import realize
@@ -184,6 +185,20 @@ def one_fold(**options: object) -> Iterator[None]:
             yield
     finally:
         realize.FAMILIES.clear()
+
+
+@contextmanager
+def scarce_memory() -> Iterator[None]:
+    """Every value that is kept between kernels is as dear as a large one."""
+    forgotten = (realize.FAMILIES, REGIONS)
+    for cache in forgotten:
+        cache.clear()
+    try:
+        with patch.object(cost, "LARGE", 0.0):
+            yield
+    finally:
+        for cache in forgotten:
+            cache.clear()
 
 
 def error(value: Array, exact: Array) -> float:

@@ -10,7 +10,15 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import BoundsError
-from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, error, numbers, one_fold
+from tests.graph.searching import (
+    ATTENTION,
+    INTO_PRODUCTS,
+    ROWS,
+    error,
+    numbers,
+    one_fold,
+    scarce_memory,
+)
 from tests.graph.unseen import UNSEEN, Given, results, rounded, tensors
 
 NATIVE = {"device": "cpu", "tier": "native", "search": True}
@@ -111,7 +119,7 @@ def test_gradients_are_folds_too() -> None:
 
         return list(fg.grad(loss, argnums=(0, 1, 2))(q, k, v))
 
-    with fg.config(**NATIVE):
+    with scarce_memory(), fg.config(**NATIVE):
         report = fg.explain(*make())
     assert [k.kind for k in report.kernels] == ["fold"] * 3
     assert report.peak_bytes < 4 * (8 * 2 * 90 * 24 + 2 * 70 * 90)  # no matrix of scores
@@ -137,7 +145,7 @@ def test_a_loss_over_many_classes_has_its_gradient_by_two_folds(
         value, slopes = fg.value_and_grad(loss, argnums=(0, 1))(x, w)
         return [value, *slopes]
 
-    with fg.config(**NATIVE):
+    with scarce_memory(), fg.config(**NATIVE):
         found = make()
         report = fg.explain(*found)
         got = [np.asarray(t.numpy()) for t in fg.realize(*found)]

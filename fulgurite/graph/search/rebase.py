@@ -286,7 +286,7 @@ class Rebase:
         return all(self.is_positive(b) for b in self.bases(node))
 
     def is_positive(self, base: Node) -> bool:
-        """Is a sum above 0 on every prefix: a count, or of exponentials that are 1 at an extreme?"""
+        """Is a sum above 0 on every prefix: a count, or powers that are 1 at an extreme?"""
         body = base.src[0]
         if base.arg[0] != "add" or body.op is CONST:
             return base.arg[0] == "add" and not _is(body, 0.0)
