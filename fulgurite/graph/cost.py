@@ -40,8 +40,8 @@ class CostTable:
     walked: float = 100.0  # the same in blocks of a fold
     hidden: float = 0.7  # of the smaller of memory and arithmetic, what the larger hides
     packed: float = 6.5  # numbers a nanosecond that are put in order for contractions
-    made: float = 5_000.0  # of a kernel that is compiled, spread over the runs it will have
-    asked: float = 2_000.0  # of a merged kernel that is looked into, spread in the same way
+    made: float = 12_000.0  # of a kernel that is compiled, spread over the runs it will have
+    asked: float = 4_000.0  # of a merged kernel that is looked into, spread in the same way
     kept: float = 0.15  # of a byte kept between kernels, of values that push others out of caches
     strided: float = 1.2  # numbers a nanosecond that are read one by one
     library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries
