@@ -35,13 +35,13 @@ class CostTable:
     far: float = 18.0  # bytes a nanosecond from memory
     cache: float = 8e6  # bytes that stay in caches from kernel to kernel
     products: float = 230.0  # operations a nanosecond in contractions
-    folded: float = 200.0  # the same in products inside folds
+    folded: float = 220.0  # the same in products inside folds
     simple: float = 65.0  # additions a nanosecond in maps and rows
     walked: float = 100.0  # the same in blocks of a fold
     hidden: float = 0.7  # of the smaller of memory and arithmetic, what the larger hides
     packed: float = 6.5  # numbers a nanosecond that are put in order for contractions
-    made: float = 12_000.0  # of a kernel that is compiled, spread over the runs it will have
-    asked: float = 4_000.0  # of a merged kernel that is looked into, spread in the same way
+    made: float = 5_000.0  # of a kernel that is compiled, spread over the runs it will have
+    asked: float = 2_000.0  # of a merged kernel that is looked into, spread in the same way
     kept: float = 0.15  # of a byte kept between kernels, of values that push others out of caches
     strided: float = 1.2  # numbers a nanosecond that are read one by one
     library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries

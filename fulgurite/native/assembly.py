@@ -25,7 +25,8 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int) -> str:
     columns = [f"%zmm{2 + v}" for v in range(vectors)]
     sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
     lines = [f"{name}:", *[f"pushq {register}" for register in _SAVED]]
-    lines += [f"movl {_given('columns')}, %r13d", "movq $-1, %rbx", "bzhiq %r13, %rbx, %rbx"]
+    lines += [f"movl {_given('columns')}, %r13d", "movl $64, %ebx", "cmpl %ebx, %r13d"]
+    lines += ["cmovgl %ebx, %r13d", "movq $-1, %rbx", "bzhiq %r13, %rbx, %rbx"]  # of 8 bits
     for v in range(vectors):
         lines += [f"kmovw %ebx, %k{1 + v}", f"shrq ${64 // itemsize}, %rbx"]
     lines += [f"movq {_given(odd)}, {register}" for odd, register in _APART.items() if odd < rows]

@@ -465,7 +465,6 @@ class FoldBase:
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
         self.f.e.declare(f"void @{module.name}({kinds})", module.name)
         depth, rows, columns = sizes
-        columns = self.f.least(columns, str(self.registers.panel))
         self.f.e.line(
             f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "

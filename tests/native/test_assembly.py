@@ -80,6 +80,19 @@ def test_every_block_adds_up_what_llvm_adds_up(dtype: DType, way: str) -> None:
                 )
 
 
+def test_more_columns_than_a_block_has_are_a_whole_block() -> None:
+    registers = Registers(float32, target())
+    a, b = np.ones((2, 3), np.float32), np.ones((3, registers.panel), np.float32)
+    for columns in (registers.panel + 1, 255, 256, 257, 1000, 65_536):
+        for function in functions(float32):
+            to = np.full((2, registers.panel), np.nan, np.float32)
+            function(
+                address(a), 3, 1, address(b), registers.panel, address(to), registers.panel, 3,
+                2, columns, True, address(b),
+            )  # fmt: skip
+            assert (to == 3).all(), columns
+
+
 def test_memory_as_it_is_is_not_read_beyond_its_columns() -> None:
     page = np.frombuffer(mapping := _two_pages(), np.float32)[:1024]  # then comes forbidden memory
     random = np.random.default_rng(1)

@@ -16,6 +16,7 @@ from ...core.node import toposort
 from ...core.ops.reduce import REDUCE
 from ..cost import CostTable, Work, elements, is_contraction, time_of
 from ..kernel import Kernel
+from .lines import summed_lines
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
         return None
     if any(elements(root.shape) > elements(folds[0].src[0].shape) for root in kernel.body.src):
         return None
+    length = elements(folds[0].src[0].shape) // max(1, elements(folds[0].shape))
+    for param, over in summed_lines(kernel.body).items():  # of squares both lines look alike
+        if over is not None and elements([param.shape[i] for i in sorted(over)]) > length:
+            return None
     cost = time_of(Kernel("reduce", kernel.body, kernel.inputs), table)
     return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
 
