@@ -116,6 +116,11 @@ class Group:
         """Does it run over these elements, and reduce over nothing but these axes?"""
         return self.kind in ("map", "reduce") and self.full == full and self.axes in ((), axes)
 
+    def spreads(self, node: Node) -> bool:
+        """Does each row get its own values back? (Of a square, columns have as many.)"""
+        pairs = enumerate(zip(node.src[0].shape, node.shape, strict=True))
+        return node.shape != self.full or {i for i, (a, b) in pairs if a != b} <= set(self.axes)
+
 
 def final(group: Group) -> Group:
     """What became of a kernel: itself, or what it was merged into."""
@@ -374,7 +379,7 @@ class _Greedy:
         if group is not None and fits and group.kind not in _OWN:
             stays = (
                 node.op is RESHAPE
-                or (node.op is EXPAND and group.kind == "reduce")
+                or (node.op is EXPAND and group.kind == "reduce" and group.spreads(node))
                 or (node.op is PERMUTE and (group.kind == "contract" or node in self.forced))
                 or (node.op is FLIP and node in self.forced and group.kind in _JOINED)
             )

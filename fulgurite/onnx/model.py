@@ -25,6 +25,7 @@ import fulgurite as fg
 from ..config import current
 from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
+from ..runtime.realize import OBSERVER
 from ..schedule import TensorSchedule
 from ..tensor import Tensor
 from .errors import ModelError
@@ -423,8 +424,10 @@ def _shown_value(value: Any, fresh: Mapping[int, Tensor] | None = None) -> Any:
             return np.array(array)
         if not value.kind.plain:
             return shown(np.array(array), value.kind)
-        return value.tensor
-    tensor = value._tensor if fresh is None else fresh.get(id(value._tensor), value._tensor)
+        return copy(value.tensor)
+    tensor = fresh.get(id(value._tensor)) if fresh is not None else None
+    if tensor is None:  # the model's own, a weight perhaps: users may assign what they get
+        tensor = copy(value._tensor)
     if isinstance(value, Maps):
         return value.dicts(tensor.numpy())
     return tensor if value.kind.plain else shown(tensor.numpy(), value.kind)
@@ -492,8 +495,8 @@ def _converted(value: Any, port: Port) -> Any:
     if isinstance(value, Tensor):
         if port.kind is not None and port.kind.plain and value.dtype is not port.kind.carrier:
             raise _wrong(port, str(value.dtype))
-        if value.is_realized and not value.node.watched:
-            return value._array()
+        if value.is_realized and not value.node.watched and OBSERVER.refuse is None:
+            return value._array()  # while fg.jit captures there are no numbers to take
         return value
     exact = isinstance(value, np.ndarray | np.generic)
     try:

@@ -222,6 +222,15 @@ def test_kernels_over_other_rows_are_not_merged() -> None:
     agrees(root)
 
 
+def test_rows_of_a_square_are_not_worked_out_again_for_each_of_its_columns() -> None:
+    x = memory(8, 8)
+    largest = build.reshape(build.fold("max", x, 1, True), (1, 8))
+    root = SUB(x, rows(largest, (8, 8)))
+    assert kinds(scheduled(root)) == ["reduce", "map"]
+    assert kinds(scheduled(SUB(x, rows(build.fold("max", x, 1, True), (8, 8))))) == ["reduce"]
+    agrees(root)
+
+
 def test_a_contraction_read_twice_is_stored_and_not_done_twice() -> None:
     y = matmul(memory(16, 16), memory(16, 16))
     plan = scheduled(softmax(y), build.fold("add", EXP(y), 0))

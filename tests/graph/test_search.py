@@ -21,6 +21,7 @@ from fulgurite.graph.lower import lower
 from fulgurite.graph.search import choose as choosing
 from fulgurite.graph.search import laws
 from fulgurite.graph.search.extract import Extraction, NoPlanError, Producer, extract
+from fulgurite.graph.search.lines import summed_lines
 from fulgurite.graph.search.online import stream
 from fulgurite.graph.search.proposals import Source
 from fulgurite.runtime.indexed import Runner
@@ -120,6 +121,21 @@ def test_folds_over_two_axes_are_not_one() -> None:
     scores = h @ w
     found, _ = planned(fg.exp(scores - scores.max(axis=0, keepdims=True)).sum(axis=-1))
     assert len(found.items) > 1
+
+
+def test_rows_and_columns_of_a_square_are_not_one_kernel() -> None:
+    a, b = numbers(1, 700, 48), numbers(2, 700, 48)
+
+    def loss(a: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
+        a, b = (x / fg.sqrt((x * x).sum(axis=-1, keepdims=True) + 1e-6) for x in (a, b))
+        scores, labels = a @ b.mT * 10, fg.arange(700)
+        return (fg.cross_entropy(scores, labels) + fg.cross_entropy(scores.mT, labels)) / 2
+
+    found, _ = planned(loss(a, b), *fg.grad(loss, argnums=(0, 1))(a, b))
+    rows = [item.kernel for item in found.items if item.kernel.kind == "reduce"]
+    assert rows and all(
+        over is None or len(over) <= 1 for k in rows for over in summed_lines(k.body).values()
+    )
 
 
 def test_exact_forbids_it() -> None:

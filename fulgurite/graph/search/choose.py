@@ -27,7 +27,7 @@ from .report import Alternative, RegionReport
 from .ways import Ways
 
 ATTEMPTS = 48  # merged graphs that are tried for one region
-LITTLE = 0.02  # of a region's cost: less is not looked for
+LITTLE = 0.05  # of a region's cost: less is not looked for
 VAIN = 6  # of those for which nobody has a kernel
 LOOKS = 500  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept

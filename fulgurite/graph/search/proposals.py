@@ -53,7 +53,7 @@ def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
         return None
     length = elements(folds[0].src[0].shape) // max(1, elements(folds[0].shape))
     for param, over in summed_lines(kernel.body).items():  # of squares both lines look alike
-        if over is not None and elements([param.shape[i] for i in sorted(over)]) > length:
+        if over is not None and elements(tuple([param.shape[i] for i in over])) > length:
             return None
     cost = time_of(Kernel("reduce", kernel.body, kernel.inputs), table)
     return Proposal("reduce", cost, "rows and what is picked from them in one kernel")

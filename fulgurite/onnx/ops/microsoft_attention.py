@@ -40,9 +40,16 @@ def _sinking(scores: Tensor, sink: Any) -> Tensor:
     return fg.divide(powers, fg.sum(powers, axis=-1, keepdims=True) + fg.exp(sink - top))
 
 
-def _causal(queries: int, keys: int) -> Tensor:
-    row = fg.reshape(fg.arange(queries), (queries, 1)) + (keys - queries)
+def _causal(queries: int, keys: int, past: int) -> Tensor:
+    """Keys up to a query's own place, which counts from the keys of a cache."""
+    row = fg.reshape(fg.arange(queries), (queries, 1)) + past
     return fg.reshape(fg.arange(keys), (1, keys)) <= row
+
+
+def _masked_bias(op: Call, bias: Tensor | None, mask: Tensor) -> Tensor:
+    """A bias that makes masked keys unlikely, so a query whose keys are all masked sees them."""
+    low = fg.where(mask, 0.0, op.float("mask_filter_value", -10000.0))
+    return low if bias is None else low + bias
 
 
 def _key_mask(op: Call, mask: Tensor, batch: int, queries: int, keys: int) -> Tensor:
@@ -85,20 +92,23 @@ def attended(
     if op.has(past):
         k, v = fg.concat([op[past][0], k], axis=2), fg.concat([op[past][1], v], axis=2)
     present = fg.stack([k, v], axis=0) if op.wants(1) else None
-    allowed = None
+    added, allowed = op.maybe(bias), None
     if op.has(mask):
-        allowed = _key_mask(op, op[mask], q.shape[0], q.shape[2], k.shape[2])
+        shown = _key_mask(op, op[mask], q.shape[0], q.shape[2], k.shape[2])
+        added = _masked_bias(op, added, shown)
     if op.int("unidirectional"):
-        causal = _causal(q.shape[2], k.shape[2])
-        allowed = causal if allowed is None else allowed & causal
+        before = op[past].shape[3] if op.has(past) else 0
+        allowed = _causal(q.shape[2], k.shape[2], before)
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
-    return joined(_attend(q, k, v, scale, op.maybe(bias), allowed)), present
+    return joined(_attend(q, k, v, scale, added, allowed)), present
 
 
 @ms("MultiHeadAttention")
 def multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Attention of given queries, keys and values."""
     heads = op.int("num_heads", 1)
+    if op.has(3) and not op.has(2):
+        raise op.unsupported("a bias of packed keys and values")
     if not op.has(1):
         packed = op[0]  # (batch, length, heads, 3, size)
         q, k, v = (fg.permute_dims(packed[:, :, :, i], (0, 2, 1, 3)) for i in range(3))
@@ -120,12 +130,15 @@ def multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None
             v = v_in if v_in.ndim == 4 else heads_of(v_in, heads)
     if op.has(6) and op.has(7):
         k, v = fg.concat([op[6], k], axis=2), fg.concat([op[7], v], axis=2)
-    allowed = _key_mask(op, op[4], q.shape[0], q.shape[2], k.shape[2]) if op.has(4) else None
+    added, allowed = op.maybe(5), None
+    if op.has(4):
+        shown = _key_mask(op, op[4], q.shape[0], q.shape[2], k.shape[2])
+        added = _masked_bias(op, added, shown)
     if op.int("unidirectional"):
-        causal = _causal(q.shape[2], k.shape[2])
-        allowed = causal if allowed is None else allowed & causal
+        before = op[6].shape[2] if op.has(6) else 0
+        allowed = _causal(q.shape[2], k.shape[2], before)
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
-    return joined(_attend(q, k, v, scale, op.maybe(5), allowed)), k, v
+    return joined(_attend(q, k, v, scale, added, allowed)), k, v
 
 
 @ms("GroupQueryAttention")
@@ -211,11 +224,12 @@ def decoder_masked_multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None
         k, v = k[:, :, : before + 1], v[:, :, : before + 1]
     else:
         shown = (k, v)
-    allowed = None
+    added = op.maybe(4)
     if op.has(3):
-        allowed = _key_mask(op, op[3], q.shape[0], 1, op[3].shape[-1])[..., : k.shape[2]]
+        mask = _key_mask(op, op[3], q.shape[0], 1, op[3].shape[-1])[..., : k.shape[2]]
+        added = _masked_bias(op, added, mask)
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
-    return joined(_attend(q, k, v, scale, op.maybe(4), allowed)), *shown
+    return joined(_attend(q, k, v, scale, added, None)), *shown
 
 
 @ms("RotaryEmbedding")

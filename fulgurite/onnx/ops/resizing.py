@@ -60,10 +60,11 @@ def resize(op: Call) -> Tensor:
     """Nearest, linear or cubic, by scales or to sizes."""
     x = op[0]
     if op.version < 11:
-        plans = {
-            axis: Plan(int(np.floor(x.shape[axis] * s)), s, _mode(op), "asymmetric", "floor")
-            for axis, s in enumerate(op.host(1).reshape(-1).tolist())
-        }
+        plans = {}
+        for axis, s in enumerate(op.host(1).reshape(-1).tolist()):
+            near = "floor" if s >= 1 else "ceil"  # of what version 10 did when it made less
+            size = int(np.floor(x.shape[axis] * s))
+            plans[axis] = Plan(size, s, _mode(op), "asymmetric", near)
     else:
         plans = _plans(op, x)
     kind = x.dtype
