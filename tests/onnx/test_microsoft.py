@@ -191,3 +191,37 @@ def test_words_that_would_repeat_are_forbidden() -> None:
 def test_what_is_not_built_is_refused_and_never_left_out() -> None:
     with pytest.raises(UnsupportedError, match="do_rotary"):
         run("Attention", [f(2, 3, 8), f(8, 24), f(24)], num_heads=2, do_rotary=1)
+    with pytest.raises(UnsupportedError, match="bias of packed"):
+        run("MultiHeadAttention", [f(2, 3, 8), f(2, 5, 2, 2, 4), None, f(24)], num_heads=2)
+
+
+def _weights(scores: Array) -> Array:
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    out: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return out
+
+
+def test_a_query_whose_keys_are_all_masked_sees_them_as_if_there_were_no_mask() -> None:
+    q, k, v = f(2, 3, 4), f(2, 5, 4), f(2, 5, 4)
+    mask = np.array([[1, 1, 0, 1, 0], [0] * 5], np.int32)
+    scores = q @ np.moveaxis(k, 1, 2) / 2
+    want = _weights(np.where(mask[:1, None] == 1, scores, -np.inf)[:1]) @ v[:1]
+    found = run("MultiHeadAttention", [q, k, v, None, mask], num_heads=1)[0]
+    near(found[:1], want)
+    near(found[1:], _weights(scores[1:]) @ v[1:])
+
+
+def test_the_places_of_queries_count_from_the_cache() -> None:
+    q, k, v = f(1, 2, 4), f(1, 5, 4), f(1, 5, 4)
+    found = run("MultiHeadAttention", [q, k, v], num_heads=1, unidirectional=1)[0]
+    near(found[0, 0], v[0, 0])
+
+
+def test_softmax_of_quantised_numbers_is_of_all_axes_from_one_on_before_opset_13() -> None:
+    x, scales = u8(2, 3, 4), [np.float32(0.05), np.uint8(128), np.float32(1 / 256), np.uint8(0)]
+    real = (x.astype(np.float64) - 128) * np.float32(0.05)
+    for opset, shape in ((12, (2, 12, 1)), (13, (2, 3, 4))):
+        powers = np.exp(real).reshape(shape)
+        want = (powers / powers.sum(axis=1, keepdims=True)).reshape(x.shape) * 256
+        found = run("QLinearSoftmax", [x, *scales], axis=1, opset=opset)[0]
+        assert np.abs(found - want.clip(0, 255)).max() < 1

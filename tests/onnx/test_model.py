@@ -11,7 +11,7 @@ import fulgurite as fg
 from fulgurite.errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from fulgurite.onnx import ModelError, UnsupportedError, load
 from fulgurite.runtime.device import MemoryLimitError
-from tests.onnx.models import graph, model, node, perceptron, port, simple, transformer
+from tests.onnx.models import graph, model, node, perceptron, port, simple, tensor, transformer
 
 RNG = np.random.default_rng(3)
 
@@ -404,3 +404,49 @@ def test_weights_are_read_when_they_are_used() -> None:
     assert not kept
     made(f(1, 4))
     assert "w1" in kept
+
+
+def test_assigning_an_output_leaves_the_model_as_it_was() -> None:
+    weight = f(2, 3)
+    nodes = [node("Identity", "w", "kept"), node("Add", "x w", "y")]
+    ports = [port("kept", "float32", (2, 3)), port("y", "float32", (2, 3))]
+    made = load(
+        model(graph(nodes, [port("x", "float32", (2, 3))], ports, [tensor("w", weight)])),
+    )
+    x = f(2, 3)
+    for given in (x, x, fg.Tensor(x) * 1):
+        found = made(given)
+        found["kept"].assign(np.full((2, 3), 9, np.float32))
+        found["kept"][0] = 4
+        np.testing.assert_array_equal(made(x)["kept"].numpy(), weight)
+        np.testing.assert_allclose(made(x)["y"].numpy(), x + weight, rtol=1e-6)
+
+
+def test_a_model_is_a_part_of_a_captured_function() -> None:
+    made = load(simple("Exp"))
+    captured = fg.jit(lambda x: made(x)["y"] + 1)
+    for x in (f(2, 3), f(2, 3), f(2, 3), f(4, 3)):
+        np.testing.assert_allclose(captured(fg.Tensor(x)).numpy(), np.exp(x) + 1, rtol=1e-6)
+
+
+def test_pictures_change_their_size_in_batches_of_any_size() -> None:
+    scales = tensor("s", np.array([1, 1, 2, 0.6], np.float32))
+    for opset, attributes in ((10, {}), (13, {"nearest_mode": "ceil"})):
+        inputs = "x s" if opset == 10 else "x  s"
+        if opset == 13:
+            attributes["coordinate_transformation_mode"] = "asymmetric"
+        resize = node("Resize", inputs, "y", **attributes)
+        made = load(
+            model(
+                graph([resize], [port("x", "float32", ("n", 1, 2, 5))], [port("y")], [scales]),
+                opset,
+            ),
+            dims={"n": fg.Var("n", 1, 9)},
+        )
+        for n in (1, 4, 9):
+            x = f(n, 1, 2, 5)
+            want = np.repeat(x[..., [0, 2, 4]], 2, axis=2)
+            found = made(x)["y"].numpy()
+            np.testing.assert_array_equal(found[:, :, 0], want[:, :, 0])
+            np.testing.assert_array_equal(found[:, :, 2], want[:, :, 2])
+        assert made.builds == 1 and not made.reasons

@@ -7,6 +7,7 @@ products are exact; elementwise operators go through real numbers, as they are d
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import fulgurite as fg
@@ -95,12 +96,21 @@ def _elementwise(name: str, work: Callable[[Call, Tensor], Tensor]) -> None:
 
 _elementwise("QLinearSigmoid", lambda op, x: fg.sigmoid(x))
 _elementwise("QLinearLeakyRelu", lambda op, x: fg.leaky_relu(x, op.float("alpha", 0.01)))
-_elementwise("QLinearSoftmax", lambda op, x: fg.softmax(x, axis=op.int("axis", -1)))
+_elementwise("QLinearSoftmax", lambda op, x: _softmax(op, x))
 _elementwise(
     "QLinearReduceMean",
     lambda op, x: fg.mean(x, axis=tuple(op.ints_of("axes") or range(x.ndim)),
                           keepdims=bool(op.int("keepdims", 1))),
 )  # fmt: skip
+
+
+def _softmax(op: Call, x: Tensor) -> Tensor:
+    """Along an axis; as it was before opset 13, of all axes from one on together."""
+    axis = axis_of(op.int("axis", -1), x.ndim)
+    if op.int("opset", 13) >= 13:
+        return fg.softmax(x, axis=axis)
+    flat = fg.reshape(x, (*x.shape[:axis], prod(x.shape[axis:])))
+    return fg.reshape(fg.softmax(flat, axis=-1), x.shape)
 
 
 def _pooled(op: Call, work: Callable[[Tensor], Tensor]) -> Value:

@@ -43,6 +43,8 @@ def upsample(op: Call) -> Tensor:
     x = op[0]
     scales = op.host(1) if op.has(1) else np.array(op.floats_of("scales", []))
     for axis, scale in enumerate(scales.reshape(-1).tolist()):
+        if scale == 1:
+            continue
         size = int(np.floor(x.shape[axis] * scale))
         plan = Plan(size, scale, _mode(op), "asymmetric", "floor")
         x = along_axis(x, axis, plan)
@@ -62,6 +64,8 @@ def resize(op: Call) -> Tensor:
     if op.version < 11:
         plans = {}
         for axis, s in enumerate(op.host(1).reshape(-1).tolist()):
+            if s == 1:
+                continue
             near = "floor" if s >= 1 else "ceil"  # of what version 10 did when it made less
             size = int(np.floor(x.shape[axis] * s))
             plans[axis] = Plan(size, s, _mode(op), "asymmetric", near)
@@ -92,6 +96,11 @@ def _plans(op: Call, x: Tensor) -> dict[int, Plan]:
     axes = [axis_of(a, x.ndim) for a in op.ints_of("axes") or range(x.ndim)]
     roi = op.host(1).reshape(-1).tolist() if op.has(1) else []
     scales = op.host(2).reshape(-1).tolist() if op.has(2) else []
+    if len(scales) == len(axes) and not roi:  # what stays as it is may be a variable size
+        kept = [i for i, axis in enumerate(axes) if scales[i] != 1 or not _is_variable(x, axis)]
+        axes, scales = [axes[i] for i in kept], [scales[i] for i in kept]
+        if not axes:
+            return {}
     old = [x.shape[axis] for axis in axes]
     if scales:
         sizes = [
@@ -119,6 +128,10 @@ def _plans(op: Call, x: Tensor) -> dict[int, Plan]:
             (roi[i], roi[i + count]) if len(roi) == 2 * count else (0.0, 1.0),
         )  # fmt: skip
     return found
+
+
+def _is_variable(x: Tensor, axis: int) -> bool:
+    return not isinstance(x.node.shape[axis], int)
 
 
 def places_of(plan: Plan, size: int) -> Array:
