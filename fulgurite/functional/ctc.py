@@ -20,7 +20,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, wrap
 from .common import as_tensor, astype, floating, wide
 from .elementwise import logaddexp, maximum, where
-from .indexing import take, take_along_axis
+from .indexing import classes_along, take_along_axis
 from .movement import broadcast_to, concat, expand_dims, pad, reshape, stack
 from .reduction import mean, sum
 
@@ -57,9 +57,10 @@ def ctc_loss(
     steps = _within(_lengths(input_lengths, batch, "input_lengths"), time)
     counts = _lengths(target_lengths, batch, "target_lengths")
     labels = _labels(targets, counts, batch)
+    counts = _within(counts, labels.shape[1])
     extended, skips = _extended(labels, blank)
     width = extended.shape[1]
-    scores = take_along_axis(logs, expand_dims(extended, 0), axis=2)  # (time, batch, width)
+    scores = classes_along(logs, expand_dims(extended, 0), axis=2)  # (time, batch, width)
     place = wrap(build.iota((batch, width), 1, int32))
     first = (
         where(place < 2, scores[0], NEVER) if time else broadcast_to(scores.sum(0), (batch, width))
@@ -101,8 +102,8 @@ def _lengths(lengths: Any, batch: int, what: str) -> Tensor:
 
 
 def _within(lengths: Tensor, most: int) -> Tensor:
-    """The lengths; one beyond the scores is an index error when they are computed."""
-    return take(Tensor(np.arange(most + 1, dtype=np.int32), device=lengths.device), lengths)
+    """The lengths; one below 0 or beyond the most is an index error when they are computed."""
+    return classes_along(Tensor(np.arange(most + 1, dtype=np.int32), device=lengths.device), lengths)
 
 
 def _labels(targets: TensorLike, counts: Tensor, batch: int) -> Tensor:
@@ -110,10 +111,10 @@ def _labels(targets: TensorLike, counts: Tensor, batch: int) -> Tensor:
     given = as_tensor(targets)
     if given.dtype.kind not in "iu":
         raise DTypeError(f"labels are whole numbers, not {given.dtype}", "cast them to int32")
-    if given.ndim == 2 and given.shape[0] == batch:
-        return astype(given, int32)
-    if given.ndim == 1 and batch == 1:
-        return astype(reshape(given, (1, -1)), int32)
+    rows = reshape(given, (1, -1)) if given.ndim == 1 and batch == 1 else given
+    if rows.ndim == 2 and rows.shape[0] == batch:
+        place = wrap(build.iota(rows.shape, 1, int32))
+        return where(place < expand_dims(counts, 1), astype(rows, int32), 0)
     if given.ndim != 1:
         raise ShapeError(f"targets of shape {given.shape}", f"give ({batch}, labels) or (all,)")
     sizes = [int(n) for n in counts.tolist()]
@@ -121,11 +122,11 @@ def _labels(targets: TensorLike, counts: Tensor, batch: int) -> Tensor:
         raise ShapeError(f"{given.shape[0]} labels for lengths {sizes}", "they must add up")
     most = max(sizes, default=0)
     starts = np.cumsum([0, *sizes[:-1]])
-    rows = [
+    each = [
         pad(given[start : start + size], [(0, most - size)])
         for start, size in zip(starts.tolist(), sizes, strict=True)
     ]
-    return astype(stack(rows), int32)
+    return astype(stack(each), int32)
 
 
 def _extended(labels: Tensor, blank: int) -> tuple[Tensor, Tensor]:

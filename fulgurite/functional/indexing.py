@@ -7,7 +7,7 @@ checked when it is read, and the error names the same line. `advanced.py` mixes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index as as_index
 from typing import Any
 
@@ -172,6 +172,22 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
     >>> fg.take_along_axis(fg.Tensor([[1, 2], [3, 4]]), fg.Tensor([[1], [0]]), axis=1).tolist()
     [[2], [3]]
     """
+    return _along(x, indices, axis, places)
+
+
+def classes_along(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
+    """take_along_axis where no place counts from the back: a negative one is an error."""
+    return _along(x, indices, axis, _from_front)
+
+
+def _from_front(index: Node, size: Size) -> Node:
+    places(index, size)  # the same complaints
+    return build.cast(index, int32) if index.dtype.bits < 32 else index
+
+
+def _along(
+    x: TensorLike, indices: TensorLike, axis: int, counted: Callable[[Node, Size], Node]
+) -> Tensor:
     node, index = (node_of(part) for part in lifted(x, indices))
     place = build.as_axis(axis, node.ndim)
     if index.ndim != node.ndim:
@@ -181,7 +197,7 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
         )
     here, there = _without(node.shape, place), _without(index.shape, place)
     common = sizes.broadcast(here, there)
-    found = build.expand(places(index, node.shape[place]), _with(common, place, index))
+    found = build.expand(counted(index, node.shape[place]), _with(common, place, index))
     return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
 
 

@@ -18,6 +18,7 @@ from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, wrap
 from .common import apply, as_tensor, astype, common_floats, floating, wide
 from .elementwise import abs, logical_not, maximum, minimum, pow, where
+from .indexing import classes_along
 from .maths import sqrt
 from .movement import broadcast_arrays, expand_dims
 from .nn import relu, softplus
@@ -358,7 +359,7 @@ def multi_margin_loss(
             "give one class for each row of scores",
         )
     column = wanted.reshape((*wanted.shape, 1))
-    own = scores.take_along_axis(column, -1)
+    own = classes_along(scores, column)
     over = relu(margin - own + scores)
     over = over * over if p == 2 else over
     if weight is not None:

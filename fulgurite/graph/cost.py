@@ -67,7 +67,7 @@ def two_digits(number: float) -> float:
 SHIPPED = CostTable().quantised()
 
 
-LARGE, SCARCE = 2e6, 1.5  # bytes of a value that is large, nanoseconds of each byte beyond
+LARGE, SCARCE = 16e6, 1.5  # bytes of a value that is large, nanoseconds of each byte beyond
 SAVED = 0.25  # of what is simple: more than laws take out of a fold
 VIEWS = 64  # ways of moving a value that are told apart
 BLOCK = 128  # elements of a streamed axis that a condition leaves out together

@@ -312,16 +312,13 @@ class Build:
         names = list(function.input)
         if len(inputs) > len(names):
             raise ModelError(f"it takes {len(names)} inputs and got {len(inputs)}", "")
-        for name, value in zip(names, inputs, strict=False):
-            if value is not None:
-                scope.values[name] = value
+        scope.values = dict.fromkeys(names)  # what is left out reads as left out, in subgraphs too
+        scope.values.update(zip(names, inputs, strict=False))
         scope.given = {a.name: a for a in function.attribute_proto} | attributes
         before, self.opsets = self.opsets, self.opsets | versions(function.opset_import)
-        absent = [name for name in names if name not in scope.values]
-        nodes = _without(function.node, absent) if absent else function.node
         try:
             with self.deeper():
-                self.run(nodes, scope)
+                self.run(function.node, scope)
         finally:
             self.opsets = before
         return [scope.find(name) for name in function.output]
@@ -407,18 +404,6 @@ def _is_small(value: Value) -> bool:
             return False
         count *= n
     return count <= FOLDED
-
-
-def _without(nodes: Sequence[Node], absent: Sequence[str]) -> list[Node]:
-    """Nodes of a function some of whose inputs were left out: these read as left out too."""
-    gone = set(absent)
-    found = []
-    for node in nodes:
-        if gone.intersection(node.input):
-            names = ["" if name in gone else name for name in node.input]
-            node = Node(names, node.output, node.name, node.op_type, node.attribute, node.domain)
-        found.append(node)
-    return found
 
 
 def _named(node: Node, what: str) -> str:

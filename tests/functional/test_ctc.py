@@ -100,3 +100,20 @@ def test_wrong_arguments_are_errors() -> None:
         fg.ctc_loss(x, labels, [4, 4], [1, 1], reduction="all")
     with raises(BoundsError, "index 9 is outside"):
         fg.ctc_loss(x, labels, [9, 4], [1, 1]).item()
+    with raises(BoundsError, "index -3 is outside"):
+        fg.ctc_loss(x, labels, [-3, 4], [1, 1]).item()
+    with raises(BoundsError, "index 2 is outside an axis of size 2"):
+        fg.ctc_loss(x, labels, [4, 4], [2, 1]).item()
+    with raises(BoundsError, "index -1 is outside"):
+        fg.ctc_loss(x, labels, [4, 4], [1, -1]).item()
+    with raises(BoundsError, "index -1 is outside an axis of size 3"):
+        fg.ctc_loss(x, fg.Tensor([[1], [-1]]), [4, 4], [1, 1]).item()
+
+
+@pytest.mark.parametrize("filler", [-1, -100, 999])
+def test_what_stands_beyond_the_labels_of_a_row_is_not_looked_at(filler: int) -> None:
+    x = fg.Tensor(logs(5, 2, 3))
+    wanted = fg.ctc_loss(x, fg.Tensor([[1, 2], [2, 1]]), [5, 5], [2, 1], reduction="none")
+    labels = fg.Tensor([[1, 2], [2, filler]])
+    found = fg.ctc_loss(x, labels, [5, 5], [2, 1], reduction="none")
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.errors import ArgumentError, DTypeError, ShapeError
+from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from tests.functional.helpers import check_gradients, raises, tensor
 
 A, B = (np.random.default_rng(seed).normal(size=(4, 3)) for seed in (0, 1))
@@ -142,6 +142,8 @@ def test_wrong_arguments_are_errors() -> None:
         fg.multi_margin_loss(x, fg.Tensor([0, 1]), p=3)
     with raises(ShapeError, "one class for each row"):
         fg.multi_margin_loss(x, fg.Tensor([0, 1, 2]))
+    with raises(BoundsError, "index -1 is outside"):
+        fg.multi_margin_loss(x, fg.Tensor([0, -1])).item()
     with raises(ShapeError, "one target for each pair"):
         fg.cosine_embedding_loss(x, x, fg.ones(3))
     with raises(ShapeError, "no batch"):

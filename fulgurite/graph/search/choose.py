@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import floor, inf, log2
 from typing import TypeAlias
 
 from ...core.node import Node
@@ -28,6 +28,7 @@ from .ways import Ways
 
 ATTEMPTS = 48  # merged graphs that are tried for one region
 LITTLE = 0.05  # of a region's cost: less is not looked for
+SMALL = 0.03  # of the whole graph's cost, for equal regions together: nor is less than this
 VAIN = 6  # of those for which nobody has a kernel
 LOOKS = 500  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept
@@ -77,15 +78,17 @@ class Searcher:
         regions = [*work.regions, *(work.alone() if self.eager or self.curious else ())]
         whole = [work.key(region) for region in regions]
         equal = Counter(whole)  # a kernel of all of them is compiled once
+        total = sum([self.price(cut[0]) for _, _, cut in pieces])
+        total = 2.0 ** floor(log2(total)) if total > 0 else 0.0  # about: it is part of the key
         for region, mine in zip(regions, whole, strict=True):
             known = REGIONS.setdefault((mine, names), Known())
             REGIONS.move_to_end((mine, names))
             if len(REGIONS) > _KEPT:
                 REGIONS.popitem(last=False)
-            key = (equal[mine], self.table.digest, self.steps, self.tag, self.curious)
+            key = (equal[mine], total, self.table.digest, self.steps, self.tag, self.curious)
             if key not in known.chosen:
                 self.searched += 1
-                search = RegionSearch(self, work, region, equal[mine], known)
+                search = RegionSearch(self, work, region, equal[mine], known, total)
                 choice, report = known.chosen[key] = search.run()
             else:
                 choice, report = known.chosen[key]
@@ -101,10 +104,12 @@ class RegionSearch:
     """The search of one region."""
 
     def __init__(
-        self, who: Searcher, work: Regions, region: list[int], equal: int, known: Known
-    ) -> None:
+        self, who: Searcher, work: Regions, region: list[int], equal: int, known: Known,
+        total: float,
+    ) -> None:  # fmt: skip
         self.who, self.work, self.region, self.known = who, work, region, known
         self.equal, self.made = equal, who.table.made / equal
+        self.total = total  # of the whole graph
         self.report = RegionReport(len(region))
         self.kinds = Ways(work, region)
         self.producers: list[Producer] = []
@@ -210,7 +215,8 @@ class RegionSearch:
         known = extract(self.producers, *self.ends(self.producers), LOOKS)
         self.report.steps += found.steps + known.steps
         asked = [hopes[p.name][0] for p in found.producers if p.name in hopes]
-        dear = max(self.who.table.asked / self.equal * len(asked), LITTLE * known.cost)
+        asking = self.who.table.asked / self.equal * len(asked)
+        dear = max(asking, LITTLE * known.cost, SMALL * self.total / self.equal)
         return asked if known.cost - found.cost > dear else []
 
     def least(self, way: Way, name: str) -> Producer | None:

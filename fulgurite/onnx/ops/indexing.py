@@ -56,7 +56,7 @@ def gather_nd(op: Call) -> Tensor:
     rows = prod(x.shape[:batch])
     inner = x.shape[batch : batch + width]
     rest = x.shape[batch + width :]
-    places = flat_places(index, inner)
+    places = flat_places(index, inner, rows * prod(inner))
     count = prod(index.shape[batch:-1])
     places = fg.reshape(places, (rows, count))
     places = places + fg.reshape(fg.arange(rows, dtype=places.dtype), (rows, 1)) * prod(inner)
@@ -78,13 +78,19 @@ def _one_by_one(x: Tensor, index: Tensor, batch: int, width: int) -> Tensor:
     return fg.reshape(x, (*places, *inner[width:]))
 
 
-def flat_places(index: Tensor, shape: Any) -> Tensor:
-    """Rows of indices into some axes as indices into these axes in one."""
+def flat_places(index: Tensor, shape: Any, size: int) -> Tensor:
+    """Rows of indices into some axes as indices into these axes in one; `size` if one is outside.
+
+    Outside its own axis an index may still be a place of all axes together, the wrong one.
+    """
     found = fg.zeros(index.shape[:-1], index.dtype)
-    for d, size in enumerate(shape):
+    outside: Any = None
+    for d, n in enumerate(shape):
         here = index[..., d]
-        found = found * size + fg.where(here < 0, here + size, here)
-    return found
+        wrong = (here < -n) | (here >= n)
+        outside = wrong if outside is None else outside | wrong
+        found = found * n + fg.where(here < 0, here + n, here)
+    return found if outside is None else fg.where(outside, size, found)
 
 
 _REDUCTIONS = {"none": None, "add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -112,7 +118,7 @@ def scatter_nd(op: Call) -> Tensor:
     count = prod(index.shape[:-1])
     if not count or not prod(rest):
         return x
-    places = fg.reshape(flat_places(index, inner), (count, 1))
+    places = fg.reshape(flat_places(index, inner, prod(inner)), (count, 1))
     flat = fg.reshape(x, (prod(inner), prod(rest)))
     values = fg.reshape(updates, (count, prod(rest)))
     spread = fg.broadcast_to(places, (count, prod(rest)))
