@@ -130,6 +130,7 @@ def test_the_command_prints_the_result_what_it_cost_and_where_things_are(
     ("arguments", "words"),
     [
         (["digits", "--steps", "0"], "less than one step"),
+        (["digits", "--save-every", "0"], "no checkpoint every 0 steps"),
         (["digits", "--resume"], "there is no file"),
         (["digits", "--device", "abacus", "--steps", "1"], "no device 'abacus'"),
     ],

@@ -13,7 +13,17 @@ import numpy as np
 
 from ..core import build
 from ..core import shape as sizes
-from ..core.dtype import DType, bool_, default_float, default_int, dtype_of, float64, int32, int64
+from ..core.dtype import (
+    DType,
+    bool_,
+    complex64,
+    default_float,
+    default_int,
+    dtype_of,
+    float64,
+    int32,
+    int64,
+)
 from ..core.node import Node, Size, constant_bits
 from ..core.ops.elementwise import ADD, EQ, LE
 from ..errors import ArgumentError, VariableError
@@ -244,8 +254,8 @@ def _whole_ramp(first: int, step: int, count: int, dtype: DType | None) -> Node:
 
 
 def linspace(
-    start: int | float,
-    stop: int | float,
+    start: int | float | complex,
+    stop: int | float | complex,
     num: int = 50,
     endpoint: bool = True,
     dtype: object = None,
@@ -256,6 +266,15 @@ def linspace(
     >>> fg.linspace(0, 1, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
+    ends = [x.item() if hasattr(x, "item") else x for x in (start, stop)]
+    if any(isinstance(x, complex) for x in ends):
+        pair = dtype_of(dtype or complex64)
+        if pair.kind != "c":
+            raise ArgumentError(f"{start} to {stop} is complex, {pair} is not", "leave dtype out")
+        a, b = (x if isinstance(x, complex) else complex(_number(x, "an end")) for x in ends)
+        real = linspace(a.real, b.real, num, endpoint, float64, device)
+        imag = linspace(a.imag, b.imag, num, endpoint, float64, device)
+        return astype(real + imag * 1j, pair)
     first, last = float(_number(start, "start")), float(_number(stop, "stop"))
     count, kind = build.as_size(num), dtype_of(dtype or default_float)
     if not isinstance(count, int):

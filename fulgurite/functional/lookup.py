@@ -8,14 +8,16 @@ nothing. Bags are rows of a matrix, or parts of one line that begin at `offsets`
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..core import build
 from ..core.dtype import int32
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, stop_gradient, wrap
 from .common import as_tensor, astype, wide
 from .elementwise import maximum, where
-from .indexing import slices_at
-from .movement import broadcast_to, expand_dims
+from .indexing import classes_along, slices_at
+from .movement import broadcast_to, concat, expand_dims
 from .reduction import max, sum
 from .scattering import scatter_add, scatter_reduce
 
@@ -95,9 +97,20 @@ def embedding_bag(
             raise ArgumentError(
                 f"offsets of {starts.dtype} and shape {starts.shape}", "give whole numbers"
             )
-        starts = starts[:-1] if include_last_offset else starts
+        starts = _inside(starts, places.shape[0])
+        if include_last_offset and starts.shape[0]:
+            used = wrap(build.iota(places.shape, 0, int32)) < starts[-1]
+            starts, kept = starts[:-1], used if kept is None else kept & used
         found = _bags_in_a_line(rows, kept, starts, mode)
     return astype(found, table.dtype)
+
+
+def _inside(starts: Tensor, count: int) -> Tensor:
+    """The offsets; a first one above 0, or any outside the line, is an error when computed."""
+    if not starts.shape[0]:
+        return astype(starts, int32)
+    line = Tensor(np.arange(count + 1, dtype=np.int32), device=starts.device)
+    return concat([classes_along(line[:1], starts[:1]), classes_along(line, starts[1:])])
 
 
 def _bags_in_rows(rows: Tensor, kept: Tensor | None, mode: str) -> Tensor:

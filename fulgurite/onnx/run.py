@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..core.op import Array
-from ..errors import ArgumentError, FulguriteError
+from ..errors import ArgumentError, FulguriteError, ShapeError
 from .types import BOOL, STRING
 
 TURN = 5  # runs in a row: threads of the other one may spin for a while after its last
@@ -116,6 +116,12 @@ def inputs_for(model: Any, given: list[str], dims: list[str], seed: int) -> dict
                 f"--input {name}: there is no such input", f"one of {', '.join(named)}"
             )
         found[name] = _input(named[name], what, sizes, rng)
+        for said, size in zip(named[name].shape or (), np.shape(found[name]), strict=False):
+            if sizes.get(str(said), size) != size:
+                raise ShapeError(
+                    f"--dim {said}={sizes[str(said)]}, and {size} in --input {text}",
+                    "leave one of them out",
+                )
     for port in model.inputs:
         if port.name not in found and port.form != "optional":
             found[port.name] = _random(port, _shape(port, sizes, port.name), rng)

@@ -27,6 +27,7 @@ class Adam(Optimizer):
     """
 
     decoupled = False
+    slots_vary = True
 
     def __init__(
         self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),

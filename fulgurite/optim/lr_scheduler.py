@@ -220,16 +220,20 @@ class ReduceLROnPlateau:
     def __init__(
         self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
         threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
-        min_lr: float = 0.0, eps: float = 1e-8,
+        min_lr: float | Sequence[float] = 0.0, eps: float = 1e-8,
     ) -> None:  # fmt: skip
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs") or factor >= 1:
             raise ArgumentError(
                 f"mode {mode!r}, threshold_mode {threshold_mode!r}, factor {factor}",
                 '"min" or "max", "rel" or "abs", and a factor below 1',
             )
+        groups = len(optimizer.param_groups)
+        self.least = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
+        if len(self.least) != groups:
+            raise ArgumentError(f"{len(self.least)} rates", f"give one for each of {groups}")
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
         self.threshold, self.relative = threshold, threshold_mode == "rel"
-        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
+        self.cooldown, self.eps = cooldown, eps
         self.best = math.inf if mode == "min" else -math.inf
         self.bad, self.cooling, self.count = 0, 0, 0
 
@@ -248,8 +252,8 @@ class ReduceLROnPlateau:
         if self.cooling:
             self.cooling, self.bad = self.cooling - 1, 0
         if self.bad > self.patience:
-            for group in self.optimizer.param_groups:
-                lower = max(group["lr"] * self.factor, self.min_lr)
+            for group, least in zip(self.optimizer.param_groups, self.least, strict=False):
+                lower = max(group["lr"] * self.factor, least)
                 if group["lr"] - lower > self.eps:
                     group["lr"] = lower
             self.cooling, self.bad = self.cooldown, 0

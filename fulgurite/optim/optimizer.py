@@ -75,6 +75,7 @@ class Optimizer:
     """The base of all optimisers; use one of its subclasses."""
 
     positive: tuple[str, ...] = ("lr", "weight_decay", "eps")  # options that must be 0 or more
+    slots_vary = False  # do options that can be set later decide what is kept?
 
     def __init__(self, params: Any, **defaults: Any) -> None:
         self.defaults = defaults
@@ -174,10 +175,18 @@ class Optimizer:
                 count = len(group["params"])
                 members = [i for i in range(index, index + count) if found[i] is not None]
                 index += count
+                self._complete(group, members)
                 for step, sharing in self._by_step(members):
                     changed += self._advance(group, step, sharing, found, when)
         realize_step(changed, before, [grad for grad in found if grad is not None])
         return None
+
+    def _complete(self, group: Group, members: Sequence[int]) -> None:
+        """Start what an option needs that was set after the parameters were given."""
+        for i in members if self.slots_vary else ():
+            wanted = self.slots(group, self.params[i]).keys()
+            if not wanted <= self.state[i].keys():
+                self.state[i] = {**self._fresh(group, self.params[i]), **self.state[i]}
 
     def _by_step(self, members: list[int]) -> list[tuple[Tensor, list[int]]]:
         """Members by the count they share; those that go on without others get their own."""
@@ -260,8 +269,11 @@ class Optimizer:
                 "make the optimiser with the same groups",
             )
         fresh: dict[int, dict[str, Any]] = {}
-        for i, param in enumerate(self.params):
-            fresh[i] = self._loaded(i, param, states.get(i, {}))
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            later = self._with_options(group, saved)
+            for param in group["params"]:
+                i = len(fresh)
+                fresh[i] = self._loaded(i, self._fresh(later, param), states.get(i, {}))
         steps: dict[tuple[float, bool], Tensor] = {}
         changed = []
         for i, values in fresh.items():
@@ -270,7 +282,10 @@ class Optimizer:
             step = steps.setdefault((count, wide), scalar(count, self.params[i].device, wide))
             self.state[i]["step"] = step
             for name, value in values.items():
-                self.state[i][name].assign(value)
+                if name in self.state[i]:
+                    self.state[i][name].assign(value)
+                else:
+                    self.state[i][name] = value
                 changed.append(self.state[i][name])
         realize_step(changed, [])
         for group, saved in zip(self.param_groups, groups, strict=True):
@@ -280,14 +295,19 @@ class Optimizer:
                 elif name == "initial_lr":
                     group[name] = value
 
-    def _loaded(self, index: int, param: Tensor, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """What is kept for a parameter, from a saved state; all of it checked."""
-        found: dict[str, Any] = {"step": 1.0 if saved else 0.0}
+    def _with_options(self, group: Group, saved: Mapping[str, Any]) -> Group:
+        """A group as it will be with the saved options, which are checked."""
+        known = {name: saved.get(name, value) for name, value in group.items()}
+        merged = {**known, "lr": _number("lr", known["lr"]), "params": group["params"]}
+        self._check(merged)
+        return Group(merged, group.rate.device)
+
+    def _loaded(self, index: int, start: State, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """What is kept for a parameter, from a saved state or from the start; all of it checked."""
+        found: dict[str, Any] = {**start, "step": 1.0 if saved else 0.0}
         if saved.get("step") is not None:
             found["step"] = float(_array(saved["step"]).reshape(()))
-        for name, known in self.state[index].items():
-            if name == "step":
-                continue
+        for name, known in start.items():
             if saved.get(name) is None:
                 if saved:
                     raise ArgumentError(

@@ -26,6 +26,7 @@ class SGD(Optimizer):
     """
 
     positive = (*Optimizer.positive, "momentum")
+    slots_vary = True
 
     def __init__(
         self, params: Any, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
@@ -70,6 +71,7 @@ class RMSprop(Optimizer):
     """Gradients divided by the root of their running mean square."""
 
     positive = (*Optimizer.positive, "momentum", "alpha")
+    slots_vary = True
 
     def __init__(
         self, params: Any, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,

@@ -102,8 +102,10 @@ def _settings(plan: Plan, kind: type[Task]) -> dict[str, Any]:
                     f"leave --{name} out, or begin anew without --resume",
                 )
     found = {**found, **asked}
-    if found["steps"] < 1 or plan.save_every < 1:
+    if found["steps"] < 1:
         raise ArgumentError("there is nothing to do in less than one step", "give --steps 1")
+    if plan.save_every < 1:
+        raise ArgumentError(f"no checkpoint every {plan.save_every} steps", "give --save-every 1")
     return found
 
 

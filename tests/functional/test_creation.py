@@ -79,6 +79,17 @@ def test_linspace_is_numpys(num: int, endpoint: bool) -> None:
         fg.linspace(-3, 7, num, endpoint, dtype="int32"),
         np.linspace(-3, 7, num, endpoint, dtype=np.int32),
     )
+    ends: list[Any] = [(1 + 2j, -3j), (0, 1j), (np.complex64(2j), 5.5)]
+    for first, last in ends:
+        found = fg.linspace(first, last, num, endpoint)
+        assert found.dtype is fg.complex64
+        np.testing.assert_allclose(found.numpy(), np.linspace(first, last, num, endpoint), 1e-6)
+
+
+def test_complex_ends_need_a_complex_dtype() -> None:
+    assert fg.linspace(0, 1j, 3, dtype=fg.complex128).tolist() == [0, 0.5j, 1j]
+    with pytest.raises(ArgumentError, match="float32 is not"):
+        fg.linspace(0, 1j, 3, dtype=fg.float32)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (3, 3), (2, 4), (4, 1)])

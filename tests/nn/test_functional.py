@@ -89,6 +89,15 @@ def test_a_class_that_does_not_exist_is_an_error_that_names_it(place: int) -> No
         F.cross_entropy(fg.Tensor(X), fg.Tensor([0, place, 1])).item()
 
 
+@pytest.mark.parametrize(("mode", "wanted"), [("sum", 3.0), ("mean", 1.5), ("max", 2.0)])
+def test_the_last_offset_ends_the_last_bag(mode: str, wanted: float) -> None:
+    table = fg.Tensor([[1.0], [2.0], [9.0]])
+    words, ends = fg.Tensor([0, 1, 2]), fg.Tensor([0, 0, 2])
+    found = F.embedding_bag(words, table, ends, mode=mode, include_last_offset=True)
+    assert found.tolist() == [[0], [wanted]]
+
+
+
 def test_what_does_not_fit_is_one_clear_error() -> None:
     x = fg.ones((1, 2, 3))
     with raises(ArgumentError, "mode is 'mirror'"):
@@ -109,6 +118,10 @@ def test_what_does_not_fit_is_one_clear_error() -> None:
         F.embedding_bag(fg.Tensor([[0]]), x[0], mode="product")
     with raises(ArgumentError, "for the mean of places"):
         F.embedding_bag(fg.Tensor([[0]]), x[0], per_sample_weights=fg.ones((1, 1)))
+    with raises(BoundsError, "index 1 is outside an axis of size 1"):
+        F.embedding_bag(fg.Tensor([0, 1]), fg.ones((2, 1)), fg.Tensor([1, 2])).numpy()
+    with raises(BoundsError, "index 5 is outside an axis of size 3"):
+        F.embedding_bag(fg.Tensor([0, 1]), fg.ones((2, 1)), fg.Tensor([0, 5])).numpy()
     with raises(ArgumentError, "padding_idx is 2"):
         F.embedding(fg.Tensor([0]), x[0], padding_idx=2)
     with raises(ArgumentError, "do not fit a picture"):

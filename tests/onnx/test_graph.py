@@ -117,6 +117,19 @@ def test_a_function_may_leave_inputs_out() -> None:
     assert load(whole)(X)["y"].tolist() == [1, 2, 2]
 
 
+def test_inputs_of_a_function_that_are_left_out_are_left_out_in_its_branches_too() -> None:
+    clipped = graph([node("Clip", "v low", "t")], [], [port("t")])
+    negated = graph([node("Neg", "v", "e")], [], [port("e")])
+    choice = node("If", "c", "o", then_branch=clipped, else_branch=negated)
+    inner = function("maybe", "v c low", "o", [choice])
+    call = node("maybe", "x c", "y", domain="mine")
+    made = load(
+        model(graph([call], [*VECTOR, port("c", "bool", ())], [port("y")]), 20, [inner], mine=1)
+    )
+    assert made(X, np.array(True))["y"].tolist() == X.tolist()
+    assert made(X, np.array(False))["y"].tolist() == (-X).tolist()
+
+
 def test_sequences_live_while_the_graph_is_built() -> None:
     nodes = [
         node("SequenceConstruct", "x x", "s"), node("SequenceInsert", "s x", "t"),

@@ -54,6 +54,7 @@ def test_outputs_and_figures_are_written(
         (["--input", "x0=missing.png"], "cannot be read"),
         (["--input", "x0=rand:5"], "the model takes"),
         (["--dim", "m=4"], "no such dimension"),
+        (["--dim", "n=4", "--input", "x0=rand:2x3"], "--dim n=4, and 2 in --input x0=rand:2x3"),
         (["--dim", "n"], "--dim batch=4"),
         (["--device", "toaster"], "no device"),
         (["--time", "-1"], "0 or more"),

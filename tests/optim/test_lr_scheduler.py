@@ -107,6 +107,16 @@ def test_a_plateau_goes_on_from_its_state() -> None:
     assert rates[0] == rates[1]
 
 
+def test_a_plateau_ends_at_the_least_rate_of_each_group() -> None:
+    optimizer = ours()
+    plateau = fg.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, min_lr=[0.05, 0.001])
+    for _ in range(6):
+        plateau.step(1.0)
+    np.testing.assert_allclose(plateau.get_last_lr(), [0.05, 0.001])
+    with raises(ArgumentError, "1 rates"):
+        fg.optim.lr_scheduler.ReduceLROnPlateau(optimizer, min_lr=[0.05])
+
+
 def test_settings_that_mean_nothing_are_refused() -> None:
     names = fg.optim.lr_scheduler
     with raises(ArgumentError, "step_size is 0"):

@@ -10,6 +10,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, DTypeError, ShapeError
+from tests.functional.helpers import raises
 from fulgurite.runtime.backend import code
 from fulgurite.runtime.realize import cache_stats
 
@@ -226,6 +227,52 @@ def test_training_goes_on_bit_for_bit_from_a_saved_state(name: str, tmp_path: Pa
         third.step(grad)
     for a, b in zip(params, later, strict=True):
         assert np.array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_an_option_set_later_starts_what_it_keeps(captured: bool) -> None:
+    weight = fg.zeros(2)
+    optimizer = fg.optim.SGD([weight], lr=1.0)
+
+    def step(grad: fg.Tensor) -> None:
+        optimizer.step([grad])
+
+    take = fg.jit(step) if captured else step
+    for _ in range(3):
+        take(fg.ones(2))
+    optimizer.param_groups[0]["momentum"] = 0.5
+    found = []
+    for _ in range(4):
+        take(fg.ones(2))
+        found.append(weight.tolist()[0])
+    assert found == [-4, -5.5, -7.25, -9.125]
+
+
+def test_a_state_of_a_fresh_optimizer_forgets_what_was_kept() -> None:
+    weight = fg.zeros(2)
+    optimizer = fg.optim.SGD([weight], lr=1.0, momentum=0.5)
+    optimizer.step([fg.ones(2)])
+    fresh = {**optimizer.state_dict(), "state": {}}  # what torch has before the first step
+    optimizer.load_state_dict(fresh)
+    assert optimizer.state[0]["momentum_buffer"].tolist() == [0, 0]
+    assert optimizer.state[0]["step"].item() == 0
+
+
+def test_a_state_brings_the_options_that_it_was_made_with() -> None:
+    weights = [fg.ones(2), fg.ones(2)]
+    first = fg.optim.Adam([weights[0]], lr=0.1, amsgrad=True)
+    for size in (4.0, 1.0):
+        first.step([fg.full(2, size)])
+    second = fg.optim.Adam([weights[1]], lr=0.1)
+    second.load_state_dict(first.state_dict())
+    weights[1].assign(weights[0])
+    for optimizer in (first, second):
+        optimizer.step([fg.full(2, 0.5)])
+    assert weights[0].tolist() == weights[1].tolist()
+    bad = first.state_dict()
+    bad["param_groups"][0]["betas"] = (2.0, 0.9)
+    with raises(ArgumentError, "betas are"):
+        second.load_state_dict(bad)
 
 
 def test_bad_parameters_options_and_gradients_are_named() -> None:

@@ -19,7 +19,7 @@ from ..node import Bounds, Node, constant, constant_like
 from ..op import Array, Op
 from ..origin import places
 from ..shape import prod, same
-from .elementwise import EQ, LT, MAX, WHERE
+from .elementwise import ADD, EQ, LT, MAX, WHERE
 from .leaf import iota
 from .movement import expand, reshape
 
@@ -63,7 +63,7 @@ def _counts_from_end(index: Node) -> bool:
     """Was the size added to the places below 0, as `functional.indexing.places` does?"""
     while index.op.family == "movement" or index.op.name == "cast":
         index = index.src[0]
-    return index.op is WHERE and index.src[0].op is LT
+    return index.op is WHERE and index.src[0].op is LT and index.src[1].op is ADD
 
 
 def _agree(x: Node, index: Node, axis: int) -> str | None:
