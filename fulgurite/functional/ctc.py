@@ -103,7 +103,9 @@ def _lengths(lengths: Any, batch: int, what: str) -> Tensor:
 
 def _within(lengths: Tensor, most: int) -> Tensor:
     """The lengths; one below 0 or beyond the most is an index error when they are computed."""
-    return classes_along(Tensor(np.arange(most + 1, dtype=np.int32), device=lengths.device), lengths)
+    return classes_along(
+        Tensor(np.arange(most + 1, dtype=np.int32), device=lengths.device), lengths
+    )
 
 
 def _labels(targets: TensorLike, counts: Tensor, batch: int) -> Tensor:

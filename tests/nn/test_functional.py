@@ -97,7 +97,6 @@ def test_the_last_offset_ends_the_last_bag(mode: str, wanted: float) -> None:
     assert found.tolist() == [[0], [wanted]]
 
 
-
 def test_what_does_not_fit_is_one_clear_error() -> None:
     x = fg.ones((1, 2, 3))
     with raises(ArgumentError, "mode is 'mirror'"):

@@ -10,9 +10,9 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, DTypeError, ShapeError
-from tests.functional.helpers import raises
 from fulgurite.runtime.backend import code
 from fulgurite.runtime.realize import cache_stats
+from tests.functional.helpers import raises
 
 Array = np.ndarray[Any, Any]
 NAMES = [
