@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 RUNS = {
     "code": {"FULGURITE_DEVICE": "reference"},
+    "cpu": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
     "meaning": {"FULGURITE_DEVICE": "reference"},
     "reference": {"FULGURITE_DEVICE": "reference"},
-    "cpu": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
 }
 AT_ONCE = 2
 NOTHING_COLLECTED = 5

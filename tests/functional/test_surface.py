@@ -25,7 +25,7 @@ PRIVATE = {  # what the package itself needs
     "basic", "contract", "diagonal_of", "for_sums", "getitem", "neighbours", "operands",
     "pads_of", "per_axis", "placed", "places", "slices_at", "Index", "cuts_of", "part_of",
     "understood", "reduced", "row_of", "windows_of", "overhang", "max_pool_with_indices",
-    "adaptive_max_pool_with_indices", "max_unpool", "lp_pool", "p_norm",
+    "adaptive_max_pool_with_indices", "max_unpool", "lp_pool", "p_norm", "classes_along",
 }  # fmt: skip
 
 
