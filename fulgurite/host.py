@@ -13,6 +13,7 @@ import numpy as np
 from .config import current
 from .core import build
 from .core.dtype import (
+    DTYPES,
     DType,
     decode,
     default_complex,
@@ -38,7 +39,7 @@ def to_array(data: object, dtype: DType | None) -> Array:
         if hasattr(data, "__dlpack__"):
             hint = "take another library's array in by fg.from_dlpack(array)"
         raise DataError(f"{type(data).__name__} is not numeric data: {problem}", hint) from None
-    if array.dtype.kind in "OSUVMm" and array.dtype not in _KNOWN:
+    if array.dtype.kind in "OSUVMm" and array.dtype not in [d.numpy for d in DTYPES]:
         raise DataError(
             f"{type(data).__name__} of {array.dtype} is not numeric data",
             "pass numbers, NumPy arrays or tensors",
@@ -49,9 +50,6 @@ def to_array(data: object, dtype: DType | None) -> Array:
         else:
             array = _checked(data, array, dtype)
     return array if dtype is None else _converted(array, dtype)
-
-
-_KNOWN = {dtype_of(name).numpy for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
 
 
 def _default_for(array: Array) -> DType | None:

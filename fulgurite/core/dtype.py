@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import ConstantError, DataError, DTypeError
@@ -22,15 +22,25 @@ from ..errors import ConstantError, DataError, DTypeError
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class DType:
     """One element type; compared by identity, so it hashes at C speed."""
 
     name: str
     kind: str  # "b" bool, "i" signed, "u" unsigned, "f" float, "c" complex
     bits: int
-    numpy: np.dtype[Any]
+    layout: str  # NumPy's name for it; "" where NumPy itself has none
     weak: bool = False  # the type of a Python scalar: gives way in promotion
+
+    @cached_property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's type for it; what NumPy lacks is imported when it is first asked for."""
+        if self.layout:
+            return np.dtype(self.layout)
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+        return found
 
     def __repr__(self) -> str:
         return self.name
@@ -75,20 +85,15 @@ class DType:
         return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
 
 
-def _declare(name: str, kind: str, bits: int, numpy: Any = None) -> DType:
-    return DType(name, kind, bits, np.dtype(numpy or name))
+bool_ = DType("bool", "b", 1, "bool")
+int8, int16, int32, int64 = (DType(f"int{n}", "i", n, f"int{n}") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (DType(f"uint{n}", "u", n, f"uint{n}") for n in (8, 16, 32, 64))
+float16, float32, float64 = (DType(f"float{n}", "f", n, f"float{n}") for n in (16, 32, 64))
+bfloat16 = DType("bfloat16", "f", 16, "")
+float8_e4m3fn, float8_e5m2 = DType("float8_e4m3fn", "f", 8, ""), DType("float8_e5m2", "f", 8, "")
+complex64, complex128 = (DType(f"complex{n}", "c", n, f"complex{n}") for n in (64, 128))
 
-
-bool_ = _declare("bool", "b", 1)
-int8, int16, int32, int64 = (_declare(f"int{n}", "i", n) for n in (8, 16, 32, 64))
-uint8, uint16, uint32, uint64 = (_declare(f"uint{n}", "u", n) for n in (8, 16, 32, 64))
-float16, float32, float64 = (_declare(f"float{n}", "f", n) for n in (16, 32, 64))
-bfloat16 = _declare("bfloat16", "f", 16, ml_dtypes.bfloat16)
-float8_e4m3fn = _declare("float8_e4m3fn", "f", 8, ml_dtypes.float8_e4m3fn)
-float8_e5m2 = _declare("float8_e5m2", "f", 8, ml_dtypes.float8_e5m2)
-complex64, complex128 = _declare("complex64", "c", 64), _declare("complex128", "c", 128)
-
-void = DType("void", "v", 0, np.dtype(bool))  # of a node that is no value: SINK
+void = DType("void", "v", 0, "bool")  # of a node that is no value: SINK
 
 DTYPES: tuple[DType, ...] = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float8_e4m3fn, float8_e5m2,
@@ -97,16 +102,16 @@ DTYPES: tuple[DType, ...] = (
 
 default_int, default_float, default_complex = int32, float32, complex64
 
-WEAK_INT = DType("weak int", "i", 32, np.dtype("int32"), weak=True)
-WEAK_FLOAT = DType("weak float", "f", 32, np.dtype("float32"), weak=True)
-WEAK_COMPLEX = DType("weak complex", "c", 64, np.dtype("complex64"), weak=True)
+WEAK_INT = DType("weak int", "i", 32, "int32", weak=True)
+WEAK_FLOAT = DType("weak float", "f", 32, "float32", weak=True)
+WEAK_COMPLEX = DType("weak complex", "c", 64, "complex64", weak=True)
 _DEFAULT = {WEAK_INT: default_int, WEAK_FLOAT: default_float, WEAK_COMPLEX: default_complex}
 
 _BY_NAME = {d.name: d for d in (*DTYPES, void)} | {
     "half": float16, "float": float32, "double": float64, "int": int32, "long": int64,
     "bool_": bool_, "bf16": bfloat16, "f16": float16, "f32": float32, "f64": float64,
 }  # fmt: skip
-_BY_NUMPY = {d.numpy: d for d in DTYPES}
+_BY_NUMPY = {d.numpy: d for d in DTYPES if d.layout}
 _BY_PYTHON: dict[Any, DType] = {
     bool: bool_, int: default_int, float: default_float, complex: default_complex,
 }  # fmt: skip
@@ -119,7 +124,8 @@ def dtype_of(spec: object) -> DType:
     try:
         found = _BY_NAME.get(spec) if isinstance(spec, str) else _BY_PYTHON.get(spec)
         if found is None and spec is not None:
-            found = _BY_NUMPY.get(np.dtype(spec).newbyteorder("="))  # type: ignore[call-overload]
+            asked = np.dtype(spec).newbyteorder("=")  # type: ignore[call-overload]
+            found = _BY_NUMPY.get(asked) or next((d for d in DTYPES if d.numpy == asked), None)
     except (TypeError, ValueError):  # nothing that NumPy knows, or not even hashable
         found = None
     if found is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
@@ -327,7 +327,7 @@ def _possible_source(rule: Rule, pattern: Pattern, source: Node) -> bool:
     if pattern.op is not None:
         return source.op is pattern.op
     if pattern.number is not None:
-        return source.op is OPS["const"] and source.dtype in _bits(pattern)
+        return source.op is OPS["const"] and _bits(pattern)[source.dtype] is not None
     if pattern.name == rule.subject and source.dtype not in rule.dtypes:
         return False
     fits = pattern.dtype is None or pattern.dtype is source.dtype
@@ -346,21 +346,34 @@ def _both_orders(pattern: Pattern) -> bool:
     return pattern.src[0] is not pattern.src[1]
 
 
+class _Bits(dict[DType, "int | None"]):
+    """The bits of a pattern's number in every dtype asked for; None where it does not have it."""
+
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+    def __missing__(self, dtype: DType) -> int | None:
+        value = self.number(dtype) if callable(self.number) else self.number
+        bits = None
+        if value is not None:
+            with suppress(ConstantError):
+                bits = encode(value, dtype)
+        if bits is not None and not dtype.is_integer:
+            bits = bits if _same_class(value, decode(bits, dtype)) else None
+        self[dtype] = bits  # no dtype has 0.0 for -0.0
+        return bits
+
+    def made(self, dtype: DType) -> int:
+        """The bits of a number that has to be written in a dtype."""
+        bits = self[dtype]
+        if bits is None:
+            raise KeyError(dtype)
+        return bits
+
+
 @cache  # patterns are few and stay
-def _bits(pattern: Pattern) -> dict[DType, int]:
-    """The bits of a pattern's number in each dtype that has it (no dtype has 0.0 for -0.0)."""
-    found: dict[DType, int] = {}
-    for dtype in DTYPES:
-        value = pattern.number(dtype) if callable(pattern.number) else pattern.number
-        if value is None:
-            continue
-        try:
-            bits = encode(value, dtype)
-        except ConstantError:
-            continue
-        if dtype.is_integer or _same_class(value, decode(bits, dtype)):
-            found[dtype] = bits
-    return found
+def _bits(pattern: Pattern) -> _Bits:
+    return _Bits(pattern.number)
 
 
 def _same_class(value: Number, kept: Number) -> bool:
@@ -488,7 +501,7 @@ class _Matcher:
             return tests
         const = f"{at}.op is {name(OPS['const'], 'const')}"
         if pattern.number is not None:
-            return [const, f"{at}.arg[0] == {name(_bits(pattern), 'bits')}.get({at}.dtype)"]
+            return [const, f"{at}.arg[0] == {name(_bits(pattern), 'bits')}[{at}.dtype]"]
         if pattern.name in bound:
             return [f"{at} is {bound[pattern.name]}"]
         bound[pattern.name] = at
@@ -545,8 +558,8 @@ class _Builder:
     def _make(self, pattern: Pattern, dtype: str) -> str:
         name = self.code.name
         if pattern.number is not None:
-            make, bits = name(constant_bits, "constant_bits"), name(_bits(pattern), "bits")
-            return self._line(f"{make}({bits}[{dtype}], {dtype}, like.shape)")
+            make, bits = name(constant_bits, "constant_bits"), name(_bits(pattern).made, "bits")
+            return self._line(f"{make}({bits}({dtype}), {dtype}, like.shape)")
         if pattern.op is None:
             return f"v_{pattern.name}"
         op, count = pattern.op, len(pattern.src)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
-
 from ..core import shape as sizes
 from ..core.dtype import DTYPES, DType, dtype_of, float32, float64, promote, weak_dtype
 from ..errors import ArgumentError, DTypeError
@@ -32,6 +30,8 @@ def finfo(type: object) -> FloatLimits:
     >>> fg.finfo(fg.float32).eps, fg.finfo(fg.bfloat16).bits
     (1.1920928955078125e-07, 16)
     """
+    import ml_dtypes
+
     dtype = _asked(type)
     if dtype.kind not in "fc":
         raise DTypeError(f"{dtype} is no float type", "use fg.iinfo for whole numbers")
