@@ -45,12 +45,13 @@ class Rewrite:
     """A rule: for a term of a class, further classes that are equal to it.
 
     `prefix_ok` says that both sides agree on every prefix of a streamed axis, so that the rule may
-    be used inside a fold, where sums so far stand for whole sums.
+    be used inside a fold, where sums so far stand for whole sums. `ops` are those it looks at.
     """
 
     name: str
     find: Callable[[EGraph, int, Term], Iterable[int]]
     prefix_ok: bool = True
+    ops: Callable[[Any], bool] = lambda op: True
 
 
 class EGraph:
@@ -209,8 +210,11 @@ class EGraph:
     def _matches(self, rules: Sequence[Rewrite], nodes: int) -> Iterator[tuple[str, int, int]]:
         """What the rules find in the terms as they are at the beginning of a round."""
         seen = [(owner, term) for owner, terms in self.terms.items() for term in terms]
+        mine: dict[Hashable, list[Rewrite]] = {}
         for owner, term in seen:
-            for rule in rules:
+            if term[0] not in mine:
+                mine[term[0]] = [rule for rule in rules if rule.ops(term[0])]
+            for rule in mine[term[0]]:
                 for made in rule.find(self, owner, term):
                     yield rule.name, owner, made
                 if len(self) >= nodes:
@@ -236,13 +240,17 @@ def cheapest(
     chosen: dict[int, tuple[float, str, Term, int]] = {}  # cost, text, term, bits of classes below
     prices: dict[int, float] = {}  # of what is chosen, by place
 
+    totals: dict[int, float] = {}  # as long as no price changes
+
     def total(bits: int) -> float:
-        found = 0.0
-        while bits:
-            low = bits & -bits
-            found += prices[low.bit_length() - 1]
-            bits ^= low
-        return found
+        if bits not in totals:
+            found, left = 0.0, bits
+            while left:
+                low = left & -left
+                found += prices[low.bit_length() - 1]
+                left ^= low
+            totals[bits] = found
+        return totals[bits]
 
     ways = {
         number: [
@@ -258,6 +266,7 @@ def cheapest(
             mine = 1 << place[number]
             best: tuple[float, str, Term, int] | None = None
             own = 0.0
+            several = len(ways[number]) > 1  # or what it costs does not matter
             for asked, sources, term in ways[number]:
                 if any([s not in chosen for s in sources]):
                     continue
@@ -266,13 +275,16 @@ def cheapest(
                     bits |= chosen[source][3]
                 if bits & mine:  # it would need itself
                     continue
-                if term not in texts:
+                if several and term not in texts:
                     texts[term] = _text(term, names)
-                now = (asked + total(bits), texts[term], term, bits | mine)
+                cost, text = (asked + total(bits), texts[term]) if several else (0.0, "")
+                now = (cost, text, term, bits | mine)
                 if best is None or now[:2] < best[:2]:
                     best, own = now, asked
             if best is not None and best != chosen.get(number):
                 first.setdefault(number, best[2])
+                if prices.get(place[number], own) != own:
+                    totals.clear()
                 chosen[number], prices[place[number]] = best, own
                 changed = True
         if not changed:

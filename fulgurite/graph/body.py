@@ -1,16 +1,20 @@
 """Questions about a kernel's body in index notation: which indices, which axes.
 
 In: nodes of a body, sources first. Out: the affine indices in a node's argument, the axes that each
-node depends on, those that folds, scans and sorts need whole, and which stores are scatters.
+node depends on, those that folds, scans and sorts need whole, which stores are scatters, and the
+affine index that a whole number worked out from axes is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.node import Node
+from ..core.dtype import decode
+from ..core.node import Node, toposort
+from ..core.ops.elementwise import ADD, CAST, MUL, NEG, SUB
 from ..core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
-from .affine import Affine, axes_of
+from ..core.ops.leaf import CONST
+from .affine import ZERO, Affine, Bound, add, axes_of, bounds, number, scale
 
 
 def indices(node: Node) -> list[Affine]:
@@ -58,3 +62,34 @@ def whole_axes(order: Sequence[Node]) -> frozenset[int]:
         elif node.op is ORDER:
             found.update(node.arg[0])
     return frozenset(found)
+
+
+def affine_value(value: Node, bound: Bound) -> Affine | None:
+    """A whole number as an index, if it is one that no step on the way wraps around."""
+    done: dict[Node, Affine] = {}
+    for node in toposort([value]):
+        if node.dtype.kind not in "iu":
+            return None
+        parts = [done[s] for s in node.src]
+        found: Affine | None = None
+        if node.op is INDEX and not parts:
+            found = node.arg
+        elif node.op is CONST:
+            found = number(int(decode(node.arg[0], node.dtype)))
+        elif node.op is CAST:
+            found = parts[0]
+        elif node.op is NEG:
+            found = scale(parts[0], -1)
+        elif node.op in (ADD, SUB):
+            found = add(parts[0], parts[1], 1 if node.op is ADD else -1)
+        elif node.op is MUL and not (parts[0][1] and parts[1][1]):
+            by, other = sorted(parts, key=lambda p: len(p[1]))
+            found = scale(other, by[0]) if by[0] else ZERO
+        if found is None:
+            return None
+        low, high = bounds(found, bound)
+        least, most = node.dtype.limits
+        if low < least or high > most:
+            return None
+        done[node] = found
+    return done[value]

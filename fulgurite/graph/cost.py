@@ -213,7 +213,7 @@ def kept_time(sizes: Iterable[int], table: CostTable) -> float:
     """
     kept, scarce = 0.0, 0.0
     for size in sizes:
-        kept += max(0.0, size - table.cache / 4)
+        kept += max(0.0, size - table.cache / 16)
         scarce += max(0.0, size - LARGE)
     return table.kept * kept + SCARCE * scarce
 

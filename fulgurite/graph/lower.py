@@ -47,7 +47,7 @@ from .affine import (
     sources_of,
     strides,
 )
-from .body import free_axes
+from .body import affine_value, free_axes
 from .regroup import CannotLower, groups, inner_sizes
 from .updating import assigned, updated
 
@@ -287,6 +287,12 @@ class _Lower:
             low, high = 0, max(0, upper(size) - 1)
         return self.atom(value, (low, high))
 
+    def known_index(self, value: Node, size: Size) -> Affine | None:
+        """A value as an index, if it is worked out from axes alone and inside for certain."""
+        found = affine_value(value, self.bound) if isinstance(size, int) else None
+        low, high = (-1, 0) if found is None else bounds(found, self.bound)
+        return found if low >= 0 and isinstance(size, int) and high < size else None
+
     def atom(self, value: Node, limits: Bounds) -> Affine:
         """A value as a dynamic atom of indices, within limits."""
         if value not in self.dynamic:
@@ -479,7 +485,9 @@ class _Lower:
         place = node.arg
         table, chosen = node.src
         value = yield chosen, index, valid
-        row = self.dynamic_index(value, chosen, table.shape[place], valid)
+        row = self.known_index(value, table.shape[place])
+        if row is None:
+            row = self.dynamic_index(value, chosen, table.shape[place], valid)
         return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
 
     def passed(self, node: Node, index: Index, valid: Valid) -> Index:

@@ -42,6 +42,10 @@ CHUNK = 4  # blocks of k that are worth a sum of their own
 SHORT = 8  # numbers next to each other that are not worth a vector
 ROOM = 160 << 20  # bytes of workspace that packed columns may take
 FEW = 8  # rows that are too few to pay for packing the columns
+FEW_BLOCKS = (24, 14)  # blocks of rows that are too few for it, where columns lie near
+SLIM = 256  # bytes of rows of the right factor that are never worth it
+USED = 64  # columns that pay for packing a left factor that is turned
+MODEST = 1 << 25  # products of two numbers that are soon done, so that nobody should pack alone
 CLOSE = 32 << 10  # bytes of a right factor that stays in the first cache as it is
 PAGE = 4096  # bytes between rows that a few more rows of the left factor may read
 NEAR = 1024  # bytes between rows of memory that microkernels may read as they are
@@ -302,20 +306,25 @@ class Cut:
 
 def cut(
     batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool],
-    direct: bool = False, split: bool = False, lined: bool = False,
+    direct: bool = False, split: bool = False, lined: bool = False, turned: bool = False,
 ) -> Cut:  # fmt: skip
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is, `split`:
-    may k be cut in chunks?, `lined`: are both factors packed along k?"""
+    may k be cut in chunks?, `lined`: are both factors packed along k?, `turned`: does memory have
+    the left one along its rows?"""
     steps = LINED if lined else block_of_k(rows, columns, depth)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
     chunks = chunks_of_k(batch, rows, columns, depth, steps) if split else 1
     near_sums, enough = direct or chunks > 1, 1 if chunks > 1 else ENOUGH
-    few = rows <= 14 * block.height or columns * depth * block.bytes <= CLOSE
-    near = columns * block.bytes <= NEAR and few
+    across = columns % block.lanes > 0 and 2 * columns * block.bytes > NEAR  # of lines, and many
+    few = rows <= FEW_BLOCKS[across] * block.height or columns * block.bytes <= SLIM
+    near = columns * block.bytes <= NEAR and (few or columns * depth * block.bytes <= CLOSE)
     huge = rows * columns >= HUGE and depth * block.bytes >= FAR
-    left = "shared" if huge else "plain" if plain[0] else "own"
+    reads = plain[0] and not (turned and USED <= columns <= ROW // block.bytes)
+    left = "shared" if huge else "plain" if reads else "own"
     one = not huge and rows <= _largest(block, deep, columns, left, "own", near_sums)[0]
-    many = batch * -(-columns // block.panel) >= enough or rows * columns * depth < 2 * WORTH
+    panels, products = -(-columns // block.panel), rows * columns * depth
+    many = batch * panels >= enough or products < 2 * WORTH
+    many = many or (panels > 1 and left == "plain" and products < MODEST)
     packed = batch * _up(columns, block.panel) * _up(depth, block.lanes) * block.bytes
     short = columns * block.bytes <= PAGE and rows <= 4 * block.height
     if plain[1] and (rows <= FEW or near or short):
@@ -333,6 +342,11 @@ def cut(
         most = tall, min(most[1], room)
     tall = _even(rows, most[0], block.height)
     wide = _even(columns, most[1], block.panel)
+    if right == "plain" or (left == "own" and right == "shared"):
+        parts = _parts(batch, rows * columns * depth)
+        if wide >= columns and 2 * parts * block.height <= rows and chunks == 1:
+            enough = 1  # tiles of whole rows: what they pack and write is no other thread's
+            tall = min(tall, -(-rows // parts))
     least = block.panel if right == "own" else 2 * block.panel
     if rows == 1 and right == "plain":
         least = SWEPT // block.panel * block.panel
@@ -345,7 +359,7 @@ def cut(
             break
         tall = _up(tall // 2, block.height)
     if left == "own" and wide < columns:
-        left = "shared"  # several tiles would pack the same rows
+        left = "plain" if plain[0] else "shared"  # several tiles would pack the same rows
     return Cut(left, right, tall, wide, steps, deep, deep, direct, chunks)
 
 
@@ -368,6 +382,14 @@ def chunks_of_k(batch: int, rows: int, columns: int, depth: int, steps: int) -> 
     blocks = -(-depth // steps)
     wanted = max(1, min(CHUNKS // batch, blocks // CHUNK))
     return -(-blocks // -(-blocks // wanted))
+
+
+def _parts(batch: int, products: int) -> int:
+    """How many tiles of whole rows keep threads busy: even numbers of them, each worth it."""
+    parts = 1
+    while batch * parts < ENOUGH and products >= 3 * parts * WORTH:
+        parts *= 2
+    return parts
 
 
 def _tiles(batch: int, rows: int, columns: int, tall: int, wide: int) -> int:

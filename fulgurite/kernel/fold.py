@@ -28,7 +28,7 @@ from ..graph.search.online import State, Streaming, stream
 from ..graph.search.proposals import Proposal
 from .axes import merge_axes
 from .contract import DEPTH, Block, Contraction, Part, collect, line_of, ordered, reached, steps_of
-from .skip import tests
+from .skip import Test, tests
 
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
 TALL = 384  # where keys are put in order for every tile anew
@@ -78,6 +78,18 @@ class Fold:
     turned: tuple[Contraction, ...]  # loads along the streamed axis: each `left` as rows of a tile
     scalars: tuple[State, ...]  # states of one number a row
     matrices: tuple[Matrix, ...]
+    crossed: tuple[Matrix, ...] = ()  # sums over the rows: weights are turned, values have rows
+
+    @property
+    def skips(self) -> tuple[Test, ...]:
+        """What tells that a block counts for nothing."""
+        s = self.streaming
+        return tests((*s.states, *s.crossed), frozenset(s.axes))
+
+    @property
+    def weighing(self) -> tuple[Matrix, ...]:
+        """All that needs a tile of weights."""
+        return (*self.matrices, *self.crossed)
 
     def count(self, axes: Iterable[int]) -> int:
         """How many steps some axes have together."""
@@ -125,13 +137,15 @@ class _Roles:
         self.inner = s.inner
         self.dtype = s.states[0].fold.dtype
         self.products: list[tuple[Node, Node, Node]] = []
+        self.over: dict[State, tuple[Node, Node]] = {}  # of sums over rows: weights and values
         self.known = self.find()
 
     def find(self) -> bool:
         s = self.s
-        if any(n.dtype is not self.dtype for n in (*self.group, *self.inner)):
+        sums = (*self.group, *self.inner, *[state.fold for state in s.crossed])
+        if any(n.dtype is not self.dtype for n in sums):
             return False
-        bodies = toposort([state.body for state in s.states])
+        bodies = toposort([state.body for state in (*s.states, *s.crossed)])
         if any(n.op is FOLD and n not in self.group and n not in self.inner for n in bodies):
             return False  # a sum for each row alone: nobody keeps it
         for node in self.inner:
@@ -161,7 +175,7 @@ class _Roles:
         common = frozenset[int]().union(*shared) if shared else frozenset[int]()
         self.batch = self.across & common
         self.rows = self.across - common
-        return self.apart()
+        return self.apart() and all(map(self.crosses, s.crossed, s.across))
 
     def is_base(self, fold: Node) -> bool:
         """Is another state built on it?"""
@@ -223,6 +237,18 @@ class _Roles:
         self.free.update(free_axes(toposort(list(found))))
         return found
 
+    def crosses(self, state: State, store: Node) -> bool:
+        """Is a sum over the rows one of weights and values that have no streamed axes?"""
+        own = self.batch | self.streamed
+        columns = self.free[state.fold] - own
+        if frozenset(state.fold.arg[1]) != self.rows or not columns or columns & self.across:
+            return False
+        weights, values = [self.multiplied(f) for f in self.split(state.body, columns)]
+        self.over[state] = weights, values
+        lone = not any(n in self.inner for n in toposort([values]))
+        stored = self.free[store] == frozenset(store.arg[3]) == own | columns
+        return lone and stored and not self.free[values] & self.streamed
+
     def apart(self) -> bool:
         """Do rows and columns never meet below the sums, and do stores have what they need?"""
         columns = [self.free[state.fold] - self.across for state in self.pairs]
@@ -243,18 +269,19 @@ class _Roles:
         )
 
     def fold(self) -> Fold:
-        steps = steps_of(self.s.stores)
+        steps = steps_of((*self.s.stores, *self.s.across))
         rows = ordered(self.rows, steps)
         if not rows:  # one row: an axis that no index has
             rows = (len(self.sizes),)
             self.sizes.append(1)
         batch = ordered(self.batch, steps)
         states = self.s.states
-        made = [n for pair in self.pairs.values() for n in pair]
+        made = [n for pair in (*self.pairs.values(), *self.over.values()) for n in pair]
         made += [n for _, *pair in self.products for n in pair]
         repairs = [state.repair for state in states if state.repair is not None]
         olds = [state.old for state in states]
-        order = tuple(toposort([*self.s.stores, *self.group, *made, *repairs, *olds]))
+        stores = (*self.s.stores, *self.s.across)
+        order = tuple(toposort([*stores, *self.group, *made, *repairs, *olds]))
         free = free_axes(order)
         streamed = self.s.axes
         sizes = tuple(self.sizes)
@@ -286,17 +313,23 @@ class _Roles:
                     contraction(state.fold, weights, values, rows, own, streamed),
                 )
             )  # fmt: skip
+        crossed = []
+        for state, (weights, values) in self.over.items():
+            own = ordered(self.free[state.fold] - self.batch - self.streamed, steps)
+            whole = contraction(state.fold, weights, values, streamed, own, rows)
+            crossed.append(Matrix(state, weights, values, whole))
         turned = [
             contraction(load, load, load, streamed, (), rows) for load in self.along(rows, free)
         ]
         return Fold(
             self.s, self.dtype, sizes, order, free, batch, rows, tuple(columns), products,
-            tuple(turned), tuple(self.scalars), tuple(matrices),
+            tuple(turned), tuple(self.scalars), tuple(matrices), tuple(crossed),
         )  # fmt: skip
 
     def along(self, rows: Sequence[int], free: dict[Node, frozenset[int]]) -> list[Node]:
         """Loads of rows and streamed elements whose memory runs along the latter."""
-        bodies = [s.body for s in self.scalars] + [w for w, _ in self.pairs.values()]
+        pairs = (*self.pairs.values(), *self.over.values())
+        bodies = [s.body for s in self.scalars] + [w for w, _ in pairs]
         stops = frozenset(self.group | set(self.inner))
         found = []
         for node in reached(bodies, stops):
@@ -332,6 +365,7 @@ class FoldCut:
     along: str = "rows"  # what lanes run along: rows or streamed
     splits: int = 1  # parts of the streamed axis that stream by themselves
     span: int = 0  # elements of such a part, whole blocks
+    parts: int = 1  # of the rows, where sums over them are crossed: each has sums of its own
 
 
 def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
@@ -340,29 +374,33 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     rows, length = fold.count(fold.rows), fold.count(fold.streaming.axes)
     batch = fold.count(fold.batch)
     wide = [fold.count(c) for c in fold.columns]
+    across = [fold.count(m.contraction.columns) for m in fold.crossed]
     depths = [fold.count(p.contraction.folded) for p in fold.products]
-    along = lanes_along(fold, lanes)
+    along = "rows" if fold.crossed else lanes_along(fold, lanes)
     unit = block.height if along == "rows" else panel
-    steps = min(STEPS // unit * unit, length)
+    blocks = max(1, round(length / STEPS))  # nearly equal ones: a few elements keep nobody busy
+    steps = min(_up(-(-length // blocks), unit), length)
     if along == "streamed":
         steps = min(LONG_STEPS // unit * unit, _up(length, lanes))
     ordered = all(_lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
+    alone = len(wide) == 1 and not fold.crossed  # may columns be cut?
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
     if rows > tall:
         tall = _up(-(-rows // -(-rows // tall)), panel)
-    tiles = len(fold.turned) + len(fold.products) + len(fold.matrices)
+    tiles = len(fold.turned) + len(fold.products) + len(fold.matrices) + len(fold.crossed)
     while True:
         each = [_up(c, panel) for c in wide]
-        if len(each) == 1 and fold.products:  # fewer rows, before products are done again
+        if alone and fold.products:  # fewer rows, before products are done again
             while tall > panel and tall * each[0] * size > SUMS:
                 tall = _up(tall // 2, panel)
         sums = WIDE_SUMS if fold.products else SUMS
-        if len(each) == 1 and tall * each[0] * size > sums:
+        if alone and tall * each[0] * size > sums:
             most = max(panel, sums // (tall * size) // panel * panel)
             each = [_up(-(-each[0] // -(-each[0] // most)), panel)]
         used = tiles * (steps + lanes) * (tall + lanes) * size
         used += sum([tall * (c + lanes) for c in each]) * size
+        used += sum([(tall + lanes) * _up(c, panel) for c in across]) * size
         used += (2 * len(fold.streaming.states) + 8) * (tall + 2 * lanes) * size
         # values and keys that must be packed
         used += sum([steps * c for c in each]) * size + sum(
@@ -382,10 +420,15 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             steps //= 2
         else:
             return None
+    if fold.crossed:
+        while batch * -(-rows // tall) < UNITS // 2 and tall > panel:
+            tall = _up(tall // 2, panel)
+        parts = min(-(-rows // tall), -(-UNITS // (2 * batch)))
+        return FoldCut(tall, steps, tuple(each), tuple(resident), along, 1, length, parts)
     splits, span = 1, length
     blocks = -(-length // steps)
     while batch * -(-rows // tall) < busy:
-        if not tests(fold.streaming.states, frozenset(fold.streaming.axes)):
+        if not fold.skips:
             most = -(-busy // (batch * -(-rows // tall)))
             span = -(-blocks // max(1, min(most, blocks // PARTS))) * steps
             splits = -(-length // span)
@@ -449,12 +492,12 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     else:
         places = fold.count(fold.batch) * rows * _up(length, 16)
     tiles = 1
-    if len(fold.matrices) == 1:
+    if len(fold.matrices) == 1 and not fold.crossed:
         tiles = -(-fold.count(fold.columns[0]) // cut.columns[0])
     inside = sum([_deep(fold.count(p.contraction.folded), table) for p in fold.products])
-    beside = sum([_deep(fold.count(c), table) for c in fold.columns])
+    beside = sum([_deep(fold.count(m.contraction.columns), table) for m in fold.weighing])
     stops = {s.fold for s in streaming.states} | {p.node for p in fold.products}
-    bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.matrices]
+    bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.weighing]
     turned = {c.left for c in fold.turned}
     walked = 4 * len(turned)
     strided = 0
@@ -469,10 +512,13 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     rate = table.simple / 2 if alone else table.walked
     arithmetic = places * (inside * tiles + beside
                            + tiles * (walked / rate + strided / table.strided))  # fmt: skip
-    if tests(streaming.states, streamed):
+    if fold.skips:
         blocks = min(-(-length // cut.steps), -(-rows // cut.rows))
         arithmetic *= (1 + 1 / blocks) / 2  # about half of the blocks are left out
-    moved = work_of(kernel).bytes
+    moved: float = work_of(kernel).bytes
+    for m in fold.crossed:  # sums of parts are written, read, and put together
+        numbers = fold.count(fold.batch) * length * fold.count(m.contraction.columns)
+        moved += 3 * cut.parts * numbers * fold.dtype.itemsize
     memory = memory_time(moved, table)
     arithmetic += _packed(fold, cut, tiles) / table.packed
     entered = fold.count(fold.batch) * -(-rows // cut.rows) * -(-length // cut.steps)

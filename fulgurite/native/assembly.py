@@ -12,18 +12,42 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _A, _K, _B, _DOWN, _C = "%rdi", "%rdx", "%rcx", "%r8", "%r9"  # as they are called with
-_SAVED = ("%rbx", "%r12", "%r13")
-_FETCHED, _FURTHER, _LEFT = _SAVED
+_SAVED = ("%rbx", "%r12", "%r13", "%r14")
+_FETCHED, _FURTHER, _LEFT, _BESIDE = _SAVED
 _APART = {1: "%rax", 3: "%rsi", 5: "%r10", 7: "%r11"}  # bytes to a row, times an odd number
-_GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5, 7)
+_GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5, 7, "beside")
 _FACTORS = ("%zmm0", "%zmm1")  # by turns
+LEAD = 7  # steps that a line of C takes to come
 
 
-def register_block(name: str, itemsize: int, rows: int, vectors: int) -> str:
-    """A function that adds rows of A times vectors of columns of B to C."""
+def register_block(name: str, itemsize: int, rows: int, vectors: int, panel: int) -> str:
+    """A function that adds rows of A times vectors of columns of B to C; vectors after those of a
+    panel are `beside` it."""
     kind = "s" if itemsize == 4 else "d"
     columns = [f"%zmm{2 + v}" for v in range(vectors)]
     sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
+    last = rows + LEAD  # steps, during which lines of C are fetched
+    near = [f"prefetcht0 {64 * v}({_FETCHED})" for v in range(vectors)]
+    apart = [f"movq {_given('step')}, {_FURTHER}", f"leaq (,{_FURTHER},{itemsize}), {_FURTHER}"]
+
+    def loop(label: int, fetched: list[str], masked: bool) -> list[str]:
+        """The steps of k that are left."""
+        found = [".p2align 4", f"{label}:"]
+        for v, column in enumerate(columns):
+            mask = f" {{%k{1 + v}}} {{z}}" if masked else ""
+            place = f"{64 * v}({_B})" if v < panel else f"({_B},{_BESIDE})"
+            found.append(f"vmovup{kind} {place}, {column}{mask}")
+        for i, row in enumerate(sums):
+            factor = _FACTORS[i % 2]
+            found.append(f"vbroadcasts{kind} {_row(i)}, {factor}")
+            found += [f"vfmadd231p{kind} {column}, {factor}, {total}"
+                      for column, total in zip(columns, row, strict=True)]  # fmt: skip
+            if i == rows // 2:
+                found += fetched
+        steps = ((_K, _A), (_DOWN, _B), (_FURTHER, _FETCHED))
+        return [*found, *[f"addq {by}, {what}" for by, what in steps], f"decq {_LEFT}",
+                f"jg {label}b"]  # fmt: skip
+
     lines = [f"{name}:", *[f"pushq {register}" for register in _SAVED]]
     lines += [f"movl {_given('columns')}, %r13d", "movl $64, %ebx", "cmpl %ebx, %r13d"]
     lines += ["cmovgl %ebx, %r13d", "movq $-1, %rbx", "bzhiq %r13, %rbx, %rbx"]  # of 8 bits
@@ -31,6 +55,7 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int) -> str:
         lines += [f"kmovw %ebx, %k{1 + v}", f"shrq ${64 // itemsize}, %rbx"]
     lines += [f"movq {_given(odd)}, {register}" for odd, register in _APART.items() if odd < rows]
     lines += [
+        f"movq {_given('beside')}, {_BESIDE}",
         f"movq {_given('ahead')}, {_FETCHED}",
         f"movq {_given('below')}, {_FURTHER}",
         f"movq {_given('depth')}, {_LEFT}",
@@ -38,54 +63,31 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int) -> str:
         f"leaq (,{_DOWN},{itemsize}), {_DOWN}",
         *[f"vpxord {total}, {total}, {total}" for row in sums for total in row],
         f"testb $1, {_given('plain')}",
-        "je 2f",
+        "jne 3f",
+        f"subq ${last}, {_LEFT}",
+        "jle 2f",
     ]
-    for label, plain in ((1, True), (2, False)):  # memory as it is ends with its columns
-        lines += [".p2align 4", f"{label}:"]
-        for v, column in enumerate(columns):
-            mask = f" {{%k{1 + v}}} {{z}}" if plain else ""
-            lines.append(f"vmovup{kind} {64 * v}({_B}), {column}{mask}")
-        for i, row in enumerate(sums):
-            factor = _FACTORS[i % 2]
-            lines.append(f"vbroadcasts{kind} {_row(i)}, {factor}")
-            lines += [f"vfmadd231p{kind} {column}, {factor}, {total}"
-                      for column, total in zip(columns, row, strict=True)]  # fmt: skip
-            if i == rows // 2:
-                wanted = [f"prefetcht0 {64 * v}({_FETCHED})" for v in range(vectors)]
-                lines += wanted if plain else [f"prefetcht1 ({_FETCHED})"]
-        lines += [
-            f"addq {_K}, {_A}",
-            f"addq {_DOWN}, {_B}",
-            f"addq {_FURTHER}, {_FETCHED}",
-            f"decq {_LEFT}",
-            f"jg {label}b",
-        ]
-        if plain:
-            lines.append("jmp 3f")
-    lines += [
-        "3:",
-        f"movq {_given('step')}, {_A}",
-        f"leaq (,{_A},{itemsize}), {_A}",
-        f"cmpl $0, {_given('old')}",
-        "jne 4f",
-        *_stored(kind, sums, False),
-        "4:",
-        *_stored(kind, sums, True),
-    ]
+    lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
+    lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
+    lines += [*loop(4, near, masked=True), "jmp 5f"]
+    lines += [*loop(3, near, masked=True), *apart, "5:"]  # memory as it is ends with its columns
+    lines += [f"cmpl $0, {_given('old')}", "je 6f", *_each(kind, sums, _A, "vaddp")]
+    lines += ["6:", *_each(kind, sums, _C, "vmovup")]
+    lines += [*[f"popq {r}" for r in reversed(_SAVED)], "vzeroupper", "retq", ".p2align 4"]
     return "\n".join(lines)
 
 
-def _stored(kind: str, sums: list[list[str]], added: bool) -> list[str]:
-    """Put the sums where they belong, or add them to what is there, and return."""
-    lines = []
+def _each(kind: str, sums: list[list[str]], at: str, what: str) -> list[str]:
+    """Add what C has to the sums, or put the sums there: all of one before any of the other, as
+    rows that are a power of two apart look alike to a load that follows a store."""
+    lines = [] if at == _C else [f"movq {_C}, {at}"]
     for row in sums:
         for v, total in enumerate(row):
-            place, mask = f"{64 * v}({_C})", f"{{%k{1 + v}}}"
-            if added:
-                lines.append(f"vaddp{kind} {place}, {total}, {total} {mask}")
-            lines.append(f"vmovup{kind} {total}, {place} {mask}")
-        lines.append(f"addq {_A}, {_C}")
-    return [*lines, *[f"popq {r}" for r in reversed(_SAVED)], "vzeroupper", "retq", ".p2align 4"]
+            place, mask = f"{64 * v}({at})", f"{{%k{1 + v}}}"
+            both = f"{place}, {total}, {total}" if what == "vaddp" else f"{total}, {place}"
+            lines.append(f"{what}{kind} {both} {mask}")
+        lines.append(f"addq {_FURTHER}, {at}")
+    return lines
 
 
 def module_assembly(texts: Iterable[str]) -> str:

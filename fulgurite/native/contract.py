@@ -427,8 +427,7 @@ class _Template(Product):
             operands = [a[0], a[1], *b, sums, width, depth, rows, columns, first]
             self.call(f, narrow(self.registers, True), NARROW, operands)
             return
-        wide = f.number("wide", self.step())
-        panels, _ = f.divided(f.add(columns, f.sub(wide, "1")), wide)
+        wide, reach = [f.number(name, self.panels()[name]) for name in ("wide", "reach")]
 
         def turn(number: str, _: list[str]) -> list[str]:
             column = f.mul(number, wide)
@@ -442,12 +441,12 @@ class _Template(Product):
                     kind = f.number(("way", "right"), WAYS.index(self.cut.right))
                     plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
                     ahead = e.let(f"select i1 {plain}, ptr null, ptr {ahead}")
-            count = f.least(wide, f.sub(columns, column))
+            count = f.in_panel(f.sub(columns, column), wide, reach)
             operands = [*a, at, b[2], to, width, depth, rows, count, first, ahead]
             self.call(f, block(self.registers), BLOCK, operands)
             return []
 
-        e.loop("0", panels, 1, [], turn)
+        e.loop("0", f.panels(columns, wide, reach), 1, [], turn)
 
     # --- what is computed from the sums ----------------------------------------------------------
 

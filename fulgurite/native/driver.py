@@ -9,8 +9,9 @@ itself holds nothing writable.
 A launch may be taken over by idle workers: they enter by raising `active`, then look whether the
 job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
 sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
-the second caller does its launch alone. Between large launches, once a second, Python's signals are
-looked at: Ctrl-C ends a long plan there.
+the second caller does its launch alone. A worker on the processor of its caller could run in its
+place only, so it takes itself off that one. Between large launches, once a second, Python's signals
+are looked at: Ctrl-C ends a long plan there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ GENERATION, OPEN, ACTIVE, NEXT, JOB, BUSY, SLEEPERS, STOP = 0, 64, 128, 192, 256
 MUTEX, CONDITION, WORKERS = 512, 640, 768
 MOST = 256  # workers
 POOL_BYTES = WORKERS + 3 * 8 * MOST
+_PROCESSORS = 1024  # of a set of them
 _SPIN = 4000  # looks at the next job before a worker lies down: some 100 us
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -38,7 +40,8 @@ def driver_text(arch: str) -> str:
              "header": HEADER, "open": OPEN, "active": ACTIVE, "next": NEXT, "job": JOB,
              "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
              "condition": CONDITION, "workers": WORKERS, "fixed": FIXED,
-             "arguments": WORKERS + 8 * MOST}  # fmt: skip
+             "arguments": WORKERS + 8 * MOST, "processors": _PROCESSORS,
+             "bytes": _PROCESSORS // 8, "words": _PROCESSORS // 64}  # fmt: skip
     text = _TEXT
     for name, value in names.items():
         text = text.replace(f"${name}$", str(value))
@@ -59,6 +62,10 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @getpid()
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyLong_AsLong(ptr)
 declare ptr @PyLong_FromLong(i64)
@@ -94,6 +101,44 @@ done:
   ret void
 }
 
+define internal void @leave(i64 %processor) nounwind {
+entry:
+  %set = alloca [$words$ x i64]
+  %own = call i32 @getpid()
+  %failed = call i32 @sched_getaffinity(i32 %own, i64 $bytes$, ptr %set)
+  %known = icmp eq i32 %failed, 0
+  %inside = icmp ult i64 %processor, $processors$
+  %fine = and i1 %known, %inside
+  br i1 %fine, label %clear, label %done
+clear:
+  %word = lshr i64 %processor, 6
+  %at = getelementptr i64, ptr %set, i64 %word
+  %old = load i64, ptr %at
+  %bit = and i64 %processor, 63
+  %one = shl i64 1, %bit
+  %others = xor i64 %one, -1
+  %new = and i64 %old, %others
+  store i64 %new, ptr %at
+  br label %each
+each:
+  %number = phi i64 [ 0, %clear ], [ %next, %each ]
+  %any = phi i64 [ 0, %clear ], [ %more, %each ]
+  %place = getelementptr i64, ptr %set, i64 %number
+  %bits = load i64, ptr %place
+  %more = or i64 %any, %bits
+  %next = add i64 %number, 1
+  %going = icmp ult i64 %next, $words$
+  br i1 %going, label %each, label %all
+all:
+  %some = icmp ne i64 %more, 0
+  br i1 %some, label %move, label %done
+move:
+  %a = call i32 @sched_setaffinity(i32 0, i64 $bytes$, ptr %set)
+  br label %done
+done:
+  ret void
+}
+
 define internal ptr @worker(ptr %argument) nounwind {
 entry:
   %pool = load ptr, ptr %argument
@@ -103,6 +148,7 @@ entry:
   %active = getelementptr i8, ptr %pool, i64 $active$
   %limit.at = getelementptr i8, ptr %pool, i64 $job$
   %limit.in = getelementptr i64, ptr %limit.at, i64 5
+  %caller.in = getelementptr i64, ptr %limit.at, i64 6
   %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
   %stop = getelementptr i8, ptr %pool, i64 $stop$
   %mutex = getelementptr i8, ptr %pool, i64 $mutex$
@@ -119,7 +165,7 @@ look:
   br i1 %ends, label %exit, label %fresh
 fresh:
   %new = icmp ne i64 %now, %seen
-  br i1 %new, label %enter, label %again
+  br i1 %new, label %where, label %again
 again:
   $pause$
   %more = add i64 %count, 1
@@ -143,6 +189,15 @@ awake:
   %d = atomicrmw sub ptr %sleepers, i64 1 seq_cst
   %e = call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %wait
+where:
+  %processor = call i32 @sched_getcpu()
+  %here = sext i32 %processor to i64
+  %there = load atomic i64, ptr %caller.in monotonic, align 8
+  %beside = icmp ne i64 %here, %there
+  br i1 %beside, label %enter, label %aside
+aside:
+  call void @leave(i64 %here)
+  br label %enter
 enter:
   %f = atomicrmw add ptr %active, i64 1 seq_cst
   %is.open = load atomic i64, ptr %open seq_cst, align 8
@@ -252,6 +307,10 @@ post:
   store i64 %chunk, ptr %chunk.at
   %limit.at = getelementptr i64, ptr %job, i64 5
   store i64 %threads, ptr %limit.at
+  %caller.at = getelementptr i64, ptr %job, i64 6
+  %processor = call i32 @sched_getcpu()
+  %here = sext i32 %processor to i64
+  store atomic i64 %here, ptr %caller.at monotonic, align 8
   store atomic i64 0, ptr %next seq_cst, align 8
   store atomic i64 1, ptr %open seq_cst, align 8
   %old = atomicrmw add ptr %pool, i64 1 seq_cst

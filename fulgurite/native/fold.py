@@ -6,8 +6,9 @@ computed by the library's microkernels into a tile with the rows side by side, s
 nothing is folded across lanes. The states of a row live in small arrays. States with columns are
 sums that a microkernel adds weights times values to; when bases under them moved, their rows are
 repaired first. Keys and values are read where they are if they lie well, else packed a block at a
-time: there is no memory but that of the tile. Blocks that a condition on indices leaves out whole
-are skipped. The order of all sums follows from the shape alone.
+time: there is no memory but that of the tile. Sums over the rows themselves are added up beside
+(native/foldcross.py). Blocks that a condition on indices leaves out whole are skipped. The order of
+all sums follows from the shape alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ..kernel.contract import DEPTH, Block
 from ..kernel.fold import Fold, FoldCut, Product, cut_fold, find_fold
 from .code import Rendered
 from .emitter import Val
+from .foldcross import FoldCross
 from .foldlanes import StreamLanes
-from .foldsplit import FoldSplit
 from .microkernel import Registers, block
 from .operate import combine
 from .packing import Span, side
@@ -45,7 +46,7 @@ def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     return template(fold, dtypes, registers, cut).render()
 
 
-class RowLanes(FoldSplit):
+class RowLanes(FoldCross):
     """Tiles with the rows side by side."""
 
     def __init__(
@@ -73,6 +74,7 @@ class RowLanes(FoldSplit):
 
     def ready(self) -> None:
         """Queries are packed once for a unit."""
+        super().ready()
         for number in range(len(self.fold.products)):
             if self.cut.resident[number]:
                 self.pack_queries(number)

@@ -16,7 +16,6 @@ from ..core.ops.leaf import SINK
 from ..graph.affine import Affine
 from ..kernel.contract import DEPTH, NEAR, Line, is_plain
 from ..kernel.fold import Fold, FoldCut, Matrix, Product
-from ..kernel.skip import tests
 from .code import Phase, Rendered
 from .emitter import Val, scalar_type
 from .foldframe import FoldFrame
@@ -61,14 +60,14 @@ class FoldBase:
         self.numbers = Numbers(fold.order)
         self.tall = -(-self.rows // cut.rows)
         self.wide = 1
-        if len(fold.matrices) == 1:
+        if len(fold.matrices) == 1 and not fold.crossed:
             self.wide = -(-fold.count(fold.columns[0]) // cut.columns[0])
         self.olds = {s.old for s in self.states}
         self.tainted = self._tainted()
-        self.tiles: list[str] = []  # of each matrix: the name of its weights' tile
+        self.tiles: list[str] = []  # of all that weighs: the name of its weights' tile
         self.values = [side(m.contraction, "right") for m in fold.matrices]
         self.coefficients = self._coefficients()
-        self.tests = tests(self.states, self.streamed)
+        self.tests = fold.skips
         self.powers = small_powers(fold.order, self.states)
 
     def _tainted(self) -> set[Node]:
@@ -107,7 +106,7 @@ class FoldBase:
         f = self.main()
         after = self.after()
         products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
-        products += sum([self.fold.count(c) for c in self.fold.columns])
+        products += sum([self.fold.count(m.contraction.columns) for m in self.fold.weighing])
         work = 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes
         frames = [*[frame for frame, _ in before], f, *[frame for frame, _ in after]]
         declared: dict[str, str] = {}
@@ -211,7 +210,7 @@ class FoldBase:
         ):  # lanes that are not in use: nothing odd there
             self.fill(f.read[f"tile{number}"], f.read["room", f"tile{number}"], zero)
 
-        def unit(index: str, _: list[str]) -> list[str]:
+        def tile(index: str) -> None:
             start, end = self.open_unit(index)
             f.scopes.append({})
             self.ready()
@@ -225,10 +224,17 @@ class FoldBase:
             e.loop(start, end, self.cut.steps, [], turn)
             self.end(index)
             f.scopes.pop()
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            self.each_tile(index, tile)
             return []
 
         e.loop("%first", "%last", 1, [], unit)
         return f
+
+    def each_tile(self, unit: str, tile: Callable[[str], None]) -> None:
+        """The tiles of a unit: itself."""
+        tile(unit)
 
     def prepare(self, reserve: Callable[[], None]) -> None:
         """What a function has before its units: memory, and values that are the same for all."""
@@ -304,15 +310,11 @@ class FoldBase:
         """Everything a tile needs, on the stack."""
         f, cut = self.f, self.cut
         self.tiles_of_products()
-        inner = {p.node: number for number, p in enumerate(self.fold.products)}
-        for number, m in enumerate(self.fold.matrices):
-            if m.weights in inner:
-                self.tiles.append(f"tile{inner[m.weights]}")
-            elif self.in_place(m):
-                self.tiles.append("tile0")
-            else:
-                self.room(f"weights{number}", self.tile_numbers)
-                self.tiles.append(f"weights{number}")
+        self.tiles = self.weight_tiles()
+        for name in dict.fromkeys(self.tiles):
+            if name.startswith("weights"):
+                self.room(name, self.tile_numbers)
+        for number in range(len(self.fold.matrices)):
             if not self.is_near(number) and not self.is_shared(number):
                 self.room(f"values{number}", cut.columns[number] * (cut.steps + self.lanes))
         self.reserve_states()
@@ -343,9 +345,22 @@ class FoldBase:
         """Numbers of a tile, with room for whole vectors and squares after its end."""
         return (self.cut.steps + self.lanes) * (self.cut.rows + self.lanes)
 
-    def in_place(self, m: Matrix) -> bool:
-        """May weights take the place of the product they are made of?"""
-        only = len(self.fold.products) == 1 and len(self.fold.matrices) == 1
+    def weight_tiles(self) -> list[str]:
+        """The tiles of weights: of the product they are, or in its place, or of their own."""
+        names = {p.node: f"tile{number}" for number, p in enumerate(self.fold.products)}
+        weights = dict.fromkeys([m.weights for m in self.fold.weighing])
+        free = [name for node, name in names.items() if node not in weights]
+        for number, m in enumerate(self.fold.weighing):
+            if m.weights not in names:
+                here = free and self.in_place(m, len(weights))
+                names[m.weights] = free.pop(0) if here else f"weights{number}"
+        return [names[m.weights] for m in self.fold.weighing]
+
+    def in_place(self, m: Matrix, count: int) -> bool:
+        """May weights take the place of a product? Where nobody needs that any more."""
+        if self.fold.levels == 1:
+            return True  # the one walk reads all products of a place before it writes there
+        only = len(self.fold.products) == 1 and count == 1
         product = self.fold.products[0].node if only else None
         later = [s.body for s in self.fold.scalars if s.level > m.state.level]
         return only and product not in toposort(later)
@@ -374,10 +389,13 @@ class FoldBase:
 
     def is_near(self, number: int) -> bool:
         """Can microkernels read values where they are?"""
-        s = self.values[number]
+        return self.lies_near(self.values[number], self.fold.columns[number])
+
+    def lies_near(self, s: Side, columns: Sequence[int]) -> bool:
+        """Can microkernels read a right factor where it is?"""
         if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
             return False
-        close = self.fold.count(self.fold.columns[number]) * self.fold.dtype.itemsize <= _CLOSE
+        close = self.fold.count(columns) * self.fold.dtype.itemsize <= _CLOSE
         return close and self.dtypes[s.root.arg[0]] is self.fold.dtype
 
     def element(self, memory: str, place: str) -> str:
@@ -465,6 +483,7 @@ class FoldBase:
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
         self.f.e.declare(f"void @{module.name}({kinds})", module.name)
         depth, rows, columns = sizes
+        columns = self.f.least(columns, str(self.registers.panel))
         self.f.e.line(
             f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "

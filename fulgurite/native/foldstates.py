@@ -75,11 +75,11 @@ class FoldStates(FoldBase):
     def at_level(self, level: int) -> tuple[list[State], list[tuple[int, Node]]]:
         """The states of one number a row, and the weights, that one walk works out."""
         scalars = [s for s in self.fold.scalars if s.level == level]
-        weights = [
-            (number, m.weights) for number, m in enumerate(self.fold.matrices)
-            if m.state.level == level and m.weights not in self.stops
-        ]  # fmt: skip
-        return scalars, weights
+        found: dict[Node, int] = {}
+        for number, m in enumerate(self.fold.weighing):
+            if m.state.level == level and m.weights not in self.stops:
+                found.setdefault(m.weights, number)
+        return scalars, [(number, node) for node, number in found.items()]
 
     def kept(self, level: int) -> Node | None:
         """What one walk works out and later ones would again: it takes its product's place."""
@@ -112,7 +112,7 @@ class FoldStates(FoldBase):
         that the largest weight is.
         """
         e, value = self.f.e, self.f.value(node)
-        if self.fold.matrices[number].state.repair is None or node in self.powers:
+        if self.fold.weighing[number].state.repair is None or node in self.powers:
             return value
         value = e.splat(value)
         size = e.call(self.vector, f"llvm.fabs.{e.suffix(value.dtype, True)}", e.typed(value))
@@ -139,11 +139,8 @@ class FoldStates(FoldBase):
 
     def bodies(self, level: int) -> list[Node]:
         """What one walk over a block computes."""
-        found = [s.body for s in self.fold.scalars if s.level == level]
-        return found + [
-            m.weights for m in self.fold.matrices
-            if m.state.level == level and m.weights not in self.stops
-        ]  # fmt: skip
+        scalars, weights = self.at_level(level)
+        return [s.body for s in scalars] + [node for _, node in weights]
 
     def as_number(self, value: Val) -> Val:
         """A truth as 0 or 1."""
@@ -416,16 +413,7 @@ class FoldStates(FoldBase):
         if self.along_rows(part, stores):
             self.finish_turned(part, stores, mine)
             return
-        inner = frozenset(columns)
-        moving = {m.state.fold for m in fold.matrices}
-        for node in part.nodes:
-            if any(s in moving for s in node.src):
-                moving.add(node)
-        folds = {n for n in part.nodes if n.op is FOLD}  # whose bodies have axes that are not open
-        fixed = [
-            n for n in reached(stores, folds)
-            if n not in moving and not fold.free[n] & inner and n.op is not STORE
-        ]  # fmt: skip
+        fixed = self.steady(part, stores, columns, {m.state.fold for m in fold.matrices})
         at = f.coordinates(part.columns, start)
 
         def row(r: str) -> None:
@@ -448,6 +436,20 @@ class FoldStates(FoldBase):
             f.runs(part.columns, at, count, run)
 
         f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, row)
+
+    def steady(
+        self, part: Part, stores: Sequence[Node], columns: Iterable[int], sums: Iterable[Node]
+    ) -> list[Node]:
+        """What is the same for all columns and no sum."""
+        inner, moving = frozenset(columns), set(sums)
+        for node in part.nodes:
+            if any(s in moving for s in node.src):
+                moving.add(node)
+        folds = {n for n in part.nodes if n.op is FOLD}  # whose bodies have axes that are not open
+        return [
+            n for n in reached(stores, folds)
+            if n not in moving and not self.fold.free[n] & inner and n.op is not STORE
+        ]  # fmt: skip
 
     def along_rows(self, part: Part, stores: Sequence[Node]) -> bool:
         """Does the memory of results run along the rows, and not along the columns?"""

@@ -123,6 +123,16 @@ class Frame:
         quotient = self.e.let(f"udiv i64 {a}, {b}")
         return quotient, self.sub(a, self.mul(quotient, b))
 
+    def panels(self, columns: str, wide: str, reach: str) -> str:
+        """How many panels some columns are, where the last one may reach further than others."""
+        beyond = self.e.call("i64", "llvm.smax.i64", f"i64 {self.sub(columns, reach)}", "i64 0")
+        return self.add(self.divided(self.add(beyond, self.sub(wide, "1")), wide)[0], "1")
+
+    def in_panel(self, left: str, wide: str, reach: str) -> str:
+        """How many of the columns that are left the next panel takes."""
+        last = self.e.let(f"icmp sle i64 {left}, {reach}")
+        return self.e.let(f"select i1 {last}, i64 {left}, i64 {wide}")
+
     # --- walking lines ---------------------------------------------------------------------------
 
     def size(self, line: Line, place: int) -> str:

@@ -34,7 +34,8 @@ _SIDE = (
     "param", "start",
 )  # fmt: skip
 TABLE: tuple[Hashable, ...] = (
-    "blocks", "depth", "block of k", "deep", "wide", "tile numbers", "before right", "workspace",
+    "blocks", "depth", "block of k", "deep", "wide", "reach", "tile numbers",
+    "before right", "workspace",
     *[(name, side) for side in ("left", "right") for name in _SIDE],
 )  # fmt: skip
 
@@ -127,7 +128,7 @@ def tile(registers: Registers) -> Module:
         rest = f.sub(f.number(("all", side)), begin[side])
         count[side] = f.least(f.number(("tile", side)), rest)
     wide, across = f.number("wide"), f.number(("own", "right"))
-    panels, _ = f.divided(f.add(count["right"], f.sub(wide, "1")), wide)
+    panels = f.panels(count["right"], wide, f.number("reach"))
     is_way = {
         (side, way): e.let(f"icmp eq i64 {f.number(('way', side))}, {WAYS.index(way)}")
         for side in ("left", "right") for way in ("plain", "own", "narrow")
@@ -159,7 +160,7 @@ def tile(registers: Registers) -> Module:
             operands = [
                 found["left"], f.number(("own", "left")), f.number(("k", "left")), at,
                 f.number(("k", "right")), to, "%width", depth, count["left"],
-                f.least(wide, f.sub(count["right"], column)), first,
+                f.in_panel(f.sub(count["right"], column), wide, f.number("reach")), first,
                 e.let(f"select i1 {is_way['right', 'plain']}, ptr null, ptr {ahead}"),
             ]  # fmt: skip
             f.invoke("%panel", BLOCK, operands)

@@ -70,6 +70,17 @@ class Registers:
         return self.width * self.vectors
 
     @property
+    def most(self) -> int:
+        """Vectors of columns that a block takes: one more than a panel has, where a lower block of
+        so many is as quick as others."""
+        return self.vectors + (self.assembled and self.vectors == 3)
+
+    @property
+    def assembled(self) -> bool:
+        """Are register blocks written in assembly?"""
+        return self.fused and self.target.vectors == "avx512"
+
+    @property
     def fused(self) -> bool:
         """Is a product added without rounding it first?"""
         return self.dtype.kind == "f" and self.target.vectors != "sse2"
@@ -84,10 +95,12 @@ def named(stem: str, body: str) -> Module:
 
 MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 LINE = 64  # bytes that are fetched at a time
+MANY = 6  # blocks that fetch a panel by halves of a line for each step of k
 LONG = 256  # rows of plain memory that are not near by chance
 NEAR = 1024  # bytes between rows that the host fetches by itself
 AHEAD = 8  # rows of plain memory that are fetched ahead: too far apart for the host to guess
 LATENCY = 8  # sums that must be under way at a time
+PLACES = 30  # registers of AVX-512 beside those of factors of A
 
 
 @lru_cache(maxsize=32)
@@ -95,15 +108,12 @@ def block(registers: Registers) -> Module:
     """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
-    if it is null, B is plain memory, which is not read beyond its columns."""
-    shapes = [
-        (rows, vectors)
-        for vectors in range(1, registers.vectors + 1)
-        for rows in _heights(registers, vectors)
-    ]
-    if registers.fused and registers.target.vectors == "avx512":
-        size = registers.dtype.itemsize
-        blocks = [register_block(f"PART{r}_{v}", size, r, v) for r, v in shapes]
+    if it is null, B is plain memory, which is not read beyond its columns. Where `most` is more
+    than a panel, the first columns of the panel at `ahead` may be asked for as well."""
+    shapes = block_shapes(registers)
+    if registers.assembled:
+        size, panel = registers.dtype.itemsize, registers.vectors
+        blocks = [register_block(f"PART{r}_{v}", size, r, v, panel) for r, v in shapes]
         parts = [f"declare dso_local void @PART{r}_{v}()" for r, v in shapes]
         parts.insert(0, module_assembly(blocks))
     else:
@@ -112,10 +122,18 @@ def block(registers: Registers) -> Module:
     return named(f"block_{registers.dtype}{registers.dot}", text)
 
 
+def block_shapes(registers: Registers) -> list[tuple[int, int]]:
+    """Rows and vectors of columns of every register block."""
+    vectors = range(1, registers.most + 1)
+    return [(rows, v) for v in vectors for rows in _heights(registers, v)]
+
+
 def _heights(registers: Registers, vectors: int) -> list[int]:
     """The heights that have a block: all where columns may stream by once, a few of narrow ones."""
     most = registers.height
-    every = vectors == registers.vectors or most < 8
+    if vectors > registers.vectors:
+        most = PLACES // vectors - 1
+    every = vectors >= registers.vectors or most < 8
     return [h for h in range(1, most + 1) if every or h in (1, 2, 3, 4, 8, most)]
 
 
@@ -209,6 +227,8 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
         columns = []
         for v in range(vectors):
             place = let(f"getelementptr {inner}, ptr %{w}b, i64 {v * width}")
+            if v == registers.vectors:
+                place = let(f"getelementptr i8, ptr %{w}b, i64 %beside")
             if w == "m":
                 below = let(f"getelementptr {inner}, ptr %{w}p, i64 {v * width}")
                 lines.append(f"  call void @llvm.prefetch.p0(ptr {below}, i32 0, i32 3, i32 1)")
@@ -293,7 +313,7 @@ def _given(registers: Registers) -> str:
     less = [f"{vector_of(registers)} %less{v}, " for v in range(registers.vectors)]
     return (
         f"{''.join(less) if registers.dot == 'ss' else ''}ptr %ahead, i64 %below, i1 %plain, "
-        f"i32 %columns, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}"
+        f"i32 %columns, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}, i64 %beside"
     )
 
 
@@ -358,13 +378,16 @@ def _driver(registers: Registers) -> str:
     lines, before = ["entry:"], "entry"
     if registers.dot == "ss":
         lines, before = [*lines, *_surplus(registers)], "start"
-    sizes = " ".join(f"i64 {v}, label %wide{v}_" for v in range(1, registers.vectors + 1))
+    widths = range(1, registers.most + 1)
+    sizes = " ".join(f"i64 {v}, label %wide{v}_" for v in widths)
     lines += [
         f"  %upper = add i64 %columns, {width - 1}",
         f"  %needed = udiv i64 %upper, {width}",
-        f"  %fits = icmp slt i64 %needed, {registers.vectors}",
-        f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.vectors}",
-        f"  %fetched = mul i64 %depth, {LINE}",  # by one block
+        f"  %fits = icmp slt i64 %needed, {registers.most}",
+        f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.most}",
+        f"  %many = icmp sge i64 %rows, {MANY * tall}",
+        f"  %stride = select i1 %many, i64 {LINE // 2}, i64 {LINE}",
+        "  %fetched = mul i64 %depth, %stride",  # by one block
         "  %count = trunc i64 %columns to i32",
         *[f"  %as{n} = mul i64 %as, {n * registers.dtype.itemsize}" for n in _ODD],
         "  %old = select i1 %first, i32 0, i32 %count",
@@ -379,7 +402,12 @@ def _driver(registers: Registers) -> str:
         "  %far.away = or i1 %wide, %long",
         "  %slow = or i1 %ragged, %far.away",
         "  %masked = and i1 %plain, %slow",
-        f"  %below = select i1 %plain, i64 %apart, i64 {LINE}",
+        "  %below = select i1 %plain, i64 %apart, i64 %stride",
+        "  %to.ahead = ptrtoint ptr %ahead to i64",
+        "  %to.here = ptrtoint ptr %B to i64",
+        "  %panels = sub i64 %to.ahead, %to.here",
+        f"  %beside = select i1 %plain, i64 {registers.panel * registers.dtype.itemsize}, "
+        "i64 %panels",
         f"  %rows.down = mul i64 %bs, {AHEAD}",
         f"  %down = getelementptr {inner}, ptr %B, i64 %rows.down",
         "  %begin = select i1 %plain, ptr %down, ptr %ahead",
@@ -391,34 +419,21 @@ def _driver(registers: Registers) -> str:
         f"  %left = phi i64 [ %rows, %{before} ], [ %after, %next ]",
         "  %done = icmp sle i64 %left, 0",
         "  br i1 %done, label %out, label %far",
-        "far:",  # results are far away, and wanted at the end
-        "  %line = phi i64 [ 0, %head ], [ %linenext, %far ]",
-        "  %place = phi ptr [ %c, %head ], [ %placenext, %far ]",
     ]
-    for v in range(registers.vectors):
-        lines += [
-            f"  %far{v} = getelementptr {inner}, ptr %place, i64 {v * width}",
-            f"  call void @llvm.prefetch.p0(ptr %far{v}, i32 1, i32 3, i32 1)",
-        ]
+    lines += ["far:", "  br label %pick"] if registers.assembled else _far(registers)
     lines += [
-        f"  %placenext = getelementptr {inner}, ptr %place, i64 %cs",
-        "  %linenext = add i64 %line, 1",
-        f"  %high = icmp slt i64 %linenext, {tall}",
-        "  %some = icmp slt i64 %linenext, %left",
-        "  %again = and i1 %high, %some",
-        "  br i1 %again, label %far, label %pick",
         "pick:",
         f"  switch i64 %vectors, label %out [ {sizes} ]",
     ]
     joins: list[tuple[str, str, int]] = []
-    for vectors in range(1, registers.vectors + 1):
+    for vectors in widths:
         label = f"wide{vectors}_"
         heights = _heights(registers, vectors)
         shares = _shares(heights, vectors)
         cases = [f"i64 {left}, label %{label}{rows}" for left, rows in enumerate(shares) if left]
         lines += [
             f"{label}:",
-            f"  switch i64 %left, label %{label}{tall} [ {' '.join(cases)} ]",
+            f"  switch i64 %left, label %{label}{heights[-1]} [ {' '.join(cases)} ]",
         ]
         for rows in heights:
             name = f"{label}{rows}"
@@ -431,7 +446,7 @@ def _driver(registers: Registers) -> str:
         "  %tile = phi ptr " + ", ".join(f"[ {tile}, %{name} ]" for name, tile, _ in joins),
         "  call void %tile(ptr %a, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %c, i64 %cs, i64 %depth, "
         f"{''.join(less) if registers.dot == 'ss' else ''}ptr %p, i64 %below, i1 %masked, "
-        f"i32 %count, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)})",
+        f"i32 %count, i32 %old{''.join(f', i64 %as{n}' for n in _ODD)}, i64 %beside)",
         "  %pmore = getelementptr i8, ptr %p, i64 %fetched",
         "  %inside = icmp ult ptr %pmore, %fetch",
         "  %pback = select i1 %inside, ptr %pmore, ptr %ahead",
@@ -447,6 +462,30 @@ def _driver(registers: Registers) -> str:
     ]
     head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first, ptr %ahead)"
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
+
+
+def _far(registers: Registers) -> list[str]:
+    """Ask for the lines of results, which are far away and wanted at the end of a block."""
+    inner, width, tall = scalar_type(registers.dtype), registers.width, registers.height
+    lines = [
+        "far:",
+        "  %line = phi i64 [ 0, %head ], [ %linenext, %far ]",
+        "  %place = phi ptr [ %c, %head ], [ %placenext, %far ]",
+    ]
+    for v in range(registers.vectors):
+        lines += [
+            f"  %far{v} = getelementptr {inner}, ptr %place, i64 {v * width}",
+            f"  call void @llvm.prefetch.p0(ptr %far{v}, i32 1, i32 3, i32 1)",
+        ]
+    lines += [
+        f"  %placenext = getelementptr {inner}, ptr %place, i64 %cs",
+        "  %linenext = add i64 %line, 1",
+        f"  %high = icmp slt i64 %linenext, {tall}",
+        "  %some = icmp slt i64 %linenext, %left",
+        "  %again = and i1 %high, %some",
+        "  br i1 %again, label %far, label %pick",
+    ]
+    return lines
 
 
 @lru_cache(maxsize=32)

@@ -103,9 +103,11 @@ class Product:
             self.direct,
             bool(self.c.rows),
             self.right.lined,
+            self.as_it_is(self.left) and not self.left.straight,
         )
-        if self.dotted:
-            found = replace(found, right="plain", block=LANED)
+        if self.dotted:  # a vector that is packed is packed in longer blocks than rows are
+            deep = min(LANED, -(-self.depth // shape.lanes) * shape.lanes) + shape.lanes
+            found = replace(found, right="plain", rows=1, block=LANED, depth=deep, stride=deep)
         if narrow and found.left == "plain":
             chunks = 1
             if found.chunks > 1:
@@ -225,9 +227,9 @@ class Product:
         cut_ = self.cut
         found: dict[Hashable, int] = {
             "blocks": self.blocks, "depth": self.depth, "block of k": cut_.block,
-            "deep": cut_.depth, "wide": self.step(),
-            "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
+            "deep": cut_.depth, "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
             "before right": self.before_right(), "workspace": len(self.dtypes),
+            **self.panels(),
         }  # fmt: skip
         scratch = cut_.scratch(self.target.lanes)
         for number, s in enumerate((self.left, self.right)):
@@ -290,10 +292,14 @@ class Product:
         steps = dict(s.root.arg[1][1])
         return steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
 
-    def step(self) -> int:
-        """Columns of a panel: nearly equal ones where nothing is packed."""
+    def panels(self) -> dict[Hashable, int]:
+        """Columns of a panel, and of the last one at most: nearly equal where nothing is packed."""
         r = self.registers
+        most = r.most if self.rows <= r.height * 2 // 3 or self.rows > r.height else r.vectors
         if not self.flat and self.cut.right != "plain":
-            return r.panel
+            return {"wide": r.panel, "reach": most * r.width}
         vectors = -(-min(self.columns, self.cut.columns) // r.width)
-        return -(-vectors // -(-vectors // r.vectors)) * r.width
+        each = -(-vectors // -(-vectors // most))
+        if vectors > most > r.vectors and vectors % most not in (0, r.vectors):
+            each = r.vectors
+        return {"wide": each * r.width, "reach": most * r.width}

@@ -15,7 +15,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.egraph import Rewrite
-from fulgurite.core.node import toposort
+from fulgurite.core.node import Node, constant, make, toposort
 from fulgurite.graph.cost import elements
 from fulgurite.graph.lower import lower
 from fulgurite.graph.search import choose as choosing
@@ -284,7 +284,7 @@ def _values(terms: laws.Terms, kernel: object, params: list[np.ndarray], prefix:
                 if not all(graph.find(s) in known for s in term[1:]):
                     continue
                 sources = [known[graph.find(s)] for s in term[1:]]
-                value = _term(term[0], sources, sample, tile)
+                value = _term(term[0], sources, sample, tile, terms)
                 if number not in known:
                     known[number] = value
                 elif not np.allclose(value, known[number], rtol=1e-4, atol=1e-4, equal_nan=True):
@@ -294,7 +294,10 @@ def _values(terms: laws.Terms, kernel: object, params: list[np.ndarray], prefix:
     return False
 
 
-def _term(key: laws.Key, sources: list[np.ndarray], sample: dict, tile: object) -> np.ndarray:  # type: ignore[type-arg]
+def _term(
+    key: laws.Key, sources: list[np.ndarray], sample: dict[laws.Key, Node], tile: object,
+    terms: laws.Terms,
+) -> np.ndarray:  # fmt: skip
     if key.name == "product":
         value = np.ones(())
         for source in sources:
@@ -302,7 +305,10 @@ def _term(key: laws.Key, sources: list[np.ndarray], sample: dict, tile: object) 
         return value
     if key.name == "inverse":
         return np.asarray(1 / sources[0])
-    node = sample[key]
+    node = sample.get(key)
+    if node is None:  # a rule made it; what it is made of is given
+        op, dtype, arg = terms.made[key]
+        node = make(op, dtype, tuple([constant(0, dtype)] * len(sources)), arg)
     if key.name == "fold":
         axes = node.arg[1]
         wide = tile.widened(sources[0], axes)  # type: ignore[attr-defined]
@@ -320,7 +326,9 @@ def _bodies() -> list[tuple[object, list[np.ndarray]]]:
     programs = [
         (x * r * y).sum(axis=-1), (x / r * y).sum(axis=-1), (-x).sum(axis=-1),
         (x + r).max(axis=-1), (r + x).min(axis=-1), (x - r).max(axis=-1),
-        (c * (x * y) * r).sum(axis=-1), ((x - r) ** 2 * r).sum(axis=-1),
+        (c * (x * y) * r).sum(axis=-1), ((x - r) ** 2 * r).sum(axis=-1), (c * -x).sum(axis=-1),
+        (fg.where(y > 0, x / (x * x).sum(axis=-1, keepdims=True), 0) * c).sum(axis=-1),
+        fg.where(r > 0, 0, x / (x * x).sum(axis=-1, keepdims=True)).sum(axis=-1),
     ]  # fmt: skip
     found: list[tuple[object, list[np.ndarray]]] = []
     for program in programs:

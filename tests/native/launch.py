@@ -1,8 +1,8 @@
 """Running a rendered kernel by hand: any split of its units, memory anywhere, no driver.
 
 In: tensors to compute. Out: arrays, from functions that are compiled once for each text. Buffers
-begin at an odd address, outputs and workspace are poisoned, and units run in any order and in
-ranges of any length, as threads would run them.
+begin at an odd address, outputs and workspace are poisoned, as is what lies around them, which must
+stay as it is, and units run in any order and in ranges of any length, as threads would run them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from fulgurite.tensor import Tensor
 Array = np.ndarray[Any, Any]
 _Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _loaded: dict[tuple[str, Target], dict[str, int]] = {}
+POISON = 0xA5
+AROUND = 4096  # poisoned bytes on both sides of what kernels write
 
 
 def functions(rendered: Rendered, machine: Target) -> dict[str, int]:
@@ -61,14 +63,22 @@ def _params(kernel: Kernel) -> list[Any]:
 
 def odd(array: Array, poison: bool = False) -> Array:
     """The same values (or garbage) at an odd address."""
-    raw = np.empty(array.nbytes + 65, np.uint8)
-    start = 1 + (-raw.ctypes.data) % 64
+    around = AROUND if poison else 0
+    raw = np.empty(2 * around + array.nbytes + 65, np.uint8)
+    start = 1 + around + (-raw.ctypes.data) % 64
     place = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     if poison:
-        raw[:] = 0xA5
+        raw[:] = POISON
     else:
         place[...] = array
     return place
+
+
+def check_around(what: str, begin: int, length: int) -> None:
+    """Is the poison around some memory still there?"""
+    for side, place in (("before", begin - AROUND), ("after", begin + length)):
+        found = ctypes.string_at(place, AROUND)
+        assert found == bytes([POISON]) * AROUND, f"a kernel wrote {side} {what}"
 
 
 def run(
@@ -95,6 +105,8 @@ def run(
             slots[number] = odd(np.empty(slot.shape, slot.dtype.numpy), poison=True)
         buffers = [slots[n] for n in (*item.reads, *item.writes)]
         _launch(rendered, buffers, functions(rendered, wanted), seed)
+        for number in item.writes:
+            check_around("its output", slots[number].ctypes.data, slots[number].nbytes)
     found_ = [slots[n].reshape(t.shape) for n, t in zip(plan.outputs, tensors, strict=True)]
     return found_, texts
 
@@ -111,8 +123,9 @@ def _inputs(*tensors: Tensor) -> list[Array]:
 def _launch(
     rendered: Rendered, buffers: list[Array], code: dict[str, int], seed: int | None
 ) -> None:
-    room = np.full(rendered.workspace + 128, 0xA5, np.uint8)
-    addresses = [*[b.ctypes.data for b in buffers], room.ctypes.data + (-room.ctypes.data) % 64]
+    room = np.full(rendered.workspace + 64 + 2 * AROUND, POISON, np.uint8)
+    workspace = room.ctypes.data + AROUND + (-room.ctypes.data) % 64
+    addresses = [*[b.ctypes.data for b in buffers], workspace]
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     values = (ctypes.c_int64 * (FIRST + len(rendered.numbers)))(0, 0, *rendered.numbers)
     for phase in rendered.phases:
@@ -126,4 +139,5 @@ def _launch(
             chosen.shuffle(ranges)
         for first, last in ranges:
             call(ctypes.addressof(pointers), ctypes.addressof(values), first, last)
+    check_around("its workspace", workspace, rendered.workspace)
     assert values[0] == 0, "an index was outside its axis"

@@ -15,9 +15,9 @@ from fulgurite.native.microkernel import (
     Registers,
     _declared,
     _driver,
-    _heights,
     _tile,
     block,
+    block_shapes,
     named,
 )
 from fulgurite.native.target import target
@@ -32,8 +32,7 @@ Array = np.ndarray[Any, Any]
 def functions(dtype: DType) -> tuple[Any, Any]:
     """The block of this target as it is, and with register blocks that LLVM compiles."""
     registers = Registers(dtype, target())
-    shapes = [(r, v) for v in range(1, registers.vectors + 1) for r in _heights(registers, v)]
-    written = [_tile(registers, r, v) for r, v in shapes]
+    written = [_tile(registers, r, v) for r, v in block_shapes(registers)]
     other = named(
         "block_compiled", "\n".join([_driver(registers), *written, *_declared(registers)])
     )
@@ -54,22 +53,24 @@ def address(array: Array, offset: int = 0) -> int:
 @pytest.mark.parametrize("way", ["packed", "plain"])
 def test_every_block_adds_up_what_llvm_adds_up(dtype: DType, way: str) -> None:
     registers, random = Registers(dtype, target()), np.random.default_rng(0)
-    for columns in (1, 7, registers.width, registers.width + 3, registers.panel):
+    most = registers.most * registers.width
+    for columns in (1, 7, registers.width, registers.width + 3, registers.panel, most - 3, most):
         for rows in (*range(1, 12), 26):
-            depth = int(random.integers(1, 9))
+            depth = int(random.integers(1, 40))
             a = random.standard_normal((rows, depth)).astype(dtype.numpy)
             wide = columns if way == "plain" else registers.panel
-            b = random.standard_normal((depth, wide)).astype(dtype.numpy)
+            panels = random.standard_normal((2, depth, wide)).astype(dtype.numpy)
+            b = panels[0] if way == "plain" else np.hstack(list(panels))
             for first in (True, False):
                 c = random.standard_normal((rows, columns + 2)).astype(dtype.numpy)
                 c[0, 0] = -0.0
                 found = []
                 for function in functions(dtype):
                     to = c.copy()
-                    ahead = 0 if way == "plain" else address(b)
+                    ahead = 0 if way == "plain" else address(panels[1])
                     function(
-                        address(a), depth, 1, address(b), wide, address(to), columns + 2, depth,
-                        rows, columns, first, ahead,
+                        address(a), depth, 1, address(panels), wide, address(to), columns + 2,
+                        depth, rows, columns, first, ahead,
                     )  # fmt: skip
                     found.append(to)
                 assert found[0].tobytes() == found[1].tobytes()
@@ -82,13 +83,14 @@ def test_every_block_adds_up_what_llvm_adds_up(dtype: DType, way: str) -> None:
 
 def test_more_columns_than_a_block_has_are_a_whole_block() -> None:
     registers = Registers(float32, target())
-    a, b = np.ones((2, 3), np.float32), np.ones((3, registers.panel), np.float32)
-    for columns in (registers.panel + 1, 255, 256, 257, 1000, 65_536):
+    most = registers.most * registers.width
+    a, b = np.ones((2, 3), np.float32), np.ones((6, registers.panel), np.float32)
+    for columns in (most + 1, 255, 256, 257, 1000, 65_536):
         for function in functions(float32):
-            to = np.full((2, registers.panel), np.nan, np.float32)
+            to = np.full((2, most), np.nan, np.float32)
             function(
-                address(a), 3, 1, address(b), registers.panel, address(to), registers.panel, 3,
-                2, columns, True, address(b),
+                address(a), 3, 1, address(b), registers.panel, address(to), most, 3,
+                2, columns, True, address(b[3:]),
             )  # fmt: skip
             assert (to == 3).all(), columns
 
@@ -119,8 +121,8 @@ def _two_pages() -> Any:
 
 
 def test_a_block_uses_each_register_for_one_sum() -> None:
-    for itemsize, rows, vectors in ((4, 9, 3), (8, 6, 4), (4, 1, 1)):
-        text = register_block("f", itemsize, rows, vectors)
+    for itemsize, rows, vectors in ((4, 9, 3), (4, 6, 4), (8, 6, 4), (4, 1, 1)):
+        text = register_block("f", itemsize, rows, vectors, 3)
         cleared = [line.split()[-1] for line in text.splitlines() if line.startswith("vpxord")]
         assert len(set(cleared)) == len(cleared) == rows * vectors
         assert not {"%zmm0", "%zmm1"} & set(cleared)

@@ -200,11 +200,18 @@ class RegionSearch:
         """Ways that are not known to be impossible: single ones, and those made of the largest."""
         most: list[Way] = []
         for tries in self.single:
-            able = [[w for w in ways if self.tried.get(w, True)] for ways in tries]
+            able = [[w for way in ways for w in self.possible(way)] for ways in tries]
             able = [ways for ways in able if ways]
             most += able[0] if able else []
             yield from [way for ways in able for way in ways]
         yield from self.kinds.joint(most)
+
+    def possible(self, way: Way) -> list[Way]:
+        """A way, or where that is impossible one that reads the numbers of its rows."""
+        if self.tried.get(way, True):
+            return [way]
+        others = [] if way.rows else self.kinds.reading(way)
+        return [other for other in others if self.tried.get(other, True)][:1]
 
     def hoped(self, hopes: dict[str, tuple[Way, Producer]]) -> list[Way]:
         """The ways that are in the cheapest plan as far as is known."""

@@ -15,11 +15,11 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
-from ...core.dtype import DType, decode
+from ...core.dtype import DType, bool_, decode
 from ...core.egraph import Analysis, EGraph, Report, Rewrite, Term, cheapest
 from ...core.node import Node, constant, make, toposort
 from ...core.op import Op
-from ...core.ops.elementwise import ADD, DIV, MUL, NEG, POW, SUB
+from ...core.ops.elementwise import ADD, DIV, LT, MUL, NEG, POW, SUB, WHERE
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import CONST
 from ..affine import axes_of
@@ -86,6 +86,12 @@ class Terms:
             self.dtypes[node.dtype.name] = node.dtype
             self.axes_in[key] = frozenset[int]().union(*[axes_of(i) for i in indices(node)])
         return key
+
+    def made_of(self, op: Op, dtype: DType, arg: Any, *sources: int) -> int:
+        """The class of an op of some classes."""
+        key = Key(op.name, dtype.name, repr(arg))
+        self.made.setdefault(key, (op, dtype, arg))
+        return self.graph.add(key, *sources)
 
     def flat(self, name: str, dtype: str) -> Key:
         """The op of a flat product, or of an inverse."""
@@ -224,10 +230,8 @@ def rules(terms: Terms) -> list[Rewrite]:
         return key.dtype in ("float32", "float64")
 
     def flatten(_: EGraph, owner: int, term: Term) -> Iterator[int]:
-        """a * b and a / b as flat products; a product of products is one."""
+        """a * b and a / b as flat products; a product of products is one, signs are outside."""
         key: Key = term[0]
-        if not is_float(key):
-            return
         if key.name == MUL.name:
             yield graph.add(terms.flat(_PRODUCT, key.dtype), *term[1:])
         elif key.name == DIV.name:
@@ -241,12 +245,12 @@ def rules(terms: Terms) -> list[Rewrite]:
                     whole = (*term[1:place], *inner[1:], *term[place + 1 :])
                     if inner[0] == key and len(whole) <= _MOST and owner not in whole:
                         yield graph.add(key, *whole)
+                    elif inner[0].name == NEG.name and owner not in whole:
+                        yield graph.add(inner[0], graph.add(key, *whole))
 
     def hoist(_: EGraph, owner: int, term: Term) -> Iterator[int]:
         """Σ_k c * y = c * Σ_k y where k is not in c."""
         key: Key = term[0]
-        if key.name != FOLD.name or not is_float(key):
-            return
         name, folded = terms.made[key][2]
         if name != "add":
             return
@@ -260,11 +264,60 @@ def rules(terms: Terms) -> list[Rewrite]:
                 body = left[0] if len(left) == 1 else graph.add(flat, *left)
                 yield graph.add(flat, *out, graph.add(key, body))
 
+    def hoist_where(_: EGraph, owner: int, term: Term) -> Iterator[int]:
+        """Σ_k where(b, c * y, 0) * z = where(any_k b, c, 1) * Σ_k where(b, y, 0) * z.
+
+        Only for a c that was folded itself. It is left out where no b holds: it may be no number.
+        """
+        key: Key = term[0]
+        if terms.made[key][2][0] != "add":
+            return
+        folded, dtype = frozenset(terms.made[key][2][1]), terms.dtypes[key.dtype]
+        flat = terms.flat(_PRODUCT, key.dtype)
+        whole = [inner[1:] for inner in list(graph.terms[graph.find(term[1])]) if inner[0] == flat]
+        for factors in [(term[1],), *whole]:
+            for place, factor in enumerate(factors):
+                rest = (*factors[:place], *factors[place + 1 :])
+                for condition, value, holds in selections(factor):
+                    for inner in list(graph.terms[graph.find(value)]):
+                        out = [s for s in inner[1:] if not terms.axes(s) & folded]
+                        left = [s for s in inner[1:] if terms.axes(s) & folded]
+                        moving = any(graph.get("height", s) for s in out)
+                        if inner[0] != flat or not moving or not left:
+                            continue
+                        chosen = selected(condition, graph.add(flat, *left), 0, dtype, holds)
+                        body = graph.add(flat, chosen, *rest) if rest else chosen
+                        when, either = condition, holds
+                        if terms.axes(condition) & folded:
+                            when, either = met(condition, key, dtype, holds), True
+                        outside = selected(when, graph.add(flat, *out), 1, dtype, either)
+                        yield graph.add(flat, outside, graph.add(key, body))
+
+    def selections(factor: int) -> Iterator[tuple[int, int, bool]]:
+        """The conditions under which a class is 0: what it is else, and when that is."""
+        for term in list(graph.terms[graph.find(factor)]):
+            if term[0].name == WHERE.name and terms.is_constant(term[3], 0.0):
+                yield term[1], term[2], True
+            elif term[0].name == WHERE.name and terms.is_constant(term[2], 0.0):
+                yield term[1], term[3], False
+
+    def selected(condition: int, value: int, other: int, dtype: DType, holds: bool) -> int:
+        """A class where a condition holds, or does not, and a number elsewhere."""
+        instead = terms.add([constant(other, dtype)])[0]
+        pair = (value, instead) if holds else (instead, value)
+        return terms.made_of(WHERE, dtype, None, condition, *pair)
+
+    def met(condition: int, fold: Key, dtype: DType, holds: bool) -> int:
+        """Does a condition hold, or not, anywhere along what is folded?"""
+        zero, one = terms.add([constant(0, dtype), constant(1, dtype)])
+        marks = (one, zero) if holds else (zero, one)
+        mark = terms.made_of(WHERE, dtype, None, condition, *marks)
+        most = terms.made_of(FOLD, dtype, ("max", terms.made[fold][2][1]), mark)
+        return terms.made_of(LT, bool_, None, zero, most)
+
     def hoist_max(_: EGraph, owner: int, term: Term) -> Iterator[int]:
         """max_k (c + y) = c + max_k y where k is not in c; the same for min, and for y - c."""
         key: Key = term[0]
-        if key.name != FOLD.name or not is_float(key):
-            return
         name, folded = terms.made[key][2]
         if name not in ("max", "min"):
             return
@@ -280,17 +333,24 @@ def rules(terms: Terms) -> list[Rewrite]:
     def negate(_: EGraph, owner: int, term: Term) -> Iterator[int]:
         """Σ_k -y = -Σ_k y."""
         key: Key = term[0]
-        if key.name != FOLD.name or not is_float(key) or terms.made[key][2][0] != "add":
+        if terms.made[key][2][0] != "add":
             return
         for inner in list(graph.terms[graph.find(term[1])]):
             if inner[0].name == NEG.name:
                 yield graph.add(inner[0], graph.add(key, inner[1]))
 
+    def folds(key: Key) -> bool:
+        return key.name == FOLD.name and is_float(key)
+
+    def products(key: Key) -> bool:
+        return key.name in (MUL.name, DIV.name, POW.name, _PRODUCT) and is_float(key)
+
     return [
-        Rewrite("flatten", flatten),
-        Rewrite("hoist", hoist),
-        Rewrite("hoist-extreme", hoist_max),
-        Rewrite("hoist-sign", negate),
+        Rewrite("flatten", flatten, ops=products),
+        Rewrite("hoist", hoist, ops=folds),
+        Rewrite("hoist-where", hoist_where, ops=folds),
+        Rewrite("hoist-extreme", hoist_max, ops=folds),
+        Rewrite("hoist-sign", negate, ops=folds),
     ]
 
 

@@ -3,6 +3,7 @@
 In: an `IndexKernel` whose folds run over the same (or equally long) axes. Out: a `Streaming`: a
 tuple of states in the order they are worked out, each with its repair (what becomes of the value
 so far when the bases under it move), and the stores, computed from the states at the end; or None.
+Stores that fold over the rows of the others may be among them (graph/search/crossed.py).
 Whether a kernel streams is found by `Rebase` alone: no rule here knows what is computed. A product
 of scaled and shifted factors is repaired by expanding it: S' = prod(rho) * sum over subsets of the
 shifted ones of prod(delta) * S[the rest], with the sums that are missing tracked as well.
@@ -11,24 +12,25 @@ shifted ones of prod(delta) * S[the rest], with the sums that are missing tracke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from math import inf
 from weakref import WeakKeyDictionary
 
 from ...core.dtype import float32, float64
-from ...core.egraph import Report
 from ...core.node import Node, Size, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
-from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
+from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
-from ..affine import Affine, rename
 from ..body import free_axes
 from ..lower import IndexKernel
+from .crossed import crossed, folded, outermost
+from .doubts import may_stream
+from .ends import ended
 from .laws import improved
+from .names import apart, together, unified
 from .rebase import Factor, Rebase, placeholder, product_of
-from .spelling import picked, settled, widened
+from .spelling import is_bounded, spelled
 
 _MOST_SHIFTED = 3  # shifted factors of one product: their subsets are expanded
 _MOST_STATES = 12
@@ -66,11 +68,13 @@ class Streaming:
     free: dict[Node, frozenset[int]]
     fired: tuple[tuple[str, int], ...]  # rules that made it so
     nodes: int  # of the e-graph that was searched
+    across: tuple[Node, ...] = ()  # stores of the streamed axes, which fold over the rows
+    crossed: tuple[State, ...] = ()  # the sum of each
 
     @property
     def inner(self) -> list[Node]:
         """The folds over other axes that are needed for every block."""
-        seen = toposort([s.body for s in self.states])
+        seen = toposort([s.body for s in (*self.states, *self.crossed)])
         mine = {s.fold for s in self.states}
         return [
             n for n in seen
@@ -100,30 +104,56 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
         return None
     if not any(n.op is FOLD for n in order):
         return None
-    stores, sizes = apart(settled(picked(widened(stores), sizes)), sizes)
+    stores, sizes = ended(*apart(spelled(stores, sizes), sizes))
     stores = together(stores, sizes)
-    best: tuple[list[State], _Group, Report] | None = None
+    pair = crossed(stores, sizes)
+    if pair is not None:
+        axes = folded(pair[0][0])
+        found = None if axes is None else _over(axes, *pair, sizes, set())
+        if found is not None:
+            return found
+    best: Streaming | None = None
+    tried: set[tuple[int, ...]] = set()
     for axes in _candidates(stores, sizes):
-        # one name for one axis first: then equal values are one term, and stay so
-        named = unified(stores, axes, sizes)
-        if not _Group(named, axes, sizes).possible():
-            continue  # laws pull things out of folds, they do not change what folds run over
-        values, report = improved([s.src[0] for s in named], sizes)
-        made = tuple(
-            make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
-            for s, value in zip(named, values, strict=True)
-        )
-        group = _Group(made, axes, sizes)
-        states = group.states()
-        if states is not None and (best is None or len(states) > len(best[0])):
-            best = states, group, report
-    if best is None:
+        found = _over(axes, stores, (), sizes, tried)
+        if found is not None and (best is None or len(found.states) > len(best.states)):
+            best = found
+    return best
+
+
+def _over(
+    axes: tuple[int, ...], stores: Sequence[Node], across: Sequence[Node], sizes: Sequence[int],
+    tried: set[tuple[int, ...]],
+) -> Streaming | None:  # fmt: skip
+    """One pass over some axes, for stores and for those that cross them."""
+    # one name for one axis first: then equal values are one term, and stay so
+    named = (*unified(stores, axes, sizes), *across)
+    plain = _Group(named[: len(stores)], axes, sizes)
+    like = len(plain.folds), *[sizes[a] for a in axes]  # other names make no other pass
+    if like in tried or len(plain.folds) > _MOST_STATES or not plain.possible():
+        return None  # laws pull things out of folds, they do not change what folds run over
+    tried.add(like)
+    if not may_stream(plain.folds, Rebase(plain.streamed, plain.free, plain.old)):
         return None
-    states, group, report = best
+    values, report = improved([s.src[0] for s in named], sizes)
+    made = tuple(
+        make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
+        for s, value in zip(named, values, strict=True)
+    )
+    group = _Group(made[: len(stores)], axes, sizes)
+    states = group.states()
+    others = made[len(stores) :]
+    sums = [outermost(store) for store in others]
+    if states is None or any(len(s) != 1 or s[0].arg[0] != "add" for s in sums):
+        return None
+    if any(node in group.old for node in toposort(others)):
+        return None
+    fresh = len(group.folds)
     return Streaming(
-        group.axes, tuple(sizes), tuple(states), group.stores,
-        free_axes(toposort([*group.stores, *group.made, *group.folds])),
-        tuple(sorted(report.fired.items())), report.nodes,
+        axes, tuple(sizes), tuple(states), group.stores,
+        free_axes(toposort([*made, *group.made, *group.folds])),
+        tuple(sorted(report.fired.items())), report.nodes, others,
+        tuple([State(s[0], placeholder(s[0], fresh + i), None, 0) for i, s in enumerate(sums)]),
     )  # fmt: skip
 
 
@@ -133,18 +163,7 @@ def _plain_stores(stores: Sequence[Node]) -> bool:
 
 def _candidates(stores: Sequence[Node], sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """The axes of outermost folds, the longest first."""
-    found: dict[tuple[int, ...], None] = {}
-    seen: set[Node] = set()
-    stack = list(stores)
-    while stack:
-        node = stack.pop()
-        if node.op is FOLD:
-            found[node.arg[1]] = None
-            continue
-        for source in node.src:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
+    found = dict.fromkeys([fold.arg[1] for store in stores for fold in outermost(store)])
 
     def length(axes: tuple[int, ...]) -> int:
         total = 1
@@ -153,148 +172,6 @@ def _candidates(stores: Sequence[Node], sizes: Sequence[int]) -> list[tuple[int,
         return total
 
     return sorted(found, key=lambda axes: (-length(axes), axes))
-
-
-# --- one name for one axis -----------------------------------------------------------------------
-
-
-def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
-    """The stores with axes of the first one where another has as many steps at the same place.
-
-    Each store has its own loops, so its axes may have any names; with equal ones values are shared.
-    """
-    if len(stores) < 2:
-        return list(stores)
-    first = _in_order(stores[0])
-    out = [stores[0]]
-    for store in stores[1:]:
-        mine = _in_order(store)
-        if first is None or mine is None or set(mine) <= set(first):
-            out.append(store)
-            continue
-        names = {
-            a: b for a, b in zip(mine, first, strict=False)
-            if a != b and sizes[a] == sizes[b] and b not in mine
-        }  # fmt: skip
-        try:
-            value = renamed(store.src[0], names)
-        except _CaptureError:
-            out.append(store)
-            continue
-        number, index, mode, axes = store.arg
-        index = _with_names(index, names)
-        arg = (number, index, mode, tuple(sorted([names.get(a, a) for a in axes])))
-        out.append(make(STORE, store.dtype, (value,), arg))
-    return out
-
-
-def _in_order(store: Node) -> list[int] | None:
-    """The axes of a store, outermost first, if its index has nothing else."""
-    terms = store.arg[1][1]
-    if not all(isinstance(atom, int) for atom, _ in terms):
-        return None
-    return [atom for atom, _ in sorted(terms, key=lambda term: -term[1])]
-
-
-def apart(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:
-    """The stores with axes of their own for folds, named by how many folds are inside them.
-
-    Equal sizes may have given one axis to a result and to a fold below it, or to two folds of which
-    one is inside the other.
-    """
-    sizes = list(sizes)
-    named: dict[tuple[int, int, int], int] = {}
-    done: dict[Node, Node] = {}
-    height: dict[Node, int] = {}
-    for node in toposort(stores):
-        sources = tuple([done[s] for s in node.src])
-        arg = node.arg
-        height[node] = max([height[s] for s in node.src], default=0)
-        if node.op is FOLD:
-            height[node] += 1
-            fresh = []
-            for place, axis in enumerate(arg[1]):
-                name = (height[node], sizes[axis], place)
-                if name not in named:
-                    named[name] = len(sizes)
-                    sizes.append(sizes[axis])
-                fresh.append(named[name])
-            sources = (renamed(sources[0], dict(zip(arg[1], fresh, strict=True))),)
-            arg = (arg[0], tuple(fresh))
-        done[node] = make(node.op, node.dtype, sources, arg)
-    return tuple([done[s] for s in stores]), sizes
-
-
-class _CaptureError(Exception):
-    """A renamed axis would be bound by another fold."""
-
-
-def unified(
-    stores: Sequence[Node], axes: tuple[int, ...], sizes: Sequence[int]
-) -> tuple[Node, ...]:
-    """The stores with every fold over axes of the same sizes running over `axes` itself."""
-    lengths = [sizes[a] for a in axes]
-    done: dict[Node, Node] = {}
-    inside: dict[Node, tuple[Node, tuple[int, ...]]] = {}  # of a fold: its body and axes as named
-
-    def sources(node: Node) -> tuple[Node, ...]:
-        """What a node is made of; folds further out are named before those inside them."""
-        if node.op is not FOLD:
-            return node.src
-        if node not in inside:
-            body, own = node.src[0], node.arg[1]
-            if own != axes and [sizes[a] for a in own] == lengths:
-                free = free_axes(toposort([body]))[body]
-                if not free & frozenset(axes):
-                    with suppress(_CaptureError):
-                        body, own = renamed(body, dict(zip(own, axes, strict=True))), axes
-            inside[node] = body, own
-        return (inside[node][0],)
-
-    stack = list(stores)
-    while stack:
-        node = stack[-1]
-        missing = [s for s in sources(node) if s not in done]
-        if node in done or not missing:
-            stack.pop()
-            if node not in done:
-                arg = (node.arg[0], inside[node][1]) if node.op is FOLD else node.arg
-                found = tuple([done[s] for s in sources(node)])
-                done[node] = make(node.op, node.dtype, found, arg)
-        else:
-            stack.extend(missing)
-    return tuple([done[s] for s in stores])
-
-
-def _with_names(index: Affine, names: dict[int, int]) -> Affine:
-    return rename(index, lambda a: names.get(a, a) if isinstance(a, int) else a)
-
-
-def renamed(root: Node, names: dict[int, int]) -> Node:
-    """A value with other names for some of its free axes."""
-    order = toposort([root])
-    free = free_axes(order)
-    moved = frozenset(names)
-
-    def index(i: Affine) -> Affine:
-        return _with_names(i, names)
-
-    done: dict[Node, Node] = {}
-    for node in order:
-        if not free[node] & moved:
-            done[node] = node
-            continue
-        arg = node.arg
-        if node.op is FOLD and frozenset(arg[1]) & frozenset(names.values()):
-            raise _CaptureError
-        if node.op is LOAD:
-            arg = (arg[0], index(arg[1]), tuple([(index(i), n) for i, n in arg[2]]))
-        elif node.op is VALID:
-            arg = tuple([(index(i), n) for i, n in arg])
-        elif node.op is INDEX:
-            arg = index(arg)
-        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
-    return done[root]
 
 
 # --- states --------------------------------------------------------------------------------------
@@ -391,7 +268,10 @@ class _Group:
             if shift is None or shift.value is None or not _settled(factor, rebase):
                 return None
             shifted.append((factor, shift.value))
-        measured = any(b.arg[0] != "add" for f, _ in shifted for b in rebase.bases(f))
+        measured = any(
+            b.arg[0] != "add" and not _is_finite(f, b)
+            for f, _ in shifted for b in rebase.bases(f)
+        )  # fmt: skip
         if len(shifted) > _MOST_SHIFTED:
             return None
         beyond: tuple[Node, ...] | None = ()  # when the sum so far is -inf: each summand was
@@ -448,6 +328,20 @@ def _settled(factor: Node, rebase: Rebase) -> bool:
     for base in rebase.bases(factor):
         if base.arg[0] == "add" and not _normalised(factor, base, rebase):
             return False
+    return True
+
+
+def _is_finite(factor: Node, base: Node) -> bool:
+    """Does a factor have an extreme only where that is finite, and a number elsewhere?"""
+    stack, seen = [factor], set[Node]()
+    while stack:
+        node = stack.pop()
+        if node is base:
+            return False
+        if node in seen or is_bounded(node, base):
+            continue
+        seen.add(node)
+        stack.extend(node.src)
     return True
 
 

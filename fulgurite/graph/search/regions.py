@@ -17,7 +17,7 @@ from ...core.node import Node, toposort
 from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import PARAM
-from ...core.ops.movement import EXPAND
+from ...core.ops.movement import EXPAND, SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
 from ..cost import elements, is_contraction
 from ..kernel import Cut, Extractor, Kernel
@@ -31,6 +31,7 @@ Made: TypeAlias = tuple[
 ]  # (piece, number of its output), or below 0: of its rows
 MOST = 24  # pieces of a region, if it has places where it can be cut
 PUSHED = 2_000_000  # bytes of a value that pushes others out of caches
+_PICKS = (GATHER, SHRINK, WINDOW)  # ops that choose elements
 DEEP = 4  # pieces that one may take in, one behind the other
 
 
@@ -124,9 +125,11 @@ class Regions:
                 fits = fits and (large or not plain or self.sums(kernel).picks)
             elif inner.kind == "contract":
                 fits = node in self.folded(place) and most < size
-                fits = fits and ((only and large) or self.goes_with_rows(node))
+                beside = self.is_summed_beside(node, place)
+                fits = fits and ((only and large) or beside or self.goes_with_rows(node))
             else:
-                alone = only and _top(node).op not in (ADD, SUB)
+                alone = only or self.is_summed_beside(node, place)
+                alone = alone and _top(node).op not in (ADD, SUB)
                 fits = node in self.folded(place) and (alone or self.ends_here(other))
             if fits and inner.kind in KINDS and self.worth(kernel, inner):
                 yield other
@@ -160,7 +163,14 @@ class Regions:
             seen.update(level)
             level = [m for t in level for m in self.makers(t) if self.goes_with(m, t, place)]
             level = [m for m in dict.fromkeys(level) if m not in seen]
-        return found
+        kept = [[t for t in level if not self.is_nested(t, seen)] for level in found]
+        return [level for level in kept if level]
+
+    def is_nested(self, place: int, taken: Set[int]) -> bool:
+        """Is it a product in the sum of another that is taken in as well? No kernel has both."""
+        made = set(self.pieces[place][1]) if self.is_product(place) else set()
+        others = [t for t in taken if t != place and self.is_product(t)]
+        return any(made & self.folded(t) for t in others)
 
     def goes_with(self, place: int, other: int, end: int) -> bool:
         """Is a piece taken in with one that reads it? Of a product, another beside its sum.
@@ -168,16 +178,20 @@ class Regions:
         That one is for the end that takes it in, so it must be larger than what is left there:
         sums that go on from layer to layer are as large as all that is made of them.
         """
-        if not self.is_product(other):
-            return True
+        if not self.is_product(other):  # of several products put side by side there is no walk
+            return not self.is_product(place) or self.size(place) >= self.size(other)
         if not self.is_product(place) or (self.read_by(place) > 1 and not self.shrinks(place, end)):
             return False
         return all(self.reads_beside(other, n) for n in self.pieces[place][1])
 
     def shrinks(self, place: int, end: int) -> bool:
         """Is what a product stores larger than what is left at the end?"""
-        size, left = [max([elements(n.shape) for n in self.pieces[p][1]]) for p in (place, end)]
+        size, left = self.size(place), self.size(end)
         return size > left or (size == left and self.sums(self.pieces[place][2][0]).batched)
+
+    def size(self, place: int) -> int:
+        """How many elements the largest result of a piece has."""
+        return max([elements(n.shape) for n in self.pieces[place][1]])
 
     def goes_with_rows(self, node: Node) -> bool:
         """Is a product worked out with numbers of rows, and do all that read it sum it?"""
@@ -185,6 +199,12 @@ class Regions:
         if not any(m is not None and self.is_row(m) for m in made):
             return False
         return all(self.is_product(r) and node in self.folded(r) for r in self.readers[node])
+
+    def is_summed_beside(self, node: Node, place: int) -> bool:
+        """Is a value that a piece reads else read only for numbers of rows that it reads as well?"""
+        others = [r for r in self.readers[node] if r != place]
+        mine = {self.maker.get(n) for n in self.reads[place]}
+        return bool(others) and all(self.is_row(r) and r in mine for r in others)
 
     def is_product(self, place: int) -> bool:
         """Is it a contraction?"""
@@ -308,10 +328,10 @@ class Regions:
                 takers.setdefault(other, []).append(place)
         for place in reversed(region):
             outputs = self.pieces[place][1]
-            if wanted.intersection(outputs):
-                continue
             most = max([elements(node.shape) for node in outputs], default=0)
             whole = [node for node in outputs if elements(node.shape) == most]
+            if wanted.intersection(whole):
+                continue
             readers = {r for node in whole for r in self.readers.get(node, ())}
             if all(
                 self.may_take(r, place)
@@ -372,7 +392,7 @@ class Regions:
 
     def is_picked(self, node: Node) -> bool:
         """Is it a few elements, chosen from a product that is stored for them?"""
-        if node.op is not GATHER or 4 * elements(node.shape) > elements(node.src[0].shape):
+        if node.op not in _PICKS or 4 * elements(node.shape) > elements(node.src[0].shape):
             return False
         seen: set[Node] = set()
         stack = [node.src[0]]
@@ -388,7 +408,7 @@ class Regions:
 
     def picks(self, place: int) -> bool:
         """Does a piece of rows read a product only to pick from it?"""
-        return self.is_row(place) and any(n.op is GATHER for n in self.row_values(place))
+        return self.is_row(place) and any(n.op in _PICKS for n in self.row_values(place))
 
     def row_values(self, place: int) -> tuple[Node, ...]:
         """What a piece of rows folds to one number a row: with it each element stands alone."""

@@ -4,22 +4,27 @@ In: the stores of a kernel. Out: stores of the same values. `widened`: float16 a
 memory only; inside a kernel excess precision is kept, so no rounding stands between folds.
 `picked`: a sum over k of what is 0 but where k equals a value e that has no k is its summand at
 k = e, or 0 if e is outside; sums of sums are taken apart where that leaves such a one. `settled`:
-weights are not measured from logarithms of sums, which move all the way. All of them change what
-is computed, not how it streams, so they hold whatever else is known of a fold.
+weights are not measured from logarithms of sums, which move all the way, `measured`: nor from
+one that was not measured from an extreme itself. All of them change what is computed, not how it
+streams, so they hold whatever else is known of a fold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 from ...core.dtype import bfloat16, bool_, decode, float16, float32, int64
 from ...core.node import SOURCES, Node, Source, constant, make, toposort
 from ...core.ops.elementwise import (
+    ABS,
     ADD,
     AND,
     BITCAST,
     CAST,
     EQ,
+    EXP,
+    EXP2,
     LE,
     LOG,
     LOG2,
@@ -35,6 +40,11 @@ from ..affine import Affine, axes_of, rename
 from ..body import free_axes, indices
 
 _SMALL = (float16, bfloat16)
+
+
+def spelled(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[Node, ...]:
+    """The stores in the spelling that streams best."""
+    return settled(measured(picked(numbered(widened(stores)), sizes)))
 
 
 # --- precision -----------------------------------------------------------------------------------
@@ -68,6 +78,19 @@ def _wide(node: Node, sources: list[Node]) -> Node:
     return make(node.op, dtype, tuple(sources), arg)
 
 
+def numbered(stores: Sequence[Node]) -> tuple[Node, ...]:
+    """The stores with whether any, or all, of some conditions hold as extremes of 0 and 1."""
+
+    def number(fold: Node) -> Node:
+        if fold.dtype is not bool_ or fold.arg[0] not in ("max", "min"):
+            return fold
+        marks = constant(1, float32), constant(0, float32)
+        body = make(WHERE, float32, (fold.src[0], *marks))
+        return make(LT, bool_, (marks[1], make(FOLD, float32, (body,), fold.arg)))
+
+    return _each_fold(stores, number)
+
+
 # --- what is picked ------------------------------------------------------------------------------
 
 
@@ -76,17 +99,23 @@ def picked(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[Node, ...]:
     order = toposort(stores)
     if not any(n.op is EQ and any(_is_axis(s) is not None for s in n.src) for n in order):
         return tuple(stores)
+    return _each_fold(stores, lambda fold: _without(fold, sizes))
+
+
+def _each_fold(stores: Sequence[Node], change: Callable[[Node], Node]) -> tuple[Node, ...]:
+    """The stores with something else for every fold."""
+    order = toposort(stores)
     done: dict[Node, Node] = {}
     for node in order:
         made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-        if node.op is FOLD and node.arg[0] == "add" and node.dtype.kind == "f":
-            made = _without(made, sizes)
-        done[node] = made
+        done[node] = change(made) if node.op is FOLD else made
     return tuple([done[s] for s in stores])
 
 
 def _without(fold: Node, sizes: Sequence[int]) -> Node:
     """A sum without the summands that are picked, and those beside it."""
+    if fold.arg[0] != "add" or fold.dtype.kind != "f":
+        return fold
     axes: tuple[int, ...] = fold.arg[1]
     free = free_axes(toposort([fold.src[0]]))
     rest: list[Node] = []
@@ -169,16 +198,21 @@ def _summands(
         found = [make(NEG, dtype, (term,)) for term in parts(node.src[0])]
     elif op is MUL:
         first, second = map(parts, node.src)
-        first = first if picks(first) else [node.src[0]]
-        second = second if picks(second) else [node.src[1]]
+        first = first if picks(first) and not _is_mask(first) else [node.src[0]]
+        second = second if picks(second) and not _is_mask(second) else [node.src[1]]
         found = [make(MUL, dtype, (a, b)) for a in first for b in second]
     else:
         found = [node]
     return found if len(found) > 1 and picks(found) else [node]
 
 
+def _is_mask(terms: list[Node]) -> bool:
+    """Is a number less something? What that takes out may be all but nothing of a sum."""
+    return any(t.op is CONST for t in terms) and any(t.op is NEG for t in terms)
+
+
 def _factors(node: Node) -> list[Node]:
-    """What a value is a product of, up to its sign and what divides it."""
+    """What a value is a product of, up to its sign."""
     if node.op is MUL:
         return [f for s in node.src for f in _factors(s)]
     return _factors(node.src[0]) if node.op is NEG else [node]
@@ -254,34 +288,119 @@ def _fixed(root: Node, number: int, place: Node) -> Node:
 
 
 def settled(stores: Sequence[Node]) -> tuple[Node, ...]:
-    """The stores with weighed differences from a logarithm of a sum taken apart.
+    """The stores with weighed differences from logarithms of sums and from extremes taken apart.
 
     Σ w (a - log z) = Σ w a - log z Σ w: z grows with every block, and so would errors of repairs.
+    Σ w (a - m) = Σ w (a - n) - (m - n) Σ w, where n is 0 for an m that is infinite, and m else: so
+    nothing is measured from what is infinite only so far.
     """
+    return _each_fold(stores, _apart)
+
+
+def _apart(fold: Node) -> Node:
+    body, axes, dtype = fold.src[0], frozenset(fold.arg[1]), fold.dtype
+    if fold.arg[0] != "add" or dtype.kind != "f" or body.op is not MUL:
+        return fold
+    order = toposort([body])
+    free = free_axes(order)
+    for factor in _factors(body):
+        weight = _less(body, factor)
+        if factor.op not in (ADD, SUB) or weight is None:
+            continue
+        fixed = [t for t in _terms(factor, 1) if not free[t[0]] & axes and _is_folded(t[0])]
+        plain = not any(_is_folded(n) for n in toposort([weight]))
+        logs = [t for t in fixed if t[0].op in (LOG, LOG2)]
+        most = [t for t in fixed if t[0].op is FOLD and t[0].arg[0] != "add" and plain]
+        if not logs:  # what is measured from an extreme alone is as large as that may be
+            continue
+        rest: Node | None = None
+        beside: list[tuple[Node, int]] = list(logs)
+        for term, sign in _terms(factor, 1):
+            if (term, sign) in logs:
+                continue
+            if (term, sign) in most:
+                known = make(LT, bool_, (make(ABS, dtype, (term,)), constant(inf, dtype)))
+                bounded = make(WHERE, dtype, (known, term, constant(0, dtype)))
+                beside.append((make(SUB, dtype, (term, bounded)), sign))
+                term = bounded
+            if rest is None:
+                rest = term if sign > 0 else make(NEG, dtype, (term,))
+            else:
+                rest = make(ADD if sign > 0 else SUB, dtype, (rest, term))
+        if rest is None:
+            continue
+        found = make(FOLD, dtype, (make(MUL, dtype, (weight, rest)),), fold.arg)
+        weights = make(FOLD, dtype, (weight,), fold.arg)
+        for value, sign in beside:
+            part = make(MUL, dtype, (value, weights))
+            found = make(ADD if sign > 0 else SUB, dtype, (found, part))
+        return found
+    return fold
+
+
+def is_bounded(node: Node, base: Node) -> bool:
+    """Is it a value where that is finite, and a number elsewhere?"""
+    if node.op is not WHERE or node.src[1] is not base or node.src[2].op is not CONST:
+        return False
+    holds = node.src[0]
+    return holds.op is LT and holds.src[0].op is ABS and holds.src[0].src[0] is base
+
+
+def _terms(node: Node, sign: int) -> list[tuple[Node, int]]:
+    """What a value is a sum of, with signs."""
+    if node.op is NEG:
+        return _terms(node.src[0], -sign)
+    if node.op not in (ADD, SUB):
+        return [(node, sign)]
+    return _terms(node.src[0], sign) + _terms(node.src[1], -sign if node.op is SUB else sign)
+
+
+def _less(body: Node, factor: Node) -> Node | None:
+    """A product without one of its factors; None if nothing is left."""
+    if body is factor:
+        return None
+    if body.op is NEG:
+        left = _less(body.src[0], factor)
+        return None if left is None else make(NEG, body.dtype, (left,))
+    place = 0 if factor in _factors(body.src[0]) else 1
+    left, other = _less(body.src[place], factor), body.src[1 - place]
+    return other if left is None else make(MUL, body.dtype, (left, other))
+
+
+def _is_folded(node: Node) -> bool:
+    """Is it worked out from a fold?"""
+    return any(n.op is FOLD for n in toposort([node]))
+
+
+def measured(stores: Sequence[Node]) -> tuple[Node, ...]:
+    """The stores with logarithms of sums of powers measured from the largest, inside weights.
+
+    log Σ exp a = m + log Σ exp(a - m), with m the largest a: then no prefix is out of range.
+    """
+    order = toposort(stores)
+    inside = set(toposort([n.src[0] for n in order if n.op in (EXP, EXP2)]))
+    logs = [n for n in order if n in inside and _power(n) is not None]
+    if not logs:
+        return tuple(stores)
     done: dict[Node, Node] = {}
-    for node in toposort(stores):
+    for node in order:
         made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-        if node.op is FOLD and node.arg[0] == "add" and node.dtype.kind == "f":
-            made = _apart(made)
+        power = _power(made) if node in logs else None
+        if power is not None:
+            fold, dtype = made.src[0], made.dtype
+            most = make(FOLD, dtype, power.src, ("max", fold.arg[1]))
+            less = make(SUB, dtype, (power.src[0], most))
+            total = make(FOLD, dtype, (make(power.op, dtype, (less,)),), fold.arg)
+            made = make(ADD, dtype, (most, make(node.op, dtype, (total,))))
         done[node] = made
     return tuple([done[s] for s in stores])
 
 
-def _apart(fold: Node) -> Node:
-    body, axes = fold.src[0], frozenset(fold.arg[1])
-    order = toposort([body])
-    free = free_axes(order)
-    if body.op is not MUL or not any(n.op in (LOG, LOG2) for n in order):
-        return fold
-    for number, factor in enumerate(body.src):
-        weight = body.src[1 - number]
-        if factor.op is not SUB or not free[weight] & axes:
-            continue
-        first, log = factor.src
-        if log.op not in (LOG, LOG2) or free[log] & axes or not free[first] & axes:
-            continue
-        if any(n.op is FOLD for n in toposort([log])):
-            whole = make(FOLD, fold.dtype, (make(MUL, body.dtype, (weight, first)),), fold.arg)
-            weights = make(FOLD, fold.dtype, (weight,), fold.arg)
-            return make(SUB, fold.dtype, (whole, make(MUL, fold.dtype, (log, weights))))
-    return fold
+def _power(log: Node) -> Node | None:
+    """The power that a logarithm sums, if nothing in it is measured from an extreme."""
+    kind = {LOG: EXP, LOG2: EXP2}.get(log.op)
+    fold = log.src[0] if kind is not None else log
+    if fold.op is not FOLD or fold.arg[0] != "add" or fold.src[0].op is not kind:
+        return None
+    known = any(n.op is FOLD and n.arg[0] != "add" for n in toposort([fold.src[0]]))
+    return None if known else fold.src[0]

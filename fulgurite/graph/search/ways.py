@@ -32,13 +32,38 @@ class Ways:
             inside = tuple([self.local[t] for t in taken])
             rows = tuple([self.local[t] for t in taken if self.work.is_read_often(t)])
             lean = tuple([self.local[t] for t in taken if not self.work.is_narrow(t)])
-            found = [] if self.work.crosses(place, taken) else [Way(makes, inside)]
+            apart = self.work.crosses(place, taken)
+            found = [] if apart else [Way((*makes, *self.asked(inside)), inside)]
+            rows = self.rows(inside) if apart else rows
             if rows:
                 found.append(Way(makes, inside, rows))
             if rows and lean != inside:
                 found.append(Way(makes, lean, rows))
             if found:
                 yield found
+
+    def reading(self, way: Way) -> list[Way]:
+        """The same with numbers of rows that are read: those that pieces store, then all."""
+        lean = tuple([t for t in way.taken if not self.work.is_narrow(self.region[t])])
+        rows = self.rows(lean)
+        found = [replace(way, taken=lean)] if lean and lean != way.taken else []
+        return [*found, replace(way, taken=lean, rows=rows)] if rows else found
+
+    def rows(self, taken: Sequence[int]) -> tuple[int, ...]:
+        """The pieces among some that work out numbers of rows."""
+        return tuple([t for t in taken if self.work.is_row(self.region[t]) and self.row_values(t)])
+
+    def asked(self, taken: Sequence[int]) -> Made:
+        """The numbers of rows that others want of pieces that are taken in."""
+        wanted = set(self.work.wanted(self.region))
+        found: list[tuple[int, int]] = []
+        for t in taken:
+            place = self.region[t]
+            rows = list(self.work.row_values(place)) if self.work.is_row(place) else []
+            for number, node in enumerate(self.work.pieces[place][1]):
+                if node in wanted and self.work.is_row(place):  # one name for one value
+                    found.append((t, -1 - rows.index(node) if node in rows else number))
+        return tuple(found)
 
     def picked(self) -> list[Way]:
         """Pieces that read a product only to pick from it, with what is picked read instead."""
@@ -47,12 +72,20 @@ class Ways:
 
     def joint(self, good: Sequence[Way]) -> Iterator[Way]:
         """Kernels that belong to some single ones: two in one walk, and what makes their rows."""
+        crossing: dict[Way, None] = {}
         for a, b in combinations(good, 2):
-            alike = self.are_alike(a, b)
-            apart = any(self.work.cross(p, q) for p in self.ends(a) for q in self.ends(b))
-            if alike and not apart and not set(a.makes) & set(b.makes):
-                taken, rows = sorted({*a.taken, *b.taken}), sorted({*a.rows, *b.rows})
-                yield Way((*a.makes, *b.makes), tuple(taken), tuple(rows))
+            if not self.go_together(a, b):
+                continue
+            if not any(self.work.cross(p, q) for p in self.ends(a) for q in self.ends(b)):
+                yield self.merged([a, b])
+                continue
+            both = [a, b]
+            for way in good:  # one walk for all that need its blocks, whatever they sum over
+                if all(way is w or self.go_together(way, w, True) for w in both):
+                    both = [w for w in good if w in both or w is way]
+            if not self.wait_for_each_other(a, b):
+                crossing[self.merged(both)] = None
+        yield from crossing
         for piece in dict.fromkeys([r for way in good for r in way.rows]):
             values = self.row_numbers(piece)
             below = dict.fromkeys(self.work.below(self.region[piece]))
@@ -64,13 +97,31 @@ class Ways:
                 yield Way((*beside, *values), others)
             for way in good:
                 if piece in way.taken and not way.rows:
-                    yield replace(way, makes=(*way.makes, *values))
-                    yield replace(way, makes=(*way.makes, *self.beside(way)))
+                    yield _with(way, values)
+                    yield _with(way, self.beside(way))
         for way in good:  # with what other pieces pick
             picking = [] if way.rows else [self.local[p] for p in self.region if self.picks(p, way)]
             if picking:
                 more = replace(way, taken=tuple(sorted({*way.taken, *picking})))
-                yield replace(more, makes=(*way.makes, *self.beside(more)))
+                yield _with(more, self.beside(more))
+
+    def merged(self, ways: Sequence[Way]) -> Way:
+        """One way that makes what several do."""
+        makes = [made for way in ways for made in way.makes]
+        taken = sorted({piece for way in ways for piece in way.taken})
+        return Way(tuple(makes), tuple(taken), tuple(sorted({r for w in ways for r in w.rows})))
+
+    def go_together(self, a: Way, b: Way, free: bool = False) -> bool:
+        """May one kernel make what two ways do? `free`: it may not, if one waits for the other."""
+        if set(a.makes) & set(b.makes) or (free and self.wait_for_each_other(a, b)):
+            return False
+        return self.are_alike(a, b)
+
+    def wait_for_each_other(self, a: Way, b: Way) -> bool:
+        """Is what one way makes needed for what the other does?"""
+        before = self.work.before
+        pairs = [(p, q) for p in self.ends(a) for q in self.ends(b)]
+        return any(before[p] >> q & 1 or before[q] >> p & 1 for p, q in pairs)
 
     def are_alike(self, a: Way, b: Way) -> bool:
         """Is one of two ways inside the other, or do they need the same product?"""
@@ -120,3 +171,8 @@ class Ways:
         """All that a piece folds to one number a row."""
         count = len(self.work.row_values(self.region[piece]))
         return tuple([(piece, -1 - number) for number in range(count)])
+
+
+def _with(way: Way, values: Made) -> Way:
+    """A way that makes more, each value once."""
+    return replace(way, makes=tuple(dict.fromkeys((*way.makes, *values))))

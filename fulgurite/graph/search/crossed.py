@@ -1,0 +1,119 @@
+"""Crossed results: some fold over the rows of others, and the others over theirs.
+
+In: stores whose folds need the same products inside, but run over different axes of them. Out: main
+stores, and crossed ones with their axes renamed so that what they fold over are the rows of the
+main ones, and their own rows what those stream over. Products that both need are then one value,
+worked out once for a block: it goes into the states of its rows, and is added to the results that
+belong to its streamed elements. What is computed plays no part: only the axes of sums do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+
+from ...core.node import Node, make, toposort
+from ...core.ops.index import FOLD
+from .names import CaptureError, argument, renamed, together, unified
+
+
+def crossed(
+    stores: Sequence[Node], sizes: Sequence[int]
+) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
+    """The main stores and those that cross them, named alike; None where none do."""
+    if len(stores) < 2 or any(folded(store) is None for store in stores):
+        return None
+    first, others = [stores[0]], list[Node]()
+    for store in stores[1:]:
+        (first if turned(store, stores[0], sizes) is None else others).append(store)
+    main, across = (others, first) if len(others) > len(first) else (first, others)
+    main = together(main, sizes)
+    found = [s for store in across if (s := turned(store, main[0], sizes)) is not None]
+    return (tuple(main), tuple(found)) if found and len(found) == len(across) else None
+
+
+def outermost(root: Node) -> list[Node]:
+    """The folds of a value that are in no other."""
+    found: dict[Node, None] = {}
+    seen, stack = {root}, [root]
+    while stack:
+        node = stack.pop()
+        if node.op is FOLD:
+            found[node] = None
+            continue
+        for source in node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return list(found)
+
+
+def folded(store: Node) -> tuple[int, ...] | None:
+    """The axes that all sums of a store run over."""
+    folds = outermost(store)
+    axes = {fold.arg for fold in folds}
+    if len(axes) != 1 or folds[0].arg[0] != "add":
+        return None
+    found: tuple[int, ...] = folds[0].arg[1]
+    return found
+
+
+def turned(store: Node, main: Node, sizes: Sequence[int]) -> Node | None:
+    """A store named so that it shares most with one that folds over its rows."""
+    axes = folded(main)
+    assert axes is not None
+    known = inside(main)
+    best, most = None, len(known & inside(unified((main, store), axes, sizes)[1]))
+    for found in _turns(store, main, sizes):
+        shared = len(known & inside(found))
+        if shared > most:
+            best, most = found, shared
+    return best
+
+
+def inside(store: Node) -> set[Node]:
+    """The folds within the sums of a store."""
+    bodies = [fold.src[0] for fold in outermost(store)]
+    return {node for node in toposort(bodies) if node.op is FOLD}
+
+
+def _turns(store: Node, main: Node, sizes: Sequence[int]) -> Iterator[Node]:
+    """A store with its rows and what it folds over exchanged, in every way that sizes allow."""
+    mine, theirs = folded(store), folded(main)
+    assert mine is not None and theirs is not None
+    own = store.arg[3]
+
+    def alike(axes: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        lengths = [sizes[a] for a in wanted]
+        for some in permutations(axes, len(wanted)):
+            if [sizes[a] for a in some] == lengths:
+                yield some
+
+    for rows, streamed in product(alike(main.arg[3], mine), alike(own, theirs)):
+        names = dict(zip((*mine, *streamed), (*rows, *theirs), strict=True))
+        if not set(names.values()) & (set(own) - set(streamed)):
+            try:
+                yield _exchanged(store, names)
+            except CaptureError:
+                continue
+
+
+def _exchanged(store: Node, names: dict[int, int]) -> Node:
+    """A store with other names, also of what its outermost folds run over."""
+    done: dict[Node, Node] = {}
+    for fold in outermost(store):
+        axes = tuple([names[a] for a in fold.arg[1]])
+        body = renamed(fold.src[0], names)
+        done[fold] = make(FOLD, fold.dtype, (body,), (fold.arg[0], axes))
+    stack = [store]
+    while stack:
+        node = stack[-1]
+        missing = [s for s in node.src if s not in done]
+        if node in done or not missing:
+            stack.pop()
+            if node not in done:
+                sources = tuple([done[s] for s in node.src])
+                done[node] = make(node.op, node.dtype, sources, argument(node, names))
+        else:
+            stack.extend(missing)
+    return done[store]

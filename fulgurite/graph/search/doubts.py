@@ -1,0 +1,85 @@
+"""Doubts: folds that no law makes stream, told before any law is tried.
+
+In: folds over some axes as they are written. Out: whether they may become one pass over blocks.
+Laws pull factors out of sums and summands out of extremes, and nothing else. So what is left inside
+must change by a factor or by a shift in any case, op by op, when what it is built on moves: a sum
+of weights of which each has its own divisor, say, never does. What is said to be possible here
+may still turn out not to be; what is said to be impossible never is anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...core.node import Node
+from ...core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, LOG, LOG2, MUL, NEG, POW, SUB, WHERE
+from ...core.ops.index import FOLD
+from .rebase import Rebase
+
+
+def may_stream(folds: Iterable[Node], rebase: Rebase) -> bool:
+    """May all of some folds be states of one pass?"""
+    doubts = _Doubts(rebase)
+    return all(doubts.may_be_state(fold) for fold in folds)
+
+
+class _Doubts:
+    def __init__(self, rebase: Rebase) -> None:
+        self.rebase = rebase
+        self.scaled: dict[Node, bool] = {}
+        self.shifted: dict[Node, bool] = {}
+
+    def may_be_state(self, fold: Node) -> bool:
+        """May what a fold has so far be mended when its bases move?"""
+        body = fold.src[0]
+        if fold.arg[0] == "add":
+            return all(self.scales(f) or self.shifts(f) for f in self.factors(body))
+        return not any(self.rebase.moves(t) for t in self.summands(body))
+
+    def factors(self, node: Node) -> list[Node]:
+        """What stays inside a sum when laws are done."""
+        if self.rebase.is_fixed(node):
+            return []
+        if node.op in (MUL, DIV, NEG, POW):
+            return [f for s in node.src for f in self.factors(s)]
+        if node.op is WHERE and not self.rebase.moves(node.src[0]):
+            return [f for s in node.src[1:] for f in self.factors(s)]
+        return [node]
+
+    def summands(self, node: Node) -> list[Node]:
+        """What stays inside an extreme when laws are done."""
+        if self.rebase.is_fixed(node):
+            return []
+        return [t for s in node.src for t in self.summands(s)] if node.op in (ADD, SUB) else [node]
+
+    def scales(self, node: Node) -> bool:
+        """May a value change by a factor?"""
+        if node not in self.scaled:
+            self.scaled[node] = not self.rebase.moves(node) or self.rebase.is_fixed(node)
+            if not self.scaled[node]:
+                op, sources = node.op, node.src
+                if op in (EXP, EXP2):
+                    self.scaled[node] = self.shifts(sources[0])
+                elif op is WHERE:
+                    self.scaled[node] = not self.rebase.moves(sources[0]) and all(
+                        map(self.scales, sources[1:])
+                    )
+                elif op in (MUL, DIV, NEG, CAST, POW) or (op is FOLD and node.arg[0] == "add"):
+                    self.scaled[node] = all(map(self.scales, sources))
+        return self.scaled[node]
+
+    def shifts(self, node: Node) -> bool:
+        """May a value change by a summand?"""
+        if node not in self.shifted:
+            self.shifted[node] = not self.rebase.moves(node) or self.rebase.is_fixed(node)
+            if not self.shifted[node]:
+                op, sources = node.op, node.src
+                if op in (LOG, LOG2):
+                    self.shifted[node] = self.scales(sources[0])
+                elif op is WHERE:
+                    self.shifted[node] = not self.rebase.moves(sources[0]) and all(
+                        map(self.shifts, sources[1:])
+                    )
+                elif op in (ADD, SUB, NEG, MUL, DIV):
+                    self.shifted[node] = all(map(self.shifts, sources))
+        return self.shifted[node]
