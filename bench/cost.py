@@ -1,10 +1,11 @@
 """How well costs rank kernels: predicted against measured time, as Kendall's rank correlation.
 
-`python bench/cost.py [--repeats 5] [--plans]`. Kernels of several kinds and sizes are timed in
-turns, each alone in a plan, least times count. Printed are each kernel, the correlation over all,
-and that within groups that do about the same work. `--plans` instead takes 30 programs, makes all
-distinct plans that the search can be brought to (by tables that favour one thing or another, and
-the greedy one), times them in turns and says how far the chosen plan is from the best.
+`python bench/cost.py [--repeats 5] [--plans [--other]]`. Kernels of several kinds and sizes are
+timed in turns, each alone in a plan, least times count. Printed are each kernel, the correlation
+over all, and that within groups that do about the same work. `--plans` instead takes 30 programs,
+makes all distinct plans that the search can be brought to (by tables that favour one thing or
+another, and the greedy one), times them in turns and says how far the chosen plan is from the best.
+`--other` takes 30 programs that no rate was fitted to.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -117,6 +119,56 @@ def programs() -> dict[str, fg.Tensor]:
     return found
 
 
+def attended(
+    heads: int, queries: int, keys: int, size: int,
+    change: Callable[[fg.Tensor], fg.Tensor] = lambda scores: scores,
+    weigh: Callable[[fg.Tensor], fg.Tensor] = lambda weights: weights,
+) -> fg.Tensor:  # fmt: skip
+    """Values weighed by a softmax of scores."""
+    q, k, v = (numbers(heads, n, size) for n in (queries, keys, keys))
+    return weigh(fg.softmax(change(q @ k.mT * size**-0.5), axis=-1)) @ v
+
+
+def other_programs() -> dict[str, fg.Tensor]:
+    """Thirty programs that are not among those above."""
+    found: dict[str, fg.Tensor] = {}
+    for heads, queries, keys, size in (
+        (2, 48, 48, 16), (16, 96, 96, 64), (3, 160, 160, 96), (6, 384, 384, 64), (12, 77, 77, 64),
+        (2, 700, 700, 128), (1, 2000, 300, 48), (4, 100, 1000, 64), (8, 500, 77, 40),
+        (32, 1, 128, 64), (2, 1, 2000, 128), (8, 4, 600, 64),
+    ):  # fmt: skip
+        name = f"attention {heads}x{queries}x{keys}x{size}"
+        found[name] = attended(heads, queries, keys, size)
+    apart = fg.arange(600)[:, None] - fg.arange(600)[None, :]
+    near = (apart >= 0) & (apart < 100)
+    found["window"] = attended(2, 600, 600, 64, lambda s: fg.where(near, s, -np.inf))
+    table = numbers(1200)[apart + 600]
+    found["distances in a table"] = attended(2, 600, 600, 64, lambda s: s + table)
+    kept = numbers(300, 300) > -1
+    found["weights dropped"] = attended(4, 300, 300, 64, weigh=lambda p: fg.where(kept, p / 0.8, 0))
+    for rows, inner, columns in (
+        (100, 300, 500),
+        (2000, 64, 64),
+        (32, 1024, 1024),
+        (700, 512, 200),
+    ):
+        x, w = numbers(rows, inner), numbers(inner, columns)
+        length = fg.sqrt((x * x).sum(axis=-1, keepdims=True))
+        found[f"length into product {rows}x{inner}x{columns}"] = (x / (length + 1e-6)) @ w
+    for rows, inner, classes in ((64, 128, 2000), (300, 64, 500), (16, 256, 8000), (512, 32, 256)):
+        x, w = numbers(rows, inner), numbers(classes, inner)
+        found[f"turned classes {rows}x{inner}x{classes}"] = fg.logsumexp(x @ w.mT, axis=-1)
+    for rows, inner, classes in ((100, 64, 1500), (48, 200, 6000)):
+        scores, wanted = numbers(rows, inner) @ numbers(inner, classes), numbers(rows, classes)
+        logs = fg.log_softmax(scores, axis=-1)
+        found[f"entropy {rows}x{inner}x{classes}"] = (fg.exp(logs) * logs).sum(axis=-1)
+        found[f"soft labels {rows}x{inner}x{classes}"] = (fg.abs(wanted) * logs).sum(axis=-1)
+    for rows, inner, middle in ((256, 64, 1024), (128, 256, 512), (1000, 32, 300)):
+        x, first, second = numbers(rows, inner), numbers(inner, middle), numbers(middle, inner)
+        found[f"two products {rows}x{inner}x{middle}"] = fg.gelu(x @ first) @ second
+    return found
+
+
 TABLES = (  # what else the search could have been told
     replace(SHIPPED, made=1.0, kept=1e-6),
     replace(SHIPPED, folded=SHIPPED.folded * 8, walked=SHIPPED.walked * 8, kept=2.0),
@@ -140,10 +192,9 @@ def plans(result: fg.Tensor) -> list[Plan]:
     return list(found.values())
 
 
-def check_plans(repeats: int) -> None:
+def check_plans(cases: dict[str, fg.Tensor], repeats: int) -> None:
     """Time all plans of each program in turns; how far is the chosen one from the best?"""
     near = 0
-    cases = programs()
     for name, result in cases.items():
         normal = normalize([result.node])
         memory = [storage_of(buffer) for buffer in normal.buffers]
@@ -169,10 +220,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--plans", action="store_true", help="check choices, not ranks")
+    parser.add_argument("--other", action="store_true", help="with programs nothing was fitted to")
     given = parser.parse_args()
     if given.plans:
         with fg.config(device="cpu", tier="native"):
-            check_plans(given.repeats)
+            check_plans(other_programs() if given.other else programs(), given.repeats)
         return
     results = works()
     guess = {name: predicted(result) for name, result in results.items()}

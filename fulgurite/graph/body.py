@@ -75,7 +75,8 @@ def affine_value(value: Node, bound: Bound) -> Affine | None:
         if node.op is INDEX and not parts:
             found = node.arg
         elif node.op is CONST:
-            found = number(int(decode(node.arg[0], node.dtype)))
+            known = decode(node.arg[0], node.dtype)
+            found = number(known) if isinstance(known, int) else None
         elif node.op is CAST:
             found = parts[0]
         elif node.op is NEG:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from math import floor, log10, prod
+from math import floor, log10
 from weakref import WeakKeyDictionary
 
 from ..core.digest import blake2b
@@ -96,7 +96,10 @@ NO_WORK = Work(0, 0, 0, 0)
 
 def elements(shape: Shape) -> int:
     """How many elements are laid out for a shape."""
-    return prod([n if isinstance(n, int) else upper(n) for n in shape])
+    found = 1
+    for size in shape:
+        found *= size if isinstance(size, int) else upper(size)
+    return found
 
 
 _known: WeakKeyDictionary[Node, Work] = WeakKeyDictionary()
@@ -137,6 +140,8 @@ def _work(body: Node) -> Work:
 
 def _views(order: Sequence[Node]) -> dict[Node, float]:
     """How often each node is computed: anew for every way it is moved, and for every window."""
+    if not any([node.op in (SHRINK, PAD, FLIP, WINDOW) for node in order]):
+        return dict.fromkeys(order, 1.0)
     ways: dict[Node, dict[tuple[Node, ...], float]] = {node: {} for node in order}
     ways[order[-1]][()] = 1.0
     for node in reversed(order):

@@ -42,6 +42,9 @@ CHUNK = 4  # blocks of k that are worth a sum of their own
 SHORT = 8  # numbers next to each other that are not worth a vector
 ROOM = 160 << 20  # bytes of workspace that packed columns may take
 FEW = 8  # rows that are too few to pay for packing the columns
+FEW_COLUMNS = (
+    32  # results of a row that may be stored apart, so that rows are read in whole vectors
+)
 FEW_BLOCKS = (24, 14)  # blocks of rows that are too few for it, where columns lie near
 SLIM = 256  # bytes of rows of the right factor that are never worth it
 USED = 64  # columns that pay for packing a left factor that is turned
@@ -125,6 +128,8 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
     sides = [(first, own[0]), (second, own[1])]
     steps = steps_of(stores)
     sides.sort(key=lambda side: _runs_along(side[1], stores, sizes))
+    if _lies_along_rows(*sides, sizes):
+        sides.reverse()
     (left, rows), (right, columns) = sides
     return Contraction(
         order=tuple(order), free=free, sizes=tuple(sizes), stores=tuple(stores),
@@ -133,6 +138,17 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
         columns=ordered(columns, steps),
         folded=ordered(folded, steps_of([n for n in toposort([left]) if n.op is LOAD])),
     )  # fmt: skip
+
+
+def _lies_along_rows(
+    left: tuple[Node, frozenset[int]], right: tuple[Node, frozenset[int]], sizes: Sequence[int]
+) -> bool:
+    """Does memory have many rows next to each other, and are there few columns beside them?"""
+    if left[0].op is not LOAD or right[0].op is not LOAD:
+        return False
+    rows, columns = [prod([sizes[a] for a in axes]) for _, axes in (left, right)]
+    along = any(step == 1 and atom in left[1] for atom, step in left[0].arg[1][1])
+    return along and bool(right[1]) and columns <= FEW_COLUMNS < rows
 
 
 def _varies(node: Node) -> bool:
@@ -355,7 +371,8 @@ def cut(
             break
         wide = _up(wide // 2, block.panel)
     while tall > 2 * block.height and _tiles(batch, rows, columns, tall, wide) < enough:
-        if tall * wide * depth < 2 * WORTH:
+        again = right == "own" and not lined  # would the same columns be packed again?
+        if again or tall * wide * depth < 2 * WORTH:
             break
         tall = _up(tall // 2, block.height)
     if left == "own" and wide < columns:

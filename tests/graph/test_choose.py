@@ -222,7 +222,7 @@ def test_asking_only_what_may_pay_finds_what_asking_everything_finds(name: str) 
 
 def test_where_nothing_pays_nobody_is_asked() -> None:
     who = Searcher(SOURCES)
-    assert "fold" not in kinds(searched(gradients(8, 256, 64), who))
+    assert "fold" not in kinds(searched(gradients(16, 64, 192), who))
     assert [(r.asked, r.nodes) for r in who.reports] == [(0, 0)] and who.reports[0].untried > 0
     assert "could not pay; at least" in str(who.reports[0])
 

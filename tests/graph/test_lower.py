@@ -401,6 +401,23 @@ def test_an_index_one_too_large_is_guarded() -> None:
     assert nodes_of(lowered(embedding(memory(10, 4), index)), GUARD)
 
 
+def test_an_index_worked_out_from_axes_is_a_place_in_memory() -> None:
+    i, j = (build.iota((6, 5), axis) for axis in range(2))
+    apart = build.apply(ADD, build.apply(SUB, build.apply(MUL, i, 2), j), 4)
+    kernel = agrees_in_one_kernel(build.gather(memory(40), build.reshape(apart, (30,)), 0))
+    (load,) = nodes_of(kernel, LOAD)
+    assert not load.src and load.arg[1][0] == 4 and {c for _, c in load.arg[1][1]} == {2, -1}
+
+
+def test_an_index_that_wraps_around_on_its_way_is_no_place() -> None:
+    far = build.cast(build.apply(MUL, build.iota((6,), 0), 60), uint8)  # 240, then 44
+    index = build.apply(MOD, far, constant(10, uint8, (6,)))
+    for chosen in (index, build.apply(SUB, build.iota((6,), 0), 1)):
+        kernel = lowered(build.gather(memory(250), chosen, 0))
+        assert nodes_of(kernel, LOAD)[-1].src
+    agrees(build.gather(memory(256), far, 0), exact=True)
+
+
 def test_what_a_pad_leaves_out_is_no_index() -> None:
     # at the padded places the load of the index reads 0, and 0 - 1 is outside the table
     table, index = memory(4, dtype=int32), memory(3, dtype=int32)

@@ -34,8 +34,10 @@ from tests.graph.searching import (
     kinds,
     lowered,
     numbers,
+    one_fold,
     planned,
     same_kind,
+    scarce_memory,
 )
 from tests.graph.streamed import run_streamed
 
@@ -72,16 +74,46 @@ def test_a_mean_loss_of_a_linear_layer_stores_no_scores() -> None:
     assert max(made) <= 128
 
 
-def test_gradients_of_attention_are_three_folds_without_a_matrix_of_scores() -> None:
+def test_gradients_of_attention_are_two_folds_without_a_matrix_of_scores() -> None:
     q, k, v, g = (numbers(i, 2, n, 16) for i, n in ((1, 70), (2, 90), (3, 90), (4, 70)))
 
     def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
         return (fg.softmax(q @ k.mT * 0.25, axis=-1) @ v * g).sum()
 
     found, _ = planned(*fg.grad(loss, argnums=(0, 1, 2))(q, k, v))
-    assert kinds(found) == ["fold"] * 3
+    assert kinds(found) == ["fold"] * 2
     made = [elements(s.shape) for s in found.slots[found.inputs :] if s is not None]
     assert max(made) <= 2 * 90 * 16
+
+
+def _weights(q: fg.Tensor, k: fg.Tensor) -> fg.Tensor:
+    return fg.softmax(q @ k.mT * 0.25, axis=-1)
+
+
+TWICE = {  # what every element needs of its whole row
+    "a difference of weights": lambda q, k: _weights(q, k) - 0.3 * _weights(q * 2, k),
+    "weights and a constant": lambda q, k: 0.9 * _weights(q, k) + 0.1 / 90,
+    "small weights left out": lambda q, k: fg.where(_weights(q, k) > 0.01, _weights(q, k), 0),
+    "no numbers left out": lambda q, k: fg.where(fg.isnan(_weights(q, k)), 0, _weights(q, k)),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_what_needs_its_whole_row_is_two_folds_without_a_matrix_of_scores(name: str) -> None:
+    q, k, v = numbers(1, 4, 70, 16), numbers(2, 4, 90, 16), numbers(3, 4, 90, 16)
+
+    def make() -> fg.Tensor:
+        return TWICE[name](q, k) @ v
+
+    with scarce_memory():
+        found, _ = planned(make())
+        with fg.config(device="cpu", tier="native", search=True):
+            got = make().numpy()
+    assert kinds(found) == ["fold", "fold"]
+    largest = max([elements(s.shape) for s in found.slots[found.inputs :] if s is not None])
+    assert largest <= 4 * 70 * 16
+    with fg.config(device="reference", search=False):
+        np.testing.assert_allclose(got, make().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_equal_sizes_do_not_confuse_axes() -> None:
@@ -206,6 +238,27 @@ def test_hostile_values_give_what_the_plain_plan_gives(
     assert error(chosen, exact) <= 1.5 * error(plain, exact) + 3e-7 * max(1.0, float(finite))
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+def test_weights_that_are_dropped_hide_what_is_no_number(name: str) -> None:
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.normal(size=(2, n, 8)).astype(np.float32) for n in (17, 129, 129))
+    given = _hostile(name, q, k, v)
+    bias = np.zeros((17, 129), np.float32) if given is None else given.astype(np.float32)
+    kept = rng.random((17, 129)) < 0.7
+    kept[::4], kept[1, 0], kept[:, 64] = False, False, False
+
+    def make() -> fg.Tensor:
+        weights = fg.softmax(fg.Tensor(q) @ fg.Tensor(k).mT * 0.5 + fg.Tensor(bias), axis=-1)
+        return fg.where(fg.Tensor(kept), weights / 0.7, 0) @ fg.Tensor(v)
+
+    with one_fold():
+        got = make().numpy()
+    with fg.config(device="reference", search=False):
+        want = make().numpy()
+    assert same_kind(got, want)
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=3e-4 if name == "large scores" else 2e-5)
+
+
 @pytest.mark.parametrize("name", [*ATTENTION])
 def test_variants_are_as_exact_as_the_plain_plan(name: str) -> None:
     q, k, v = numbers(1, 4, 70, 16), numbers(2, 4, 90, 16), numbers(3, 4, 90, 16)
@@ -316,6 +369,7 @@ def _term(
         return np.asarray(fold(wide, axis=axes, keepdims=True))
     if key.name in ("load", "const", "index", "valid"):
         return np.asarray(tile.known[node])  # type: ignore[attr-defined]
+    assert node.op.numpy is not None
     return np.asarray(node.op.numpy(node, *sources))
 
 
@@ -522,7 +576,8 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
         assert any(a.chosen for a in who.reports[0].alternatives) is want
 
 
-def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same() -> None:
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same(backward: bool) -> None:
     from dataclasses import replace
     from importlib import import_module
 
@@ -533,12 +588,12 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same() -> None:
         return centred * fg.rsqrt(fg.mean(centred**2, axis=-1, keepdims=True) + 1e-5) * scale
 
     def loss(x: fg.Tensor, w: fg.Tensor, first: fg.Tensor, second: fg.Tensor) -> fg.Tensor:
-        middle = fg.softmax(normal(x, first) @ w, axis=-1) @ w
-        return fg.sum((normal(middle, second) @ w) ** 2)
+        middle = fg.gelu(normal(x, first) @ w) @ w
+        return fg.sum((normal(x + middle, second) @ w) ** 2)
 
     given = numbers(1, 512, 256), numbers(2, 256, 256), numbers(3, 256), numbers(4, 256)
     value, grads = fg.value_and_grad(loss, argnums=(0, 1, 2, 3))(*given)
-    sink, inputs = lowered(value, *grads)
+    sink, inputs = lowered(*[value, *grads] if backward else [value])
     asked, costs, plans = [], [], []
     for bounded in (True, False):
         count = 0
@@ -560,5 +615,5 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same() -> None:
         plans.append(kinds(schedule(sink, inputs, True, who)))
         costs.append([report.cost for report in who.reports])
         asked.append(count)
-    assert asked[0] <= asked[1]
+    assert asked[0] < asked[1]
     assert costs[0] == pytest.approx(costs[1]) and plans[0] == plans[1]

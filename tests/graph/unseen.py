@@ -85,6 +85,39 @@ def _contrastive(given: Given) -> fg.Tensor:
     return fg.cross_entropy(a @ b.mT / 5, fg.arange(256), reduction="none")
 
 
+def _kept() -> fg.Tensor:
+    kept = normal(9, HEADS, QUERIES, KEYS) > -1
+    kept[:, ::5] = False
+    return fg.Tensor(kept)
+
+
+def _table(given: Given) -> fg.Tensor:
+    apart = fg.arange(QUERIES)[:, None] - fg.arange(KEYS)[None, :] + KEYS
+    return given(normal(7, HEADS, QUERIES + KEYS))[:, apart]
+
+
+def _with_an_end(scores: fg.Tensor, given: Given) -> fg.Tensor:
+    end = given(normal(7, HEADS, 1, 1)).expand((HEADS, QUERIES, 1))
+    return _softmax(fg.concatenate([scores, end], axis=-1))[..., :-1]
+
+
+def _divided_last(given: Given) -> fg.Tensor:
+    q, k, v = _qkv(given)
+    powers = fg.exp(q @ k.mT * SIZE**-0.5)
+    return powers @ v / powers.sum(axis=-1, keepdims=True)
+
+
+def _with_their_logarithm(given: Given) -> list[fg.Tensor]:
+    q, k, v = _qkv(given)
+    scores = q @ k.mT * SIZE**-0.5
+    return [_softmax(scores) @ v, fg.logsumexp(scores, axis=-1)]
+
+
+def _soft_labels(given: Given) -> fg.Tensor:
+    wanted = given(np.abs(normal(7, QUERIES, CLASSES)) / CLASSES)
+    return -(wanted * fg.log_softmax(_classes(given), axis=-1)).sum(axis=-1)
+
+
 UNSEEN: dict[str, Program] = {
     "learned temperature": _attention(
         lambda s, given: _softmax(s / given(np.abs(normal(5, HEADS, 1, 1)) + 0.5))
@@ -119,6 +152,17 @@ UNSEEN: dict[str, Program] = {
     ),
     "entropy of classes": _entropy,
     "contrastive": _contrastive,
+    "weights kept where a condition holds": _attention(
+        lambda s, given: fg.where(_kept(), _softmax(s) / 0.7, 0)
+    ),
+    "distances in a table": _attention(lambda s, given: _softmax(s + _table(given))),
+    "a number at the end of every row": _attention(_with_an_end),
+    "powers less the logarithm of their sum": _attention(
+        lambda s, given: fg.exp(s - fg.log(fg.exp(s).sum(axis=-1, keepdims=True)))
+    ),
+    "divided last": _divided_last,
+    "with their logarithm": _with_their_logarithm,
+    "soft labels": _soft_labels,
 }
 
 

@@ -125,19 +125,22 @@ def test_a_plain_factor_runs_along_the_line_that_the_microkernel_reads() -> None
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 200), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 20000),
-    st.sampled_from(BLOCKS), st.tuples(st.booleans(), st.booleans()),
+    st.sampled_from(BLOCKS), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.booleans(),
 )  # fmt: skip
-def test_tiles_are_whole_blocks_that_fit_the_scratch(
-    batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool]
-) -> None:
-    found = cut(batch, rows, columns, depth, block, plain)
-    assert found.rows % block.height == 0 and found.columns % block.panel == 0
+def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
+    batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool],
+    direct: bool, turned: bool,
+) -> None:  # fmt: skip
+    found = cut(batch, rows, columns, depth, block, plain, direct, turned=turned)
+    assert found.columns % block.panel == 0
+    assert found.rows % block.height == 0 or found.columns >= columns
+    assert found.left != "own" or found.columns >= columns
     assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
     assert found.block == block_of_k(rows, columns, depth)
     assert found.depth >= min(found.block, depth) + block.lanes
     assert found.left != "plain" or plain[0]
     assert found.right != "plain" or plain[1]
-    assert found == cut(batch, rows, columns, depth, block, plain)
+    assert found == cut(batch, rows, columns, depth, block, plain, direct, turned=turned)
 
 
 @settings(max_examples=200, deadline=None)
@@ -163,3 +166,20 @@ def test_large_products_have_tiles_for_several_threads(shape: tuple[int, int, in
     rows, columns, depth = shape
     found = cut(1, rows, columns, depth, BLOCKS[0], (True, True))
     assert -(-rows // found.rows) * -(-columns // found.columns) >= 8
+
+
+@pytest.mark.parametrize("size", [100, 128, 160, 192])
+@pytest.mark.parametrize("turned", [False, True])
+def test_small_products_have_equal_tiles_and_nothing_that_is_packed_for_others(
+    size: int, turned: bool
+) -> None:
+    found = cut(1, size, size, size, BLOCKS[0], (True, True), True, turned=turned)
+    tiles = -(-size // found.rows)
+    assert (found.right, found.columns >= size, tiles % 2) == ("plain", True, 0)
+    assert tiles * found.rows - size < tiles
+    assert found.left == ("own" if turned else "plain")
+
+
+def test_a_right_factor_that_small_products_pack_is_packed_by_the_tile_that_reads_it() -> None:
+    found = cut(1, 128, 128, 128, BLOCKS[0], (True, False), True)
+    assert (found.left, found.right, found.rows >= 128) == ("plain", "own", True)

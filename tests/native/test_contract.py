@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.core.dtype import float32, float64, int32
+from fulgurite.kernel.contract import FEW_COLUMNS
 from fulgurite.native import compiler
 from fulgurite.native.dots import dots, sweep
 from fulgurite.native.lent import TABLE, WAYS, join, pieces, tile
@@ -444,11 +445,12 @@ def test_products_of_any_shape_that_lie_alike_have_one_text(
     large = [tuple(rng.integers(2, 1500, 3)) for _ in range(6)]
     skinny = [tuple(rng.integers(2, 12, 3) * rng.choice([1, 100], 3)) for _ in range(8)]
     square = [(n, n, n) for n in (2, 7, 16, 64, 100, 128, 512)]
-    found = set()
+    found: dict[bool, set[Any]] = {}
     for m, n, k in [*large, *skinny, *square]:
         (text,) = rendered_kernels(product(int(m), int(n), int(k), turned, batch))
-        found.add((text.text, text.library))
-    assert len(found) == 1
+        swapped = turned[0] and n <= FEW_COLUMNS < m  # few columns beside rows that lie in memory
+        found.setdefault(bool(swapped), set()).add((text.text, text.library))
+    assert [len(texts) for texts in found.values()] == [1] * (1 + turned[0])
 
 
 @pytest.mark.parametrize("turned", LAYOUTS)

@@ -121,7 +121,7 @@ def test_gradients_are_folds_too() -> None:
 
     with scarce_memory(), fg.config(**NATIVE):
         report = fg.explain(*make())
-    assert [k.kind for k in report.kernels] == ["fold"] * 3
+    assert [k.kind for k in report.kernels] == ["fold"] * 2
     assert report.peak_bytes < 4 * (8 * 2 * 90 * 24 + 2 * 70 * 90)  # no matrix of scores
     for got, want in zip(values(make), plain(make), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from ...core.node import Node
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
 from ..kernel import Cut, Kernel
-from .extract import STEPS, Producer, extract
+from .extract import STEPS, Extraction, Producer, extract
 from .proposals import Proposal, Source
 from .regions import Piece, Regions, Way
 from .report import Alternative, RegionReport
@@ -30,7 +30,7 @@ ATTEMPTS = 48  # merged graphs that are tried for one region
 LITTLE = 0.05  # of a region's cost: less is not looked for
 SMALL = 0.03  # of the whole graph's cost, for equal regions together: nor is less than this
 VAIN = 6  # of those for which nobody has a kernel
-LOOKS = 500  # steps to see which of them may pay
+LOOKS = 1000  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept
 Choice: TypeAlias = "tuple[tuple[Way, str], ...]"  # with what it is, for people
 
@@ -119,6 +119,7 @@ class RegionSearch:
         self.tried: dict[Way, bool] = {}  # was there a kernel?
         self.bounds: dict[Way, Producer | None] = {}
         self.cuts: dict[Way, Cut] = {}
+        self.known_best: tuple[int, Extraction] | None = None  # of how many producers
 
     def run(self) -> tuple[Choice, RegionReport]:
         """The kernels to run in the place of some pieces, and how they were found."""
@@ -219,8 +220,12 @@ class RegionSearch:
             return []
         every = [*self.producers, *[producer for _, producer in hopes.values()]]
         found = extract(every, *self.ends(every), LOOKS)
-        known = extract(self.producers, *self.ends(self.producers), LOOKS)
-        self.report.steps += found.steps + known.steps
+        if self.known_best is None or self.known_best[0] != len(self.producers):
+            best = extract(self.producers, *self.ends(self.producers), LOOKS)
+            self.known_best = len(self.producers), best
+            self.report.steps += best.steps
+        known = self.known_best[1]
+        self.report.steps += found.steps
         asked = [hopes[p.name][0] for p in found.producers if p.name in hopes]
         asking = self.who.table.asked / self.equal * len(asked)
         dear = max(asking, LITTLE * known.cost, SMALL * self.total / self.equal)
@@ -229,7 +234,8 @@ class RegionSearch:
     def least(self, way: Way, name: str) -> Producer | None:
         """A way at the least that it could cost, from the work of its pieces."""
         outputs = self.work.made(way, self.region)
-        if way.rows:  # what is left of its pieces is seen when it is cut out
+        lone = all(number < 0 for _, number in way.makes)  # numbers of rows may need little
+        if way.rows or lone:  # what is left of its pieces is seen when it is cut out
             merged = self.cut(way)
             needs, work = set(self.work.memory(merged)), work_of(merged[0])
         else:

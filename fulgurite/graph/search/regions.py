@@ -68,6 +68,7 @@ class Regions:
             self.before.append(bits)
         self.rows: dict[int, tuple[Node, ...]] = {}
         self.folds: dict[Node, Sums] = {}
+        self.inside: dict[int, set[object]] = {}
         self.summed: dict[int, dict[Node, frozenset[int]]] = {}
         self.takes = [list(dict.fromkeys(self.taken_in(i))) for i in range(len(pieces))]
         self.gone: Set[int] = frozenset(range(len(pieces)))  # pieces that might not run
@@ -124,7 +125,7 @@ class Regions:
                 plain = self.sums(inner).products and not self.sums(kernel).deep
                 fits = fits and (large or not plain or self.sums(kernel).picks)
             elif inner.kind == "contract":
-                fits = node in self.folded(place) and most < size
+                fits = node in self.folded(place) and (most < size or self.is_batched(other))
                 beside = self.is_summed_beside(node, place)
                 fits = fits and ((only and large) or beside or self.goes_with_rows(node))
             else:
@@ -179,29 +180,33 @@ class Regions:
         sums that go on from layer to layer are as large as all that is made of them.
         """
         if not self.is_product(other):  # of several products put side by side there is no walk
-            return not self.is_product(place) or self.size(place) >= self.size(other)
+            return not self.is_product(place) or 2 * self.size(place) > self.size(other)
         if not self.is_product(place) or (self.read_by(place) > 1 and not self.shrinks(place, end)):
             return False
         return all(self.reads_beside(other, n) for n in self.pieces[place][1])
 
     def shrinks(self, place: int, end: int) -> bool:
-        """Is what a product stores larger than what is left at the end?"""
-        size, left = self.size(place), self.size(end)
-        return size > left or (size == left and self.sums(self.pieces[place][2][0]).batched)
+        """Is what a product stores larger than what is left at the end, or of one batch element?"""
+        return self.size(place) > self.size(end) or self.is_batched(place)
+
+    def is_batched(self, place: int) -> bool:
+        """Have both factors of a product an axis that is not summed? No weights of a layer have."""
+        return self.sums(self.pieces[place][2][0]).batched
 
     def size(self, place: int) -> int:
         """How many elements the largest result of a piece has."""
         return max([elements(n.shape) for n in self.pieces[place][1]])
 
     def goes_with_rows(self, node: Node) -> bool:
-        """Is a product worked out with numbers of rows, and do all that read it sum it?"""
-        made = [self.maker.get(n) for n in self.memory(self.pieces[self.maker[node]][2])]
-        if not any(m is not None and self.is_row(m) for m in made):
+        """Is a product of a batch, or with numbers of rows, and do all that read it sum it?"""
+        place = self.maker[node]
+        made = [self.maker.get(n) for n in self.memory(self.pieces[place][2])]
+        if not any(m is not None and self.is_row(m) for m in made) and not self.is_batched(place):
             return False
         return all(self.is_product(r) and node in self.folded(r) for r in self.readers[node])
 
     def is_summed_beside(self, node: Node, place: int) -> bool:
-        """Is a value that a piece reads else read only for numbers of rows that it reads as well?"""
+        """Is a value that one reads else read only for numbers of rows that it reads as well?"""
         others = [r for r in self.readers[node] if r != place]
         mine = {self.maker.get(n) for n in self.reads[place]}
         return bool(others) and all(self.is_row(r) and r in mine for r in others)
@@ -232,8 +237,10 @@ class Regions:
 
     def folded(self, place: int) -> set[object]:
         """What of a piece's reads is inside its sums."""
-        kernel, reads, _ = self.pieces[place][2]
-        return {reads[number] for number in self.sums(kernel).params}
+        if place not in self.inside:
+            kernel, reads, _ = self.pieces[place][2]
+            self.inside[place] = {reads[number] for number in self.sums(kernel).params}
+        return self.inside[place]
 
     def sums(self, kernel: Kernel) -> Sums:
         """What a kernel folds; equal kernels are looked at once."""
@@ -511,13 +518,18 @@ class Sums(NamedTuple):
 
 
 def _sums(body: Node) -> Sums:
-    folds = [n for n in toposort([body]) if n.op is REDUCE]
+    order = toposort([body])
+    folds = [n for n in order if n.op is REDUCE]
+    inside: set[Node] = set()  # what is folded
+    for node in reversed(order):
+        if node.op is REDUCE or node in inside:
+            inside.update(node.src)
     products = [n for n in folds if is_contraction(n)]
-    params = frozenset([n.arg[0] for n in toposort(folds) if n.op is PARAM])
+    params = frozenset([n.arg[0] for n in order if n.op is PARAM and n in inside])
     columns = _columns(products[0]) if products else 1
-    deep = any(n.op is REDUCE for n in toposort([f.src[0] for f in folds]))
+    deep = any(n in inside for n in folds)
     batched = bool(products) and _is_batched(products[0])
-    picks = any(n.op is GATHER for n in toposort([body]))
+    picks = any(n.op is GATHER for n in order)
     return Sums(bool(folds), bool(products), batched, deep, picks, columns, params)
 
 
