@@ -150,7 +150,8 @@ def _report(item: Item, found: Schedule) -> KernelReport:
 
 def _by_library(item: Item) -> str:
     """Whether NumPy's BLAS runs a kernel, which `deterministic=False` allows."""
-    if current().deterministic or item.kernel.kind == "host" or current().device != "cpu":
+    known = item.kernel.kind in ("host", "library")  # of the latter the search has said so
+    if current().deterministic or known or current().device != "cpu":
         return ""
     from .runtime.library import product  # needed under this option only
 

@@ -91,6 +91,18 @@ def _same_inside(a: Node, la: Labels, b: Node, lb: Labels) -> None:
             f"{sizes.size_text(n)} and {sizes.size_text(m)} differ",
             "the last size of the first must be the last but one of the second",
         )
+    before = [
+        tuple([n for n, label in zip(x.shape, row, strict=True) if isinstance(label, int)])
+        for x, row in ((a, la), (b, lb))
+    ]
+    try:
+        sizes.broadcast(*before)
+    except ShapeError:
+        raise ShapeError(
+            f"{sizes.show(a.shape)} @ {sizes.show(b.shape)}: the stacks "
+            f"{sizes.show(before[0])} and {sizes.show(before[1])} do not broadcast",
+            "their sizes must agree or be 1, counted from the right",
+        ) from None
 
 
 def vecdot(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Tensor:
@@ -273,8 +285,9 @@ def _check_sizes(labels: Sequence[Labels], nodes: Sequence[Node], out: Labels) -
         for label, n in zip(row, node.shape, strict=True):
             before = found.get(label, 1)
             if n != 1 and before != 1 and not sizes.same(n, before):
+                name = f"'...' at {label[1]}" if isinstance(label, tuple) else repr(label)
                 raise ShapeError(
-                    f"label {label!r} has sizes {sizes.size_text(before)} and {sizes.size_text(n)}",
+                    f"label {name} has sizes {sizes.size_text(before)} and {sizes.size_text(n)}",
                     "a label stands for one size",
                 )
             found[label] = before if n == 1 else n

@@ -68,8 +68,10 @@ SHIPPED = CostTable().quantised()
 
 
 LARGE, SCARCE = 16e6, 1.5  # bytes of a value that is large, nanoseconds of each byte beyond
+SPARED = 0.25  # nanoseconds of each byte of a matrix that a walk does without
 SAVED = 0.25  # of what is simple: more than laws take out of a fold
 VIEWS = 64  # ways of moving a value that are told apart
+ADJACENT = 16  # elements next to each other that are chosen together
 BLOCK = 128  # elements of a streamed axis that a condition leaves out together
 
 
@@ -129,7 +131,8 @@ def _work(body: Node) -> Work:
         elif node.op is REDUCE and node.src[0] not in inside:
             simple += round(views[node] * elements(node.src[0].shape))
         elif node.op is GATHER:
-            simple += 8 * elements(node.shape)
+            one_by_one = elements(node.shape[node.arg + 1 :]) < ADJACENT
+            simple += (50 if one_by_one else 8) * elements(node.shape)
         elif node.op.family == "elementwise" and node not in inside:
             simple += round(views[node] * node.op.cost * elements(node.shape))
         elif node.op is CONTIGUOUS:
@@ -210,17 +213,19 @@ def memory_time(moved: float, table: CostTable) -> float:
     return near / table.near + (moved - near) / table.far
 
 
-def kept_time(sizes: Iterable[int], table: CostTable) -> float:
+def kept_time(sizes: Iterable[int], table: CostTable, spared: Iterable[int] = ()) -> float:
     """The price of values of so many bytes that are kept between kernels.
 
     A quarter of the caches is free: other values are there at the same time. What is beyond `LARGE`
-    is memory that others do not have: it is worth a third more arithmetic not to keep it.
+    is memory that others do not have: it is worth a third more arithmetic not to keep it. `spared`
+    are the sizes of matrices that a walk does without: of plans that are about as quick the one
+    that keeps far less wins.
     """
     kept, scarce = 0.0, 0.0
     for size in sizes:
-        kept += max(0.0, size - table.cache / 16)
+        kept += max(0.0, size - table.cache / 4)
         scarce += max(0.0, size - LARGE)
-    return table.kept * kept + SCARCE * scarce
+    return table.kept * kept + SCARCE * scarce + SPARED * sum(spared)
 
 
 def both(memory: float, arithmetic: float, table: CostTable) -> float:

@@ -34,7 +34,8 @@ TALL_SUMS = 264 << 10  # where the tile packs its own columns, for as many rows 
 HUGE = 1 << 21  # results of a product so large that factors come from far away
 FAR = 8 << 10  # bytes between rows that fall into few sets of the second cache
 ROW = 2 << 10  # bytes of one row of them
-SWEPT = 384  # columns of a matrix that a vector's tile should have at least
+SWEPT = (384, 4096)  # columns of a matrix that a vector's tile should have, at least and at most
+SWEEP = 1 << 16  # products that a chunk of a vector should have at least
 ENOUGH = 8  # tiles that keep threads busy
 SPLIT = 1 << 15  # results that are few enough for several sums each
 CHUNKS = 16  # sums of one result at most, each over a chunk of k
@@ -128,7 +129,7 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
     sides = [(first, own[0]), (second, own[1])]
     steps = steps_of(stores)
     sides.sort(key=lambda side: _runs_along(side[1], stores, sizes))
-    if _lies_along_rows(*sides, sizes):
+    if _lies_along_rows(sides[0], sides[1], sizes):
         sides.reverse()
     (left, rows), (right, columns) = sides
     return Contraction(
@@ -327,6 +328,8 @@ def cut(
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is, `split`:
     may k be cut in chunks?, `lined`: are both factors packed along k?, `turned`: does memory have
     the left one along its rows?"""
+    if rows == 1 and plain[1]:
+        return _swept(batch, columns, depth, block, plain[0], direct, split)
     steps = LINED if lined else block_of_k(rows, columns, depth)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
     chunks = chunks_of_k(batch, rows, columns, depth, steps) if split else 1
@@ -350,7 +353,8 @@ def cut(
     else:
         right = "shared"
     most = _largest(block, deep, columns, left, right, near_sums)
-    if depth <= DEPTH // 4:
+    over = left == "own" and right != "own" and columns <= most[1]  # tiles have whole rows
+    if depth <= DEPTH // 4 and not over:
         little = 2 * LITTLE if right == "own" else LITTLE
         whole = right == "own" or rows * columns <= LITTLE
         tall = most[0] if whole else min(most[0], 2 * block.height)
@@ -358,14 +362,12 @@ def cut(
         most = tall, min(most[1], room)
     tall = _even(rows, most[0], block.height)
     wide = _even(columns, most[1], block.panel)
-    if right == "plain" or (left == "own" and right == "shared"):
-        parts = _parts(batch, rows * columns * depth)
+    if over or right == "plain":
+        parts = _parts(batch, products)
         if wide >= columns and 2 * parts * block.height <= rows and chunks == 1:
-            enough = 1  # tiles of whole rows: what they pack and write is no other thread's
+            enough = 1  # what such tiles pack and write is no other thread's
             tall = min(tall, -(-rows // parts))
     least = block.panel if right == "own" else 2 * block.panel
-    if rows == 1 and right == "plain":
-        least = SWEPT // block.panel * block.panel
     while wide > least and (_tiles(batch, rows, columns, tall, wide) < enough):
         if tall * wide * depth < 2 * WORTH:
             break
@@ -378,6 +380,25 @@ def cut(
     if left == "own" and wide < columns:
         left = "plain" if plain[0] else "shared"  # several tiles would pack the same rows
     return Cut(left, right, tall, wide, steps, deep, deep, direct, chunks)
+
+
+def _swept(
+    batch: int, columns: int, depth: int, block: Block, plain: bool, direct: bool, split: bool
+) -> Cut:
+    """Tiles for a vector times a matrix that is read as it lies: whole rows, and chunks of k.
+
+    Rows that are cut in short ones are not fetched ahead.
+    """
+    steps = block_of_k(1, columns, depth)
+    deep = min(steps, _up(depth, block.lanes)) + block.lanes
+    chunks = chunks_of_k(batch, 1, columns, depth, steps) if split else 1
+    wide = _even(columns, SWEPT[1], block.panel)
+    while wide > SWEPT[0] and wide * depth >= 2 * SWEEP:
+        if chunks * _tiles(batch, 1, columns, 1, wide) >= ENOUGH // 2:
+            break
+        wide = _up(wide // 2, block.panel)
+    left = "plain" if plain else "own" if wide >= columns else "shared"
+    return Cut(left, "plain", 1, wide, steps, deep, deep, direct, chunks)
 
 
 def block_of_k(rows: int, columns: int, depth: int) -> int:
@@ -394,10 +415,14 @@ def chunks_of_k(batch: int, rows: int, columns: int, depth: int, steps: int) -> 
 
     Threads then share k, and no factor is read again for each of many small tiles.
     """
-    if rows * columns > SPLIT or depth < 8 * max(rows, columns, steps):
-        return 1
     blocks = -(-depth // steps)
-    wanted = max(1, min(CHUNKS // batch, blocks // CHUNK))
+    if rows == 1:  # a vector sweeps over whole rows of memory
+        wanted = min(blocks, columns * depth // SWEEP)
+    elif rows * columns > SPLIT or depth < 8 * max(rows, columns, steps):
+        return 1
+    else:
+        wanted = blocks // CHUNK
+    wanted = max(1, min(CHUNKS // batch, wanted))
     return -(-blocks // -(-blocks // wanted))
 
 

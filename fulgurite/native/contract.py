@@ -105,8 +105,10 @@ class _Template(Product):
 
     @property
     def splits(self) -> bool:
-        """Does the text know chunks of k? Where the library has the rest, it always does."""
-        return self.lent or self.cut.chunks > 1
+        """Does the text know chunks of k? Where the library has the rest, it always does,
+        and for a vector that sweeps over a matrix."""
+        swept = not self.c.rows and not self.dotted
+        return self.lent or swept or self.cut.chunks > 1
 
     def chunks(self) -> str:
         """The phase of the sums over chunks of k: the units of the last phase from `tiles` on."""

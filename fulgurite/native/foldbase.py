@@ -107,7 +107,8 @@ class FoldBase:
         after = self.after()
         products = sum([self.fold.count(p.contraction.folded) for p in self.fold.products])
         products += sum([self.fold.count(m.contraction.columns) for m in self.fold.weighing])
-        work = 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes
+        read = self.batch * self.length * products  # which is what few rows wait for
+        work = max(read, 3 * self.batch * self.rows * self.length * (products + 16) // self.lanes)
         frames = [*[frame for frame, _ in before], f, *[frame for frame, _ in after]]
         declared: dict[str, str] = {}
         for frame in frames:

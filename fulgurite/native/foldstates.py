@@ -25,8 +25,7 @@ from .packing import Target as Goal
 _BEYOND = {"max": "ogt", "min": "olt"}
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
-_FEW = 8  # rows whose sums may be as exact as those of plain rows
-_SHORT = 64  # steps of them that are summed before they are added
+_SHORT = 32  # steps that are summed before they are added: more in a row would lose digits
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
 
@@ -326,17 +325,14 @@ class FoldStates(FoldBase):
             def turn(k: str, _: list[str]) -> list[str]:
                 left = self.element(weights, f.mul(k, self.weights_by[1]))
                 below = self.element(at, f.mul(k, stride))
-                count = self.deep if k == "0" else f.least(str(_SHORT), f.sub(self.deep, k))
+                count = f.least(str(_SHORT), f.sub(self.deep, k))
                 self.multiply(
                     module, (left, *self.weights_by), (below, stride), (to, self.width(number)),
                     (count, self.count, many), "false", plain=near, ahead=ahead,
                 )  # fmt: skip
                 return []
 
-            if self.rows <= _FEW:
-                e.loop("0", self.deep, _SHORT, [], turn)
-            else:
-                turn("0", [])
+            e.loop("0", self.deep, _SHORT, [], turn)
 
         if near:
             self.evenly(count, panel_of)

@@ -101,7 +101,7 @@ class Product:
             shape,
             (left, right),
             self.direct,
-            bool(self.c.rows),
+            not self.dotted,
             self.right.lined,
             self.as_it_is(self.left) and not self.left.straight,
         )

@@ -171,8 +171,10 @@ def test_mistakes_name_the_users_line() -> None:
     x = fg.ones((2, 3))
     with raises(ShapeError, "inner sizes 3 and 2"):
         x @ x
-    with raises(ShapeError):
+    with raises(ShapeError, "(2, 2, 3) @ (3, 3, 4): the stacks (2,) and (3,)"):
         fg.matmul(fg.ones((2, 2, 3)), fg.ones((3, 3, 4)))
+    with raises(ShapeError, "label '...' at -1 has sizes 2 and 3"):
+        fg.einsum("...ij,...jk", fg.ones((2, 2, 3)), fg.ones((3, 3, 4)))
     with raises(ShapeError):
         fg.matmul(x, 2)
     with raises(ShapeError):

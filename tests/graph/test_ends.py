@@ -18,7 +18,7 @@ from fulgurite.graph.lower import IndexKernel, lower
 from fulgurite.graph.search.ends import ended
 from fulgurite.graph.search.names import apart
 from fulgurite.runtime.indexed import Runner
-from tests.graph.searching import lowered, numbers, one_fold, same_kind
+from tests.graph.searching import error, lowered, numbers, one_fold, same_kind
 
 
 def cut_off(result: fg.Tensor) -> tuple[list[Node], list[int]]:
@@ -48,6 +48,30 @@ def test_what_has_no_ends_of_few_elements_stays() -> None:
     assert folded(fg.concatenate([x, y], axis=-1).sum(axis=-1)) == [18]
     assert folded(fg.where(fg.arange(11) < fg.arange(5)[:, None], x, 0.0).sum(axis=-1)) == [11]
     assert folded(x.sum(axis=-1)) == [11]
+
+
+def test_distances_of_few_dimensions_are_written_out_inside_a_fold() -> None:
+    x, y = numbers(1, 20, 3), numbers(2, 30, 3)
+    apart = x[:, None] - y[None]
+    assert folded(fg.exp(-(apart * apart).sum(axis=-1)).sum(axis=-1)) == [30]
+    assert folded((apart * apart).sum(axis=-1)) == [3]  # inside nothing
+    assert sorted(folded(fg.exp(x @ y.mT).sum(axis=-1))) == [3, 30]  # a product of two sides
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_a_smoother_over_points_is_one_fold_and_as_exact_as_the_reference(size: int) -> None:
+    def make(dtype: str) -> fg.Tensor:
+        x, y, v = (
+            numbers(i, *n).cast(dtype) for i, n in enumerate(((40, size), (130, size), (130, 9)))
+        )
+        weights = fg.exp(-((x[:, None] - y[None]) ** 2).sum(axis=-1) / 2)
+        return weights @ v / weights.sum(axis=-1, keepdims=True)
+
+    with one_fold():
+        got = make("float32").numpy()
+    with fg.config(device="reference", search=False):
+        known, exact = make("float32").numpy(), make("float64").numpy()
+    assert error(got, exact) <= 1.5 * error(known, exact) + 1e-7
 
 
 @settings(max_examples=40)

@@ -13,6 +13,7 @@ from fulgurite.kernel.contract import (
     DEPTH,
     SCRATCH,
     SHALLOW,
+    SWEEP,
     Block,
     Contraction,
     block_of_k,
@@ -133,7 +134,7 @@ def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
 ) -> None:  # fmt: skip
     found = cut(batch, rows, columns, depth, block, plain, direct, turned=turned)
     assert found.columns % block.panel == 0
-    assert found.rows % block.height == 0 or found.columns >= columns
+    assert found.rows % block.height == 0 or found.columns >= columns or rows == 1
     assert found.left != "own" or found.columns >= columns
     assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
     assert found.block == block_of_k(rows, columns, depth)
@@ -152,7 +153,9 @@ def test_chunks_of_k_are_never_empty_and_each_is_worth_it(
     chunks, blocks = chunks_of_k(batch, rows, columns, depth, steps), -(-depth // steps)
     share = -(-blocks // chunks)
     assert (chunks - 1) * share < blocks <= chunks * share
-    assert chunks == 1 or (share >= CHUNK and batch * chunks <= CHUNKS)
+    assert chunks == 1 or batch * chunks <= CHUNKS
+    worth = share * steps * columns >= SWEEP if rows == 1 else share >= CHUNK
+    assert chunks == 1 or worth
 
 
 def test_long_sums_of_few_results_are_cut_in_chunks_and_not_in_small_tiles() -> None:

@@ -68,6 +68,11 @@ def _scaled_erfc(middle: int) -> Callable[[Real], Real]:
     return exact
 
 
+def _whole_erfc(t: Real) -> Real:
+    x = 2 * ERFC_FROM / (1 - t) - ERFC_FROM
+    return (x + ERFC_FROM) * mp.erfc(x) * mp.exp(x * x)
+
+
 def _stirling_rest(w: Real) -> Real:
     if w < mp.mpf(10) ** -12:  # the series itself, where subtracting would lose all digits
         return mp.mpf(1) / 12 - w / 360 + w * w / 1260
@@ -80,6 +85,8 @@ HALF_LOG2 = mp.mpf("0.3475")  # a bit more than log(2) / 2
 LOG_S = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
 SLOPE = 1 - mp.euler  # of lgamma at 2
 ERFC_MIDDLE = {"single": 3, "double": 4}
+IN_TURN = ("ERFC_ALL",)  # where a coefficient of float32 is rounded before the next ones are fitted
+ERFC_FROM = mp.mpf("1.5")
 ERFC_LAST = {"single": mp.mpf("10.2"), "double": mp.mpf("27.3")}
 
 FITS = [
@@ -91,8 +98,9 @@ FITS = [
         mp.mpf(0), HALF_LOG2**2, single=3, double=6),
     Fit("SINH", "(sinh(r) - r) / (r * z)", _near(_root(lambda r, z: (mp.sinh(r) - r) / (r * z))),
         mp.mpf(0), HALF_LOG2**2, single=3, double=6),
-    Fit("TANH", "(tanh(x) - x) / (x * z)", _near(_root(lambda x, z: (mp.tanh(x) - x) / (x * z))),
-        mp.mpf(0), mp.mpf("0.5625") ** 2, single=5),
+    Fit("TANH", "(exp(2 r) - 1 - 2 r) / (2 r**2)",
+        _near(lambda r: (mp.expm1(2 * r) - 2 * r) / (2 * r**2)),
+        mp.mpf(0), HALF_LOG2, single=6),
     Fit("LOG", "(log(1 + f) - f + f * f / 2) / f**3",
         _near(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3),
         mp.sqrt(mp.mpf(1) / 2) - 1, mp.sqrt(2) - 1, single=9),
@@ -137,6 +145,8 @@ FITS = [
           _scaled_erfc(middle), (mp.mpf("0.499") - middle) / (mp.mpf("0.499") + middle),
           (ERFC_LAST[which] - middle) / (ERFC_LAST[which] + middle), **{which: count})
       for (which, middle), count in zip(ERFC_MIDDLE.items(), (10, 22), strict=True)],
+    Fit("ERFC_ALL", "(x + 3 / 2) exp(x * x) erfc(x) of 1 - 3 / (x + 3 / 2), x >= 0",
+        _whole_erfc, mp.mpf(-1), 1 - 3 / (ERFC_LAST["single"] + ERFC_FROM), single=12),
     Fit("LGAMMA", "(lgamma(2 + d) - (1 - euler) * d) / d**2, |d| <= 1 / 2",
         _near(lambda d: (mp.loggamma(2 + d) - SLOPE * d) / d**2),
         mp.mpf("-0.501"), mp.mpf("0.501"), double=18, wide=10),
@@ -166,6 +176,21 @@ def _through_nodes(f: Callable[[Real], Real], low: Real, high: Real, count: int)
         found = [a + b for a, b in zip(shifted, lower, strict=True)]
         found[0] += coefficient
     return found[:count][::-1]
+
+
+def _rounded_in_turn(fit: Fit, count: int) -> list[float]:
+    """Coefficients of float32, each of which makes up for the rounding of those of lower powers."""
+    nodes = [mp.cos(mp.pi * (mp.mpf(j) + mp.mpf(1) / 2) / (4 * count)) for j in range(4 * count)]
+    nodes = [(fit.low + fit.high) / 2 + (fit.high - fit.low) / 2 * node for node in nodes]
+    exact = [fit.exact(node) for node in nodes]
+    left, found = exact, []
+    for power in range(count):
+        rows = [[t**k / y for k in range(power, count)] for t, y in zip(nodes, exact, strict=True)]
+        wanted = [rest / y for rest, y in zip(left, exact, strict=True)]
+        best = mp.lu_solve(mp.matrix(rows), mp.matrix(wanted))  # by least squares
+        found.append(float(np.float32(float(best[0]))))
+        left = [rest - found[-1] * t**power for rest, t in zip(left, nodes, strict=True)]
+    return found[::-1]
 
 
 def _value(coefficients: list[Real], x: Real) -> Real:
@@ -222,6 +247,7 @@ def module() -> str:
             coefficients, bits = fitted(fit, count)
             narrow = suffix == "32"
             values = [float(np.float32(float(c))) if narrow else float(c) for c in coefficients]
+            values = _rounded_in_turn(fit, count) if fit.name in IN_TURN else values
             lines.append(f"# {fit.what}: 2**{bits:.1f}")
             lines.append(f"{fit.name}_{suffix} = ({_numbers(values)}\n)")
     for name, value in (
@@ -252,6 +278,7 @@ def module() -> str:
         last = fitted(fit, getattr(fit, which))[0][-1]
         parts = split(last, (24,), True) if suffix == "32" else split(last, (53,))
         lines.append(f"ERFC_LAST_PARTS_{suffix} = ({_numbers(parts)}\n)")
+    lines.append(f"ERFC_FROM = {float(ERFC_FROM)}")
     lines.append(f"ERFC_MIDDLE_32, ERFC_MIDDLE_64 = {tuple(map(float, ERFC_MIDDLE.values()))}")
     with mp.workdps(500):
         words = int(mp.floor(2 / mp.pi * mp.mpf(2) ** (64 * 20)))

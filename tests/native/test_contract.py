@@ -373,6 +373,31 @@ def test_gradients_of_few_weights_are_packed_along_k(
     assert np.array_equal(found.reshape(exact.shape), exact)
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(33, 300), st.integers(2, FEW_COLUMNS), st.integers(1, 600), st.booleans(),
+    st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(sorted(EPILOGUES)),
+    st.sampled_from(VECTORS), st.integers(0, 99),
+)  # fmt: skip
+def test_few_columns_beside_rows_that_lie_in_memory_are_exact(
+    m: int, n: int, k: int, turned: bool, dtype: Any, epilogue: str, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a = rng.integers(-9, 9, (k, m)).astype(dtype)
+    b = rng.integers(-9, 9, (n, k) if turned else (k, n)).astype(dtype)
+    wide = a.T.astype(np.int64) @ (b.T if turned else b).astype(np.int64)
+    lazy = tensor(a).T @ (tensor(b).T if turned else tensor(b))
+    if dtype is not np.float32:
+        (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+        assert np.array_equal(found, wide)
+        return
+    more = [rng.integers(-9, 9, s).astype(dtype) for s in ((n,), (m, n), (m, 1))]
+    ours, exact = EPILOGUES[epilogue]
+    (found,), _ = run(ours(lazy, *map(tensor, more)), seed=seed, machine=target(vectors))
+    wider = [np.asarray(v, np.float64) for v in (wide, *more)]
+    close(found, exact(*wider), float(np.abs(wide).max()) + 4, dtype)
+
+
 def test_what_is_beside_few_columns_does_not_matter() -> None:
     rng = np.random.default_rng(9)
     a, b = array(rng, (30, 200), np.float32), array(rng, (200, 20), np.float32)
@@ -393,12 +418,18 @@ def test_several_outputs_are_stored_in_one_pass() -> None:
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("shape", [(70, 300, 300), (600, 600, 300), (3, 1000, 600), (40, 50, 5003)])
-def test_bits_do_not_depend_on_how_units_are_shared_out(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shape", [
+    (70, 300, 300), (600, 600, 300), (3, 1000, 600), (40, 50, 5003), (128, 128, 128),
+    (200, 20, 300), (1, 300, 2000),
+])  # fmt: skip
+def test_bits_do_not_depend_on_how_units_are_shared_out(
+    shape: tuple[int, int, int], turned: bool
+) -> None:
     m, n, k = shape
     rng = np.random.default_rng(8)
-    a, b = array(rng, (m, k), np.float32), array(rng, (k, n), np.float32)
-    lazy = fg.relu(tensor(a) @ tensor(b) + 1)
+    a, b = array(rng, (k, m) if turned else (m, k), np.float32), array(rng, (k, n), np.float32)
+    lazy = fg.relu((tensor(a).T if turned else tensor(a)) @ tensor(b) + 1)
     whole = run(lazy)[0][0].tobytes()
     assert all(run(lazy, seed=seed)[0][0].tobytes() == whole for seed in range(4))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -20,10 +20,12 @@ from tests.native.launch import rendered_kernels, run
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.one_of(st.integers(1, 70), st.integers(CHUNK - 3, 2 * CHUNK + 3)), st.integers(1, 700),
+    st.one_of(st.integers(1, 400), st.integers(CHUNK - 3, 2 * CHUNK + 3)), st.integers(1, 1500),
     st.booleans(), st.sampled_from([np.float32, np.float64, np.int32]),
     st.sampled_from(["auto", "avx2", "sse2"]), st.integers(0, 99),
 )  # fmt: skip
+@example(300, 3000, False, np.float32, "auto", 0)  # k in chunks
+@example(5000, 300, False, np.int32, "auto", 0)  # and two tiles of columns
 def test_a_vector_times_a_matrix_agrees_with_wide_numbers(
     n: int, k: int, turned: bool, dtype: Any, vectors: str, seed: int
 ) -> None:

@@ -19,7 +19,7 @@ from tests.graph.searching import (
     one_fold,
     scarce_memory,
 )
-from tests.graph.unseen import UNSEEN, Given, results, rounded, tensors
+from tests.graph.unseen import UNSEEN, Given, normal, results, rounded, tensors
 
 NATIVE = {"device": "cpu", "tier": "native", "search": True}
 
@@ -201,6 +201,21 @@ def test_programs_nobody_thought_of_are_as_exact_as_the_reference(name: str, dty
         known, exact = computed(tensors(dtype)), computed(rounded(dtype))
     for a, b, want in zip(got, known, exact, strict=True):
         assert error(a, want) <= 1.5 * error(b, want) + 1e-7 * float(np.abs(want).max())
+
+
+@pytest.mark.parametrize("keys", [64, 129, 333])
+def test_values_far_from_zero_are_as_exact_as_the_reference(keys: int) -> None:
+    q, k, v = (normal(i, 2, n, 16) for i, n in enumerate((37, keys, keys)))
+
+    def make(dtype: str) -> fg.Tensor:
+        a, b, c = (fg.Tensor(x.astype(np.float32).astype(dtype)) for x in (q, k, v + 1e6))
+        return fg.softmax(a @ b.mT * 0.25, axis=-1) @ c
+
+    with one_fold():
+        got = make("float32").numpy()
+    with fg.config(device="reference", search=False):
+        known, exact = make("float32").numpy(), make("float64").numpy()
+    assert error(got, exact) <= 1.5 * error(known, exact) + 1e-8 * 1e6
 
 
 def test_two_convolutions_under_one_mean_are_added_where_they_lie() -> None:

@@ -124,6 +124,31 @@ print("done")
     assert (done.stdout.strip(), done.returncode) == ("done", 0), done.stderr
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_a_worker_leaves_the_processor_of_its_caller() -> None:
+    text = """
+import ctypes, os, time, numpy as np, fulgurite as fg
+x = fg.Tensor(np.ones((300, 1000), np.float32))
+plan = fg.schedule(fg.exp(x).sum(axis=1))
+before = set(os.listdir("/proc/self/task"))
+plan.run()
+(worker,) = map(int, set(os.listdir("/proc/self/task")) - before)
+mine, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu
+for _ in range(500):
+    at = here()
+    os.sched_setaffinity(worker, {at})
+    for _ in range(20):
+        plan.run()
+    time.sleep(0.002)  # then it runs if it could not before
+    now = os.sched_getaffinity(worker)
+    if now != {at}:
+        break
+print(now == mine - {at} or now, os.sched_getaffinity(0) == mine)
+"""
+    done = run_python(text, FULGURITE_THREADS="2", OPENBLAS_NUM_THREADS="1")
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
 def test_the_number_of_threads_follows_the_options_and_the_affinity() -> None:
     text = """
 import os, numpy as np
@@ -135,9 +160,12 @@ print(len(os.listdir("/proc/self/task")))
 with fg.config(threads=3):
     (x + 1).realize()
 print(len(os.listdir("/proc/self/task")))
+for _ in range(50):
+    (x + 1).realize()
+print(len(set.union(*[os.sched_getaffinity(int(n)) for n in os.listdir("/proc/self/task")])))
 """
     done = run_python(text, OPENBLAS_NUM_THREADS="1")
-    assert done.stdout.split() == ["1", "3"], done.stderr
+    assert done.stdout.split() == ["1", "3", "1"], done.stderr
 
 
 def test_signals_reach_python_and_not_a_worker() -> None:

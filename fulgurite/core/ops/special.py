@@ -42,6 +42,8 @@ def rsqrt(a: Array) -> Array:
 def power(a: Array, b: Array) -> Array:
     """a ** b; for whole numbers a negative exponent gives the truncated result."""
     if a.dtype.kind != "i":
+        if a.dtype.kind != "c" and (b == 0.5).any():  # NumPy may take roots: others at -0 and -inf
+            a = np.where((b == 0.5) & ((a == 0) | (a == -np.inf)), np.abs(a), a)
         return np.asarray(np.power(a, b))
     negative = b < 0
     result = np.power(a, np.where(negative, 0, b))

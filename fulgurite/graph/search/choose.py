@@ -229,20 +229,30 @@ class RegionSearch:
         asked = [hopes[p.name][0] for p in found.producers if p.name in hopes]
         asking = self.who.table.asked / self.equal * len(asked)
         dear = max(asking, LITTLE * known.cost, SMALL * self.total / self.equal)
-        return asked if known.cost - found.cost > dear else []
+        if known.cost - found.cost <= dear:
+            return []
+        rough = [way for way in asked if way.rows and way not in self.cuts]
+        for way in rough:  # whose work was guessed from other pieces alone
+            self.cut(way)
+            bound = self.bounds[way]
+            self.bounds[way] = None if bound is None else self.least(way, bound.name)
+        return self.hoped(self.hopes()) if rough else asked
 
     def least(self, way: Way, name: str) -> Producer | None:
         """A way at the least that it could cost, from the work of its pieces."""
         outputs = self.work.made(way, self.region)
         lone = all(number < 0 for _, number in way.makes)  # numbers of rows may need little
-        if way.rows or lone:  # what is left of its pieces is seen when it is cut out
+        if lone or way in self.cuts:  # what is left of its pieces is seen when it is cut out
             merged = self.cut(way)
             needs, work = set(self.work.memory(merged)), work_of(merged[0])
         else:
             mine = dict.fromkeys([*[piece for piece, _ in way.makes], *way.taken])
-            cuts = [self.work.pieces[self.region[piece]] for piece in mine]
-            inside = {node for _, made, _ in cuts for node in made}
+            cuts = [self.work.pieces[self.region[piece]] for piece in mine if piece not in way.rows]
+            inside = {node for p in mine for node in self.work.pieces[self.region[p]][1]}
             needs = {node for _, _, cut in cuts for node in self.work.memory(cut)} - inside
+            needs.update(
+                [n for piece in way.rows for n in self.work.row_values(self.region[piece])]
+            )
             moved = sum([elements(n.shape) * n.dtype.itemsize for n in (*needs, *outputs)])
             work = replace(sum([work_of(cut[0]) for _, _, cut in cuts], NO_WORK), bytes=moved)
         ends = [self.work.pieces[place][2][0] for place in self.kinds.ends(way)]
@@ -296,5 +306,6 @@ class RegionSearch:
     def kept(self, outputs: Sequence[Node]) -> float:
         """What it costs that values stay in memory which are no results."""
         inside = [n for n in outputs if n not in self.work.roots]
-        sizes = [elements(n.shape) * n.dtype.itemsize for n in inside]
-        return kept_time(sizes, self.who.table)
+        sizes = {n: elements(n.shape) * n.dtype.itemsize for n in inside}
+        spared = [size for n, size in sizes.items() if self.work.is_spared(n)]
+        return kept_time(sizes.values(), self.who.table, spared)

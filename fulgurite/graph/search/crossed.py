@@ -10,11 +10,13 @@ belong to its streamed elements. What is computed plays no part: only the axes o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations, product
+from itertools import islice, permutations, product
 
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD
-from .names import CaptureError, argument, renamed, together, unified
+from .names import CaptureError, argument, matches, renamed, together, unified
+
+_WAYS = 64  # of naming a store that are tried
 
 
 def crossed(
@@ -64,10 +66,12 @@ def turned(store: Node, main: Node, sizes: Sequence[int]) -> Node | None:
     assert axes is not None
     known = inside(main)
     best, most = None, len(known & inside(unified((main, store), axes, sizes)[1]))
-    for found in _turns(store, main, sizes):
-        shared = len(known & inside(found))
-        if shared > most:
-            best, most = found, shared
+    for found in islice(_turns(store, main, sizes), _WAYS):
+        shared, every = known & inside(found), inside(found)
+        if len(shared) > most:
+            best, most = found, len(shared)
+            if shared == every:
+                break
     return best
 
 
@@ -91,11 +95,15 @@ def _turns(store: Node, main: Node, sizes: Sequence[int]) -> Iterator[Node]:
 
     for rows, streamed in product(alike(main.arg[3], mine), alike(own, theirs)):
         names = dict(zip((*mine, *streamed), (*rows, *theirs), strict=True))
-        if not set(names.values()) & (set(own) - set(streamed)):
-            try:
-                yield _exchanged(store, names)
-            except CaptureError:
-                continue
+        rest, others = [[a for a in axes if a not in gone]
+                        for axes, gone in ((own, streamed), (main.arg[3], rows))]  # fmt: skip
+        for more in matches(rest, others, sizes):
+            kept = {a for a in rest if a not in more}
+            if not kept & {*names.values(), *more.values()}:
+                try:
+                    yield _exchanged(store, names | more)
+                except CaptureError:
+                    continue
 
 
 def _exchanged(store: Node, names: dict[int, int]) -> Node:

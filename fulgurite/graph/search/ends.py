@@ -4,7 +4,8 @@ In: stores whose folds have axes of their own, and the sizes of axes. Out: store
 values, and more sizes. Where conditions on a folded axis alone (a comparison with a number, what a
 pad leaves out) hold for all but one or two elements at its ends, these are worked out by themselves
 and joined with the fold of the others, in which nothing is left of the conditions. So a row with a
-number put at its end is a fold over the row, and streams with all that folds over rows.
+number put at its end is a fold over the row, and streams with all that folds over rows. A fold that
+has few elements at all is written out where it is inside another, and no product of two sides.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import pairwise
 
 from ...core.dtype import bool_
 from ...core.node import Node, constant, make, toposort
-from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, WHERE
+from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, MUL, WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, VALID
 from ...core.ops.leaf import CONST
 from ..affine import Affine, Condition, add, axes_of, axis, bounds, number
@@ -22,18 +23,23 @@ from ..body import affine_value, free_axes, indices
 
 _JOIN = {"add": ADD, "max": MAX, "min": MIN}
 _ALONE = 2  # elements that are worked out by themselves
+_FEW = 8  # elements of a fold that is written out
 
 
 def ended(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:
     """The stores with folds cut off where few elements differ."""
     order = toposort(stores)
     work = _Cut(list(sizes))
-    if not any(n.op is FOLD for n in order) or not any(map(work.lines, order)):
+    inside = set(toposort([n.src[0] for n in order if n.op is FOLD]))
+    few = [n for n in inside if n.op is FOLD and work.is_written_out(n)]
+    if not few and not any(map(work.lines, order)):
         return tuple(stores), work.sizes
     done: dict[Node, Node] = {}
     for node in order:
         made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-        if node.op is FOLD and node.arg[0] in _JOIN and len(node.arg[1]) == 1:
+        if node in few:
+            made = work.written_out(made)
+        elif node.op is FOLD and node.arg[0] in _JOIN and len(node.arg[1]) == 1:
             made = work.cut(made)
         done[node] = made
     return tuple([done[s] for s in stores]), work.sizes
@@ -101,6 +107,30 @@ class _Cut:
         assert value is not None
         return value
 
+    def is_written_out(self, fold: Node) -> bool:
+        """Has it few elements, each worked out from values that do not have all its axes?"""
+        along = frozenset(fold.arg[1])
+        if fold.arg[0] not in _JOIN or len(along) != 1 or self.sizes[fold.arg[1][0]] > _FEW:
+            return False
+        order = toposort([fold.src[0]])
+        if any(n.op is FOLD or any(_is_divided(i, *along) for i in indices(n)) for n in order):
+            return False
+        free = free_axes(order)
+        for factor in _factors(fold.src[0]):
+            axes = [free[n] - along for n in toposort([factor]) if n.op is LOAD]
+            if any(a - b and b - a for a in axes for b in axes):
+                return True
+        return False
+
+    def written_out(self, fold: Node) -> Node:
+        """The elements of a fold, one by one."""
+        name, (along,) = fold.arg
+        value = self.at(fold.src[0], along, number(0))
+        for place in range(1, self.sizes[along]):
+            other = self.at(fold.src[0], along, number(place))
+            value = make(_JOIN[name], fold.dtype, (value, other))
+        return value
+
     def at(self, root: Node, along: int, place: Affine) -> Node:
         """A value with an index in the place of an axis, and without what that settles."""
         order = toposort([root])
@@ -149,6 +179,11 @@ class _Cut:
         if high < 0 or low >= check[1]:
             return False
         return True if low >= 0 and high < check[1] else None
+
+
+def _factors(node: Node) -> list[Node]:
+    """What a value is a product of."""
+    return [f for s in node.src for f in _factors(s)] if node.op is MUL else [node]
 
 
 def _is_divided(index: Affine, along: int) -> bool:

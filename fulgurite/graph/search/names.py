@@ -8,9 +8,9 @@ places share theirs (`together`), and folds over axes of the same sizes run over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice, permutations
+from itertools import islice
 from typing import Any
 
 from ...core.node import Node, make, toposort
@@ -18,7 +18,7 @@ from ...core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
 from ..affine import Affine, rename
 from ..body import free_axes
 
-_WAYS = 120  # in which axes of two stores may be the same, of those that are tried
+_WAYS = 64  # in which axes of two stores may be the same, of those that are tried
 
 
 def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
@@ -42,12 +42,29 @@ def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
         }  # fmt: skip
         found = [store if set(mine) <= set(first) else _named(store, names)]
         if not known & folds_of(found[0]):
-            lengths = [sizes[a] for a in mine]
-            for way in islice(permutations(first, len(mine)), _WAYS):
-                if [sizes[a] for a in way] == lengths:
-                    found.append(_named(store, dict(zip(mine, way, strict=True))))
+            found += [_named(store, way) for way in islice(matches(mine, first, sizes), _WAYS)]
         out.append(max(found, key=lambda s: len(known & folds_of(s))))
     return out
+
+
+def matches(
+    axes: Sequence[int], others: Sequence[int], sizes: Sequence[int]
+) -> Iterator[dict[int, int]]:
+    """Every way in which axes may be others of their sizes, as many as possible first.
+
+    One that is none of them keeps its name, which must not be given to another.
+    """
+    if not axes:
+        yield {}
+        return
+    first, *rest = axes
+    alike = sorted([a for a in others if sizes[a] == sizes[first]], key=lambda a: a != first)
+    for other in alike:
+        left = [a for a in others if a != other]
+        yield from ({first: other, **more} for more in matches(rest, left, sizes))
+    for more in matches(rest, others, sizes):
+        if first not in more.values():
+            yield more
 
 
 def folds_of(store: Node) -> set[Node]:
@@ -57,6 +74,8 @@ def folds_of(store: Node) -> set[Node]:
 
 def _named(store: Node, names: dict[int, int]) -> Node:
     """A store with other names for its axes, if that can be."""
+    if any(a not in names for a in store.arg[3] if a in names.values()):
+        return store
     try:
         value = renamed(store.src[0], names)
     except CaptureError:

@@ -24,7 +24,7 @@ from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ..body import free_axes
 from ..lower import IndexKernel
-from .crossed import crossed, folded, outermost
+from .crossed import crossed, folded, inside, outermost
 from .doubts import may_stream
 from .ends import ended
 from .laws import improved
@@ -133,6 +133,8 @@ def _over(
     if like in tried or len(plain.folds) > _MOST_STATES or not plain.possible():
         return None  # laws pull things out of folds, they do not change what folds run over
     tried.add(like)
+    if any(inside(store) - set(toposort(plain.stores)) for store in across):
+        return None  # folds that the others do not have for every block
     if not may_stream(plain.folds, Rebase(plain.streamed, plain.free, plain.old)):
         return None
     values, report = improved([s.src[0] for s in named], sizes)

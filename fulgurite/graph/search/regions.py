@@ -189,6 +189,20 @@ class Regions:
         """Is what a product stores larger than what is left at the end, or of one batch element?"""
         return self.size(place) > self.size(end) or self.is_batched(place)
 
+    def is_spared(self, node: Node) -> bool:
+        """Is it a matrix that need not be stored and is as large as what it is made of?
+
+        That is a product of a batch, or what is made of one element by element.
+        """
+        place = self.maker.get(node)
+        if place is None or place not in self.gone:
+            return False
+        for p in (place, *self.makers(place)):
+            sums = self.sums(self.pieces[p][2][0])
+            if self.is_product(p) and sums.batched and self.size(p) == elements(node.shape):
+                return sums.depth <= sums.columns
+        return False
+
     def is_batched(self, place: int) -> bool:
         """Have both factors of a product an axis that is not summed? No weights of a layer have."""
         return self.sums(self.pieces[place][2][0]).batched
@@ -198,12 +212,13 @@ class Regions:
         return max([elements(n.shape) for n in self.pieces[place][1]])
 
     def goes_with_rows(self, node: Node) -> bool:
-        """Is a product of a batch, or with numbers of rows, and do all that read it sum it?"""
-        place = self.maker[node]
-        made = [self.maker.get(n) for n in self.memory(self.pieces[place][2])]
-        if not any(m is not None and self.is_row(m) for m in made) and not self.is_batched(place):
+        """Is a product of a batch read by products alone, or one with numbers of rows summed?"""
+        place, readers = self.maker[node], self.readers[node]
+        if not all(map(self.is_product, readers)):
             return False
-        return all(self.is_product(r) and node in self.folded(r) for r in self.readers[node])
+        made = [self.maker.get(n) for n in self.memory(self.pieces[place][2])]
+        rows = any(m is not None and self.is_row(m) for m in made)
+        return self.is_batched(place) or (rows and all(node in self.folded(r) for r in readers))
 
     def is_summed_beside(self, node: Node, place: int) -> bool:
         """Is a value that one reads else read only for numbers of rows that it reads as well?"""
@@ -514,6 +529,7 @@ class Sums(NamedTuple):
     deep: bool  # is one above another?
     picks: bool  # are elements chosen by an index?
     columns: int  # the fewer of the two sides of the first contraction's results
+    depth: int  # of its sums
     params: frozenset[int]  # that are inside
 
 
@@ -530,7 +546,8 @@ def _sums(body: Node) -> Sums:
     deep = any(n in inside for n in folds)
     batched = bool(products) and _is_batched(products[0])
     picks = any(n.op is GATHER for n in order)
-    return Sums(bool(folds), bool(products), batched, deep, picks, columns, params)
+    depth = sum([elements(n.src[0].shape) // max(1, elements(n.shape)) for n in products[:1]])
+    return Sums(bool(folds), bool(products), batched, deep, picks, columns, depth, params)
 
 
 def _is_batched(product: Node) -> bool:

@@ -314,14 +314,14 @@ def _apart(fold: Node) -> Node:
         if not logs:  # what is measured from an extreme alone is as large as that may be
             continue
         rest: Node | None = None
-        beside: list[tuple[Node, int]] = list(logs)
+        odd: list[tuple[Node, Node, int]] = []
         for term, sign in _terms(factor, 1):
             if (term, sign) in logs:
                 continue
             if (term, sign) in most:
                 known = make(LT, bool_, (make(ABS, dtype, (term,)), constant(inf, dtype)))
                 bounded = make(WHERE, dtype, (known, term, constant(0, dtype)))
-                beside.append((make(SUB, dtype, (term, bounded)), sign))
+                odd.append((known, make(SUB, dtype, (term, bounded)), sign))
                 term = bounded
             if rest is None:
                 rest = term if sign > 0 else make(NEG, dtype, (term,))
@@ -331,9 +331,12 @@ def _apart(fold: Node) -> Node:
             continue
         found = make(FOLD, dtype, (make(MUL, dtype, (weight, rest)),), fold.arg)
         weights = make(FOLD, dtype, (weight,), fold.arg)
-        for value, sign in beside:
-            part = make(MUL, dtype, (value, weights))
+        for log, sign in logs:
+            part = make(MUL, dtype, (log, weights))
             found = make(ADD if sign > 0 else SUB, dtype, (found, part))
+        for known, less, sign in odd:
+            part = make(ADD if sign > 0 else SUB, dtype, (found, make(MUL, dtype, (less, weights))))
+            found = make(WHERE, dtype, (known, found, part))
         return found
     return fold
 

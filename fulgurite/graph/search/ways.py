@@ -92,7 +92,8 @@ class Ways:
             yield Way(values, tuple([self.local[t] for t in below]))
             rows = [t for t in below if self.work.is_row(t)]
             if rows:  # with what else is made of those rows
-                beside = tuple([made for t in rows for made in self.outputs(t)])
+                beside = [m for t in rows for m in (self.row_numbers(self.local[t])
+                          if not self.work.is_narrow(t) else self.outputs(t))]  # fmt: skip
                 others = tuple([self.local[t] for t in below if t not in rows])
                 yield Way((*beside, *values), others)
             for way in good:

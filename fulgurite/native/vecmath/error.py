@@ -2,8 +2,9 @@
 
 exp(x * x) * erfc(x) * (1 + 2 x) hardly changes, and is a polynomial in (x - middle) / (x + middle)
 for all x above 1/2. erfc keeps every step as a pair, since its results are compared relatively down
-to denormals; float32 has room for fewer of them where remainders are exact. float32's erf, whose
-tail is subtracted from 1, takes the quicker exp(-x * g(x)).
+to denormals. Where remainders are exact, float32's erfc has (x + 3/2) in place of (1 + 2 x) and of
+(x + middle), so that one division and one polynomial do from 0 on. float32's erf, whose tail is
+subtracted from 1, takes the quicker exp(-x * g(x)).
 """
 
 from __future__ import annotations
@@ -51,21 +52,25 @@ def _tail(x: Num) -> tuple[Num, Pair]:
 
 
 def _narrow_erfc(a: Num, size: Num) -> Num:
-    """erfc in float32: one division for both denominators, pairs only where they count."""
+    """erfc in float32: one division, one polynomial from 0 on, and what rounding lost added last.
+
+    An inverse that is off moves the polynomial too: 1.7 times as much counts at 0, 1.2 far out.
+    """
     x = least(size, 10.2)
     square, low = exact_product(x, x)
-    near = 1.0 - fma(polynomial(square, T.ERF_32), a, a)
-    more, (below, lost) = x + T.ERFC_MIDDLE_32, quick_sum(x + x, x.const(1.0))
-    both = 1.0 / (more * below)
-    t, inverse = (x - T.ERFC_MIDDLE_32) * below * both, more * both
-    slow = polynomial(t, T.ERFC_32)
-    share = slow * inverse
-    left = fma(-share, below, slow) + T.ERFC_LAST_PARTS_32[1]
-    rest = fma(-share, lost, left) * inverse
-    shifted, (power, small) = exp_pair(-square, -low)
-    high, err = exact_product(power, share)
-    far = scaled(high + fma(power, rest, fma(small, share, err)), shifted)
-    return where(size < 0.625, near, where(a < 0.0, 2.0 - far, far))
+    below, lost = quick_sum(x.const(T.ERFC_FROM), x)
+    inverse = 1.0 / below
+    off = fma(-lost, inverse, fma(-inverse, below, 1.0))
+    t = fma(inverse, -2 * T.ERFC_FROM, 1.0)
+    last, table = T.ERFC_ALL_32[-1], T.ERFC_ALL_32[:-1]
+    slow, err = quick_sum(x.const(last), polynomial(t, table) * t)
+    share, rest = exact_product(slow, inverse)
+    shifted, r, _ = reduced(-square, 2 * format_of(a).bias)
+    grown = fma(polynomial(r, T.EXP_32), r * r, r)
+    rest = fma(share, fma(off, fma(inverse, 0.9, 1.1), -low), fma(err, inverse, rest))
+    far = share + fma(share, grown, fma(rest, grown, rest))
+    far = scaled(far, shifted)
+    return where(a < 0.0, 2.0 - far, far)
 
 
 def erf(a: Num) -> Num:

@@ -27,7 +27,7 @@ from .values import (
     where,
 )
 
-_LOG2_E = 1.4426950408889634
+_LOG2_E, _LOG_2 = 1.4426950408889634, 0.6931471805599453
 AVX512 = 16  # lanes that no other target has
 
 
@@ -166,17 +166,18 @@ def cosh(a: Num) -> Num:
 
 
 def tanh(a: Num) -> Num:
-    """sinh / cosh; in float32 an odd polynomial near 0, else 1 - 2 / (exp(2 |a|) + 1)."""
+    """sinh / cosh; in float32 h / (h + 1) of h = (exp(2 |a|) - 1) / 2, which is exact near 0."""
     form = format_of(a)
     size = a.magnitude()
     x = least(size, form.flat)
     if a.dtype is float32:
-        shifted, r, _ = reduced(x + x, form.bias)
-        p = fma(polynomial(r, T.EXP_32), r * r, r)
+        shift = form.shift + form.bias
+        shifted = fma(x, 2 * _LOG2_E, -0.4999) + shift  # rounded down: nothing cancels below
+        r = fma(shifted - shift, -0.5 * _LOG_2, x)  # the further from 0, the less it counts
+        p = fma(polynomial(r, T.TANH_32), r * r, r)
         grown = power_of_two(shifted, form.mantissa)
-        far = 1.0 - 2.0 / (fma(grown, p, grown) + 1.0)
-        z = a * a
-        near = fma(polynomial(z, T.TANH_32) * z, size, size)
-        return where(size < 0.5625, near, far).with_sign(a)
+        half = fma(grown, p, fma(grown, 0.5, -0.5))
+        found = half / (half + 1.0)
+        return where(half < 0.75, fma(-half, found, half), found).with_sign(a)
     high, low = quotient(*_hyperbolic(x))
     return where(size < form.tiny, a, (high + low).with_sign(a))

@@ -19,6 +19,7 @@ from fulgurite.core.dtype import DType, float32, float64
 from fulgurite.core.op import Array
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import ATAN2, POLYGAMMA, POW
+from fulgurite.core.ops.special import power as numpy_power
 from tests.core.ops.samples import (
     FLOATS,
     apply,
@@ -232,6 +233,14 @@ def test_pow_of_floats_follows_annex_f(dtype: DType) -> None:
         base, power = on_grid([x], dtype), on_grid([y], dtype)
         expected = on_grid([nearest(nearest(z, wide), dtype)], dtype)
         assert_same(apply(POW, base, power), expected, base, power)
+
+
+@pytest.mark.parametrize("dtype", [float64, float32], ids=str)
+def test_one_exponent_for_many_numbers_gives_what_many_exponents_give(dtype: DType) -> None:
+    base, many = on_grid([-INF, -0.0, 4.0], dtype), on_grid([0.5] * 3, dtype)
+    for power in (many, many[:1], many[0], np.broadcast_to(many[0], 3)):
+        expected = on_grid([INF, 0.0, 2.0], dtype)
+        assert_same(numpy_power(base, np.asarray(power)), expected, base, many)
 
 
 @pytest.mark.parametrize("dtype", [float64, float32], ids=str)
