@@ -43,12 +43,14 @@ CHUNK = 4  # blocks of k that are worth a sum of their own
 SHORT = 8  # numbers next to each other that are not worth a vector
 ROOM = 160 << 20  # bytes of workspace that packed columns may take
 FEW = 8  # rows that are too few to pay for packing the columns
+NEAR_ROWS = 256  # of a left factor that is turned, which can be read across its lines
 FEW_COLUMNS = (
     32  # results of a row that may be stored apart, so that rows are read in whole vectors
 )
 FEW_BLOCKS = (24, 14)  # blocks of rows that are too few for it, where columns lie near
 SLIM = 256  # bytes of rows of the right factor that are never worth it
 USED = 64  # columns that pay for packing a left factor that is turned
+DOUBLE = 1 << 22  # products so few that two tiles had better pack the same columns each
 MODEST = 1 << 25  # products of two numbers that are soon done, so that nobody should pack alone
 CLOSE = 32 << 10  # bytes of a right factor that stays in the first cache as it is
 PAGE = 4096  # bytes between rows that a few more rows of the left factor may read
@@ -129,7 +131,7 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
     sides = [(first, own[0]), (second, own[1])]
     steps = steps_of(stores)
     sides.sort(key=lambda side: _runs_along(side[1], stores, sizes))
-    if _lies_along_rows(sides[0], sides[1], sizes):
+    if _lies_along_rows(sides[0], sides[1], prod([sizes[a] for a in folded]), sizes):
         sides.reverse()
     (left, rows), (right, columns) = sides
     return Contraction(
@@ -142,14 +144,19 @@ def find_contraction(kernel: IndexKernel) -> Contraction | None:
 
 
 def _lies_along_rows(
-    left: tuple[Node, frozenset[int]], right: tuple[Node, frozenset[int]], sizes: Sequence[int]
-) -> bool:
-    """Does memory have many rows next to each other, and are there few columns beside them?"""
+    left: tuple[Node, frozenset[int]], right: tuple[Node, frozenset[int]], depth: int,
+    sizes: Sequence[int],
+) -> bool:  # fmt: skip
+    """Does memory have many rows next to each other, and are there few columns beside them?
+
+    Then rows are better lanes, if k is long enough to pay for results that are stored apart.
+    """
     if left[0].op is not LOAD or right[0].op is not LOAD:
         return False
     rows, columns = [prod([sizes[a] for a in axes]) for _, axes in (left, right)]
     along = any(step == 1 and atom in left[1] for atom, step in left[0].arg[1][1])
-    return along and bool(right[1]) and columns <= FEW_COLUMNS < rows
+    pays = depth >= (6 if rows <= NEAR_ROWS else 3) * columns
+    return along and bool(right[1]) and columns <= FEW_COLUMNS < rows and pays
 
 
 def _varies(node: Node) -> bool:
@@ -380,6 +387,18 @@ def cut(
     if left == "own" and wide < columns:
         left = "plain" if plain[0] else "shared"  # several tiles would pack the same rows
     return Cut(left, right, tall, wide, steps, deep, deep, direct, chunks)
+
+
+def doubled(found: Cut, rows: int, columns: int, depth: int, block: Block) -> Cut:
+    """The same with two tiles that pack both factors, where that beats fetching what others packed.
+
+    A line that another thread wrote takes longer to come than to be packed again.
+    """
+    twice = replace(found, right="own", rows=-(-rows // 2))
+    small = 3 * WORTH <= rows * columns * depth <= DOUBLE and 4 * block.height <= rows
+    whole = (found.left, found.right) == ("own", "shared") and found.columns >= columns
+    fits = found.direct and sum(twice.scratch(block.lanes)) * block.bytes <= SCRATCH
+    return twice if small and whole and fits and found.chunks == 1 else found
 
 
 def _swept(

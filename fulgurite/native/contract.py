@@ -82,8 +82,9 @@ class _Template(Product):
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
         frame = self.main()
         frames.append(frame)
-        read = self.batch * self.columns * self.depth  # few rows take as long as reading that
-        work = max(read, 3 * read * self.rows // self.target.lanes)
+        products = self.batch * self.rows * self.columns * self.depth
+        read = self.batch * (self.rows + self.columns) * self.depth  # with few rows or columns
+        work = max(read, 3 * products // self.target.lanes)
         if self.cut.chunks > 1:
             chunks, work = work, 2 * self.batch * self.rows * self.columns * self.cut.chunks
             phases.append(Phase("kernel_chunks", self.tiles * self.cut.chunks, chunks))

@@ -10,8 +10,9 @@ A launch may be taken over by idle workers: they enter by raising `active`, then
 job is still `open`; the caller closes the job, then waits until `active` is zero. So a worker that
 sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
 the second caller does its launch alone. A worker on the processor of its caller could run in its
-place only, so it takes itself off that one. Between large launches, once a second, Python's signals
-are looked at: Ctrl-C ends a long plan there.
+place only, so it takes itself off that one. Each thread has a part of the units, the same one in
+every run, so that memory stays in its cache; who is through takes from the others. Between large
+launches, once a second, Python's signals are looked at: Ctrl-C ends a long plan there.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ HEADER = 4  # words of a program before its records: where slots, variables, par
 FIXED = 4  # arguments of a call before the addresses that go into the first slots
 STATUS, SIZE, SLOTS = 0, 1, 2  # words of a frame: failed record, size broken, first slot
 # bytes of a pool: each word that threads fight for has a cache line of its own
-GENERATION, OPEN, ACTIVE, NEXT, JOB, BUSY, SLEEPERS, STOP = 0, 64, 128, 192, 256, 320, 384, 448
-MUTEX, CONDITION, WORKERS = 512, 640, 768
+GENERATION, OPEN, ACTIVE, JOB, BUSY, SLEEPERS, STOP = 0, 64, 128, 192, 256, 320, 384
+MUTEX, CONDITION, WORKERS = 448, 576, 704
 MOST = 256  # workers
-POOL_BYTES = WORKERS + 3 * 8 * MOST
+NEXTS = WORKERS + 3 * 8 * MOST  # of each thread's part, how far it is
+POOL_BYTES = NEXTS + 64 * MOST
 _PROCESSORS = 1024  # of a set of them
 _SPIN = 4000  # looks at the next job before a worker lies down: some 100 us
 _PAUSE = {
@@ -37,7 +39,7 @@ def driver_text(arch: str) -> str:
     """The driver for an architecture."""
     declared, pause = _PAUSE[arch]
     names = {"declared": declared, "pause": pause, "spin": _SPIN, "launch": LAUNCH, "copy": COPY,
-             "header": HEADER, "open": OPEN, "active": ACTIVE, "next": NEXT, "job": JOB,
+             "header": HEADER, "open": OPEN, "active": ACTIVE, "nexts": NEXTS, "job": JOB,
              "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
              "condition": CONDITION, "workers": WORKERS, "fixed": FIXED,
              "arguments": WORKERS + 8 * MOST, "processors": _PROCESSORS,
@@ -74,10 +76,10 @@ declare i64 @time(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 
-define internal void @share(ptr %pool) nounwind {
+define internal void @share(ptr %pool, i64 %self) nounwind {
 entry:
   %job = getelementptr i8, ptr %pool, i64 $job$
-  %next = getelementptr i8, ptr %pool, i64 $next$
+  %nexts = getelementptr i8, ptr %pool, i64 $nexts$
   %function = load ptr, ptr %job
   %params.at = getelementptr i64, ptr %job, i64 1
   %params = load ptr, ptr %params.at
@@ -87,16 +89,35 @@ entry:
   %units = load i64, ptr %units.at
   %chunk.at = getelementptr i64, ptr %job, i64 4
   %chunk = load i64, ptr %chunk.at
+  %threads.at = getelementptr i64, ptr %job, i64 5
+  %threads = load i64, ptr %threads.at
+  br label %part
+part:
+  %turn = phi i64 [ 0, %entry ], [ %turn.next, %over ]
+  %sum = add i64 %self, %turn
+  %whose = urem i64 %sum, %threads
+  %before = mul i64 %units, %whose
+  %low = udiv i64 %before, %threads
+  %until = add i64 %before, %units
+  %high = udiv i64 %until, %threads
+  %size = sub i64 %high, %low
+  %line = shl i64 %whose, 6
+  %next = getelementptr i8, ptr %nexts, i64 %line
   br label %take
 take:
-  %first = atomicrmw add ptr %next, i64 %chunk monotonic
-  %some = icmp ult i64 %first, %units
-  br i1 %some, label %work, label %done
+  %taken = atomicrmw add ptr %next, i64 %chunk monotonic
+  %some = icmp ult i64 %taken, %size
+  br i1 %some, label %work, label %over
 work:
+  %first = add i64 %low, %taken
   %end = add i64 %first, %chunk
-  %last = call i64 @llvm.umin.i64(i64 %end, i64 %units)
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %high)
   call void %function(ptr %params, ptr %values, i64 %first, i64 %last)
   br label %take
+over:
+  %turn.next = add i64 %turn, 1
+  %more = icmp ult i64 %turn.next, %threads
+  br i1 %more, label %part, label %done
 done:
   ret void
 }
@@ -208,7 +229,7 @@ invited:
   %welcome = icmp ult i64 %number, %limit
   br i1 %welcome, label %help, label %left
 help:
-  call void @share(ptr %pool)
+  call void @share(ptr %pool, i64 %number)
   br label %left
 left:
   %g = atomicrmw sub ptr %active, i64 1 seq_cst
@@ -287,7 +308,7 @@ alone:
   ret void
 post:
   %job = getelementptr i8, ptr %pool, i64 $job$
-  %next = getelementptr i8, ptr %pool, i64 $next$
+  %nexts = getelementptr i8, ptr %pool, i64 $nexts$
   %open = getelementptr i8, ptr %pool, i64 $open$
   %active = getelementptr i8, ptr %pool, i64 $active$
   %sleepers = getelementptr i8, ptr %pool, i64 $sleepers$
@@ -311,7 +332,16 @@ post:
   %processor = call i32 @sched_getcpu()
   %here = sext i32 %processor to i64
   store atomic i64 %here, ptr %caller.at monotonic, align 8
-  store atomic i64 0, ptr %next seq_cst, align 8
+  br label %reset
+reset:
+  %whose = phi i64 [ 0, %post ], [ %whose.next, %reset ]
+  %line = shl i64 %whose, 6
+  %next = getelementptr i8, ptr %nexts, i64 %line
+  store atomic i64 0, ptr %next monotonic, align 8
+  %whose.next = add i64 %whose, 1
+  %some = icmp ult i64 %whose.next, %threads
+  br i1 %some, label %reset, label %opened
+opened:
   store atomic i64 1, ptr %open seq_cst, align 8
   %old = atomicrmw add ptr %pool, i64 1 seq_cst
   %lying = load atomic i64, ptr %sleepers seq_cst, align 8
@@ -323,7 +353,7 @@ wake:
   %c = call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %go
 go:
-  call void @share(ptr %pool)
+  call void @share(ptr %pool, i64 0)
   store atomic i64 0, ptr %open seq_cst, align 8
   br label %look
 look:

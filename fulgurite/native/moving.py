@@ -13,9 +13,11 @@ from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 
+from ..core.dtype import int32
 from ..core.node import make
 from ..core.ops.index import LOAD
 from ..kernel.contract import Line, Part
+from .emitter import Val
 from .frame import Frame, Numbers
 from .microkernel import MASKS, Module, Registers, named, transpose
 from .packing import Packer, Side, Span, Target
@@ -51,7 +53,9 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     f.e.opaque_steps = False
     packer = Packer(f, Side(name, load, part, own, along), registers, {load: frozenset({0, 1})})
     to = Target("%to", "%stride", "%stride")
-    if straight:
+    if straight and name == "right" and masked:
+        _panels(f, packer, to)
+    elif straight:
         packer.pack(Span("0", "%owned", "0", "%depth"), to)
     else:
         _squares(f, packer, to)
@@ -65,6 +69,36 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     declared = [line for key, line in f.e.declared.items() if key != turn.name]
     stem = f"move_{name}_{'rows' if straight else 'turned'}_{registers.dtype}"
     return named(stem, "\n".join([text, *declared]))
+
+
+def _panels(f: Frame, packer: Packer, to: Target) -> None:
+    """Columns as they lie: whole panels of a row at a time, 0 after the last column."""
+    e, lanes, wide = f.e, f.e.lanes, packer.registers.panel
+    kind, ramps = packer.kind, f"<{lanes} x i32>"
+    short = {"float": "f32", "double": "f64"}.get(packer.inner, packer.inner)
+    load = f"llvm.masked.load.v{lanes}{short}.p0"
+    e.declare(f"{kind} @{load}(ptr, <{lanes} x i1>, {kind})", load)
+
+    def row(k: str, _: list[str]) -> list[str]:
+        source = packer.at("%from", f.mul(k, "%step"))
+        goal = packer.at(to.memory, f.mul(k, str(wide)))
+
+        def panel(column: str, _: list[str]) -> list[str]:
+            left = Val(e.let(f"trunc i64 {f.sub('%owned', column)} to i32"), int32)
+            count = e.splat(left).text
+            begin, end = packer.at(source, column), packer.at(goal, f.mul(column, to.depth))
+            for v in range(0, wide, lanes):
+                places = ", ".join(f"i32 {v + i}" for i in range(lanes))
+                mask = e.let(f"icmp slt {ramps} <{places}>, {count}")
+                operands = f"ptr align 1 {packer.at(begin, str(v))}, <{lanes} x i1> {mask}"
+                found = e.let(f"call {kind} @{load}({operands}, {kind} zeroinitializer)")
+                e.line(f"store {kind} {found}, ptr {packer.at(end, str(v))}, align 4")
+            return []
+
+        e.loop("0", "%owned", wide, [], panel)
+        return []
+
+    e.loop("0", "%depth", 1, [], row)
 
 
 def _squares(f: Frame, packer: Packer, to: Target) -> None:

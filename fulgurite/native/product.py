@@ -24,6 +24,7 @@ from ..kernel.contract import (
     Cut,
     chunks_of_k,
     cut,
+    doubled,
     outer_columns_as_batch,
     part,
 )
@@ -105,6 +106,9 @@ class Product:
             self.right.lined,
             self.as_it_is(self.left) and not self.left.straight,
         )
+        both = self.as_it_is(self.left) and self.as_it_is(self.right)
+        if self.batch == 1 and (both or r.dot):
+            found = doubled(found, self.rows, self.columns, self.depth, shape)
         if self.dotted:  # a vector that is packed is packed in longer blocks than rows are
             deep = min(LANED, -(-self.depth // shape.lanes) * shape.lanes) + shape.lanes
             found = replace(found, right="plain", rows=1, block=LANED, depth=deep, stride=deep)

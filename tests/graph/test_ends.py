@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.elementwise import WHERE
-from fulgurite.core.ops.index import FOLD, LOAD
+from fulgurite.core.ops.index import FOLD, LOAD, STORE
+from fulgurite.core.ops.leaf import SINK
 from fulgurite.graph.lower import IndexKernel, lower
 from fulgurite.graph.search.ends import ended
 from fulgurite.graph.search.names import apart
@@ -72,6 +73,21 @@ def test_a_smoother_over_points_is_one_fold_and_as_exact_as_the_reference(size: 
     with fg.config(device="reference", search=False):
         known, exact = make("float32").numpy(), make("float64").numpy()
     assert error(got, exact) <= 1.5 * error(known, exact) + 1e-7
+
+
+@pytest.mark.parametrize("most", [1, 23, 24, 30])
+def test_two_axes_that_follow_each_other_are_one_line(most: int) -> None:
+    x, place = numbers(1, 5, 6, 4), fg.arange(24).reshape((6, 4))
+    rows = fg.where(place < most, x, 0.5)
+    assert folded(x.max(axis=(1, 2))) == [24]
+    assert folded(fg.where(place[None] == 2, x, 0).max(axis=(1, 2))) == [24]
+    assert folded((x * numbers(2, 6, 1)).max(axis=(1, 2))) == [6, 4]
+    order, sizes = cut_off(rows.sum(axis=(1, 2)))
+    out = np.full(5, np.nan, np.float32)
+    stores = [n for n in order if n.op is STORE]
+    Runner(IndexKernel(tuple(sizes), SINK(*stores), 0)).run([x.numpy().reshape(-1), out], {})
+    with fg.config(device="reference", search=False):
+        np.testing.assert_allclose(out, rows.sum(axis=(1, 2)).numpy(), rtol=1e-5, atol=1e-5)
 
 
 @settings(max_examples=40)

@@ -113,6 +113,14 @@ def _with_their_logarithm(given: Given) -> list[fg.Tensor]:
     return [_softmax(scores) @ v, fg.logsumexp(scores, axis=-1)]
 
 
+def _pictures(given: Given) -> fg.Tensor:
+    q = given(normal(0, HEADS, QUERIES, 9))
+    k, v = (given(normal(i, HEADS, 9, 37, n)) for i, n in ((1, 9), (2, SIZE)))
+    scores = fg.einsum("bld,bhwd->blhw", q, k)
+    powers = fg.exp(scores - scores.max(axis=(-2, -1), keepdims=True))
+    return fg.einsum("blhw,bhwd->bld", powers / powers.sum(axis=(-2, -1), keepdims=True), v)
+
+
 def _soft_labels(given: Given) -> fg.Tensor:
     wanted = given(np.abs(normal(7, QUERIES, CLASSES)) / CLASSES)
     return -(wanted * fg.log_softmax(_classes(given), axis=-1)).sum(axis=-1)
@@ -163,6 +171,7 @@ UNSEEN: dict[str, Program] = {
     "divided last": _divided_last,
     "with their logarithm": _with_their_logarithm,
     "soft labels": _soft_labels,
+    "rows of two axes": _pictures,
 }
 
 

@@ -19,6 +19,7 @@ from fulgurite.kernel.contract import (
     block_of_k,
     chunks_of_k,
     cut,
+    doubled,
     find_contraction,
     is_plain,
     part,
@@ -186,3 +187,13 @@ def test_small_products_have_equal_tiles_and_nothing_that_is_packed_for_others(
 def test_a_right_factor_that_small_products_pack_is_packed_by_the_tile_that_reads_it() -> None:
     found = cut(1, 128, 128, 128, BLOCKS[0], (True, False), True)
     assert (found.left, found.right, found.rows >= 128) == ("plain", "own", True)
+
+
+def test_small_products_that_pack_both_factors_have_two_tiles_that_pack_for_themselves() -> None:
+    block = BLOCKS[0]
+    for size, ways in ((128, ("own", "own")), (400, ("own", "shared"))):
+        found = cut(1, size, size, size, block, (False, False), True)
+        found = doubled(found, size, size, size, block)
+        assert (found.left, found.right) == ways
+        assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
+    assert cut(1, 128, 128, 128, block, (False, False), True).right == "shared"

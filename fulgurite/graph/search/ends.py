@@ -32,11 +32,14 @@ def ended(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...
     work = _Cut(list(sizes))
     inside = set(toposort([n.src[0] for n in order if n.op is FOLD]))
     few = [n for n in inside if n.op is FOLD and work.is_written_out(n)]
-    if not few and not any(map(work.lines, order)):
+    wide = any(n.op is FOLD and len(n.arg[1]) > 1 for n in order)
+    if not few and not wide and not any(map(work.lines, order)):
         return tuple(stores), work.sizes
     done: dict[Node, Node] = {}
     for node in order:
         made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
+        while made.op is FOLD and (other := work.in_line(made)) is not None:
+            made = other
         if node in few:
             made = work.written_out(made)
         elif node.op is FOLD and node.arg[0] in _JOIN and len(node.arg[1]) == 1:
@@ -100,12 +103,30 @@ class _Cut:
                 if axes == len(self.sizes):
                     self.sizes.append(high - low)
                 place = add(place, axis(axes))
-            made = self.at(fold.src[0], along, place)
+            made = self.at(fold.src[0], {along: place})
             if high - low > 1:
                 made = make(FOLD, fold.dtype, (made,), (name, (axes,)))
             value = made if value is None else make(_JOIN[name], fold.dtype, (value, made))
         assert value is not None
         return value
+
+    def in_line(self, fold: Node) -> Node | None:
+        """A fold over two axes that follow each other everywhere as one over their line."""
+        name, axes = fold.arg
+        every = [i for node in toposort([fold.src[0]]) for i in indices(node)]
+        for outer, inner in pairwise(axes):
+            size = self.sizes[inner]
+            steps = [(dict(i[1]).get(outer, 0), dict(i[1]).get(inner, 0)) for i in every]
+            apart = any(_is_divided(i, outer) or _is_divided(i, inner) for i in every)
+            if apart or any(a != b * size for a, b in steps):
+                continue
+            line = self.named.setdefault((outer, inner, -1), len(self.sizes))
+            if line == len(self.sizes):
+                self.sizes.append(self.sizes[outer] * size)
+            body = self.at(fold.src[0], {outer: number(0), inner: axis(line)})
+            left = tuple([line if a == inner else a for a in axes if a != outer])
+            return make(FOLD, fold.dtype, (body,), (name, left))
+        return None
 
     def is_written_out(self, fold: Node) -> bool:
         """Has it few elements, each worked out from values that do not have all its axes?"""
@@ -125,28 +146,30 @@ class _Cut:
     def written_out(self, fold: Node) -> Node:
         """The elements of a fold, one by one."""
         name, (along,) = fold.arg
-        value = self.at(fold.src[0], along, number(0))
+        value = self.at(fold.src[0], {along: number(0)})
         for place in range(1, self.sizes[along]):
-            other = self.at(fold.src[0], along, number(place))
+            other = self.at(fold.src[0], {along: number(place)})
             value = make(_JOIN[name], fold.dtype, (value, other))
         return value
 
-    def at(self, root: Node, along: int, place: Affine) -> Node:
-        """A value with an index in the place of an axis, and without what that settles."""
+    def at(self, root: Node, places: dict[int, Affine]) -> Node:
+        """A value with indices in the place of axes, and without what that settles."""
         order = toposort([root])
         free = free_axes(order)
         done: dict[Node, Node] = {}
         for node in order:
             done[node] = node
-            if along in free[node]:
-                done[node] = self.settled(node, [done[s] for s in node.src], along, place)
+            if free[node] & frozenset(places):
+                done[node] = self.settled(node, [done[s] for s in node.src], places)
         return done[root]
 
-    def settled(self, node: Node, sources: list[Node], along: int, place: Affine) -> Node:
+    def settled(self, node: Node, sources: list[Node], places: dict[int, Affine]) -> Node:
         def moved(index: Affine) -> Affine:
-            step = dict(index[1]).get(along, 0)
-            rest = index[0], tuple([term for term in index[1] if term[0] != along])
-            return add(rest, place, step)
+            found = number(index[0])
+            for atom, step in index[1]:
+                known = places.get(atom) if isinstance(atom, int) else None
+                found = add(found, axis(atom) if known is None else known, step)
+            return found
 
         arg, op = node.arg, node.op
         if op in (LOAD, VALID):

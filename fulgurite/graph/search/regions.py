@@ -132,8 +132,20 @@ class Regions:
                 alone = only or self.is_summed_beside(node, place)
                 alone = alone and _top(node).op not in (ADD, SUB)
                 fits = node in self.folded(place) and (alone or self.ends_here(other))
-            if fits and inner.kind in KINDS and self.worth(kernel, inner):
+            if fits and inner.kind in KINDS and (self.worth(kernel, inner) or self.weighs(other)):
                 yield other
+
+    def weighs(self, place: int) -> bool:
+        """Is it a map of a product and of numbers of its rows, which only it and they read?"""
+        if self.pieces[place][2][0].kind != "map":
+            return False
+        made = [m for n in self.reads[place] if (m := self.maker.get(n)) is not None]
+        rows = [m for m in made if self.is_row(m)]
+        products = [m for m in made if self.is_product(m) and self.size(m) == self.size(place)]
+        return bool(rows and products) and all(
+            r == place or r in rows for m in products for n in self.pieces[m][1]
+            for r in self.readers[n]
+        )  # fmt: skip
 
     def ends_here(self, place: int) -> bool:
         """Does a piece of rows read a product that only rows read, or others beside their sums?"""

@@ -46,6 +46,8 @@ class Ways:
         """The same with numbers of rows that are read: those that pieces store, then all."""
         lean = tuple([t for t in way.taken if not self.work.is_narrow(self.region[t])])
         rows = self.rows(lean)
+        if any(n.dtype.is_small_float for r in rows for n in self.work.row_values(self.region[r])):
+            rows = ()  # what is worked out again is not rounded as they are
         found = [replace(way, taken=lean)] if lean and lean != way.taken else []
         return [*found, replace(way, taken=lean, rows=rows)] if rows else found
 
