@@ -109,7 +109,9 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["FULGURITE_THREADS"] = str(options.threads)
     os.environ["FULGURITE_DEVICE"], os.environ["FULGURITE_TIER"] = "cpu", "native"
-    os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
+    if os.environ.get("OPENBLAS_NUM_THREADS") != str(options.threads):
+        os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # NumPy reads it when loaded
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["FULGURITE_CACHE_DIR"] = folder
         clock = time.thread_time if options.threads == 1 else time.perf_counter

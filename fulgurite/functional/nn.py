@@ -94,7 +94,9 @@ def sigmoid(x: TensorLike) -> Tensor:
     tensor = wide(x)
     positive = tensor >= 0
     power = apply(EXP, where(positive, -tensor, tensor))  # at most 1
-    return astype(where(positive, 1, power) / (power + 1), floating(x).dtype)
+    whole = where(positive, 1, power)
+    # whole / (power + 1), but what rounding does to the quotient counts for less
+    return astype(whole - whole * (power / (power + 1)), floating(x).dtype)
 
 
 def silu(x: TensorLike) -> Tensor:

@@ -37,6 +37,7 @@ from .product import Product, accumulated, byte_sums
 from .target import Target
 
 _DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
+SEVERAL = 2  # vectors of results at a time: one alone waits for itself most of the time
 
 
 def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
@@ -481,7 +482,10 @@ class _Template(Product):
 
             f.runs(above.columns, at[1], columns, run)
 
+        several = SEVERAL if self.target.vectors == "avx512" and self.size == 4 else 1
+        e.lanes *= several
         f.walk(above.rows, at[0], rows, row)
+        e.lanes //= several
 
     def read(self, f: Frame, where: str) -> str:
         """Sums from their tile: it has room for whole vectors, memory of results has not."""

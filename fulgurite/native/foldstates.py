@@ -25,6 +25,7 @@ from .packing import Target as Goal
 _BEYOND = {"max": "ogt", "min": "olt"}
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
+_FEW = 8  # rows whose sums may be as exact as those of plain rows
 _SHORT = 32  # steps that are summed before they are added: more in a row would lose digits
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
@@ -170,7 +171,7 @@ class FoldStates(FoldBase):
         clean = [(f"<{self.lanes} x i1>", "zeroinitializer") for _ in odd]
         if turns == 1:
             carried = [(self.vector, s) for s in starts] + clean
-            found = e.loop("0", self.deep, by, carried, self.watched(odd, step))
+            found = e.loop("0", self.deep, _SHORT * by, carried, self.short(states, by, step, odd))
             return self.with_odd(states, found[:count], found[count:])
         rest = e.let(f"urem i64 {self.deep}, {turns * by}")
         whole = f.sub(self.deep, rest)
@@ -193,6 +194,31 @@ class FoldStates(FoldBase):
                         for t in (last[place], sums[turn * count + place])]  # fmt: skip
                 last[place] = combine(e, state.op, *pair).text
         return self.with_odd(states, last[:count], masks)
+
+    def short(
+        self, states: Sequence[State], by: int, step: Callable[[str, list[str]], list[str]],
+        odd: Sequence[State],
+    ) -> Callable[[str, list[str]], list[str]]:  # fmt: skip
+        """Steps of which few are summed by themselves, before they are added to the others."""
+        f, e = self.f, self.f.e
+        sums = [place for place, state in enumerate(states) if state.op == "add"]
+
+        def some(i: str, known: list[str]) -> list[str]:
+            first = list(known)
+            for place in sums:
+                first[place] = identity(e, "add", self.fold.dtype, True).text
+            kinds = [self.vector if n < len(states) else f"<{self.lanes} x i1>"
+                     for n in range(len(known))]  # fmt: skip
+            last = f.least(f.add(i, f.number(("short", by), _SHORT * by)), self.deep)
+            found = e.loop(
+                i, last, by, list(zip(kinds, first, strict=True)), self.watched(odd, step)
+            )
+            for place in sums:
+                pair = [Val(t[place], self.fold.dtype, True) for t in (known, found)]
+                found[place] = combine(e, "add", *pair).text
+            return found
+
+        return some
 
     # --- extremes: one instruction each, and what is not a number kept beside them ---------------
 
@@ -315,6 +341,8 @@ class FoldStates(FoldBase):
             text = f.number(("deep", deep), deep)
             f.scope(lambda: self.packer(s).pack(span, Goal(right, text, text)))
         weights, sums = f.read[self.tiles[number]], f.read[f"sums{number}"]
+        # weights have one sign, so sums only grow; those of plain products stay as they are
+        short = self.rows <= _FEW or self.fold.matrices[number].state.repair is not None
         each = f.number(("deep", deep), deep)
 
         def panel_of(column: str, many: str) -> None:
@@ -325,14 +353,17 @@ class FoldStates(FoldBase):
             def turn(k: str, _: list[str]) -> list[str]:
                 left = self.element(weights, f.mul(k, self.weights_by[1]))
                 below = self.element(at, f.mul(k, stride))
-                count = f.least(str(_SHORT), f.sub(self.deep, k))
+                count = f.least(str(_SHORT), f.sub(self.deep, k)) if short else self.deep
                 self.multiply(
                     module, (left, *self.weights_by), (below, stride), (to, self.width(number)),
                     (count, self.count, many), "false", plain=near, ahead=ahead,
                 )  # fmt: skip
                 return []
 
-            e.loop("0", self.deep, _SHORT, [], turn)
+            if short:
+                e.loop("0", self.deep, _SHORT, [], turn)
+            else:
+                turn("0", [])
 
         if near:
             self.evenly(count, panel_of)

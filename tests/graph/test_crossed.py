@@ -148,6 +148,17 @@ def test_a_training_step_stores_no_matrix_of_weights(size: tuple[int, int, int, 
     assert max(map(elements, made)) <= heads * max(rows, keys) * wide
 
 
+@pytest.mark.parametrize("shared", [(2, 1), (1, 1), (1,)], ids=str)
+def test_heads_that_share_keys_have_one_walk_too(shared: tuple[int, ...]) -> None:
+    q, k, v = numbers(1, 2, 4, 160, 32), numbers(2, *shared, 160, 32), numbers(3, *shared, 160, 32)
+
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        return (fg.softmax(q @ k.mT * 0.2, axis=-1) @ v * numbers(4, 2, 4, 160, 32)).sum()
+
+    found, _ = planned(*fg.grad(loss, argnums=(0, 1, 2))(q, k, v))
+    assert kinds(found) == ["fold", "fold"]
+
+
 def test_projections_do_not_join_what_is_made_of_them() -> None:
     """Queries, keys and values from one product, as a layer has them."""
     b, t, h, d = 4, 128, 4, 64

@@ -381,6 +381,7 @@ def _bodies() -> list[tuple[object, list[np.ndarray]]]:
         (x * r * y).sum(axis=-1), (x / r * y).sum(axis=-1), (-x).sum(axis=-1),
         (x + r).max(axis=-1), (r + x).min(axis=-1), (x - r).max(axis=-1),
         (c * (x * y) * r).sum(axis=-1), ((x - r) ** 2 * r).sum(axis=-1), (c * -x).sum(axis=-1),
+        fg.exp(x - r).max(axis=-1), (x / fg.exp(y).sum(axis=-1, keepdims=True)).min(axis=-1),
         (fg.where(y > 0, x / (x * x).sum(axis=-1, keepdims=True), 0) * c).sum(axis=-1),
         fg.where(r > 0, 0, x / (x * x).sum(axis=-1, keepdims=True)).sum(axis=-1),
     ]  # fmt: skip

@@ -80,6 +80,12 @@ def _entropy(given: Given) -> fg.Tensor:
     return -(_softmax(scores) * fg.log_softmax(scores, axis=-1)).sum(axis=-1)
 
 
+def _divergence(given: Given) -> fg.Tensor:
+    q, k, other = _qkv(given)
+    logs = [fg.log_softmax(q @ x.mT * 0.25, axis=-1) for x in (k, other)]
+    return (fg.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=-1)
+
+
 def _contrastive(given: Given) -> fg.Tensor:
     a, b = given(normal(1, 256, 32)), given(normal(2, 256, 32))
     return fg.cross_entropy(a @ b.mT / 5, fg.arange(256), reduction="none")
@@ -171,6 +177,8 @@ UNSEEN: dict[str, Program] = {
     "divided last": _divided_last,
     "with their logarithm": _with_their_logarithm,
     "soft labels": _soft_labels,
+    "divergence": _divergence,
+    "largest weight": lambda given: _softmax(_classes(given)).max(axis=-1),
     "rows of two axes": _pictures,
 }
 

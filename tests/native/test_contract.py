@@ -407,6 +407,27 @@ def test_what_is_beside_few_columns_does_not_matter() -> None:
     close(found, a[:, :100].astype(np.float64) @ b[:100, :3], 100.0, np.float32)
 
 
+@pytest.mark.parametrize("columns", [64, 75, 112, 205])
+def test_columns_beyond_the_last_whole_panel_join_it(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    for rows, k in ((130, 70), (20, 300), (8, 40)):
+        a, b = array(rng, (rows, k), np.float32), array(rng, (k, columns), np.float32)
+        for factor in (tensor(b), tensor(b) * 1, fg.pad(tensor(b), ((0, 0), (0, 1)))):
+            (found,), _ = run(tensor(a) @ factor, seed=1)
+            close(found[:, :columns], a.astype(np.float64) @ b, 10 * np.sqrt(k), np.float32)
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+def test_functions_of_an_epilogue_have_the_bits_of_a_map(vectors: str) -> None:
+    functions = (fg.exp, fg.tanh, fg.gelu, fg.sin, fg.expm1, fg.exp2, fg.sqrt, fg.erfc)
+    values = np.random.default_rng(2).standard_normal((5, 75)).astype(np.float32) * 9
+    product = tensor(values) @ tensor(np.eye(75, dtype=np.float32))  # the values themselves
+    for function in functions:
+        (found,), _ = run(function(product), machine=target(vectors))
+        (wanted,), _ = run(function(tensor(values)), machine=target(vectors))
+        np.testing.assert_array_equal(found, wanted, function.__name__)
+
+
 def test_several_outputs_are_stored_in_one_pass() -> None:
     rng = np.random.default_rng(7)
     a, b = array(rng, (50, 70), np.float32), array(rng, (70, 90), np.float32)

@@ -132,6 +132,16 @@ def test_results_are_worked_out_from_the_sums() -> None:
     near(by_fold(make)[0], plain(make))
 
 
+def test_several_streamed_axes_and_several_rows() -> None:
+    def make() -> list[fg.Tensor]:
+        q, g = numbers(1, 2, 3, 50, 16), numbers(4, 2, 3, 50, 16)
+        k, v = numbers(2, 2, 1, 70, 16), numbers(3, 2, 1, 70, 16)
+        w = fg.tanh(q @ k.mT * 0.2)
+        return [w @ v, (w.mT @ g).sum(axis=1), (w.mT @ q).sum(axis=1)]
+
+    near(by_fold(make)[0], plain(make))
+
+
 @pytest.mark.parametrize("odd", [nan, inf, -inf])
 def test_odd_numbers_end_where_they_do_in_the_reference(odd: float) -> None:
     a = numbers(1, 2, 90, 8).numpy().copy()

@@ -10,11 +10,24 @@ belong to its streamed elements. What is computed plays no part: only the axes o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice, permutations, product
+from math import prod
 
 from ...core.node import Node, make, toposort
-from ...core.ops.index import FOLD
-from .names import CaptureError, argument, matches, renamed, together, unified
+from ...core.ops.index import FOLD, LOAD
+from ..affine import add, axis, number
+from .names import (
+    CaptureError,
+    are_same,
+    argument,
+    innermost,
+    matches,
+    renamed,
+    replaced,
+    together,
+    unified,
+)
 
 _WAYS = 64  # of naming a store that are tried
 
@@ -86,6 +99,7 @@ def _turns(store: Node, main: Node, sizes: Sequence[int]) -> Iterator[Node]:
     mine, theirs = folded(store), folded(main)
     assert mine is not None and theirs is not None
     own = store.arg[3]
+    reads, wanted = innermost(store), innermost(main)
 
     def alike(axes: Sequence[int], wanted: Sequence[int]) -> Iterator[tuple[int, ...]]:
         lengths = [sizes[a] for a in wanted]
@@ -99,9 +113,11 @@ def _turns(store: Node, main: Node, sizes: Sequence[int]) -> Iterator[Node]:
                         for axes, gone in ((own, streamed), (main.arg[3], rows))]  # fmt: skip
         for more in matches(rest, others, sizes):
             kept = {a for a in rest if a not in more}
-            if not kept & {*names.values(), *more.values()}:
+            whole = names | more
+            clash = kept & set(whole.values())
+            if not clash and are_same(reads, wanted, whole):
                 try:
-                    yield _exchanged(store, names | more)
+                    yield _exchanged(store, whole)
                 except CaptureError:
                     continue
 
@@ -113,6 +129,11 @@ def _exchanged(store: Node, names: dict[int, int]) -> Node:
         axes = tuple([names[a] for a in fold.arg[1]])
         body = renamed(fold.src[0], names)
         done[fold] = make(FOLD, fold.dtype, (body,), (fold.arg[0], axes))
+    return _above(store, done, names)
+
+
+def _above(store: Node, done: dict[Node, Node], names: dict[int, int]) -> Node:
+    """A store with what stands for its folds, and other names above them."""
     stack = [store]
     while stack:
         node = stack[-1]
@@ -125,3 +146,45 @@ def _exchanged(store: Node, names: dict[int, int]) -> Node:
         else:
             stack.extend(missing)
     return done[store]
+
+
+# --- axes that were merged in some stores only ----------------------------------------------------
+
+
+def parted(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
+    """The stores with folds over one long axis running over those of others that read the same."""
+    folds = [fold for store in stores for fold in outermost(store)]
+    several = [fold for fold in folds if len(fold.arg[1]) > 1]
+    out = []
+    for store in stores:
+        done: dict[Node, Node] = {}
+        for fold in outermost(store):
+            ways = [made for o in several if (made := _like(fold, o, sizes)) is not None]
+            done[fold] = ways[0] if ways else fold
+        out.append(_above(store, done, {}) if any(a is not b for a, b in done.items()) else store)
+    return out
+
+
+def _like(fold: Node, other: Node, sizes: Sequence[int]) -> Node | None:
+    """A fold over one axis as one over the axes of another, if one walks the other's memory."""
+    axes = other.arg[1]
+    if len(fold.arg[1]) > 1 or prod([sizes[a] for a in axes]) != sizes[fold.arg[1][0]]:
+        return None
+    (along,) = fold.arg[1]
+    theirs = {(n.arg[0], n.arg[1][1]) for n in toposort(other.src) if n.op is LOAD}
+    for order in permutations(axes):
+        place, step = number(0), 1
+        for a in reversed(order):
+            place, step = add(place, axis(a), step), step * sizes[a]
+        steps = dict(place[1])
+        for node in toposort(fold.src):
+            each = dict(node.arg[1][1]).get(along, 0) if node.op is LOAD else 0
+            wanted = {a: each * by for a, by in steps.items()}
+            if each and any(
+                param == node.arg[0] and all(dict(terms).get(a) == by for a, by in wanted.items())
+                for param, terms in theirs
+            ):
+                with suppress(CaptureError):
+                    body = replaced(fold.src[0], along, place)
+                    return make(FOLD, fold.dtype, (body,), (fold.arg[0], axes))
+    return None

@@ -50,7 +50,8 @@ class _Doubts:
         """What stays inside an extreme when laws are done."""
         if self.rebase.is_fixed(node):
             return []
-        return [t for s in node.src for t in self.summands(s)] if node.op in (ADD, SUB) else [node]
+        opened = node.op in (ADD, SUB, EXP, EXP2, MUL, DIV)
+        return [t for s in node.src for t in self.summands(s)] if opened else [node]
 
     def scales(self, node: Node) -> bool:
         """May a value change by a factor?"""

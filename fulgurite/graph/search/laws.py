@@ -19,7 +19,7 @@ from ...core.dtype import DType, bool_, decode
 from ...core.egraph import Analysis, EGraph, Report, Rewrite, Term, cheapest
 from ...core.node import Node, constant, make, toposort
 from ...core.op import Op
-from ...core.ops.elementwise import ADD, DIV, LT, MUL, NEG, POW, SUB, WHERE
+from ...core.ops.elementwise import ADD, DIV, EXP, EXP2, LT, MUL, NEG, POW, SUB, WHERE
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import CONST
 from ..affine import axes_of
@@ -316,19 +316,42 @@ def rules(terms: Terms) -> list[Rewrite]:
         return terms.made_of(LT, bool_, None, zero, most)
 
     def hoist_max(_: EGraph, owner: int, term: Term) -> Iterator[int]:
-        """max_k (c + y) = c + max_k y where k is not in c; the same for min, and for y - c."""
+        """max_k (c + y) = c + max_k y where k is not in c; the same for min, and for y - c.
+
+        What rises with its operand leaves as well: max_k exp y = exp max_k y, and positive factors.
+        """
         key: Key = term[0]
         name, folded = terms.made[key][2]
         if name not in ("max", "min"):
             return
+        flat, along = terms.flat(_PRODUCT, key.dtype), frozenset(folded)
         for inner in list(graph.terms[graph.find(term[1])]):
+            if inner[0].name in (EXP.name, EXP2.name):
+                yield graph.add(inner[0], graph.add(key, inner[1]))
+            elif inner[0] == flat:
+                out = [s for s in inner[1:] if not terms.axes(s) & along and is_positive(s)]
+                left = [s for s in inner[1:] if s not in out]
+                if out and left:
+                    body = left[0] if len(left) == 1 else graph.add(flat, *left)
+                    yield graph.add(flat, *out, graph.add(key, body))
             if inner[0].name not in (ADD.name, SUB.name):
                 continue
             first, second = inner[1:]
-            if not terms.axes(second) & frozenset(folded):
+            if not terms.axes(second) & along:
                 yield graph.add(inner[0], graph.add(key, first), second)
-            elif inner[0].name == ADD.name and not terms.axes(first) & frozenset(folded):
+            elif inner[0].name == ADD.name and not terms.axes(first) & along:
                 yield graph.add(inner[0], first, graph.add(key, second))
+
+    def is_positive(number: int) -> bool:
+        """Is a class a sum of powers, or one over it? It is no number where it is not above 0."""
+        for term in graph.terms[graph.find(number)]:
+            name = term[0].name
+            if name == _INVERSE:
+                return is_positive(term[1])
+            if name == FOLD.name and terms.made[term[0]][2][0] == "add":
+                powers = graph.terms[graph.find(term[1])]
+                return any(p[0].name in (EXP.name, EXP2.name) for p in powers)
+        return False
 
     def negate(_: EGraph, owner: int, term: Term) -> Iterator[int]:
         """Σ_k -y = -Σ_k y."""

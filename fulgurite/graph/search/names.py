@@ -8,14 +8,14 @@ places share theirs (`together`), and folds over axes of the same sizes run over
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
-from ..affine import Affine, rename
+from ..affine import Affine, add, axes_of, axis, number, rename
 from ..body import free_axes
 
 _WAYS = 64  # in which axes of two stores may be the same, of those that are tried
@@ -42,7 +42,9 @@ def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
         }  # fmt: skip
         found = [store if set(mine) <= set(first) else _named(store, names)]
         if not known & folds_of(found[0]):
-            found += [_named(store, way) for way in islice(matches(mine, first, sizes), _WAYS)]
+            reads, wanted = innermost(store), innermost(stores[0])
+            ways = islice(matches(mine, first, sizes), _WAYS)
+            found += [_named(store, way) for way in ways if are_same(reads, wanted, way)]
         out.append(max(found, key=lambda s: len(known & folds_of(s))))
     return out
 
@@ -70,6 +72,27 @@ def matches(
 def folds_of(store: Node) -> set[Node]:
     """All folds of a store."""
     return {node for node in toposort([store]) if node.op is FOLD}
+
+
+Reads: TypeAlias = frozenset[frozenset[tuple[int, Affine]]]  # of folds: params and indices
+
+
+def innermost(store: Node) -> Reads:
+    """What each fold reads in which there is no other."""
+    found = []
+    for fold in folds_of(store):
+        below = toposort(fold.src)
+        if not any(n.op is FOLD for n in below):
+            found.append(frozenset([(n.arg[0], n.arg[1]) for n in below if n.op is LOAD]))
+    return frozenset(found)
+
+
+def are_same(reads: Reads, others: Reads, names: dict[int, int]) -> bool:
+    """Would a fold read with other names what another does?"""
+    return any(
+        frozenset([(number, _with_names(index, names)) for number, index in fold]) in others
+        for fold in reads
+    )
 
 
 def _named(store: Node, names: dict[int, int]) -> Node:
@@ -167,33 +190,58 @@ def _with_names(index: Affine, names: dict[int, int]) -> Affine:
 
 def argument(node: Node, names: dict[int, int]) -> Any:
     """A node's argument with other names for some axes; folds keep theirs."""
+    return _moved(node, lambda index: _with_names(index, names), lambda a: names.get(a, a))
+
+
+def _moved(
+    node: Node, moved: Callable[[Affine], Affine], named: Callable[[int], int] = lambda a: a
+) -> Any:
+    """A node's argument with other indices."""
     arg = node.arg
     if node.op is LOAD:
-        conditions = tuple([(_with_names(i, names), n) for i, n in arg[2]])
-        return arg[0], _with_names(arg[1], names), conditions
+        return arg[0], moved(arg[1]), tuple([(moved(i), n) for i, n in arg[2]])
     if node.op is VALID:
-        return tuple([(_with_names(i, names), n) for i, n in arg])
+        return tuple([(moved(i), n) for i, n in arg])
     if node.op is INDEX:
-        return _with_names(arg, names)
+        return moved(arg)
     if node.op is STORE:
         number, index, mode, axes = arg
-        own = tuple(sorted([names.get(a, a) for a in axes]))
-        return number, _with_names(index, names), mode, own
+        return number, moved(index), mode, tuple(sorted(map(named, axes)))
     return arg
 
 
 def renamed(root: Node, names: dict[int, int]) -> Node:
     """A value with other names for some of its free axes."""
+    return _rebuilt(root, frozenset(names), frozenset(names.values()), lambda n: argument(n, names))
+
+
+def replaced(root: Node, along: int, place: Affine) -> Node:
+    """A value with an index in the place of one of its free axes."""
+
+    def moved(index: Affine) -> Affine:
+        out = number(index[0])
+        for atom, step in index[1]:
+            if isinstance(atom, tuple):
+                atom = (atom[0], moved(atom[1]), atom[2])
+            out = add(out, place if atom == along else axis(atom), step)
+        return out
+
+    return _rebuilt(root, frozenset((along,)), axes_of(place), lambda node: _moved(node, moved))
+
+
+def _rebuilt(
+    root: Node, gone: frozenset[int], fresh: frozenset[int], argument: Callable[[Node], Any]
+) -> Node:
+    """A value without some free axes, and with others that no fold in it may bind."""
     order = toposort([root])
     free = free_axes(order)
-    moved = frozenset(names)
     done: dict[Node, Node] = {}
     for node in order:
-        if not free[node] & moved:
+        if not free[node] & gone:
             done[node] = node
             continue
-        if node.op is FOLD and frozenset(node.arg[1]) & frozenset(names.values()):
+        if node.op is FOLD and frozenset(node.arg[1]) & fresh:
             raise CaptureError
         sources = tuple([done[s] for s in node.src])
-        done[node] = make(node.op, node.dtype, sources, argument(node, names))
+        done[node] = make(node.op, node.dtype, sources, argument(node))
     return done[root]

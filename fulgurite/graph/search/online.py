@@ -24,7 +24,7 @@ from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ..body import free_axes
 from ..lower import IndexKernel
-from .crossed import crossed, folded, inside, outermost
+from .crossed import crossed, folded, inside, outermost, parted
 from .doubts import may_stream
 from .ends import ended
 from .laws import improved
@@ -105,7 +105,7 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     if not any(n.op is FOLD for n in order):
         return None
     stores, sizes = ended(*apart(spelled(stores, sizes), sizes))
-    stores = together(stores, sizes)
+    stores = together(parted(stores, sizes), sizes)
     pair = crossed(stores, sizes)
     if pair is not None:
         axes = folded(pair[0][0])

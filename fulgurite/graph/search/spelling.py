@@ -311,34 +311,42 @@ def _apart(fold: Node) -> Node:
         plain = not any(_is_folded(n) for n in toposort([weight]))
         logs = [t for t in fixed if t[0].op in (LOG, LOG2)]
         most = [t for t in fixed if t[0].op is FOLD and t[0].arg[0] != "add" and plain]
-        if not logs:  # what is measured from an extreme alone is as large as that may be
+        if len(logs) != 1:  # none: as large as what it is measured from; two: small as they are
             continue
-        rest: Node | None = None
+        known: dict[Node, Node | None] = dict.fromkeys([t for t, _ in logs])
         odd: list[tuple[Node, Node, int]] = []
-        for term, sign in _terms(factor, 1):
-            if (term, sign) in logs:
-                continue
-            if (term, sign) in most:
-                known = make(LT, bool_, (make(ABS, dtype, (term,)), constant(inf, dtype)))
-                bounded = make(WHERE, dtype, (known, term, constant(0, dtype)))
-                odd.append((known, make(SUB, dtype, (term, bounded)), sign))
-                term = bounded
-            if rest is None:
-                rest = term if sign > 0 else make(NEG, dtype, (term,))
-            else:
-                rest = make(ADD if sign > 0 else SUB, dtype, (rest, term))
+        for term, sign in most:
+            finite = make(LT, bool_, (make(ABS, dtype, (term,)), constant(inf, dtype)))
+            bounded = make(WHERE, dtype, (finite, term, constant(0, dtype)))
+            known[term] = bounded
+            odd.append((finite, make(SUB, dtype, (term, bounded)), sign))
+        rest = _put(factor, known)
         if rest is None:
             continue
-        found = make(FOLD, dtype, (make(MUL, dtype, (weight, rest)),), fold.arg)
+        body = make(MUL, dtype, (weight, rest))
+        found = make(FOLD, dtype, (body,), fold.arg)
         weights = make(FOLD, dtype, (weight,), fold.arg)
         for log, sign in logs:
             part = make(MUL, dtype, (log, weights))
             found = make(ADD if sign > 0 else SUB, dtype, (found, part))
-        for known, less, sign in odd:
+        for finite, less, sign in odd:
             part = make(ADD if sign > 0 else SUB, dtype, (found, make(MUL, dtype, (less, weights))))
-            found = make(WHERE, dtype, (known, found, part))
+            found = make(WHERE, dtype, (finite, found, part))
         return found
     return fold
+
+
+def _put(node: Node, known: Mapping[Node, Node | None]) -> Node | None:
+    """A sum with others in the place of some summands, or without them."""
+    if node in known or node.op not in (ADD, SUB, NEG):
+        return known.get(node, node)
+    parts = [_put(s, known) for s in node.src]
+    left = [p for p in parts if p is not None]
+    if len(left) == len(parts):
+        return make(node.op, node.dtype, tuple(left))
+    if node.op is SUB and left and parts[0] is None:
+        return make(NEG, node.dtype, tuple(left))
+    return left[0] if left else None
 
 
 def is_bounded(node: Node, base: Node) -> bool:

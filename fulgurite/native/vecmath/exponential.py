@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.dtype import float32
+from ..emitter import Val
 from . import tables as T
 from .values import (
     Num,
@@ -74,16 +75,30 @@ def power_of_two(shifted: Num, mantissa: int) -> Num:
 def scaled(value: Num, shifted: Num) -> Num:
     """value * 2**n, for n + 2 * bias in the last bits, in two steps so that no step overflows."""
     form = format_of(value)
-    if value.e.lanes == AVX512 and value.val.vector and value.dtype is float32:
-        n = shifted - (form.shift + 2 * form.bias)
-        kind, name = value.e.type_of(float32, True), "llvm.x86.avx512.mask.scalef.ps.512"
-        value.e.declare(f"{kind} @{name}({kind}, {kind}, {kind}, i16, i32)", name)
-        both = f"{kind} {value.val.text}, {kind} {n.val.text}, {kind} {value.val.text}"
-        return value.make(f"call {kind} @{name}({both}, i16 -1, i32 4)")  # one instruction
+    if value.e.lanes >= AVX512 and value.val.vector and value.dtype is float32:
+        return _scaled_at_once(value, shifted - (form.shift + 2 * form.bias))
     mantissa = form.mantissa
     bits = shifted.bits()
     half = bits >> 1
     return value * (half << mantissa).real() * ((bits - half) << mantissa).real()
+
+
+def _scaled_at_once(value: Num, n: Num) -> Num:
+    """value * 2**n by one instruction for each vector of the host."""
+    e, kind, name = value.e, f"<{AVX512} x float>", "llvm.x86.avx512.mask.scalef.ps.512"
+    e.declare(f"{kind} @{name}({kind}, {kind}, {kind}, i16, i32)", name)
+    parts, whole = [], e.type_of(float32, True)
+    for start in range(0, e.lanes, AVX512):
+        picks = ", ".join(f"i32 {start + i}" for i in range(AVX512))
+        of = f"{whole} poison, <{AVX512} x i32> <{picks}>"
+        both = [e.let(f"shufflevector {whole} {v.val.text}, {of}") for v in (value, n)]
+        operands = f"{kind} {both[0]}, {kind} {both[1]}, {kind} {both[0]}, i16 -1, i32 4"
+        parts.append(e.let(f"call {kind} @{name}({operands})"))
+    if len(parts) == 1:
+        return Num(e, Val(parts[0], float32, True))
+    picks = ", ".join(f"i32 {i}" for i in range(e.lanes))
+    both_parts = f"{kind} {parts[0]}, {kind} {parts[1]}, <{e.lanes} x i32> <{picks}>"
+    return value.make(f"shufflevector {both_parts}")
 
 
 def exp(a: Num) -> Num:
