@@ -32,7 +32,6 @@ from fulgurite.kernel.sources import SOURCES
 from fulgurite.runtime.plan import Plan, compile_plan
 from fulgurite.runtime.realize import searcher, storage_of
 
-
 RANDOM = np.random.default_rng(0)
 
 

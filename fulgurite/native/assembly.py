@@ -69,10 +69,9 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int, panel: int
     ]
     lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
     lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
-    lines += [*loop(4, near, masked=True), "jmp 5f"]
-    lines += [*loop(3, near, masked=True), *apart, "5:"]  # memory as it is ends with its columns
-    lines += [f"cmpl $0, {_given('old')}", "je 6f", *_each(kind, sums, _A, "vaddp")]
-    lines += ["6:", *_each(kind, sums, _C, "vmovup")]
+    lines += [*loop(3, near, masked=True), *apart]  # memory as it is ends with its columns
+    lines += [f"cmpl $0, {_given('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
+    lines += ["4:", *_each(kind, sums, _C, "vmovup")]
     lines += [*[f"popq {r}" for r in reversed(_SAVED)], "vzeroupper", "retq", ".p2align 4"]
     return "\n".join(lines)
 

@@ -17,6 +17,8 @@ launches, once a second, Python's signals are looked at: Ctrl-C ends a long plan
 
 from __future__ import annotations
 
+import sys
+
 END, LAUNCH, COPY = 0, 1, 2  # kinds of records
 HEADER = 4  # words of a program before its records: where slots, variables, params, values begin
 FIXED = 4  # arguments of a call before the addresses that go into the first slots
@@ -33,16 +35,24 @@ _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
+# where a thread runs, and where it may: systems that have no such calls never know
+_PLACES = {
+    "sched_getcpu": "",
+    "sched_getaffinity": "i32, i64, ptr",
+    "sched_setaffinity": "i32, i64, ptr",
+}
 
 
-def driver_text(arch: str) -> str:
-    """The driver for an architecture."""
+def driver_text(arch: str, system: str = sys.platform) -> str:
+    """The driver for an architecture and a system."""
     declared, pause = _PAUSE[arch]
+    head, body = ("declare", "") if system == "linux" else ("define internal", " { ret i32 -1 }")
+    places = "\n".join([f"{head} i32 @{name}({types}){body}" for name, types in _PLACES.items()])
     names = {"declared": declared, "pause": pause, "spin": _SPIN, "launch": LAUNCH, "copy": COPY,
              "header": HEADER, "open": OPEN, "active": ACTIVE, "nexts": NEXTS, "job": JOB,
              "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
              "condition": CONDITION, "workers": WORKERS, "fixed": FIXED,
-             "arguments": WORKERS + 8 * MOST, "processors": _PROCESSORS,
+             "arguments": WORKERS + 8 * MOST, "processor": places, "processors": _PROCESSORS,
              "bytes": _PROCESSORS // 8, "words": _PROCESSORS // 64}  # fmt: skip
     text = _TEXT
     for name, value in names.items():
@@ -64,10 +74,8 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
-declare i32 @sched_getcpu()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @getpid()
+$processor$
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyLong_AsLong(ptr)
 declare ptr @PyLong_FromLong(i64)

@@ -142,9 +142,9 @@ class RowLanes(FoldCross):
             def panel(column: str, _: list[str]) -> list[str]:
                 at = self.element(right, f.mul(column, deep))
                 to = self.element(tile, column)
-                self.multiply(
-                    module, (left, *strides), (at, str(self.registers.panel)), (to, self.stride),
-                    (many, self.deep, f.sub(self.count, column)), first,
+                self.multiply_inside(
+                    product, module, (left, *strides), (at, str(self.registers.panel)),
+                    (to, self.stride), (many, self.deep, f.sub(self.count, column)), first,
                 )  # fmt: skip
                 return []
 

@@ -29,6 +29,8 @@ from .packing import Target as Goal
 _MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 SHARED = 64 << 20  # bytes of values that are packed once for all units
 _CLOSE = 2048  # bytes of a row of values that is near enough to be read as it is
+_SMALL = 1_000_000  # steps of a product inside up to which it loses no digits for speed
+_PIECE = 16  # steps of such a one that are summed before they are added
 
 
 class FoldBase:
@@ -65,6 +67,7 @@ class FoldBase:
         self.olds = {s.old for s in self.states}
         self.tainted = self._tainted()
         self.tiles: list[str] = []  # of all that weighs: the name of its weights' tile
+        self.turned: list[Node] = []  # loads that are put into tiles, to lie like products
         self.values = [side(m.contraction, "right") for m in fold.matrices]
         self.coefficients = self._coefficients()
         self.tests = fold.skips
@@ -347,10 +350,11 @@ class FoldBase:
         return (self.cut.steps + self.lanes) * (self.cut.rows + self.lanes)
 
     def weight_tiles(self) -> list[str]:
-        """The tiles of weights: of the product they are, or in its place, or of their own."""
+        """The tiles of weights: of what they are, or in a product's place, or of their own."""
         names = {p.node: f"tile{number}" for number, p in enumerate(self.fold.products)}
         weights = dict.fromkeys([m.weights for m in self.fold.weighing])
         free = [name for node, name in names.items() if node not in weights]
+        names |= {load: f"turned{number}" for number, load in enumerate(self.turned)}
         for number, m in enumerate(self.fold.weighing):
             if m.weights not in names:
                 here = free and self.in_place(m, len(weights))
@@ -490,6 +494,29 @@ class FoldBase:
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
             f"ptr {'null' if plain else ahead or b[0]})"
         )
+
+    def multiply_inside(
+        self, product: Product, module: Module, a: tuple[str, str, str], b: tuple[str, str],
+        c: tuple[str, str], sizes: tuple[str, str, str], first: str, plain: bool = False,
+        ahead: str = "",
+    ) -> None:  # fmt: skip
+        """The same for a product inside; few steps of a small one are summed at a time."""
+        f, e = self.f, self.f.e
+        depth = self.fold.count(product.contraction.folded)
+        if depth <= _PIECE or self.rows * self.length * depth > _SMALL:
+            self.multiply(module, a, b, c, sizes, first, plain, ahead)
+            return
+
+        def turn(k: str, _: list[str]) -> list[str]:
+            left = self.element(a[0], f.mul(k, a[2])), a[1], a[2]
+            right = self.element(b[0], f.mul(k, b[1])), b[1]
+            count = f.least(str(_PIECE), f.sub(sizes[0], k))
+            begins = e.let(f"icmp eq i64 {k}, 0")
+            begins = e.let(f"and i1 {begins}, {first}")
+            self.multiply(module, left, right, c, (count, *sizes[1:]), begins, plain, ahead)
+            return []
+
+        e.loop("0", sizes[0], _PIECE, [], turn)
 
     def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
         """Where a plain factor begins, and how far apart its rows are."""

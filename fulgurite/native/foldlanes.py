@@ -209,8 +209,8 @@ class StreamLanes(FoldSplit):
             ahead = ""
             if self.is_packed_once(number):  # the next panel, at the end that of the next block
                 ahead = self.element(at, f.number(("panel", number), self.registers.panel * each))
-            self.multiply(
-                module, left, (at, stride), (self.element(tile, column), self.stride),
+            self.multiply_inside(
+                product, module, left, (at, stride), (self.element(tile, column), self.stride),
                 (many, self.count, columns), first, plain=read, ahead=ahead,
             )  # fmt: skip
 

@@ -49,6 +49,7 @@ def test_what_has_no_ends_of_few_elements_stays() -> None:
     assert folded(fg.concatenate([x, y], axis=-1).sum(axis=-1)) == [18]
     assert folded(fg.where(fg.arange(11) < fg.arange(5)[:, None], x, 0.0).sum(axis=-1)) == [11]
     assert folded(x.sum(axis=-1)) == [11]
+    assert folded(fg.where(fg.arange(11) // 4 < 2, x, 0.0).sum(axis=-1)) == [11]
 
 
 def test_distances_of_few_dimensions_are_written_out_inside_a_fold() -> None:

@@ -37,7 +37,6 @@ from tests.graph.searching import (
     one_fold,
     planned,
     same_kind,
-    scarce_memory,
 )
 from tests.graph.streamed import run_streamed
 
@@ -84,36 +83,6 @@ def test_gradients_of_attention_are_two_folds_without_a_matrix_of_scores() -> No
     assert kinds(found) == ["fold"] * 2
     made = [elements(s.shape) for s in found.slots[found.inputs :] if s is not None]
     assert max(made) <= 2 * 90 * 16
-
-
-def _weights(q: fg.Tensor, k: fg.Tensor) -> fg.Tensor:
-    return fg.softmax(q @ k.mT * 0.25, axis=-1)
-
-
-TWICE = {  # what every element needs of its whole row
-    "a difference of weights": lambda q, k: _weights(q, k) - 0.3 * _weights(q * 2, k),
-    "weights and a constant": lambda q, k: 0.9 * _weights(q, k) + 0.1 / 90,
-    "small weights left out": lambda q, k: fg.where(_weights(q, k) > 0.01, _weights(q, k), 0),
-    "no numbers left out": lambda q, k: fg.where(fg.isnan(_weights(q, k)), 0, _weights(q, k)),
-}
-
-
-@pytest.mark.parametrize("name", TWICE)
-def test_what_needs_its_whole_row_is_two_folds_without_a_matrix_of_scores(name: str) -> None:
-    q, k, v = numbers(1, 4, 70, 16), numbers(2, 4, 90, 16), numbers(3, 4, 90, 16)
-
-    def make() -> fg.Tensor:
-        return TWICE[name](q, k) @ v
-
-    with scarce_memory():
-        found, _ = planned(make())
-        with fg.config(device="cpu", tier="native", search=True):
-            got = make().numpy()
-    assert kinds(found) == ["fold", "fold"]
-    largest = max([elements(s.shape) for s in found.slots[found.inputs :] if s is not None])
-    assert largest <= 4 * 70 * 16
-    with fg.config(device="reference", search=False):
-        np.testing.assert_allclose(got, make().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_equal_sizes_do_not_confuse_axes() -> None:

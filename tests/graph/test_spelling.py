@@ -80,6 +80,21 @@ def test_small_floats_are_in_memory_alone() -> None:
     )
 
 
+def test_a_number_of_numpy_that_widens_scores_leaves_one_fold() -> None:
+    def make(dtype: str = "float32") -> fg.Tensor:
+        q, k, v = (numbers(i, 2, n, 16).cast(dtype) for i, n in ((1, 60), (2, 70), (3, 70)))
+        return fg.softmax(q @ k.mT / np.sqrt(16), axis=-1) @ v  # float64, as NumPy has it
+
+    assert make().dtype is fg.float64
+    with scarce_memory():
+        schedule, _ = planned(make())
+    assert kinds(schedule) == ["fold"]
+    with one_fold():
+        got = make().numpy()
+    with fg.config(device="reference", search=False):
+        np.testing.assert_allclose(got, make("float64").numpy(), rtol=1e-13, atol=1e-15)
+
+
 def test_what_has_no_small_floats_stays_as_it_is() -> None:
     stores, _ = _stores(fg.softmax(numbers(1, 20, 30), axis=-1))
     assert widened(stores) == tuple(stores)  # type: ignore[arg-type]

@@ -203,6 +203,22 @@ def test_programs_nobody_thought_of_are_as_exact_as_the_reference(name: str, dty
         assert error(a, want) <= 1.5 * error(b, want) + 1e-7 * float(np.abs(want).max())
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_square_and_its_largest_of_every_row_are_one_fold(heads: int) -> None:
+    # one sums over the depth, the other is the largest over the keys: of equal sizes, one walk
+    def make() -> list[fg.Tensor]:
+        scores = numbers(1, heads, 16, 16) @ numbers(2, heads, 16, 16).mT * 0.25
+        weights = fg.exp(scores - numbers(3, heads, 16, 1))
+        return [weights, weights.max(axis=-1)]
+
+    with one_fold():
+        got = [t.numpy() for t in fg.realize(*make())]
+    with fg.config(device="reference", search=False):
+        want = [t.numpy() for t in fg.realize(*make())]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 @pytest.mark.parametrize("keys", [64, 129, 333])
 def test_values_far_from_zero_are_as_exact_as_the_reference(keys: int) -> None:
     q, k, v = (normal(i, 2, n, 16) for i, n in enumerate((37, keys, keys)))
@@ -229,3 +245,22 @@ def test_two_convolutions_under_one_mean_are_added_where_they_lie() -> None:
     with fg.config(**NATIVE):
         got = make().numpy()
     np.testing.assert_allclose(got, plain(make)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "rows", "keys", "size"),
+    [("grouped queries", 8, 64, 7, 128), ("exp2", 2, 2, 127, 128), ("soft cap", 8, 2, 65, 128)],
+)
+def test_deep_products_of_few_rows_are_as_exact_as_the_reference(
+    name: str, heads: int, rows: int, keys: int, size: int
+) -> None:
+    def make(dtype: str) -> fg.Tensor:
+        shapes = ((1, rows), (2, keys), (3, keys))
+        q, k, v = (numbers(i, heads, n, size).cast(dtype) for i, n in shapes)
+        return ATTENTION[name](q, k, v)
+
+    with fg.config(device="reference", search=False):
+        known, exact = make("float32").numpy(), make("float64").numpy()
+    with one_fold(poison=True):
+        got = make("float32").numpy()
+    assert error(got, exact) <= 1.5 * error(known, exact)

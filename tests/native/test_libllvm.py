@@ -83,7 +83,8 @@ def test_objects_and_assembly_are_those_of_llvmlite(
     direct: Direct, official: Binding, machine: Machine
 ) -> None:
     arch = machine.triple.partition("-")[0]
-    for texts in ([ONE], [ONE, TWO], [TWO, ONE], [driver_text(arch)]):
+    drivers = [[driver_text(arch, system)] for system in ("linux", "darwin")]
+    for texts in ([ONE], [ONE, TWO], [TWO, ONE], *drivers):
         assert direct.emit(texts, machine) == official.emit(texts, machine)
         assert direct.emit(texts, machine) == direct.emit(texts, machine)
     assert direct.emit([ONE], machine, assembly=True) == official.emit([ONE], machine, True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice, permutations, product
+from itertools import combinations, islice, permutations, product
 from math import prod
+from typing import Any
 
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, LOAD
@@ -152,37 +153,44 @@ def _above(store: Node, done: dict[Node, Node], names: dict[int, int]) -> Node:
 
 
 def parted(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
-    """The stores with folds over one long axis running over those of others that read the same."""
-    folds = [fold for store in stores for fold in outermost(store)]
-    several = [fold for fold in folds if len(fold.arg[1]) > 1]
+    """The stores with folds over one long axis running over those that others read the same by."""
+    loads = {(n.arg[0], n.arg[1][1]) for n in toposort(stores) if n.op is LOAD}
+    whole = [fold.arg[1] for store in stores for fold in outermost(store)]
+    groups = [axes for axes in whole if len(axes) > 1]
+    groups += [two for _, terms in sorted(loads, key=repr) for two in combinations(_axes(terms), 2)]
     out = []
     for store in stores:
         done: dict[Node, Node] = {}
         for fold in outermost(store):
-            ways = [made for o in several if (made := _like(fold, o, sizes)) is not None]
-            done[fold] = ways[0] if ways else fold
+            ways = (
+                made for axes in groups if (made := _like(fold, axes, loads, sizes)) is not None
+            )
+            done[fold] = next(ways, fold)
         out.append(_above(store, done, {}) if any(a is not b for a, b in done.items()) else store)
     return out
 
 
-def _like(fold: Node, other: Node, sizes: Sequence[int]) -> Node | None:
-    """A fold over one axis as one over the axes of another, if one walks the other's memory."""
-    axes = other.arg[1]
+def _axes(terms: Sequence[tuple[Any, int]]) -> list[int]:
+    """The axes of an index, outermost first."""
+    return [atom for atom, _ in sorted(terms, key=lambda t: -t[1]) if isinstance(atom, int)]
+
+
+def _like(
+    fold: Node, axes: tuple[int, ...], loads: set[tuple[int, Any]], sizes: Sequence[int]
+) -> Node | None:
+    """A fold over one axis as one over several, if those walk memory that it walks."""
     if len(fold.arg[1]) > 1 or prod([sizes[a] for a in axes]) != sizes[fold.arg[1][0]]:
         return None
     (along,) = fold.arg[1]
-    theirs = {(n.arg[0], n.arg[1][1]) for n in toposort(other.src) if n.op is LOAD}
     for order in permutations(axes):
         place, step = number(0), 1
         for a in reversed(order):
             place, step = add(place, axis(a), step), step * sizes[a]
-        steps = dict(place[1])
         for node in toposort(fold.src):
             each = dict(node.arg[1][1]).get(along, 0) if node.op is LOAD else 0
-            wanted = {a: each * by for a, by in steps.items()}
+            wanted = {(a, each * by) for a, by in place[1]}
             if each and any(
-                param == node.arg[0] and all(dict(terms).get(a) == by for a, by in wanted.items())
-                for param, terms in theirs
+                param == node.arg[0] and wanted <= set(terms) for param, terms in loads
             ):
                 with suppress(CaptureError):
                     body = replaced(fold.src[0], along, place)

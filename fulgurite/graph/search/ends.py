@@ -65,12 +65,12 @@ class _Cut:
             if len(index[1]) == 1 and isinstance(index[1][0][0], int) and index[1][0][1] == 1:
                 found += [(index[1][0][0], place - index[0]) for place in (0, size)]
         less = self.difference(node)
-        if less is not None and len(less[1]) == 1 and abs(less[1][0][1]) == 1:
+        if less is not None and len(less[1]) == 1:
             atom, step = less[1][0]
-            assert isinstance(atom, int)
-            place = -less[0] * step  # where both sides are equal
-            after = {LT: [step < 0], LE: [step > 0], EQ: [False, True]}[node.op]
-            found += [(atom, place + beyond) for beyond in after]
+            if isinstance(atom, int) and abs(step) == 1:
+                place = -less[0] * step  # where both sides are equal
+                after = {LT: [step < 0], LE: [step > 0], EQ: [False, True]}[node.op]
+                found += [(atom, place + beyond) for beyond in after]
         return found
 
     def difference(self, node: Node) -> Affine | None:

@@ -105,13 +105,13 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     if not any(n.op is FOLD for n in order):
         return None
     stores, sizes = ended(*apart(spelled(stores, sizes), sizes))
-    stores = together(parted(stores, sizes), sizes)
-    pair = crossed(stores, sizes)
+    pair = crossed(together(parted(stores, sizes), sizes), sizes) if len(stores) > 1 else None
     if pair is not None:
         axes = folded(pair[0][0])
         found = None if axes is None else _over(axes, *pair, sizes, set())
         if found is not None:
             return found
+    stores = together(stores, sizes)
     best: Streaming | None = None
     tried: set[tuple[int, ...]] = set()
     for axes in _candidates(stores, sizes):

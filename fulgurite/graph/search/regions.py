@@ -422,7 +422,12 @@ class Regions:
         """Do several pieces read a piece of rows, which has values of one number a row?"""
         readers = {r for node in self.pieces[place][1] for r in self.readers.get(node, ())}
         rows = self.pieces[place][2][0].kind == "reduce" and len(readers) > 1
-        return rows and bool(self.row_values(place))
+        return rows and self.has_rows(place)
+
+    def has_rows(self, place: int) -> bool:
+        """Are there numbers of rows, as exact as what is worked out with them?"""
+        values = self.row_values(place)
+        return bool(values) and not any(n.dtype.is_small_float for n in values)
 
     def is_picked(self, node: Node) -> bool:
         """Is it a few elements, chosen from a product that is stored for them?"""

@@ -1,7 +1,8 @@
 """Spelling a body so that folds show: full precision inside, and what is picked read where it is.
 
 In: the stores of a kernel. Out: stores of the same values. `widened`: float16 and bfloat16 live in
-memory only; inside a kernel excess precision is kept, so no rounding stands between folds.
+memory only, as float32 does where float64 is summed too; inside a kernel excess precision is kept,
+so no rounding stands between folds.
 `picked`: a sum over k of what is 0 but where k equals a value e that has no k is its summand at
 k = e, or 0 if e is outside; sums of sums are taken apart where that leaves such a one. `settled`:
 weights are not measured from logarithms of sums, which move all the way, `measured`: nor from
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
-from ...core.dtype import bfloat16, bool_, decode, float16, float32, int64
+from ...core.dtype import DType, bfloat16, bool_, decode, float16, float32, float64, int64
 from ...core.node import SOURCES, Node, Source, constant, make, toposort
 from ...core.ops.elementwise import (
     ABS,
@@ -51,27 +52,29 @@ def spelled(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[Node, ...]:
 
 
 def widened(stores: Sequence[Node]) -> tuple[Node, ...]:
-    """The stores with small floats in memory alone."""
+    """The stores with small floats in memory alone: those below the widest that is summed."""
     order = toposort(stores)
-    if not any(n.dtype in _SMALL for n in order) or any(n.op is BITCAST for n in order):
+    mixed = {float32, float64} <= {n.dtype for n in order if n.op is FOLD}
+    small, wide = ((*_SMALL, float32), float64) if mixed else (_SMALL, float32)
+    if not any(n.dtype in small for n in order) or any(n.op is BITCAST for n in order):
         return tuple(stores)
     done: dict[Node, Node] = {}
     for node in order:
-        done[node] = _wide(node, [done[s] for s in node.src])
+        done[node] = _wide(node, [done[s] for s in node.src], small, wide)
     return tuple([done[s] for s in stores])
 
 
-def _wide(node: Node, sources: list[Node]) -> Node:
-    small = node.dtype in _SMALL
+def _wide(node: Node, sources: list[Node], smaller: Sequence[DType], wide: DType) -> Node:
+    small = node.dtype in smaller
     if node.op is STORE:
         value, old = sources[0], node.src[0].dtype
         if value.dtype is not old:
             sources[0] = make(CAST, old, (value,), old)
     elif node.op is LOAD and small:
-        return make(CAST, float32, (make(LOAD, node.dtype, tuple(sources), node.arg),), float32)
+        return make(CAST, wide, (make(LOAD, node.dtype, tuple(sources), node.arg),), wide)
     elif node.op is CONST and small:
-        return constant(decode(node.arg[0], node.dtype), float32)
-    dtype = float32 if small else node.dtype
+        return constant(decode(node.arg[0], node.dtype), wide)
+    dtype = wide if small else node.dtype
     if node.op is CAST and sources[0].dtype is dtype:
         return sources[0]
     arg = dtype if node.op is CAST else node.arg

@@ -46,14 +46,13 @@ class Ways:
         """The same with numbers of rows that are read: those that pieces store, then all."""
         lean = tuple([t for t in way.taken if not self.work.is_narrow(self.region[t])])
         rows = self.rows(lean)
-        if any(n.dtype.is_small_float for r in rows for n in self.work.row_values(self.region[r])):
-            rows = ()  # what is worked out again is not rounded as they are
         found = [replace(way, taken=lean)] if lean and lean != way.taken else []
         return [*found, replace(way, taken=lean, rows=rows)] if rows else found
 
     def rows(self, taken: Sequence[int]) -> tuple[int, ...]:
         """The pieces among some that work out numbers of rows."""
-        return tuple([t for t in taken if self.work.is_row(self.region[t]) and self.row_values(t)])
+        places = [(t, self.region[t]) for t in taken]
+        return tuple([t for t, p in places if self.work.is_row(p) and self.work.has_rows(p)])
 
     def asked(self, taken: Sequence[int]) -> Made:
         """The numbers of rows that others want of pieces that are taken in."""
