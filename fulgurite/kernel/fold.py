@@ -4,8 +4,8 @@ In: a `Streaming` (graph/search/online.py). Out: a `Fold`: axes as batch, rows, 
 columns; the products inside (sums over other axes that every block needs), the states that are one
 number a row, and those that are a row of columns, each a product of weights (rows x streamed) and
 values (streamed x columns); sums over the rows themselves (`crossed`), whose weights are the same
-turned; or None where the parts cannot be told. A `FoldCut` says how many rows, streamed elements and
-columns a tile has. All of it follows from sizes alone, never from the number of threads.
+turned; or None where the parts cannot be told. A `FoldCut` says how many rows, streamed elements
+and columns a tile has. All of it follows from sizes alone, never from the number of threads.
 """
 
 from __future__ import annotations

@@ -556,7 +556,8 @@ class FoldBase:
         ranges |= self.reach(self.fold.batch, self.at, self.at)
         for place, (atom, step) in enumerate(index[1]):
             assert isinstance(atom, int)
-            low, high = ranges[atom]
+            whole = "0", f.number(("last", atom), self.fold.sizes[atom] - 1)  # of a product inside
+            low, high = ranges.get(atom, whole)
             each = f.number(("most", index, place), step)
             total = f.add(total, f.mul(high if step > 0 else low, each))
         return total if total.startswith("%") else e.let(f"add i64 {total}, 0")

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -276,30 +276,6 @@ def test_few_columns_are_summed_along_k(
     wide = a.astype(np.longdouble), right.astype(np.longdouble)
     scale = float((np.abs(wide[0]) @ np.abs(wide[1])).max())
     close(found, (wide[0] @ wide[1]).astype(np.float64), scale, dtype)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.integers(9, 600), st.integers(1, 5000), st.sampled_from(["strided", "relu", "cast"]),
-    st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
-    st.integers(0, 99),
-)  # fmt: skip
-@example(100, 2048, "relu", np.float32, "auto", 0)
-@example(11, 2500, "strided", np.float64, "avx2", 0)
-def test_a_vector_of_any_length_that_is_packed_fits_its_room(
-    n: int, k: int, how: str, dtype: Any, vectors: str, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = rng.integers(-9, 9, (k, 3)).astype(dtype), rng.integers(-9, 9, (n, k)).astype(dtype)
-    left, right = a[:, 1], b.astype(np.int64)
-    x = tensor(a)[:, 1] if how == "strided" else tensor(left)
-    if how == "relu":
-        x, left = fg.relu(x), np.maximum(left, 0)
-    elif how == "cast":
-        x = tensor(left.astype(np.int8)).astype(x.dtype)
-    lazy = (x[None] @ tensor(b).T)[0]
-    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
-    assert np.array_equal(found, right @ left.astype(np.int64))
 
 
 @settings(max_examples=20, deadline=None)

@@ -264,3 +264,16 @@ def test_deep_products_of_few_rows_are_as_exact_as_the_reference(
     with one_fold(poison=True):
         got = make("float32").numpy()
     assert error(got, exact) <= 1.5 * error(known, exact)
+
+
+@pytest.mark.parametrize("reach", [0, 100])
+def test_a_condition_within_a_product_leaves_out_what_all_of_it_does(reach: int) -> None:
+    def make() -> fg.Tensor:
+        q, k, v, g = (numbers(i, 300, 1) for i in range(4))
+        near = fg.arange(300)[None, :] + reach <= fg.arange(300)[:, None]
+        return ((fg.where(near, fg.sigmoid(q @ k.mT), 0.0) @ v) * g).sum()
+
+    with fg.config(**NATIVE):
+        assert [kernel.kind for kernel in fg.explain(make()).kernels] == ["fold"]
+        got = make().numpy()
+    np.testing.assert_allclose(got, plain(make)[0], rtol=1e-5)

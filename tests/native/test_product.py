@@ -1,0 +1,42 @@
+"""Tests of fulgurite/native/product.py: what is packed fits the room that is made for it.
+
+Values are checked by test_contract.py; the launcher finds writes beyond a workspace.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.native.target import target
+
+pytest.importorskip("llvmlite")
+
+from tests.native.launch import run
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(9, 600), st.integers(1, 5000), st.sampled_from(["strided", "relu", "cast"]),
+    st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(["auto", "avx2", "sse2"]),
+    st.integers(0, 99),
+)  # fmt: skip
+@example(100, 2048, "relu", np.float32, "auto", 0)
+@example(11, 2500, "strided", np.float64, "avx2", 0)
+def test_a_vector_of_any_length_that_is_packed_fits_its_room(
+    n: int, k: int, how: str, dtype: Any, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-9, 9, (k, 3)).astype(dtype), rng.integers(-9, 9, (n, k)).astype(dtype)
+    left, right = a[:, 1], b.astype(np.int64)
+    x = fg.Tensor(a, device="cpu")[:, 1] if how == "strided" else fg.Tensor(left, device="cpu")
+    if how == "relu":
+        x, left = fg.relu(x), np.maximum(left, 0)
+    elif how == "cast":
+        x = fg.Tensor(left.astype(np.int8), device="cpu").astype(x.dtype)
+    lazy = (x[None] @ fg.Tensor(b, device="cpu").T)[0]
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    assert np.array_equal(found, right @ left.astype(np.int64))
