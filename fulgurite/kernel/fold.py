@@ -37,8 +37,9 @@ LONG_STEPS = 384  # where lanes run along it
 ROOM = 640 << 10  # bytes of a thread's stack that one tile may take: half of the second cache
 SUMS = 96 << 10  # of which rows of columns may take
 WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are done again
+NARROW = 64  # rows of a tile at least, before the streamed axis is cut
 UNITS = 8  # tiles that keep threads busy
-PARTS = 2  # blocks at least of a part of the streamed axis
+PART = 192  # elements at least of a part of the streamed axis
 ENTERED = 40.0  # nanoseconds that a block takes beyond its work
 
 
@@ -387,7 +388,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     alone = len(wide) == 1 and not fold.crossed  # may columns be cut?
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
     if rows > tall:
-        tall = _up(-(-rows // -(-rows // tall)), panel)
+        tall = _even(rows, tall, lanes)
     tiles = len(fold.turned) + len(fold.products) + len(fold.matrices) + len(fold.crossed)
     while True:
         each = [_up(c, panel) for c in wide]
@@ -425,17 +426,27 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             tall = _up(tall // 2, panel)
         parts = min(-(-rows // tall), -(-UNITS // (2 * batch)))
         return FoldCut(tall, steps, tuple(each), tuple(resident), along, 1, length, parts)
+    while batch * -(-rows // tall) < busy and tall > NARROW:
+        tall = _even(rows, max(NARROW, tall // 2), lanes)
+    units = batch * -(-rows // tall)
+    if alone and not fold.products:
+        while units * -(-wide[0] // each[0]) < busy and each[0] > panel:
+            each = [_even(wide[0], max(panel, each[0] // 2), panel)]
+        units *= -(-wide[0] // each[0])
     splits, span = 1, length
-    blocks = -(-length // steps)
-    while batch * -(-rows // tall) < busy:
-        if not fold.skips:
-            most = -(-busy // (batch * -(-rows // tall)))
-            span = -(-blocks // max(1, min(most, blocks // PARTS))) * steps
-            splits = -(-length // span)
-        if tall <= panel or splits > 1:
-            break
-        tall = _up(tall // 2, panel)
+    if units < busy and not fold.skips:
+        splits = max(1, min(-(-busy // units), length // PART))
+        splits += splits > 1 and units * splits % 2  # threads are even in number more often
+        share = -(-length // splits)
+        steps = min(steps, _up(-(-share // -(-share // steps)), unit))
+        span = -(-share // steps) * steps
+        splits = -(-length // span)
     return FoldCut(tall, steps, tuple(each), tuple(resident), along, splits, span)
+
+
+def _even(rows: int, tall: int, lanes: int) -> int:
+    """Rows of tiles that are as good as equal: none is left with few."""
+    return _up(-(-rows // -(-rows // tall)), lanes)
 
 
 def lanes_along(fold: Fold, lanes: int) -> str:

@@ -139,16 +139,16 @@ class RowLanes(FoldCross):
                 f.scope(lambda: self.packer(s).pack(span, goal))
             first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
 
-            def panel(column: str, _: list[str]) -> list[str]:
+            def panel(column: str, columns: str) -> None:
                 at = self.element(right, f.mul(column, deep))
-                to = self.element(tile, column)
+                wide = str(self.registers.panel)
                 self.multiply_inside(
-                    product, module, (left, *strides), (at, str(self.registers.panel)),
-                    (to, self.stride), (many, self.deep, f.sub(self.count, column)), first,
+                    product, module, (left, *strides), (at, wide),
+                    (self.element(tile, column), self.stride), (many, self.deep, columns), first,
+                    ahead=self.element(at, f.mul(deep, wide)),
                 )  # fmt: skip
-                return []
 
-            e.loop("0", self.count, self.registers.panel, [], panel)
+            self.packed_panels(self.count, panel)
             f.scopes.pop()
             return []
 

@@ -482,18 +482,29 @@ class FoldBase:
     ) -> None:  # fmt: skip
         """Rows times a panel, by a microkernel: pointers and strides; depth, rows, columns.
 
-        What is at `ahead` is fetched meanwhile.
+        The panel at `ahead` is fetched meanwhile; its first columns may be asked for as well.
         """
         self.modules[module.name] = module
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
         self.f.e.declare(f"void @{module.name}({kinds})", module.name)
         depth, rows, columns = sizes
-        columns = self.f.least(columns, str(self.registers.panel))
         self.f.e.line(
             f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
             f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
             f"ptr {'null' if plain else ahead or b[0]})"
         )
+
+    def packed_panels(self, columns: str, panel: Callable[[str, str], None]) -> None:
+        """Panels that lie one after the other; one vector that is left over joins the last."""
+        f, r = self.f, self.registers
+        wide, reach = str(r.panel), str(r.most * r.width)
+
+        def turn(number: str, _: list[str]) -> list[str]:
+            column = f.mul(number, wide)
+            panel(column, f.in_panel(f.sub(columns, column), wide, reach))
+            return []
+
+        f.e.loop("0", f.panels(columns, wide, reach), 1, [], turn)
 
     def multiply_inside(
         self, product: Product, module: Module, a: tuple[str, str, str], b: tuple[str, str],
@@ -513,7 +524,8 @@ class FoldBase:
             count = f.least(str(_PIECE), f.sub(sizes[0], k))
             begins = e.let(f"icmp eq i64 {k}, 0")
             begins = e.let(f"and i1 {begins}, {first}")
-            self.multiply(module, left, right, c, (count, *sizes[1:]), begins, plain, ahead)
+            after = self.element(ahead, f.mul(k, b[1])) if ahead else ""
+            self.multiply(module, left, right, c, (count, *sizes[1:]), begins, plain, after)
             return []
 
         e.loop("0", sizes[0], _PIECE, [], turn)

@@ -138,21 +138,14 @@ class FoldCross(FoldSplit):
 
         def panel(column: str, many: str) -> None:
             at = self.element(right, column if near else f.mul(column, deep))
+            ahead = "" if near else self.element(at, f.mul(deep, stride))
             self.multiply(
                 module, (weights, self.stride, "1"), (at, stride),
                 (self.element(sums, column), width), (self.count, self.deep, many), "false",
-                plain=near,
+                plain=near, ahead=ahead,
             )  # fmt: skip
 
-        if near:
-            self.evenly(columns, panel)
-        else:
-
-            def turn(column: str, _: list[str]) -> list[str]:
-                panel(column, f.sub(columns, column))
-                return []
-
-            f.e.loop("0", columns, self.registers.panel, [], turn)
+        (self.evenly if near else self.packed_panels)(columns, panel)
 
     # --- results ---------------------------------------------------------------------------------
 

@@ -207,22 +207,14 @@ class StreamLanes(FoldSplit):
         def panel(column: str, columns: str) -> None:
             at = self.element(right, column if read else f.mul(column, deep))
             ahead = ""
-            if self.is_packed_once(number):  # the next panel, at the end that of the next block
+            if not read:  # the next panel, at the end that of the next block
                 ahead = self.element(at, f.number(("panel", number), self.registers.panel * each))
             self.multiply_inside(
                 product, module, left, (at, stride), (self.element(tile, column), self.stride),
                 (many, self.count, columns), first, plain=read, ahead=ahead,
             )  # fmt: skip
 
-        if read:
-            self.evenly(self.deep, panel)
-        else:
-
-            def turn(column: str, _: list[str]) -> list[str]:
-                panel(column, f.sub(self.deep, column))
-                return []
-
-            f.e.loop("0", self.deep, self.registers.panel, [], turn)
+        (self.evenly if read else self.packed_panels)(self.deep, panel)
 
     # --- walking ---------------------------------------------------------------------------------
 

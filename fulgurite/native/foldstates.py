@@ -353,10 +353,11 @@ class FoldStates(FoldBase):
             def turn(k: str, _: list[str]) -> list[str]:
                 left = self.element(weights, f.mul(k, self.weights_by[1]))
                 below = self.element(at, f.mul(k, stride))
+                after = self.element(ahead, f.mul(k, stride)) if ahead else ""
                 count = f.least(str(_SHORT), f.sub(self.deep, k)) if short else self.deep
                 self.multiply(
                     module, (left, *self.weights_by), (below, stride), (to, self.width(number)),
-                    (count, self.count, many), "false", plain=near, ahead=ahead,
+                    (count, self.count, many), "false", plain=near, ahead=after,
                 )  # fmt: skip
                 return []
 
@@ -365,21 +366,13 @@ class FoldStates(FoldBase):
             else:
                 turn("0", [])
 
-        if near:
-            self.evenly(count, panel_of)
-        else:
-
-            def turn(column: str, _: list[str]) -> list[str]:
-                panel_of(column, f.sub(count, column))
-                return []
-
-            e.loop("0", count, panel, [], turn)
+        (self.evenly if near else self.packed_panels)(count, panel_of)
 
     def evenly(self, columns: str, panel: Callable[[str, str], None]) -> None:
         """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
         f, r = self.f, self.registers
         vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
-        panels, _ = f.divided(f.add(vectors, str(r.vectors - 1)), str(r.vectors))
+        panels, _ = f.divided(f.add(vectors, str(r.most - 1)), str(r.most))
         each, more = f.divided(vectors, panels)
 
         def turn(number: str, _: list[str]) -> list[str]:
