@@ -38,6 +38,7 @@ ROOM = 640 << 10  # bytes of a thread's stack that one tile may take: half of th
 SUMS = 96 << 10  # of which rows of columns may take
 WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are done again
 NARROW = 64  # rows of a tile at least, before the streamed axis is cut
+CLOSE = 512 << 10  # bytes of keys that many tiles may read
 UNITS = 8  # tiles that keep threads busy
 PART = 192  # elements at least of a part of the streamed axis
 ENTERED = 40.0  # nanoseconds that a block takes beyond its work
@@ -388,7 +389,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     alone = len(wide) == 1 and not fold.crossed  # may columns be cut?
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
     if rows > tall:
-        tall = _even(rows, tall, lanes)
+        tall = _even(rows, tall, panel)
     tiles = len(fold.turned) + len(fold.products) + len(fold.matrices) + len(fold.crossed)
     while True:
         each = [_up(c, panel) for c in wide]
@@ -426,8 +427,10 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             tall = _up(tall // 2, panel)
         parts = min(-(-rows // tall), -(-UNITS // (2 * batch)))
         return FoldCut(tall, steps, tuple(each), tuple(resident), along, 1, length, parts)
-    while batch * -(-rows // tall) < busy and tall > NARROW:
-        tall = _even(rows, max(NARROW, tall // 2), lanes)
+    if ordered and length * sum(depths) * size <= CLOSE:
+        tall = _even(rows, tall, lanes)
+        while batch * -(-rows // tall) < busy and tall > NARROW:
+            tall = _even(rows, max(NARROW, tall // 2), lanes)
     units = batch * -(-rows // tall)
     if alone and not fold.products:
         while units * -(-wide[0] // each[0]) < busy and each[0] >= 2 * panel:

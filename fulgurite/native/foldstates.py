@@ -372,7 +372,7 @@ class FoldStates(FoldBase):
         """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
         f, r = self.f, self.registers
         vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
-        panels, _ = f.divided(f.add(vectors, str(r.most - 1)), str(r.most))
+        panels = f.panels(vectors, str(r.vectors), str(r.most))
         each, more = f.divided(vectors, panels)
 
         def turn(number: str, _: list[str]) -> list[str]:
