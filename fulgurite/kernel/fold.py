@@ -40,7 +40,7 @@ WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are don
 NARROW = 64  # rows of a tile at least, before the streamed axis is cut
 CLOSE = 512 << 10  # bytes of keys that many tiles may read
 UNITS = 8  # tiles that keep threads busy
-PART = 192  # elements at least of a part of the streamed axis
+PART = 256  # elements at least of a part of the streamed axis
 ENTERED = 40.0  # nanoseconds that a block takes beyond its work
 
 
@@ -438,8 +438,9 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
         units *= -(-wide[0] // each[0])
     splits, span = 1, length
     if units < busy and not fold.skips:
-        splits = max(1, min(-(-busy // units), length // PART))
-        splits += splits > 1 and units * splits % 2  # threads are even in number more often
+        least = PART if along == "rows" else LONG_STEPS
+        splits = max(1, min(-(-busy // units), length // least))
+        splits -= splits > 1 and units * splits % 2  # threads are even in number more often
         share = -(-length // splits)
         steps = min(steps, _up(-(-share // -(-share // steps)), unit))
         span = -(-share // steps) * steps
