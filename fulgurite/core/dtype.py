@@ -112,6 +112,7 @@ _BY_NAME = {d.name: d for d in (*DTYPES, void)} | {
     "bool_": bool_, "bf16": bfloat16, "f16": float16, "f32": float32, "f64": float64,
 }  # fmt: skip
 _BY_NUMPY = {d.numpy: d for d in DTYPES if d.layout}
+_LENT = [d for d in DTYPES if not d.layout]
 _BY_PYTHON: dict[Any, DType] = {
     bool: bool_, int: default_int, float: default_float, complex: default_complex,
 }  # fmt: skip
@@ -125,7 +126,7 @@ def dtype_of(spec: object) -> DType:
         found = _BY_NAME.get(spec) if isinstance(spec, str) else _BY_PYTHON.get(spec)
         if found is None and spec is not None:
             asked = np.dtype(spec).newbyteorder("=")  # type: ignore[call-overload]
-            found = _BY_NUMPY.get(asked) or next((d for d in DTYPES if d.numpy == asked), None)
+            found = _BY_NUMPY.get(asked) or next((d for d in _LENT if d.numpy == asked), None)
     except (TypeError, ValueError):  # nothing that NumPy knows, or not even hashable
         found = None
     if found is not None:

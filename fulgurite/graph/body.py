@@ -1,13 +1,13 @@
 """Questions about a kernel's body in index notation: which indices, which axes.
 
 In: nodes of a body, sources first. Out: the affine indices in a node's argument, the axes that each
-node depends on, those that folds, scans and sorts need whole, which stores are scatters, and the
-affine index that a whole number worked out from axes is.
+node depends on, those that folds, scans and sorts need whole, which stores are scatters, the
+affine index that a whole number worked out from axes is, and what is nearest under a root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..core.dtype import decode
 from ..core.node import Node, toposort
@@ -34,6 +34,22 @@ def is_scatter(node: Node) -> bool:
         return False
     _, index, mode, axes = node.arg
     return mode != "set" or len(node.src) > 1 or not frozenset(axes) <= axes_of(index)
+
+
+def nearest(root: Node, wanted: Callable[[Node], bool]) -> list[Node]:
+    """The nodes under a root that are wanted, without what is under those."""
+    found: dict[Node, None] = {}
+    seen, stack = {root}, [root]
+    while stack:
+        node = stack.pop()
+        if wanted(node):
+            found[node] = None
+            continue
+        for source in node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return list(found)
 
 
 def free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:

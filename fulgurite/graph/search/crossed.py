@@ -18,6 +18,7 @@ from typing import Any
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, LOAD
 from ..affine import add, axis, number
+from ..body import nearest
 from .names import (
     CaptureError,
     are_same,
@@ -50,18 +51,7 @@ def crossed(
 
 def outermost(root: Node) -> list[Node]:
     """The folds of a value that are in no other."""
-    found: dict[Node, None] = {}
-    seen, stack = {root}, [root]
-    while stack:
-        node = stack.pop()
-        if node.op is FOLD:
-            found[node] = None
-            continue
-        for source in node.src:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-    return list(found)
+    return nearest(root, lambda node: node.op is FOLD)
 
 
 def folded(store: Node) -> tuple[int, ...] | None:

@@ -39,6 +39,7 @@ from ...core.ops.elementwise import (
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from ..affine import ZERO
+from ..body import nearest
 
 _EXTREMES = {"max": -inf, "min": inf}
 
@@ -129,18 +130,7 @@ class Rebase:
 
     def bases(self, node: Node) -> list[Node]:
         """The bases that a value depends on directly, without those that they depend on."""
-        found: dict[Node, None] = {}
-        seen, stack = {node}, [node]
-        while stack:
-            top = stack.pop()
-            if top in self.old:
-                found[top] = None
-                continue
-            for source in top.src:
-                if source not in seen:
-                    seen.add(source)
-                    stack.append(source)
-        return sorted(found, key=lambda n: n.id)
+        return sorted(nearest(node, self.old.__contains__), key=lambda n: n.id)
 
     # --- factors and shifts ----------------------------------------------------------------------
 
