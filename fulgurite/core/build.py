@@ -385,7 +385,7 @@ def expand(x: Node, shape: object) -> Node:
     if x.op is leaf.CONST:
         return note(constant_in(x, target))
     if missing:
-        x = reshape(x, (1,) * missing + x.shape)
+        x = note(movement.reshape(x, (1,) * missing + x.shape))
     return note(movement.expand(x, target))
 
 

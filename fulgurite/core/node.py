@@ -338,6 +338,13 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
 
 def _worked_out(node: Node, slot: str, compute: Callable[[Node], T]) -> T:
     """Fill a slot of a node, and first that of the sources that lack it, without recursion."""
+    for source in node.src:
+        if not hasattr(source, slot):
+            break
+    else:  # nearly always: graphs are built sources first
+        found = compute(node)
+        setattr(node, slot, found)
+        return found
     stack = [node]
     while stack:
         missing = [s for s in stack[-1].src if not hasattr(s, slot)]
