@@ -9,10 +9,11 @@ instructions of a function that must be right everywhere. NaN stays NaN.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import nan
 
 from ..core.dtype import decode, float32, float64
 from ..core.node import Node
-from ..core.ops.elementwise import DIV, EXP, EXP2, MUL, SUB
+from ..core.ops.elementwise import DIV, EQ, EXP, EXP2, MAX, MUL, NE, SUB, WHERE
 from ..core.ops.leaf import CONST
 from ..graph.search.online import State
 from .emitter import Emitter, Val
@@ -45,13 +46,37 @@ def _never_above_zero(node: Node, largest: set[tuple[Node, Node]]) -> bool:
         elif node.op in (MUL, DIV) and _is_positive(node.src[1]):
             node = node.src[0]
         else:
-            return node.op is SUB and (node.src[0], node.src[1]) in largest
+            return node.op is SUB and any(
+                (node.src[0], n) in largest for n in _at_most(node.src[1])
+            )
+
+
+def _at_most(node: Node) -> tuple[Node, ...]:
+    """What a base is never below: itself, the sides of a larger one, what a guard is about.
+
+    A guard puts another number in the place of one it looks for. If the largest of some values is
+    that one, none of them is above it, and none is above a number that is not below it.
+    """
+    if node.op is MAX:
+        return (node, *node.src)
+    if node.op is not WHERE or node.src[0].op not in (EQ, NE):
+        return (node,)
+    (left, right), (first, second) = node.src[0].src, node.src[1:]
+    other, base = (first, second) if node.src[0].op is EQ else (second, first)
+    looked_for = right if left is base else left
+    guards = base in (left, right) and _number(looked_for) <= _number(other)
+    return (node, base) if guards else (node,)
 
 
 def _is_positive(node: Node) -> bool:
+    return _number(node) > 0
+
+
+def _number(node: Node) -> float:
+    """A constant, or what compares with nothing."""
     if node.op is not CONST or node.dtype.kind != "f":
-        return False
-    return float(decode(node.arg[0], node.dtype).real) > 0
+        return nan
+    return float(decode(node.arg[0], node.dtype).real)
 
 
 def small_power(e: Emitter, node: Node, value: Val) -> Val:

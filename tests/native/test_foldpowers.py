@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.core.dtype import float32
+from fulgurite.core.dtype import bool_, float32
 from fulgurite.core.node import Node, constant, make
-from fulgurite.core.ops.elementwise import ADD, EXP, EXP2, MUL, SUB
+from fulgurite.core.ops.elementwise import ADD, EQ, EXP, EXP2, LT, MAX, MUL, NE, SUB, WHERE
 from fulgurite.core.ops.index import FOLD, LOAD
 from fulgurite.graph.search.online import State
 from fulgurite.native.foldpowers import small_powers
@@ -26,7 +26,14 @@ def _with_exp2(scores: fg.Tensor) -> fg.Tensor:
     return power / fg.sum(power, axis=-1, keepdims=True)
 
 
+def _guarded(scores: fg.Tensor) -> fg.Tensor:
+    top = fg.max(scores, axis=-1, keepdims=True)
+    power = fg.exp(scores - fg.where(top == -inf, 0.0, top))
+    return power / fg.sum(power, axis=-1, keepdims=True)
+
+
 SPELLINGS: dict[str, Spelling] = {
+    "guarded": _guarded,
     "exp": lambda scores: fg.softmax(scores, axis=-1),
     "exp2": _with_exp2,
 }
@@ -60,6 +67,35 @@ def test_only_what_is_never_above_zero_counts(op: object) -> None:
     for exponent, want in wanted.items():
         power = make(op, float32, (exponent,))  # type: ignore[arg-type]
         assert (power in small_powers([power], [largest, least])) is want
+
+
+def test_a_guarded_base_counts_where_its_number_is_not_below_what_it_stands_for() -> None:
+    largest = _state("max")
+    top, zero, none = largest.fold, constant(0.0, float32), constant(-inf, float32)
+    one, odd = constant(1.0, float32), constant(nan, float32)
+
+    def guard(test: object, left: Node, right: Node, first: Node, second: Node) -> Node:
+        condition = make(test, bool_, (left, right))  # type: ignore[arg-type]
+        return make(WHERE, float32, (condition, first, second))
+
+    wanted = {
+        guard(EQ, top, none, zero, top): True,
+        guard(EQ, none, top, zero, top): True,
+        guard(NE, top, none, top, zero): True,
+        guard(NE, top, none, zero, top): False,
+        guard(EQ, top, one, zero, top): False,  # 1 - 0
+        guard(EQ, top, odd, zero, top): False,
+        guard(EQ, top, none, odd, top): False,
+        guard(EQ, top, none, _load(), top): False,
+        guard(EQ, zero, none, zero, top): False,
+        guard(LT, top, none, zero, top): False,
+        make(MAX, float32, (top, constant(-1e30, float32))): True,
+        make(MAX, float32, (_load(), top)): True,
+        make(MAX, float32, (_load(), zero)): False,
+    }
+    for base, want in wanted.items():
+        power = make(EXP, float32, (make(SUB, float32, (_load(), base)),))
+        assert (power in small_powers([power], [largest])) is want, base
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
