@@ -39,6 +39,7 @@ SUMS = 96 << 10  # of which rows of columns may take
 WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are done again
 NARROW = 64  # rows of a tile at least, before the streamed axis is cut
 CLOSE = 512 << 10  # bytes of keys that many tiles may read
+FEW = 16  # rows that are multiplied with keys where both lie along the depth
 UNITS = 8  # tiles that keep threads busy
 PART = 256  # elements at least of a part of the streamed axis
 ENTERED = 40.0  # nanoseconds that a block takes beyond its work
@@ -554,7 +555,7 @@ def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
     for p in fold.products:
         depth = fold.count(p.contraction.folded)
         found += batch * fold.count(fold.rows) * depth
-        dotted = fold.count(fold.rows) == 1 and _lies_well(p)
+        dotted = fold.count(fold.rows) <= FEW and _lies_well(p)
         if not dotted and (cut.along == "streamed" or not _lies_well(p)):
             straight = p.keys.op is LOAD and (fold.streaming.axes[-1], 1) in p.keys.arg[1][1]
             found += batch * tall * tiles * length * depth // (3 if straight else 1)

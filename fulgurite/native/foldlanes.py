@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..core.dtype import DType, bool_
 from ..graph.search.online import State
 from ..kernel.contract import DEPTH
-from ..kernel.fold import Fold, FoldCut
+from ..kernel.fold import FEW, Fold, FoldCut
 from .code import Phase
 from .dots import dots
 from .emitter import Val
@@ -23,10 +23,12 @@ from .foldframe import FoldFrame
 from .foldsplit import FoldSplit
 from .maths import select
 from .microkernel import Registers, block
+from .narrow import NARROW, narrow
 from .operate import combine, identity
 from .packing import Side, Span, side
 
 _ACROSS = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
+_QUICK = {"max": "fmax", "min": "fmin"}  # of what is never NaN
 _MASKS = ("avx512", "avx2")
 
 
@@ -61,10 +63,10 @@ class StreamLanes(FoldSplit):
                 self.room(f"keys{number}", -(-cut.steps // panel) * panel * deep)
 
     def is_dotted(self, number: int) -> bool:
-        """One row, and keys that memory has along the depth: lanes run along that."""
+        """Few rows, and keys that memory has along the depth: lanes run along that."""
         s, q = self.keys[number], self.queries[number]
-        plain = self.is_plain(q) and q.straight and self.is_memory(s) and not s.straight
-        return self.rows == 1 and plain and self.dtypes[s.root.arg[0]] is self.fold.dtype
+        lined = (q.straight or not self.is_plain(q)) and self.is_memory(s) and not s.straight
+        return self.rows <= FEW and lined and self.dtypes[s.root.arg[0]] is self.fold.dtype
 
     def is_read(self, s: Side) -> bool:
         """Can microkernels read keys where they are?"""
@@ -163,8 +165,7 @@ class StreamLanes(FoldSplit):
                 f.scope(lambda: self.packer(q).pack(span, goal))
             self.open_batch(s)
             if self.is_dotted(number):
-                right, apart = self.where(s, self.k, d)
-                self.dot(left, (right, apart), tile, many, first)
+                self.dot((left, strides[0]), self.where(s, self.k, d), tile, many, first)
             else:
                 self.panels(number, (left, *strides), (b, d, many), first)
             f.scopes.pop()
@@ -175,14 +176,22 @@ class StreamLanes(FoldSplit):
         else:
             e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
 
-    def dot(self, x: str, b: tuple[str, str], tile: str, many: str, first: str) -> None:
-        module = dots(self.registers)
+    def dot(self, x: tuple[str, str], b: tuple[str, str], tile: str, many: str, first: str) -> None:
+        """Rows times keys, both along the depth."""
+        e = self.f.e
+        left, right = f"ptr {x[0]}", f"ptr {b[0]}, i64 {b[1]}"
+        if self.rows == 1:
+            module, kinds = dots(self.registers), "ptr, ptr, i64, ptr, i64, i64, i1"
+            operands = f"{left}, {right}, ptr {tile}, i64 {many}, i64 {self.deep}, i1 {first}"
+        else:
+            module, kinds = narrow(self.registers, True), NARROW
+            operands = (
+                f"{left}, i64 {x[1]}, {right}, i64 1, ptr {tile}, i64 {self.stride}, i64 {many}, "
+                f"i64 {self.count}, i64 {self.deep}, i1 {first}"
+            )
         self.modules[module.name] = module
-        self.f.e.declare(f"void @{module.name}(ptr, ptr, i64, ptr, i64, i64, i1)", module.name)
-        self.f.e.line(
-            f"call void @{module.name}(ptr {x}, ptr {b[0]}, i64 {b[1]}, ptr {tile}, i64 {many}, "
-            f"i64 {self.deep}, i1 {first})"
-        )
+        e.declare(f"void @{module.name}({kinds})", module.name)
+        e.line(f"call void @{module.name}({operands})")
 
     def panels(
         self, number: int, left: tuple[str, str, str], deep_in: tuple[str, str, str], first: str
@@ -266,7 +275,7 @@ class StreamLanes(FoldSplit):
 
         def step(i: str, sums: list[str]) -> list[str]:
             f.open[axis], f.lane = f.add(self.k, i), axis
-            f.mask = f.tail(f.sub(self.deep, i))
+            f.mask = None if self.full else f.tail(f.sub(self.deep, i))
             f.scopes.append({})
             place = f.add(line, i)
             self.known_products(nodes, level, place)
@@ -290,18 +299,35 @@ class StreamLanes(FoldSplit):
                 before = self.as_before(f.value(state.repair))
             scope[state.fold] = combine(e, state.op, before, self.across(total, state))
 
+    def with_odd(
+        self, states: Sequence[State], totals: list[str], masks: Sequence[str]
+    ) -> list[str]:
+        """Extremes of numbers; lanes that met what is none are asked when they come together."""
+        quick = [state for state in states if self.is_quick(state)]
+        self.odd = dict(zip(quick, masks, strict=True))
+        return totals
+
     def in_use(self, value: Val, state: State) -> Val:
         """A value in the lanes that are in use, elsewhere what changes nothing."""
         e, f = self.f.e, self.f
-        assert f.mask is not None
+        if f.mask is None:
+            return value
         nothing = identity(e, state.op, self.fold.dtype, True)
         return select(e, Val(f.mask, bool_, True), value, nothing)
 
     def across(self, total: str, state: State) -> Val:
         """What all lanes have together."""
-        e = self.f.e
-        name = f"llvm.vector.reduce.{_ACROSS[state.op]}.{e.suffix(self.fold.dtype, True)}"
+        e, quick = self.f.e, self.is_quick(state)
+        how = (_QUICK if quick else _ACROSS)[state.op]
+        name = f"llvm.vector.reduce.{how}.{e.suffix(self.fold.dtype, True)}"
         vector = f"{self.vector} {total}"
+        if quick:
+            e.declare(f"{self.inner} @{name}({self.vector})", name)
+            text = e.let(f"call nnan {self.inner} @{name}({vector})")
+            odd = e.let(f"bitcast <{self.lanes} x i1> {self.odd[state]} to i{self.lanes}")
+            met = Val(e.let(f"icmp ne i{self.lanes} {odd}, 0"), bool_)
+            none = e.const(float("nan"), self.fold.dtype)
+            return select(e, met, none, Val(text, self.fold.dtype))
         if state.op != "add":
             return Val(e.call(self.inner, name, vector), self.fold.dtype)
         e.declare(f"{self.inner} @{name}({self.inner}, {self.vector})", name)

@@ -36,6 +36,7 @@ class FoldStates(FoldBase):
     weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
 
     begun: str
+    full = False  # do all lanes of a step lie within the block?
     met: dict[State, list[str]]  # values that extremes took in in this step
 
     def product(self, number: int) -> None:
@@ -183,16 +184,16 @@ class FoldStates(FoldBase):
             return out
 
         carried = [(self.vector, s) for _ in range(turns) for s in starts] + clean
+        self.full = True
         sums = e.loop("0", whole, turns * by, carried, self.watched(odd, several))
+        self.full = False
         carried = [(self.vector, s) for s in sums[:count]]
         carried += [(kind, s) for (kind, _), s in zip(clean, sums[turns * count :], strict=True)]
         last = e.loop(whole, self.deep, by, carried, self.watched(odd, step))
         masks = last[count:]
         for turn in range(1, turns):
             for place, state in enumerate(states):
-                pair = [Val(t, self.fold.dtype, True)
-                        for t in (last[place], sums[turn * count + place])]  # fmt: skip
-                last[place] = combine(e, state.op, *pair).text
+                last[place] = self.joined(state, sums[turn * count + place], last[place])
         return self.with_odd(states, last[:count], masks)
 
     def short(
@@ -228,13 +229,18 @@ class FoldStates(FoldBase):
 
     def taken_in(self, state: State, known: Val, value: Val) -> str:
         """A state with one more value."""
+        if self.is_quick(state):
+            self.met.setdefault(state, []).append(value.text)
+        return self.joined(state, value.text, known.text)
+
+    def joined(self, state: State, value: str, known: str) -> str:
+        """A state of both; of a quick one the second side is never NaN, nor is the result."""
         e = self.f.e
         if not self.is_quick(state):
-            return combine(e, state.op, known, value).text
-        self.met.setdefault(state, []).append(value.text)
-        pair = f"{self.vector} {value.text}, {known.text}"
-        beyond = e.let(f"fcmp {_BEYOND[state.op]} {pair}")
-        kinds = f"{self.vector} {value.text}, {self.vector} {known.text}"
+            pair = [Val(text, self.fold.dtype, True) for text in (known, value)]
+            return combine(e, state.op, *pair).text
+        beyond = e.let(f"fcmp {_BEYOND[state.op]} {self.vector} {value}, {known}")
+        kinds = f"{self.vector} {value}, {self.vector} {known}"
         return e.let(f"select <{self.lanes} x i1> {beyond}, {kinds}")
 
     def watched(
