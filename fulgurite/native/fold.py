@@ -191,16 +191,9 @@ class RowLanes(FoldCross):
             scope[state.old] = self.load(memory[state], place)
         for level in range(self.fold.levels):
             self.walk_level(level, place)
-        for node, number in self.coefficients.items():
-            self.put(f.read[f"coefficient{number}"], place, self.as_number(f.value(node)))
-        if self.coefficients:
-            self.put(f.read["changed"], place, self.as_number(self.moved()))
+        self.put_coefficients(place, self.put, self.vector)
         for state in self.fold.scalars:
             self.put(memory[state], place, e.splat(scope[state.fold]))
-
-    def moved(self) -> Val:
-        """Which rows have a base that is not what it was."""
-        return self.bases_moved(self.vector, f"<{self.lanes} x i1>")
 
     def walk_level(self, level: int, place: str) -> None:
         """One walk over a block: states of a level, and weights that need no later ones."""
@@ -238,17 +231,7 @@ class RowLanes(FoldCross):
                 return out
 
             sums = self.steps(scalars, step, nodes)
+            before = self.before(level, vector=True)
             for state, total in zip(scalars, sums, strict=True):
-                before = scope[state.old]
-                if state.repair is not None:
-                    before = self.as_before(f.value(state.repair))
-                scope[state.fold] = combine(e, state.op, before, Val(total, fold.dtype, True))
-
-    def as_before(self, repaired: Val) -> Val:
-        """A repaired sum; 0 if there was nothing before."""
-        e = self.f.e
-        text, zero = e.splat(repaired).text, e.const(0, self.fold.dtype, True).text
-        kinds = f"{self.vector} {text}, {self.vector} {zero}"
-        return Val(e.let(f"select i1 {self.begun}, {kinds}"), self.fold.dtype, True)
-
-    # --- states with columns ---------------------------------------------------------------------
+                known = before.get(state, scope[state.old])
+                scope[state.fold] = combine(e, state.op, known, Val(total, fold.dtype, True))

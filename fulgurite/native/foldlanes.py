@@ -244,10 +244,7 @@ class StreamLanes(FoldSplit):
         line = f.mul(r, self.stride)
         for level in range(self.fold.levels):
             self.walk_level(level, line)
-        for node, number in self.coefficients.items():
-            self.put_one(f.read[f"coefficient{number}"], r, self.as_number(f.value(node)))
-        if self.coefficients:
-            self.put_one(f.read["changed"], r, self.as_number(self.moved()))
+        self.put_coefficients(r, self.put_one, self.inner)
         for state in self.fold.scalars:
             self.put_one(memory[state], r, scope[state.fold])
         assert not any(v.vector for v in scope.values()), "a row's values are one number each"
@@ -293,11 +290,10 @@ class StreamLanes(FoldSplit):
             return out
 
         sums = self.steps(scalars, step, nodes, self.lanes)
+        before = self.before(level, vector=False)
         for state, total in zip(scalars, sums, strict=True):
-            before = scope[state.old]
-            if state.repair is not None:
-                before = self.as_before(f.value(state.repair))
-            scope[state.fold] = combine(e, state.op, before, self.across(total, state))
+            known = before.get(state, scope[state.old])
+            scope[state.fold] = combine(e, state.op, known, self.across(total, state))
 
     def with_odd(
         self, states: Sequence[State], totals: list[str], masks: Sequence[str]
@@ -334,13 +330,3 @@ class StreamLanes(FoldSplit):
         start = e.const(-0.0, self.fold.dtype).text
         text = e.let(f"call reassoc {self.inner} @{name}({self.inner} {start}, {vector})")
         return Val(text, self.fold.dtype)
-
-    def moved(self) -> Val:
-        """Has this row a base that is not what it was?"""
-        return self.bases_moved(self.inner, "i1")
-
-    def as_before(self, repaired: Val) -> Val:
-        """A repaired sum; 0 if there was nothing before."""
-        zero = self.f.e.const(0, self.fold.dtype).text
-        kinds = f"{self.inner} {repaired.text}, {self.inner} {zero}"
-        return Val(self.f.e.let(f"select i1 {self.begun}, {kinds}"), self.fold.dtype)

@@ -35,7 +35,8 @@ class FoldStates(FoldBase):
 
     weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
 
-    begun: str
+    seen: str  # 1 if there were blocks before this one
+    begun: str  # the same as a truth
     full = False  # do all lanes of a step lie within the block?
     met: dict[State, list[str]]  # values that extremes took in in this step
 
@@ -56,8 +57,8 @@ class FoldStates(FoldBase):
         for number in range(len(self.fold.products)):
             self.product(number)
         self.turn_loads()
-        begun = e.let(f"load i64, ptr {f.read['begun']}")
-        self.begun = e.let(f"icmp ne i64 {begun}, 0")
+        self.seen = e.let(f"load i64, ptr {f.read['begun']}")
+        self.begun = e.let(f"icmp ne i64 {self.seen}, 0")
         if any(self.bodies(level) for level in range(self.fold.levels)):
             self.walk_rows()
         if self.coefficients:
@@ -122,6 +123,43 @@ class FoldStates(FoldBase):
         zero = e.const(0, value.dtype, True)
         return select(e, Val(tiny, bool_, True), zero, value)
 
+    def before(self, level: int, vector: bool) -> dict[State, Val]:
+        """What the states of a level were, on the bases of now; 0 if there was nothing before.
+
+        For the first block nothing is worked out. The last level leaves what repairs of states
+        with columns need where they will find it.
+        """
+        f, e = self.f, self.f.e
+        states = [s for s in self.at_level(level)[0] if s.repair is not None]
+        nodes = dict.fromkeys([s.repair for s in states if s.repair is not None])
+        if states and level == self.fold.levels - 1:
+            nodes |= dict.fromkeys(self.coefficients)
+
+        def repair(_: str, __: list[str]) -> list[str]:
+            f.scopes.append({})
+            found = [f.value(node) for node in nodes]
+            f.scopes.pop()
+            return [(e.splat(v) if vector else v).text for v in found]
+
+        start = [(e.type_of(node.dtype, vector), "zeroinitializer") for node in nodes]
+        texts = e.loop("0", self.seen, 1, start, repair) if nodes else []
+        for node, text in zip(nodes, texts, strict=True):
+            f.scopes[-1][node] = Val(text, node.dtype, vector)
+        return {s: f.scopes[-1][s.repair] for s in states if s.repair is not None}
+
+    def put_coefficients(self, place: str, put: Callable[[str, str, Val], None], kind: str) -> None:
+        """What repairs of states with columns need, and which rows do, after the first block."""
+        f = self.f
+        truth = "i1" if kind == self.inner else f"<{self.lanes} x i1>"
+
+        def every() -> None:
+            for node, number in self.coefficients.items():
+                put(f.read[f"coefficient{number}"], place, self.as_number(f.value(node)))
+            put(f.read["changed"], place, self.as_number(self.bases_moved(kind, truth)))
+
+        if self.coefficients:
+            f.e.branch(self.begun, lambda: f.scope(every))
+
     def bases_moved(self, kind: str, truth: str) -> Val:
         """Which rows have a base that is not what it was."""
         f, e = self.f, self.f.e
@@ -130,7 +168,7 @@ class FoldStates(FoldBase):
         used = set(toposort(list(self.coefficients)))
         for state in self.fold.scalars:
             if state.old in used:
-                pair = [f.scopes[-1][n] for n in (state.fold, state.old)]
+                pair = [f.value(n) for n in (state.fold, state.old)]
                 texts = [e.splat(v).text if vector else v.text for v in pair]
                 now = e.let(f"fcmp une {kind} {texts[0]}, {texts[1]}")
                 found = now if found is None else e.let(f"or {truth} {found}, {now}")
