@@ -35,7 +35,12 @@ from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
 from .product import Product, accumulated, byte_sums
 from .target import Target
+from .windows import MOVE as SEEN_MOVE
+from .windows import TILE as SEEN_TILE
+from .windows import WINDOWS, phase, windows
+from .windows import tile as seen_tile
 
+PHASE = "ptr, ptr, i64, i64"  # the types of a phase
 _DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
 SEVERAL = 2  # vectors of results at a time: one alone waits for itself most of the time
 
@@ -62,16 +67,18 @@ class _Template(Product):
     # --- the whole kernel ------------------------------------------------------------------------
 
     def render(self) -> Rendered:
-        if self.lent:
+        if self.in_library:
             table = self.table()
-            for key in TABLE:
+            for key in WINDOWS if self.windowed else TABLE:
                 self.numbers.place(key, table[key])
         frames: list[Frame] = []
         phases: list[Phase] = []
         workspace = 0
         for s in (self.left, self.right):
             shared = self.way(s.name) == "shared"
-            if self.lent and not self.numbers.variables and len(s.part.batch.axes) <= 1:
+            if self.windowed:
+                symbol, units = self.seen_phase(s, frames), self.batch * self.count_of_pieces(s)
+            elif self.lent and not self.numbers.variables and len(s.part.batch.axes) <= 1:
                 symbol, units = self.lent_phase(s), self.batch * self.count_of_pieces(s)
             elif shared or (self.as_it_is(s) and self.c.rows):
                 frame, units = self.moved(s) if self.lent else self.packing(s)
@@ -110,7 +117,12 @@ class _Template(Product):
         """Does the text know chunks of k? Where the library has the rest, it always does,
         and for a vector that sweeps over a matrix."""
         swept = not self.c.rows and not self.dotted
-        return self.lent or swept or self.cut.chunks > 1
+        return self.in_library or swept or self.cut.chunks > 1
+
+    @property
+    def in_library(self) -> bool:
+        """Has the library all but the epilogue?"""
+        return self.lent or self.windowed
 
     def chunks(self) -> str:
         """The phase of the sums over chunks of k: the units of the last phase from `tiles` on."""
@@ -202,6 +214,20 @@ class _Template(Product):
         self.phased.add(module.name)
         return module.name
 
+    def seen_phase(self, s: Side, frames: list[Frame]) -> str:
+        """The function of the library that packs a factor seen through windows."""
+        module = windows(self.registers)
+        self.modules[module.name] = module
+        if not self.numbers.variables:
+            return phase(module, s.name)
+        f = self.frame(f"kernel_{s.name}")  # numbers are behind the variables
+        f.e.declare(f"void @{phase(module, s.name)}({PHASE})", phase(module, s.name))
+        values = f.e.let(f"getelementptr i64, ptr %values, i64 {len(self.numbers.variables)}")
+        operands = f"ptr %params, ptr {values}, i64 %first, i64 %last"
+        f.e.line(f"call void @{phase(module, s.name)}({operands})")
+        frames.append(f)
+        return f.symbol
+
     def moved(self, s: Side) -> tuple[Frame, int]:
         """A phase of this kernel's own that packs a factor of memory as it is."""
         f = self.frame(f"kernel_{s.name}")
@@ -227,6 +253,14 @@ class _Template(Product):
         width: str,
     ) -> None:  # fmt: skip
         """The sums of a tile by a function of the library."""
+        if self.windowed:
+            found = [block(self.registers), narrow(self.registers, True), windows(self.registers)]
+            types = BLOCK, NARROW, SEEN_MOVE
+            self.call(f, seen_tile(self.registers), SEEN_TILE, [
+                "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
+                *[self.address(f, m, t) for m, t in zip(found, types, strict=True)],
+            ])  # fmt: skip
+            return
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
         panel, few = self.address(f, block(self.registers), BLOCK), "null"
         if self.rows_along_k:
@@ -313,7 +347,7 @@ class _Template(Product):
         blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
         f.read["row"] = f.number("row", self.cut.columns + self.target.lanes)
         for name, count in zip(("left", "right", "sums"), self.cut.scratch(e.lanes), strict=True):
-            if name == "sums" or not self.lent:
+            if name == "sums" or not self.in_library:
                 f.scratch(name, self.inner, f.number(("scratch", name), count))
         f.part = self.above
         self.constants(f, self.above.nodes)
@@ -327,10 +361,11 @@ class _Template(Product):
             rows = f.least(tile_rows, f.sub(all_rows, top))
             columns = f.least(tile_columns, f.sub(all_columns, start))
             sums, width = f.read["sums"], tile_columns
-            if self.direct:
+            if self.direct or (self.windowed and self.can_be_direct):
                 f.part = self.above
                 f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
-                sums, width = self.place(f, top, start)
+                place = self.place(f, top, start)
+                sums, width = self.chosen(f, place, (sums, width))
             begin, end = "0", blocks
             if chunk:
                 sums, width = chunk.home(sums, width, tile_columns)
@@ -349,7 +384,7 @@ class _Template(Product):
                 f.scopes.pop()
                 return []
 
-            if self.lent:
+            if self.in_library:
                 self.lend(f, batch, row, column, begin, end, sums, width)
             else:
                 e.loop(begin, end, 1, [], deep)
@@ -357,24 +392,44 @@ class _Template(Product):
                 chunk.join(sums, width, rows, columns)
             f.part = self.above
             f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
-            if self.direct and self.c.stores[0].src[0] is self.c.fold:
+            bare, last = self.c.stores[0].src[0] is self.c.fold, chunk.is_last if chunk else ""
+            if self.windowed and bare and self.can_be_direct:
+                last = e.let(f"select i1 {self.is_direct_now(f)}, i1 false, i1 {last}")
+            elif self.direct and bare:
                 return []
 
             def results() -> None:
                 f.scope(lambda: self.results(f, sums, top, rows, start, columns, width))
 
-            e.branch(chunk.is_last, results) if chunk else results()
+            e.branch(last, results) if last else results()
             return []
 
         e.loop("%first", "%last", 1, [], unit)
         return f
 
+    def is_direct_now(self, f: Frame) -> str:
+        """Are sums kept where results go, in the kernel that runs? Windows share texts."""
+        return f.e.let(f"icmp ne i64 {f.number('direct', int(self.direct))}, 0")
+
+    def chosen(
+        self, f: Frame, place: tuple[str, str], apart: tuple[str, str]
+    ) -> tuple[str, str]:  # fmt: skip
+        """Sums and how far apart their rows are: where results go, or in a tile of their own."""
+        if not self.windowed:
+            return place
+        now = self.is_direct_now(f)
+        return (
+            f.e.let(f"select i1 {now}, ptr {place[0]}, ptr {apart[0]}"),
+            f.e.let(f"select i1 {now}, i64 {place[1]}, i64 {apart[1]}"),
+        )
+
     def place(self, f: Frame, top: str, start: str) -> tuple[str, str]:
         """Where a tile's results are, and how far apart their rows are."""
-        store, row = self.c.stores[0], self.above.rows.axes[0]
+        store, row = self.c.stores[0], self.above.rows.axes[-1]
         number, index = store.arg[:2]
         name = ("at", self.numbers.position[store])
-        f.open[row], f.open[self.above.columns.axes[0]] = top, start
+        for line, at in ((self.above.rows, top), (self.above.columns, start)):
+            f.opened(line, f.coordinates(line, at))
         place = f.index(index, (), name).text
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == row]
         stride = f.number((name, steps[0][0], "step"), steps[0][1])
@@ -526,7 +581,10 @@ class _Chunk:
         several = f.e.let(f"icmp sgt i64 {self.count}, 1")
         self.joins = f.e.let(f"and i1 {several}, {self.is_last}")
         self.apart = f.e.let(f"xor i1 {self.is_last}, true")
-        if not product.direct:
+        if product.windowed and product.can_be_direct:
+            now = product.is_direct_now(f)
+            self.apart = f.e.let(f"select i1 {now}, i1 {self.apart}, i1 {several}")
+        elif not product.direct:
             self.apart = several
 
     def home(self, sums: str, width: str, columns: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ has no text but its batch and its epilogue, and is quickly compiled.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from ..core.dtype import int64
 from .code import FIRST
@@ -22,7 +22,7 @@ from .microkernel import MASKS, Module, Registers, named
 from .moving import moving
 from .narrow import NARROW
 
-WAYS = ("plain", "own", "shared", "narrow")  # numbers of how a factor reaches the microkernel
+WAYS = ("plain", "own", "shared", "narrow", "flat", "lined", "swept")  # numbers of how a factor reaches the microkernel
 BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
 TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
@@ -40,8 +40,10 @@ TABLE: tuple[Hashable, ...] = (
 )  # fmt: skip
 
 
-class _Lent(Frame):
+class Lent(Frame):
     """A function that reads its numbers from a kernel's table."""
+
+    table: tuple[Hashable, ...] = TABLE
 
     def __init__(self, registers: Registers) -> None:
         lanes, masked = registers.target.lanes, registers.target.vectors in MASKS
@@ -52,7 +54,7 @@ class _Lent(Frame):
         """A number of the table, read once."""
         if name not in self.read:
             place, found = self.e.name("n"), self.e.name("n")
-            at = TABLE.index(name)
+            at = self.table.index(name)
             self.entry.append(f"  {place} = getelementptr i64, ptr %numbers, i64 {at}")
             self.entry.append(f"  {found} = load i64, ptr {place}")
             self.read[name] = found
@@ -62,10 +64,18 @@ class _Lent(Frame):
         """The address of a place."""
         return self.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
 
+    def base(self, side: str) -> str:
+        """Where a factor begins for the product at hand."""
+        return f"%{side}"
+
+    def space(self) -> str:
+        """Where the workspace is."""
+        return "%workspace"
+
     def source(self, side: str, own: str, k: str) -> str:
         """Where a factor has a place in memory as it is."""
         down, along = self.number(("from own", side)), self.number(("from k", side))
-        return self.at(f"%{side}", self.add(self.mul(own, down), self.mul(k, along)))
+        return self.at(self.base(side), self.add(self.mul(own, down), self.mul(k, along)))
 
     def workspace(self, side: str, batch: str, own: str, tile: str, number: str, down: str) -> str:
         """Where in the workspace a block of a factor is: places from `own`, k from `down`."""
@@ -77,7 +87,7 @@ class _Lent(Frame):
             place = self.add(place, self.mul(own, self.number("deep")))
             place = self.add(place, self.mul(down, self.number(("k", "right"))))
             place = self.add(place, self.number("before right"))
-        return self.at("%workspace", place)
+        return self.at(self.space(), place)
 
     def invoke(self, function: str, types: str, operands: list[str]) -> None:
         """Call a function by its address."""
@@ -97,13 +107,20 @@ class _Lent(Frame):
             owned = self.least(size, self.sub(self.number(("all", side)), own))
             depth = self.least(high, self.sub(self.number("depth"), k))
             memory = self.workspace(side, batch, own, place, number, down)
-            beyond = self.mul(batch, self.number(("next product", side)))
-            source = self.at(self.source(side, own, k), beyond)
-            apart, stride = self.number(("apart", side)), self.number(("packed", side))
-            self.invoke(move, MOVE, [source, apart, memory, stride, owned, depth])
+            self.pack(move, side, batch, own, k, memory, owned, depth)
             return []
 
         self.e.loop("%first", "%last", 1, [], unit)
+
+    def pack(
+        self, move: str, side: str, batch: str, own: str, k: str, to: str, owned: str, depth: str
+    ) -> None:
+        """Pack a block of a factor: places from `own`, k from `k`, of a product of a batch."""
+        source = self.source(side, own, k)
+        if batch != "0":
+            source = self.at(source, self.mul(batch, self.number(("next product", side))))
+        apart, stride = self.number(("apart", side)), self.number(("packed", side))
+        self.invoke(move, MOVE, [source, apart, to, stride, owned, depth])
 
     def module(self, stem: str, arguments: str) -> Module:
         """The function as a module."""
@@ -112,30 +129,43 @@ class _Lent(Frame):
         return named(stem, "\n".join([text, *self.e.declared.values()]))
 
 
-@lru_cache(maxsize=32)
-def tile(registers: Registers) -> Module:
-    """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right)`:
-    the sums of the tile at a row and column of tiles over some blocks of k; `panel` is a block,
-    `narrow` is for few columns."""
-    f = _Lent(registers)
-    e = f.e
-    for side in ("left", "right"):
-        f.scratch(side, f.inner, f.number(("scratch", side)))
-    begin, count = {}, {}
-    for side, at in (("left", "%row"), ("right", "%column")):
-        begin[side] = f.mul(at, f.number(("tile", side)))
-        rest = f.sub(f.number(("all", side)), begin[side])
-        count[side] = f.least(f.number(("tile", side)), rest)
-    wide, across = f.number("wide"), f.number(("own", "right"))
-    panels = f.panels(count["right"], wide, f.number("reach"))
-    is_way = {
-        (side, way): e.let(f"icmp eq i64 {f.number(('way', side))}, {WAYS.index(way)}")
-        for side in ("left", "right") for way in ("plain", "own", "narrow")
-    }  # fmt: skip
-    panels = e.let(f"select i1 {is_way['right', 'narrow']}, i64 0, i64 {panels}")
+class Tile:
+    """The text of a tile's sums: which ways a right factor goes beside the plain and shared ones."""
 
-    def deep(number: str, _: list[str]) -> list[str]:
+    packs: tuple[str, ...] = ("own",)  # ways of a factor that the tile packs for itself
+    along_k = "narrow"  # the way of one that is multiplied with lanes along k
+    as_lined: tuple[str, ...] = ("plain",)  # ways of one that lies in rows, with no panel after it
+
+    def __init__(self, f: Lent, moves: dict[str, str]) -> None:
+        self.f, self.moves = f, moves
+        e = f.e
+        for side in ("left", "right"):
+            f.scratch(side, f.inner, f.number(("scratch", side)))
+        self.begin, self.count = {}, {}
+        for side, at in (("left", "%row"), ("right", "%column")):
+            self.begin[side] = f.mul(at, f.number(("tile", side)))
+            rest = f.sub(f.number(("all", side)), self.begin[side])
+            self.count[side] = f.least(f.number(("tile", side)), rest)
+        self.panels = f.panels(self.count["right"], f.number("wide"), f.number("reach"))
+        self.lined = self.goes("right", self.along_k)
+        self.panels = e.let(f"select i1 {self.lined}, i64 0, i64 {self.panels}")
+        self.packed = {side: self.goes(side, *self.packs) for side in ("left", "right")}
+        self.plain = {side: self.goes(side, "plain") for side in ("left", "right")}
+        self.alone = self.goes("right", *self.as_lined)
+
+    def goes(self, side: str, *ways: str) -> str:
+        """Does a factor go one of some ways?"""
+        e, way = self.f.e, self.f.number(("way", side))
+        found = [e.let(f"icmp eq i64 {way}, {WAYS.index(name)}") for name in ways]
+        return reduce(lambda a, b: e.let(f"or i1 {a}, {b}"), found)
+
+    def write(self) -> None:
+        """All blocks of k from %begin to %end."""
+        self.f.e.loop("%begin", "%end", 1, [], lambda number, _: self.deep(number))
+
+    def deep(self, number: str) -> list[str]:
+        """One block of k."""
+        f, e, begin, count = self.f, self.f.e, self.begin, self.count
         k = f.mul(number, f.number("block of k"))
         depth = f.least(f.number("block of k"), f.sub(f.number("depth"), k))
         first = e.let(f"icmp eq i64 {number}, %begin")
@@ -143,15 +173,15 @@ def tile(registers: Registers) -> Module:
         for side, place in (("left", "%row"), ("right", "%column")):
             memory, scratch = f.source(side, begin[side], k), f.read[side]
 
-            def pack(side: str = side, memory: str = memory, scratch: str = scratch) -> None:
-                apart, stride = f.number(("apart", side)), f.number(("packed", side))
-                operands = [memory, apart, scratch, stride, count[side], depth]
-                f.invoke(f"%move_{side}", MOVE, operands)
+            def pack(side: str = side, scratch: str = scratch) -> None:
+                f.pack(self.moves[side], side, "0", begin[side], k, scratch, count[side], depth)
 
-            e.branch(is_way[side, "own"], pack)
+            e.branch(self.packed[side], pack)
             shared = f.workspace(side, "%batch", begin[side], place, number, "0")
-            known = e.let(f"select i1 {is_way[side, 'own']}, ptr {scratch}, ptr {shared}")
-            found[side] = e.let(f"select i1 {is_way[side, 'plain']}, ptr {memory}, ptr {known}")
+            known = e.let(f"select i1 {self.packed[side]}, ptr {scratch}, ptr {shared}")
+            found[side] = e.let(f"select i1 {self.plain[side]}, ptr {memory}, ptr {known}")
+        e.branch(self.lined, lambda: self.narrow(found, k, depth, first))
+        wide, across = f.number("wide"), f.number(("own", "right"))
 
         def turn(panel: str, _: list[str]) -> list[str]:
             column = f.mul(panel, wide)
@@ -161,21 +191,37 @@ def tile(registers: Registers) -> Module:
                 found["left"], f.number(("own", "left")), f.number(("k", "left")), at,
                 f.number(("k", "right")), to, "%width", depth, count["left"],
                 f.in_panel(f.sub(count["right"], column), wide, f.number("reach")), first,
-                e.let(f"select i1 {is_way['right', 'plain']}, ptr null, ptr {ahead}"),
+                e.let(f"select i1 {self.alone}, ptr null, ptr {ahead}"),
             ]  # fmt: skip
             f.invoke("%panel", BLOCK, operands)
             return []
 
-        operands = [
-            found["left"], f.number(("own", "left")), f.source("right", begin["right"], k),
-            f.number(("from own", "right")), f.number(("from k", "right")), "%sums", "%width",
-            depth, count["left"], count["right"], first,
-        ]  # fmt: skip
-        e.branch(is_way["right", "narrow"], lambda: f.invoke("%narrow", NARROW, operands))
-        e.loop("0", panels, 1, [], turn)
+        e.loop("0", self.panels, 1, [], turn)
         return []
 
-    e.loop("%begin", "%end", 1, [], deep)
+    def narrow(self, found: dict[str, str], k: str, depth: str, first: str) -> None:
+        """Products with lanes along k."""
+        f = self.f
+        f.invoke("%narrow", NARROW, [
+            found["left"], f.number(("own", "left")), *self.columns(found, k), "%sums", "%width",
+            depth, self.count["left"], self.count["right"], first,
+        ])  # fmt: skip
+
+    def columns(self, found: dict[str, str], k: str) -> list[str]:
+        """A right factor that is multiplied along k, and its strides."""
+        f = self.f
+        source = f.source("right", self.begin["right"], k)
+        return [source, f.number(("from own", "right")), f.number(("from k", "right"))]
+
+
+@lru_cache(maxsize=32)
+def tile(registers: Registers) -> Module:
+    """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
+    i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right)`:
+    the sums of the tile at a row and column of tiles over some blocks of k; `panel` is a block,
+    `narrow` is for few columns."""
+    f = Lent(registers)
+    Tile(f, {"left": "%move_left", "right": "%move_right"}).write()
     arguments = (
         "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
         "i64 %begin, i64 %end, ptr %sums, i64 %width, ptr %panel, ptr %narrow, ptr %move_left, "
@@ -188,7 +234,7 @@ def tile(registers: Registers) -> Module:
 def join(registers: Registers) -> Module:
     """`void f(ptr parts, i64 apart, i64 count, i64 stride, ptr sums, i64 width, i64 rows,
     i64 columns)`: adds up the sums of chunks of k, in order; parts begin `apart` numbers apart."""
-    f = _Lent(registers)
+    f = Lent(registers)
     e, kind = f.e, f"<{registers.target.lanes} x {f.inner}>"
     add = "fadd" if registers.dtype.kind == "f" else "add"
 
@@ -222,7 +268,7 @@ def join(registers: Registers) -> Module:
 def pieces(registers: Registers, side: str) -> Module:
     """`void f(ptr numbers, ptr factor, ptr workspace, i64 first, i64 last, ptr move)`: packs some
     pieces of a factor, numbered through all products of a batch."""
-    f = _Lent(registers)
+    f = Lent(registers)
     f.pieces(side, "%move")
     arguments = f"ptr %numbers, ptr %{side}, ptr %workspace, i64 %first, i64 %last, ptr %move"
     return f.module(f"pieces_{side}_{registers.dtype}", arguments)
@@ -232,7 +278,7 @@ def pieces(registers: Registers, side: str) -> Module:
 def packing(registers: Registers, side: str, straight: bool) -> Module:
     """The phase that packs a factor, for kernels without variables and with a plain batch: like any
     phase a function of params and values, but one for all such kernels."""
-    f = _Lent(registers)
+    f = Lent(registers)
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
     for name, number in ((f"%{side}.0", ("param", side)), ("%workspace", "workspace")):
         place = f.number(number)

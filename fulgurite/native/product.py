@@ -28,6 +28,7 @@ from ..kernel.contract import (
     outer_columns_as_batch,
     part,
 )
+from ..kernel.windows import steady, view
 from .emitter import scalar_type
 from .frame import Numbers
 from .lent import WAYS
@@ -36,6 +37,7 @@ from .narrow import DEPTH as NARROW_DEPTH
 from .narrow import MOST
 from .packing import Side, side
 from .target import Target
+from .windows import seen_numbers
 
 FEW_STEPS = 64  # of k that are worth lanes of their own
 LINED_ROWS = 32  # rows that do not pay for turning what they are multiplied with
@@ -76,7 +78,15 @@ class Product:
         dot = bool(registers.dot)
         self.left, self.right = side(c, "left", dot), side(c, "right", dot)
         self.right = replace(self.right, lined=self.can_line(c))
+        self.views = {s.name: view(s.part, s.root, s.own) for s in (self.left, self.right)}
+        self.windowed = self.is_windowed()
+        if self.windowed:
+            self.left, self.right = self.straightened(self.left), self.straightened(self.right)
         self.above = part(c, c.stores, c.fold)
+        self.runs = len(self.above.columns.axes)  # of results that lie apart, if more than 1
+        if self.windowed:
+            self.c, self.above = steady(c, self.above)
+            c = self.c
         self.numbers = Numbers(c.order)
         self.batch, self.rows = c.count(c.batch), c.count(c.rows)
         self.columns, self.steps = c.count(c.columns), c.count(c.folded)
@@ -158,29 +168,64 @@ class Product:
         return self.left.along == "folded" and self.left.straight
 
     def is_direct(self) -> bool:
-        """Can sums be kept where results go: is it memory of their own kind, read by nobody?"""
+        """Can sums be kept where results go: is it one piece of memory with rows in it?"""
+        above = self.above
+        if not self.can_be_direct or len(above.rows.axes) != 1 or self.runs != 1:
+            return False
+        return above.rows.axes[0] in dict(self.c.stores[0].arg[1][1])
+
+    @property
+    def can_be_direct(self) -> bool:
+        """Are results memory of the sums' own kind, next to each other, and read by nobody?"""
         store, above = self.c.stores[0], self.above
         number, index = store.arg[:2]
-        if len(self.c.stores) > 1 or self.target.vectors not in MASKS:
-            return False
-        if len(above.rows.axes) != 1 or len(above.columns.axes) != 1:
+        if len(self.c.stores) > 1 or self.target.vectors not in MASKS or not above.columns.axes:
             return False
         if self.dtypes[number] is not self.registers.dtype or self.c.fold.dtype.is_small_float:
             return False
         if not all(isinstance(atom, int) for atom, _ in index[1]):
             return False
-        steps = dict(index[1])
         # results may take the place of an operand that is read where they are written
         read = [n for n in above.nodes if n.op is LOAD and n.arg[1] == index]
-        return not read and steps.get(above.columns.axes[0]) == 1 and above.rows.axes[0] in steps
+        return not read and dict(index[1]).get(above.columns.axes[-1]) == 1
 
     def as_it_is(self, s: Side) -> bool:
         """Is a factor memory of what is accumulated in?"""
         if self.registers.dot or not s.memory:
             return False
-        dtype = self.dtypes[s.root.arg[0]]
+        return self.is_own(self.dtypes[s.root.arg[0]])
+
+    def is_own(self, dtype: DType) -> bool:
+        """Is memory of a dtype what is accumulated in?"""
         same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
         return same and dtype.kind in "fiu" and scalar_type(dtype) == self.inner
+
+    # --- windows ---------------------------------------------------------------------------------
+
+    def is_windowed(self) -> bool:
+        """Is a factor seen through windows, and are both memory that the library can pack?"""
+        if self.registers.dot or not self.c.rows or self.lent:
+            return False
+        dtypes = [self.dtypes[s.root.arg[0]] for s in (self.left, self.right) if s.root.op is LOAD]
+        return None not in self.views.values() and all(self.is_own(dtype) for dtype in dtypes)
+
+    def near(self, s: Side, along: str) -> bool:
+        """Are neighbours along a line of a view neighbours in memory, and conditions with them?"""
+        found = self.views[s.name]
+        assert found is not None
+        last = found.conditions[-1]
+        return found.step(along) == 1 == (last.own if along == "own" else last.folded)
+
+    def straightened(self, s: Side) -> Side:
+        """A side that is not turned where that would not read neighbours."""
+        if s.straight or self.near(s, s.along):
+            return s
+        return replace(s, along="own" if s.along == "folded" else "folded")
+
+    def kind(self, s: Side) -> tuple[str, str, bool]:
+        """How a factor that is seen through windows is packed: one of `KINDS`."""
+        shape = "rows" if s.name == "left" or s.lined else "flat" if self.flat else "panels"
+        return shape, s.along, self.near(s, s.along)
 
     # --- numbers ---------------------------------------------------------------------------------
 
@@ -213,6 +258,7 @@ class Product:
         few = self.rows <= FEW and self.target.vectors in MASKS
         if self.as_it_is(self.right) or self.right.lined:
             return False
+        few = few and (not self.windowed or self.near(self.right, "own"))
         return self.cut.right == "own" and straight and few
 
     @property
@@ -237,24 +283,42 @@ class Product:
         }  # fmt: skip
         scratch = cut_.scratch(self.target.lanes)
         for number, s in enumerate((self.left, self.right)):
-            steps = dict(s.root.arg[1][1])
-            own, k = steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
+            steps, own, k = dict(s.root.arg[1][1]), 0, 0
+            if self.as_it_is(s):
+                own, k = steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
             wide, tall = self.pieces(s)
             used = self.strides(s)
             batch = s.part.batch.axes
             values = {
                 "all": self.count_of(s.name), "tile": (cut_.rows, cut_.columns)[number],
-                "way": WAYS.index(self.way(s.name)), "from own": own, "from k": k,
+                "way": WAYS.index(self.road(s)), "from own": own, "from k": k,
                 "apart": own if s.along == "folded" else k, "own": used[0], "k": used[1],
                 "numbers": self.block_numbers(s.name), "scratch": scratch[number], "piece": wide,
                 "pieces": -(-self.count_of(s.name) // wide), "high": tall,
-                "chunks": cut_.block // tall, "packed": (cut_.stride, cut_.depth)[number],
+                "chunks": cut_.block // tall, "packed": self.apart(s),
                 "of a product": self.count_of_pieces(s),
                 "next product": steps.get(batch[0], 0) if len(batch) == 1 else 0,
                 "param": s.root.arg[0], "start": s.root.arg[1][0],
             }  # fmt: skip
             found |= {(name, s.name): value for name, value in values.items()}
+            seen = self.views[s.name]
+            if self.windowed and seen is not None:
+                row = wide if self.way(s.name) == "shared" else cut_.columns
+                more = seen_numbers(seen, self.kind(s), row + self.target.lanes)
+                found |= {(name, s.name): value for name, value in more.items()}
         return found
+
+    def road(self, s: Side) -> str:
+        """The way of a factor as the library tells them apart."""
+        if s.name == "right" and self.way("right") == "own":
+            return "lined" if s.lined else "flat" if self.flat else "own"
+        return self.way(s.name)
+
+    def apart(self, s: Side) -> int:
+        """The stride that a factor is packed with: of rows of k or of columns, or of panels."""
+        if self.road(s) == "flat":
+            return self.cut.columns
+        return self.cut.stride if s.name == "left" or s.lined else self.cut.depth
 
     def pieces(self, s: Side) -> tuple[int, int]:
         """What one unit packs: how many of a factor's own places, and how much of k."""
@@ -290,9 +354,13 @@ class Product:
 
     def strides(self, s: Side) -> tuple[int, int]:
         """The strides of a factor that is memory as it is, on the way that it goes."""
-        if self.way(s.name) != "plain":
-            packed = (self.cut.stride, 1), (self.cut.depth, self.registers.panel)
-            return packed[s.name == "right"]
+        road = self.road(s)
+        if road != "plain":
+            if s.name == "left" or road == "lined":
+                return self.cut.stride, 1
+            if road == "flat":
+                return 1, self.cut.columns
+            return self.cut.depth, self.registers.panel
         steps = dict(s.root.arg[1][1])
         return steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
 
