@@ -19,6 +19,7 @@ from ..core.node import Node, constant, make, toposort
 from ..core.ops.elementwise import DIV, MUL
 from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
+from ..forks import late
 from ..graph.body import free_axes, indices
 from ..graph.cost import CostTable, both, memory_time, work_of
 from ..graph.kernel import Kernel
@@ -82,6 +83,7 @@ class Fold:
     scalars: tuple[State, ...]  # states of one number a row
     matrices: tuple[Matrix, ...]
     crossed: tuple[Matrix, ...] = ()  # sums over the rows: weights are turned, values have rows
+    constants: frozenset[Node] = frozenset()  # folds in them that are one number for all rows
 
     @property
     def skips(self) -> tuple[Test, ...]:
@@ -141,6 +143,7 @@ class _Roles:
         self.dtype = s.states[0].fold.dtype
         self.products: list[tuple[Node, Node, Node]] = []
         self.over: dict[State, tuple[Node, Node]] = {}  # of sums over rows: weights and values
+        self.constants: set[Node] = set()
         self.known = self.find()
 
     def find(self) -> bool:
@@ -148,9 +151,12 @@ class _Roles:
         sums = (*self.group, *self.inner, *[state.fold for state in s.crossed])
         if any(n.dtype is not self.dtype for n in sums):
             return False
-        bodies = toposort([state.body for state in (*s.states, *s.crossed)])
-        if any(n.op is FOLD and n not in self.group and n not in self.inner for n in bodies):
-            return False  # a sum for each row alone: nobody keeps it
+        bodies = [state.body for state in (*s.states, *s.crossed)]
+        if s.waits:  # it is worked out before all rows
+            self.constants = {n for n in toposort(bodies) if n.op is FOLD and not self.free[n]}
+        for n in reached(bodies, self.constants):
+            if n.op is FOLD and n not in (*self.group, *self.inner, *self.constants):
+                return False  # a sum for each row alone: nobody keeps it
         for node in self.inner:
             pair = self.factors(node)
             if pair is None:
@@ -248,7 +254,7 @@ class _Roles:
             return False
         weights, values = [self.multiplied(f) for f in self.split(state.body, columns)]
         self.over[state] = weights, values
-        lone = not any(n in self.inner for n in toposort([values]))
+        lone = not any(n in self.inner or n in self.group for n in toposort([values]))
         stored = self.free[store] == frozenset(store.arg[3]) == own | columns
         return lone and stored and not self.free[values] & self.streamed
 
@@ -327,6 +333,7 @@ class _Roles:
         return Fold(
             self.s, self.dtype, sizes, order, free, batch, rows, tuple(columns), products,
             tuple(turned), tuple(self.scalars), tuple(matrices), tuple(crossed),
+            frozenset(self.constants),
         )  # fmt: skip
 
     def along(self, rows: Sequence[int], free: dict[Node, frozenset[int]]) -> list[Node]:
@@ -369,10 +376,14 @@ class FoldCut:
     splits: int = 1  # parts of the streamed axis that stream by themselves
     span: int = 0  # elements of such a part, whole blocks
     parts: int = 1  # of the rows, where sums over them are crossed: each has sums of its own
+    strips: int = 0  # of the rows, where those are walked twice (kernel/strip.py)
 
 
 def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     """Tiles for a fold; `deep` is how much of a product's depth is summed at a time."""
+    if fold.streaming.waits:
+        strips: FoldCut | None = late("kernel.strip").cut_strips(fold, block, deep)
+        return strips
     size, lanes, panel = block.bytes, block.lanes, block.panel
     rows, length = fold.count(fold.rows), fold.count(fold.streaming.axes)
     batch = fold.count(fold.batch)
@@ -494,7 +505,11 @@ def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
                        for s in streaming.states)  # fmt: skip
     length = fold.count(streaming.axes)
     what = f"fold over {length} elements, {len(fold.products)} products inside; state: {states}"
-    cost = _time(kernel, fold, cut, table)
+    if cut.strips:
+        what += f"; {cut.strips} strips of rows"
+        cost = late("kernel.strip").strip_time(kernel, fold, cut, table)
+    else:
+        cost = _time(kernel, fold, cut, table)
     return Proposal("fold", cost, what, streaming.fired, streaming.nodes)
 
 
@@ -510,8 +525,8 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
     tiles = 1
     if len(fold.matrices) == 1 and not fold.crossed:
         tiles = -(-fold.count(fold.columns[0]) // cut.columns[0])
-    inside = sum([_deep(fold.count(p.contraction.folded), table) for p in fold.products])
-    beside = sum([_deep(fold.count(m.contraction.columns), table) for m in fold.weighing])
+    inside = sum([deep_time(fold.count(p.contraction.folded), table) for p in fold.products])
+    beside = sum([deep_time(fold.count(m.contraction.columns), table) for m in fold.weighing])
     stops = {s.fold for s in streaming.states} | {p.node for p in fold.products}
     bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.weighing]
     turned = {c.left for c in fold.turned}
@@ -536,18 +551,18 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
         numbers = fold.count(fold.batch) * length * fold.count(m.contraction.columns)
         moved += 3 * cut.parts * numbers * fold.dtype.itemsize
     memory = memory_time(moved, table)
-    arithmetic += _packed(fold, cut, tiles) / table.packed
+    arithmetic += packed_numbers(fold, cut, tiles) / table.packed
     entered = fold.count(fold.batch) * -(-rows // cut.rows) * -(-length // cut.steps)
     return both(memory, arithmetic + ENTERED * entered, table)
 
 
-def _deep(depth: int, table: CostTable) -> float:
+def deep_time(depth: int, table: CostTable) -> float:
     """Nanoseconds of so many products: many in a row go as fast as in a contraction."""
     share = min(1.0, depth / DEPTH)
     return 2 * depth / (share * table.products + (1 - share) * table.folded)
 
 
-def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
+def packed_numbers(fold: Fold, cut: FoldCut, tiles: int) -> int:
     """Numbers that are put in order for microkernels."""
     batch, length = fold.count(fold.batch), fold.count(fold.streaming.axes)
     tall = -(-fold.count(fold.rows) // cut.rows)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.dtype import DType, bool_
+from ..forks import late
 from ..graph.lower import IndexKernel
 from ..graph.search.online import stream
 from ..kernel.contract import DEPTH, Block
@@ -43,6 +44,8 @@ def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     if cut is None:
         return None
     template = StreamLanes if cut.along == "streamed" else RowLanes
+    if cut.strips:
+        template = late("native.foldstrip").StripLanes
     return template(fold, dtypes, registers, cut).render()
 
 

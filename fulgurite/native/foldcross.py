@@ -106,6 +106,10 @@ class FoldCross(FoldSplit):
 
     def ready(self) -> None:
         """Values of rows are packed once for a tile."""
+        self.pack_crossed()
+
+    def pack_crossed(self) -> None:
+        """Values of the rows of a tile, where microkernels do not read them as they are."""
         f = self.f
         for number, s in enumerate(self.over):
             if not self.is_close(number):
@@ -124,11 +128,16 @@ class FoldCross(FoldSplit):
 
     def add_crossed(self, number: int) -> None:
         """Turned weights times values of rows, added to the sums of the streamed elements."""
+        f = self.f
+        width = f.number(("crossed width", number), self.cross_width(number))
+        sums = self.element(self.sums[number], f.mul(self.k, width))
+        self.multiply_crossed(number, sums, width, "false")
+
+    def multiply_crossed(self, number: int, sums: str, width: str, first: str) -> None:
+        """Turned weights times values of rows, into rows of sums so far apart."""
         f, s = self.f, self.over[number]
         columns = f.number(("crossed columns", number), self.cross_columns(number))
-        width = f.number(("crossed width", number), self.cross_width(number))
         weights = f.read[self.tiles[len(self.fold.matrices) + number]]
-        sums = self.element(self.sums[number], f.mul(self.k, width))
         near, module = self.is_close(number), block(self.registers)
         deep = f.number("crossed deep", self.cut.rows + self.lanes)
         right, stride = f.read.get(f"crossed{number}", ""), str(self.registers.panel)
@@ -141,7 +150,7 @@ class FoldCross(FoldSplit):
             ahead = "" if near else self.element(at, f.mul(deep, stride))
             self.multiply(
                 module, (weights, self.stride, "1"), (at, stride),
-                (self.element(sums, column), width), (self.count, self.deep, many), "false",
+                (self.element(sums, column), width), (self.count, self.deep, many), first,
                 plain=near, ahead=ahead,
             )  # fmt: skip
 

@@ -4,7 +4,9 @@ In: stores whose folds need the same products inside, but run over different axe
 stores, and crossed ones with their axes renamed so that what they fold over are the rows of the
 main ones, and their own rows what those stream over. Products that both need are then one value,
 worked out once for a block: it goes into the states of its rows, and is added to the results that
-belong to its streamed elements. What is computed plays no part: only the axes of sums do.
+belong to its streamed elements. Where crossed stores need what the main ones fold to (numbers of
+rows that all blocks go into), these are the same values in both. What is computed plays no part:
+only the axes of sums do.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, LOAD
 from ..affine import add, axis, number
-from ..body import nearest
+from ..body import free_axes, nearest
 from .names import (
     CaptureError,
     are_same,
@@ -36,17 +38,23 @@ _WAYS = 64  # of naming a store that are tried
 
 def crossed(
     stores: Sequence[Node], sizes: Sequence[int]
-) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
-    """The main stores and those that cross them, named alike; None where none do."""
-    if len(stores) < 2 or any(folded(store) is None for store in stores):
-        return None
-    first, others = [stores[0]], list[Node]()
-    for store in stores[1:]:
-        (first if turned(store, stores[0], sizes) is None else others).append(store)
-    main, across = (others, first) if len(others) > len(first) else (first, others)
-    main = together(main, sizes)
-    found = [s for store in across if (s := turned(store, main[0], sizes)) is not None]
-    return (tuple(main), tuple(found)) if found and len(found) == len(across) else None
+) -> Iterator[tuple[tuple[Node, ...], tuple[Node, ...]]]:
+    """Main stores and those that cross them, named alike: the more are main first."""
+    known = [store for store in stores if folded(store) is not None]
+    if len(stores) < 2 or not known:
+        return
+    first, others = [known[0]], list[Node]()
+    for store in known[1:]:
+        (first if turned(store, known[0], sizes) is None else others).append(store)
+    if not others:
+        return
+    beside = [store for store in stores if store not in known]  # of rows, which others need
+    sides = [(others, first), (first, others)]
+    for main, across in sides if len(others) > len(first) else reversed(sides):
+        named = together([*main, *beside], sizes)
+        found = [s for store in across if (s := turned(store, named[0], sizes)) is not None]
+        if len(found) == len(across):
+            yield tuple(named), tuple(found)
 
 
 def outermost(root: Node) -> list[Node]:
@@ -56,12 +64,18 @@ def outermost(root: Node) -> list[Node]:
 
 def folded(store: Node) -> tuple[int, ...] | None:
     """The axes that all sums of a store run over."""
-    folds = outermost(store)
-    axes = {fold.arg for fold in folds}
-    if len(axes) != 1 or folds[0].arg[0] != "add":
+    folds = moving(store)
+    if len({fold.arg for fold in folds}) != 1 or folds[0].arg[0] != "add":
         return None
     found: tuple[int, ...] = folds[0].arg[1]
     return found
+
+
+def moving(store: Node) -> list[Node]:
+    """The outermost folds of a store but those that are one number for all of it."""
+    folds = outermost(store)
+    free = free_axes(toposort(folds)) if len(folds) > 1 else {}
+    return [fold for fold in folds if len(folds) == 1 or free[fold]]
 
 
 def turned(store: Node, main: Node, sizes: Sequence[int]) -> Node | None:
@@ -116,7 +130,7 @@ def _turns(store: Node, main: Node, sizes: Sequence[int]) -> Iterator[Node]:
 def _exchanged(store: Node, names: dict[int, int]) -> Node:
     """A store with other names, also of what its outermost folds run over."""
     done: dict[Node, Node] = {}
-    for fold in outermost(store):
+    for fold in moving(store):
         axes = tuple([names[a] for a in fold.arg[1]])
         body = renamed(fold.src[0], names)
         done[fold] = make(FOLD, fold.dtype, (body,), (fold.arg[0], axes))

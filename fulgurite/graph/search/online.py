@@ -24,7 +24,7 @@ from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ..body import free_axes
 from ..lower import IndexKernel
-from .crossed import crossed, folded, inside, outermost, parted
+from .crossed import crossed, folded, inside, moving, outermost, parted
 from .doubts import may_stream
 from .ends import ended
 from .laws import improved
@@ -70,6 +70,7 @@ class Streaming:
     nodes: int  # of the e-graph that was searched
     across: tuple[Node, ...] = ()  # stores of the streamed axes, which fold over the rows
     crossed: tuple[State, ...] = ()  # the sum of each
+    waits: bool = False  # do the crossed sums need states at their end? Then rows are walked twice
 
     @property
     def inner(self) -> list[Node]:
@@ -105,12 +106,12 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     if not any(n.op is FOLD for n in order):
         return None
     stores, sizes = ended(*apart(spelled(stores, sizes), sizes))
-    pair = crossed(together(parted(stores, sizes), sizes), sizes) if len(stores) > 1 else None
-    if pair is not None:
-        axes = folded(pair[0][0])
-        found = None if axes is None else _over(axes, *pair, sizes, set())
-        if found is not None:
-            return found
+    if len(stores) > 1:
+        for pair in crossed(together(parted(stores, sizes), sizes), sizes):
+            axes = folded(pair[0][0])
+            found = None if axes is None else _over(axes, *pair, sizes, set())
+            if found is not None:
+                return found
     stores = together(stores, sizes)
     best: Streaming | None = None
     tried: set[tuple[int, ...]] = set()
@@ -127,36 +128,50 @@ def _over(
 ) -> Streaming | None:  # fmt: skip
     """One pass over some axes, for stores and for those that cross them."""
     # one name for one axis first: then equal values are one term, and stay so
-    named = (*unified(stores, axes, sizes), *across)
-    plain = _Group(named[: len(stores)], axes, sizes)
+    named = unified((*stores, *across), axes, sizes)
+    plain = _Group(named[: len(stores)], axes, sizes, named[len(stores) :])
     like = len(plain.folds), *[sizes[a] for a in axes]  # other names make no other pass
     if like in tried or len(plain.folds) > _MOST_STATES or not plain.possible():
         return None  # laws pull things out of folds, they do not change what folds run over
     tried.add(like)
-    if any(inside(store) - set(toposort(plain.stores)) for store in across):
+    known = set(toposort(plain.stores))
+    if any(n not in known and plain.free[n] for store in plain.across for n in inside(store)):
         return None  # folds that the others do not have for every block
-    if not may_stream(plain.folds, Rebase(plain.streamed, plain.free, plain.old)):
+    early = [fold for fold in plain.folds if not plain.is_late(fold)]
+    if not may_stream(early, Rebase(plain.streamed, plain.free, plain.old)):
         return None
     values, report = improved([s.src[0] for s in named], sizes)
     made = tuple(
         make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
         for s, value in zip(named, values, strict=True)
     )
-    group = _Group(made[: len(stores)], axes, sizes)
-    states = group.states()
     others = made[len(stores) :]
-    sums = [outermost(store) for store in others]
+    group = _Group(made[: len(stores)], axes, sizes, others)
+    states = group.states()
+    sums = [moving(store) for store in others]
     if states is None or any(len(s) != 1 or s[0].arg[0] != "add" for s in sums):
         return None
-    if any(node in group.old for node in toposort(others)):
-        return None
+    if any(node in group.old for store in others for node in _above(store)):
+        return None  # what all blocks of a row gave is no number of a streamed element
     fresh = len(group.folds)
     return Streaming(
         axes, tuple(sizes), tuple(states), group.stores,
         free_axes(toposort([*made, *group.made, *group.folds])),
         tuple(sorted(report.fired.items())), report.nodes, others,
         tuple([State(s[0], placeholder(s[0], fresh + i), None, 0) for i, s in enumerate(sums)]),
+        group.waited,
     )  # fmt: skip
+
+
+def _above(store: Node) -> list[Node]:
+    """What a store computes from its folds, and those."""
+    folds = set(outermost(store))
+    found, stack = [], [store]
+    while stack:
+        node = stack.pop()
+        found.append(node)
+        stack.extend([] if node in folds else node.src)
+    return found
 
 
 def _plain_stores(stores: Sequence[Node]) -> bool:
@@ -183,13 +198,18 @@ class _Group:
     """All folds over the streamed axes."""
 
     def __init__(
-        self, stores: tuple[Node, ...], axes: tuple[int, ...], sizes: Sequence[int]
-    ) -> None:
-        self.stores, self.axes, self.sizes = stores, axes, sizes
+        self, stores: tuple[Node, ...], axes: tuple[int, ...], sizes: Sequence[int],
+        across: tuple[Node, ...] = (),
+    ) -> None:  # fmt: skip
+        self.stores, self.axes, self.sizes, self.across = stores, axes, sizes, across
         self.streamed = frozenset(axes)
         self.order = [n for n in toposort(stores) if n.op is not SINK]
-        self.free = free_axes(self.order)
+        self.free = free_axes(toposort([*stores, *across]))
         self.folds = [n for n in self.order if n.op is FOLD and n.arg[1] == axes]
+        wanted = set(toposort(across))
+        self.waited = any(fold in wanted for fold in self.folds)
+        below = set(toposort([fold.src[0] for fold in self.folds])) | wanted
+        self.bases = [fold for fold in self.folds if fold in below]
         self.old = {fold: placeholder(fold, i) for i, fold in enumerate(self.folds)}
         self.made: list[Node] = []  # nodes that repairs are made of
 
@@ -207,6 +227,12 @@ class _Group:
             found.append(state)
         found.sort(key=lambda s: s.level)  # stable: sources stay first
         return found
+
+    def is_late(self, fold: Node) -> bool:
+        """Is it a sum with columns that nobody waits for, and that may wait for all others?"""
+        rows = frozenset[int]().union(*[self.free[base] for base in self.bases])
+        able = self.waited and fold.arg[0] == "add" and fold not in self.bases
+        return able and not self.free[fold] <= rows
 
     def possible(self) -> bool:
         """Do folds only meet the streamed axes whole, and results have none of them left?"""
@@ -238,7 +264,7 @@ class _Group:
     def state(self, fold: Node, todo: list[Node]) -> State | None:
         rebase = Rebase(self.streamed, self.free, self.old)
         body = fold.src[0]
-        if not rebase.moves(body):
+        if not rebase.moves(body) or self.is_late(fold):
             return State(fold, self.old[fold], None, 0)
         if fold.arg[0] != "add":  # an extreme of what moves: nothing is known of it
             return None

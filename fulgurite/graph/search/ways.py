@@ -106,6 +106,25 @@ class Ways:
             if picking:
                 more = replace(way, taken=tuple(sorted({*way.taken, *picking})))
                 yield _with(more, self.beside(more))
+            if not way.rows:
+                yield from self.crossing_rows(way, picking, good)
+
+    def crossing_rows(self, way: Way, picking: Sequence[int], good: Sequence[Way]) -> Iterator[Way]:
+        """One that works out numbers of rows itself, with those that read them and cross it."""
+        found: list[Way] = []
+        for other in good:
+            inside = set(other.rows) and {*other.rows, *other.taken} <= set(way.taken)
+            crosses = any(self.work.cross(p, q) for p in self.ends(way) for q in self.ends(other))
+            if inside and crosses and all(self.are_apart(other, w) for w in (way, *found)):
+                found.append(other)
+        if found:
+            whole = self.merged([replace(w, rows=()) for w in (way, *found)])
+            whole = replace(whole, taken=tuple(sorted({*whole.taken, *picking})))
+            yield _with(whole, self.beside(whole))
+
+    def are_apart(self, a: Way, b: Way) -> bool:
+        """Do two ways make different things, of which none is made of another?"""
+        return not set(a.makes) & set(b.makes) and not self.wait_for_each_other(a, b)
 
     def merged(self, ways: Sequence[Way]) -> Way:
         """One way that makes what several do."""

@@ -1,0 +1,122 @@
+"""Strips: folds whose crossed sums need states at their end, cut into strips of rows.
+
+In: a `Fold` that waits (graph/search/online.py). Out: how it is cut, or None, and what it costs.
+What crossed sums add up is known when all blocks of a row were seen, so rows are walked twice. A
+strip of rows keeps its products between both walks, in memory that is a small part of the whole
+matrix of products and that the next strip uses again: none is worked out twice. Parts of the
+streamed axis are what threads share; how many there are follows from sizes alone. Crossed sums are
+added up in the memory of their results, so these must lie there in rows that are next to each
+other.
+"""
+
+from __future__ import annotations
+
+from ..core.ops.index import FOLD
+from ..graph.cost import CostTable, both, kept_time, memory_time, work_of
+from ..graph.kernel import Kernel
+from .contract import Block, reached
+from .fold import ENTERED, ROOM, STEPS, Fold, FoldCut, deep_time, packed_numbers
+
+MEMORY = 16 << 20  # bytes of products that strips keep at most
+SHARE = 8  # of the rows, one strip: its products are no matrix of all of them
+FEW, MANY = 48, 144  # rows of a strip: fewer do not pay, more do not help
+UNITS = 16  # parts of the streamed axis that keep threads busy
+PART = 512  # elements at least of such a part
+
+
+def cut_strips(fold: Fold, block: Block, deep: int) -> FoldCut | None:
+    """Strips for a fold; `deep` is how much of a product's depth is summed at a time."""
+    size, lanes, panel = block.bytes, block.lanes, block.panel
+    rows, length, batch = _sizes(fold)
+    if fold.skips or not fold.products or not _lies_in_rows(fold, lanes):
+        return None
+    tall = _strip(fold, size, lanes)
+    if tall < FEW:
+        return None
+    blocks = max(1, round(length / STEPS))
+    steps = min(_up(-(-length // blocks), block.height), length)
+    parts = max(1, min(-(-UNITS // batch), length // PART))
+    span = _up(-(-length // parts), steps)
+    wide = [_up(fold.count(c), panel) for c in fold.columns]
+    across = [_up(fold.count(m.contraction.columns), panel) for m in fold.crossed]
+    depths = [fold.count(p.contraction.folded) for p in fold.products]
+    tiles = len(fold.turned) + len(fold.weighing)
+    used = tiles * (steps + lanes) * (tall + lanes) * size
+    used += sum([(tall + lanes) * c for c in across]) * size
+    used += sum([(steps + lanes) * c for c in wide]) * size
+    used += sum([(steps + lanes) * (min(d, deep) + lanes) for d in depths]) * size
+    resident = []
+    for depth in depths:
+        whole = _up(tall, panel) * (_up(depth, lanes) + lanes) * size
+        resident.append(used + whole <= ROOM)
+        used += whole if resident[-1] else _up(tall, panel) * (min(depth, deep) + lanes) * size
+    if used > ROOM:
+        return None
+    return FoldCut(
+        tall, steps, tuple(wide), tuple(resident), "rows", -(-length // span), span,
+        strips=-(-rows // tall),
+    )  # fmt: skip
+
+
+def strip_bytes(fold: Fold, cut: FoldCut) -> int:
+    """Bytes of the products of a strip."""
+    _, length, batch = _sizes(fold)
+    return len(fold.products) * batch * length * _up(cut.rows, 16) * fold.dtype.itemsize
+
+
+def _strip(fold: Fold, size: int, lanes: int) -> int:
+    """Rows of a strip: whole vectors, as many as memory allows."""
+    rows, length, batch = _sizes(fold)
+    most = min(MEMORY // (len(fold.products) * batch * length * size), rows // SHARE, MANY)
+    most = most // lanes * lanes
+    return _up(-(-rows // -(-rows // most)), lanes) if most else 0
+
+
+def _sizes(fold: Fold) -> tuple[int, int, int]:
+    return fold.count(fold.rows), fold.count(fold.streaming.axes), fold.count(fold.batch)
+
+
+def _lies_in_rows(fold: Fold, lanes: int) -> bool:
+    """Are results of crossed sums memory that these can be added up in?"""
+    for m, store in zip(fold.crossed, fold.streaming.across, strict=True):
+        columns, steps = m.contraction.columns, dict(store.arg[1][1])
+        whole = len(columns) == len(fold.streaming.axes) == 1
+        if not whole or steps[columns[0]] != 1 or not all(isinstance(a, int) for a in steps):
+            return False
+        if fold.count(columns) % lanes or store.src[0].dtype is not fold.dtype:
+            return False
+        if any(n.op is FOLD and n is not m.state.fold for n in reached([store], (m.state.fold,))):
+            return False
+    return True
+
+
+def strip_time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
+    """Nanoseconds of a fold in strips: products at their rate, two walks, what strips read anew."""
+    rows, length, batch = _sizes(fold)
+    places = batch * _up(rows, 16) * length
+    streamed = frozenset(fold.streaming.axes)
+    deep = [fold.count(p.contraction.folded) for p in fold.products]
+    deep += [fold.count(m.contraction.columns) for m in fold.weighing]
+    stops = {s.fold for s in fold.streaming.states} | {p.node for p in fold.products}
+    stops |= fold.constants
+    turned = {c.left for c in fold.turned}
+    walked = 8 * len(turned)
+    for roots in ([s.body for s in fold.scalars], [m.weights for m in fold.weighing]):
+        for node in reached(roots, stops):
+            if node not in stops and fold.free[node] & streamed:
+                walked += node.op.cost
+    walked += 2 * len(fold.scalars)
+    arithmetic = places * (sum([deep_time(d, table) for d in deep]) + walked / table.walked)
+    arithmetic += (packed_numbers(fold, cut, 1) * cut.strips) / table.packed
+    entered = batch * cut.strips * -(-length // cut.steps)
+    size = fold.dtype.itemsize
+    again = sum([batch * length * fold.count(p.contraction.folded) for p in fold.products])
+    again += sum([2 * batch * length * fold.count(m.contraction.columns) for m in fold.crossed])
+    moved = work_of(kernel).bytes + (cut.strips - 1) * again * size
+    moved += 2 * len(fold.products) * places * size
+    time = both(memory_time(moved, table), arithmetic + ENTERED * entered, table)
+    return time + kept_time([strip_bytes(fold, cut)], table)
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step

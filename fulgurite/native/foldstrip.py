@@ -1,0 +1,453 @@
+"""Folds in strips: crossed sums that need states at their end, with no product worked out twice.
+
+In: a fold that is cut into strips of rows (kernel/strip.py). Out: phases that take strips one after
+the other; a unit is a part of the streamed axis. A block's turn does two things while its keys and
+values are near: with the states of the strip before, which are final, it makes that strip's weights
+and adds them to sums with columns and to crossed ones, which are in the memory of their results;
+then it puts the products of the next strip in the place of those of the last and takes them into
+that strip's states. Between turns the states and sums of parts are put together in order. So the
+order of all sums follows from sizes alone, and the memory is that of one strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..core.dtype import DType, bool_, int64
+from ..core.node import Node
+from ..graph.search.online import State
+from ..kernel.contract import Part
+from ..kernel.contract import part as part_of
+from ..kernel.fold import Fold, FoldCut
+from .code import Phase, Rendered
+from .convert import load_value
+from .emitter import Val
+from .fold import RowLanes
+from .foldframe import FoldFrame
+from .microkernel import Registers
+from .operate import combine, identity
+
+_HEAD = 16  # numbers of the workspace before all others: which strip it is
+
+
+class StripLanes(RowLanes):
+    """Tiles with the rows side by side, in strips."""
+
+    strip: str  # the one whose products are made
+    weighs: str  # is there one before it, whose products are there?
+    scores: str  # is there one at all, or was the last one made?
+
+    def __init__(
+        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
+    ) -> None:
+        super().__init__(fold, dtypes, registers, cut)
+        self.stops |= fold.constants
+        self.strips, self.chunks = cut.strips, cut.splits
+        self.apart = -(-cut.rows // self.lanes) * self.lanes  # numbers between streamed elements
+        self.kept_scalars = [n for n, s in enumerate(self.states) if s in fold.scalars]
+
+    # --- memory: which strip, final states, states and sums of parts, products of a strip --------
+
+    def is_shared(self, number: int) -> bool:
+        """Values are packed for a block, which is not there twice."""
+        return False
+
+    def kept(self, level: int) -> Node | None:
+        """Nothing takes the place of a product: the next turn needs it."""
+        return None
+
+    def at_level(self, level: int) -> tuple[list[State], list[tuple[int, Node]]]:
+        """States alone: weights are made of final ones."""
+        return [s for s in self.fold.scalars if s.level == level], []
+
+    @property
+    def units(self) -> int:
+        """Parts of the streamed axis are counted beside."""
+        return self.batch
+
+    @property
+    def row_states(self) -> int:
+        """Numbers of the states of one number a row."""
+        return len(self.kept_scalars) * self.state_numbers
+
+    @property
+    def column_sums(self) -> int:
+        """Numbers of the sums with columns, in whole lines of memory."""
+        found = sum([self.sum_numbers(n) for n in range(len(self.fold.matrices))])
+        return -(-found // 16) * 16
+
+    @property
+    def product_numbers(self) -> int:
+        """Numbers of one product of a strip, for one batch element."""
+        return -(-(self.length * self.apart + self.lanes) // 16) * 16
+
+    @property
+    def places(self) -> tuple[int, int, int, int, int]:
+        """Where final states, states and sums of parts, and products begin, and the end."""
+        final = self.parts_at() + _HEAD
+        parts = final + -(-self.batch * self.row_states // 16) * 16
+        sums = parts + -(-self.batch * self.chunks * self.row_states // 16) * 16
+        products = sums + self.batch * self.chunks * self.column_sums
+        end = products + len(self.fold.products) * self.batch * self.product_numbers
+        return final, parts, sums, products, end
+
+    def part_numbers(self) -> int:
+        """Numbers of all that strips leave for each other."""
+        return self.places[-1] - self.parts_at()
+
+    def reserved(self, what: int, number: str, each: int, before: int = 0) -> str:
+        """Memory of the workspace: a place of `places`, and the number of some that are alike."""
+        f = self.f
+        first = f.number(("strip", what, before), self.places[what] + before)
+        place = f.add(first, f.mul(number, f.number(("strip each", what), each)))
+        return self.element(f.pointer(len(self.dtypes)), place)
+
+    def final_state(self, number: int) -> str:
+        """The final states of a strip."""
+        before = self.kept_scalars.index(number) * self.state_numbers
+        return self.reserved(0, self.at, self.row_states, before)
+
+    def part_state(self, number: int, part: str) -> str:
+        before = self.kept_scalars.index(number) * self.state_numbers
+        return self.reserved(1, part, self.row_states, before)
+
+    def part_sums(self, number: int, part: str) -> str:
+        before = sum([self.sum_numbers(n) for n in range(number)])
+        return self.reserved(2, part, self.column_sums, before)
+
+    def products_at(self, number: int) -> str:
+        """Where the products of this block are."""
+        before = number * self.batch * self.product_numbers
+        strip = self.reserved(3, self.at, self.product_numbers, before)
+        return self.element(strip, self.f.mul(self.k, self.stride))
+
+    # --- phases ----------------------------------------------------------------------------------
+
+    def render(self) -> Rendered:
+        """The functions, and their phases for one strip after the other."""
+        found = super().render()
+        *before, walk, finish, start, following = found.phases
+        each = 1 + self.strips
+        walk = Phase(walk.symbol, walk.units, walk.work // each)
+        turns = [p for _ in range(each) for p in (walk, finish, following)]
+        return Rendered(
+            found.text, (*before, start, *turns[:-1]), found.variables, found.numbers,
+            found.workspace, found.library,
+        )  # fmt: skip
+
+    def which(self) -> None:
+        """Read which strip it is."""
+        f, e = self.f, self.f.e
+        at = f.number("strip at", self.parts_at())
+        self.counter = self.element(f.pointer(len(self.dtypes)), at)
+        self.strip = e.let(f"load i64, ptr {self.counter}, align 8")
+        count = f.number("strips", self.strips)
+        self.weighs = e.let(f"icmp sgt i64 {self.strip}, 0")
+        self.scores = e.let(f"icmp slt i64 {self.strip}, {count}")
+        tall, rows = f.number("tile rows", self.cut.rows), f.number("rows", self.rows)
+        self.now = f.mul(self.strip, tall)
+        self.last = f.sub(self.now, tall)
+        self.counts = [f.least(tall, f.sub(rows, top)) for top in (self.now, self.last)]
+
+    def enter(self, earlier: bool) -> None:
+        """Be about the rows of the strip before, or of this one."""
+        self.top = self.last if earlier else self.now
+        self.count = self.counts[earlier]
+        self.left = []
+        for number, columns in enumerate(self.fold.columns):
+            self.left.append(("0", self.f.number(("columns", number), self.fold.count(columns))))
+
+    def either(self, earlier: Callable[[], None], now: Callable[[], None]) -> None:
+        """What is done for the strip before, then for this one."""
+        for first, condition, body in ((True, self.weighs, earlier), (False, self.scores, now)):
+
+            def entered(first: bool = first, body: Callable[[], None] = body) -> None:
+                self.enter(first)
+                self.f.scope(body)
+
+            self.f.e.branch(condition, entered)
+
+    def main(self) -> FoldFrame:
+        """The function that takes a part of the streamed axis through a turn."""
+        f = self.f = self.new_frame("kernel")
+        e = f.e
+        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
+        self.prepare(self.reserve)
+        self.which()
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            self.part = index
+            self.at, part = f.divided(index, f.number("chunks", self.chunks))
+            span = f.number("span", self.cut.span)
+            start = f.mul(part, span)
+            end = f.least(length, f.add(start, span))
+            self.either(self.begin_weights, self.begin_states)
+
+            def turn(k: str, _: list[str]) -> list[str]:
+                self.k, self.deep = k, f.least(steps, f.sub(length, k))
+                self.either(self.weigh, self.score)
+                return []
+
+            e.loop(start, end, self.cut.steps, [], turn)
+            self.either(lambda: None, self.keep_states)
+            return []
+
+        e.loop("%first", "%last", 1, [], unit)
+        return f
+
+    def after(self) -> list[tuple[FoldFrame, Phase]]:
+        """What runs between turns, and what says which strip is next."""
+        f = self.f = self.new_frame("kernel_finish")
+        self.prepare(self.reserve_rows)
+        self.which()
+
+        def unit(index: str, _: list[str]) -> list[str]:
+            self.at = index
+            self.either(self.finish_strip, self.merge_states)
+            return []
+
+        f.e.loop("%first", "%last", 1, [], unit)
+        work = 4 * self.batch * self.chunks * (self.column_sums + self.row_states)
+        found = [(f, Phase(f.symbol, self.batch, work))]
+        for symbol, value in (("kernel_start", "0"), ("kernel_next", "")):
+            f = self.f = self.new_frame(symbol)
+            self.which()
+            number = value or f.add(self.strip, "1")
+            f.e.line(f"store i64 {number}, ptr {self.counter}, align 8")
+            found.append((f, Phase(symbol, 1, 0)))
+        return found
+
+    # --- what a turn needs beside memory of strips -----------------------------------------------
+
+    def reserve(self) -> None:
+        """Factors that are packed, weights, and states."""
+        f, cut, lanes = self.f, self.cut, self.lanes
+        self.stride = f.number("stride", self.apart)
+        self.weights_by = ("1", self.stride)
+        for number in range(len(self.turned)):
+            self.room(f"turned{number}", self.tile_numbers)
+        for number, product in enumerate(self.fold.products):
+            blocks = self.blocks(product) if cut.resident[number] else 1
+            self.room(f"queries{number}", blocks * self.query_numbers(product))
+            if not self.is_plain(self.keys[number]):
+                self.room(f"keys{number}", (cut.steps + lanes) * self.deepest(product))
+        names: dict[Node, str] = {}
+        for number, m in enumerate(self.fold.weighing):
+            names.setdefault(m.weights, f"weights{number}")
+        self.tiles = [names[m.weights] for m in self.fold.weighing]
+        for name in names.values():
+            self.room(name, self.tile_numbers)
+        for number in range(len(self.fold.matrices)):
+            if not self.is_near(number):
+                self.room(f"values{number}", cut.columns[number] * (cut.steps + lanes))
+        panel = self.registers.panel
+        for number in range(len(self.crossed)):
+            if not self.is_close(number):
+                columns = -(-self.cross_columns(number) // panel) * panel
+                self.room(f"crossed{number}", columns * (cut.rows + lanes))
+        self.reserve_rows()
+        f.scratch("begun", "i64", "1")
+
+    def reserve_rows(self) -> None:
+        """States of one number a row, and squares of results that are turned."""
+        for number in range(len(self.states)):
+            self.room(f"state{number}", self.state_numbers)
+        for number in range(len(self.fold.matrices)):
+            self.room(f"square{number}", self.lanes * self.lanes)
+
+    # --- this strip: products and states ---------------------------------------------------------
+
+    def begin_states(self) -> None:
+        """States before anything was seen; queries are packed once for a part."""
+        f, e = self.f, self.f.e
+        e.line(f"store i64 0, ptr {f.read['begun']}")
+        for number in self.kept_scalars:
+            start = identity(e, self.states[number].op, self.fold.dtype, True)
+            self.fill(f.read[f"state{number}"], self.count, start)
+        for number in range(len(self.fold.products)):
+            if self.cut.resident[number]:
+                self.pack_queries(number)
+
+    def score(self) -> None:
+        """Products of a block, which stay, and what they are for the states."""
+        f, e = self.f, self.f.e
+        for number in range(len(self.fold.products)):
+            f.read[f"tile{number}"] = self.products_at(number)
+            self.product(number)
+        self.turn_loads()
+        begun = e.let(f"load i64, ptr {f.read['begun']}")
+        self.begun = e.let(f"icmp ne i64 {begun}, 0")
+        self.walk_rows()
+        e.line(f"store i64 1, ptr {f.read['begun']}")
+
+    def keep_states(self) -> None:
+        """States of a part, for who puts them together."""
+        for number in self.kept_scalars:
+            self.copy(
+                self.f.read[f"state{number}"], self.part_state(number, self.part), self.count
+            )
+
+    # --- the strip before: weights and sums ------------------------------------------------------
+
+    def begin_weights(self) -> None:
+        """Sums of a part begin as zeros; values of rows are packed once for it."""
+        f = self.f
+        zero = f.e.const(0, self.fold.dtype, True)
+        for number in range(len(self.fold.matrices)):
+            count = f.mul(self.count, self.width(number))
+            self.fill(self.part_sums(number, self.part), count, zero)
+        self.pack_crossed()
+
+    def weigh(self) -> None:
+        """Weights of a block, and what they add to all sums."""
+        f = self.f
+        for number in range(len(self.fold.products)):
+            f.read[f"tile{number}"] = self.products_at(number)
+        self.turn_loads()
+        self.walk_weights()
+        for number in range(len(self.fold.matrices)):
+            f.read[f"sums{number}"] = self.part_sums(number, self.part)
+            self.add(number)
+        for number in range(len(self.crossed)):
+            self.add_crossed(number)
+
+    def walk_weights(self) -> None:
+        """All weights of a block, lanes along the rows."""
+        f = self.f
+        weights = [m.weights for m in self.fold.weighing]
+        part = f.part = self.fold.part(weights, self.stops | self.olds, self.fold.streaming.axes)
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+        final = {self.states[n].fold: self.final_state(n) for n in self.kept_scalars}
+
+        def run(offset: str, first: str, last: str) -> None:
+            def vector(step: str) -> None:
+                place = f.add(offset, step)
+                for node, memory in final.items():
+                    f.scopes[-1][node] = self.load(memory, place)
+                self.weigh_rows(part, place)
+
+            f.lanes(part.rows.axes[-1], first, last, [], vector)
+
+        f.runs(part.rows, f.coordinates(part.rows, self.top), self.count, run)
+
+    def weigh_rows(self, part: Part, place: str) -> None:
+        """The weights of one vector of rows."""
+        f, e = self.f, self.f.e
+        for node in part.nodes:
+            if not self.fold.free[node] & self.streamed and node not in self.stops:
+                e.pin(f.value(node))
+        names = {m.weights: name for m, name in zip(self.fold.weighing, self.tiles, strict=True)}
+
+        def step(i: str, _: list[str]) -> list[str]:
+            f.opened(part.columns, f.coordinates(part.columns, f.add(self.k, i)))
+            f.scopes.append({})
+            line = f.add(f.mul(i, self.stride), place)
+            self.known_products(part.nodes, 0, line)
+            for number, node in enumerate(self.turned):
+                if node in part.nodes:
+                    found = self.load(f.read[f"turned{number}"], line)
+                    f.scopes[-1][node] = self.as_truth(found) if node.dtype is bool_ else found
+            for node, name in names.items():
+                self.put(f.read[name], line, f.value(node))
+            f.scopes.pop()
+            return []
+
+        e.loop("0", self.deep, 1, [], step)
+
+    def crossed_memory(self, number: int) -> tuple[str, str]:
+        """Where the results of this block are, and numbers from one row to the next."""
+        f, m, store = self.f, self.crossed[number], self.fold.streaming.across[number]
+        part = f.part = part_of(m.contraction, [store], m.state.fold)
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+        (streamed,), (column,) = self.fold.streaming.axes, m.contraction.columns
+        f.open[streamed], f.open[column] = self.k, "0"
+        where, index, _, _ = store.arg
+        name = ("at", self.numbers.position[store])
+        place = f.index(index, (), name).text
+        (at,) = [p for p, (atom, _) in enumerate(index[1]) if atom == streamed]
+        width = f.number((name, at, "step"), dict(index[1])[streamed])
+        return self.element(f.pointer(where), place), width
+
+    def add_crossed(self, number: int) -> None:
+        """Turned weights times values of rows, added to results; the last strip ends them."""
+        f, e = self.f, self.f.e
+        sums, width = self.crossed_memory(number)
+        first = e.let(f"icmp eq i64 {self.strip}, 1")
+        self.multiply_crossed(number, sums, width, first)
+        store, fold = self.fold.streaming.across[number], self.crossed[number].state.fold
+        if store.src[0] is not fold:
+            ends = e.let(f"icmp eq i64 {self.strip}, {f.number('strips', self.strips)}")
+            e.branch(ends, lambda: f.scope(lambda: self.end_crossed(number, sums, width)))
+
+    def end_crossed(self, number: int, sums: str, width: str) -> None:
+        """What is computed from crossed sums, in their place."""
+        f, m, store = self.f, self.crossed[number], self.fold.streaming.across[number]
+        c = m.contraction
+        part = f.part = part_of(c, [store], m.state.fold)
+        fixed = self.steady(part, [store], c.columns, [m.state.fold])
+        columns = f.number(("crossed columns", number), self.cross_columns(number))
+
+        def row(r: str) -> None:
+            line = f.mul(r, width)
+
+            def vector(step: str) -> None:
+                place = Val(f.add(line, step), int64)
+                found = load_value(f.e, sums, place, self.fold.dtype, None, f.mask, "row")
+                f.scopes[-1][m.state.fold] = found
+                f.store(store, f.value(store.src[0]))
+
+            f.lanes(part.columns.axes[-1], "0", columns, fixed, vector)
+
+        f.walk(part.rows, f.coordinates(part.rows, self.k), self.deep, row)
+
+    # --- between turns ---------------------------------------------------------------------------
+
+    def alike(self) -> list[list[int]]:
+        """No sums with columns are repaired or merged: their bases are final."""
+        return []
+
+    def merge_states(self) -> None:
+        """The states of all parts of this strip become final ones."""
+        f = self.f
+        first = f.mul(self.at, f.number("chunks", self.chunks))
+        for number in self.kept_scalars:
+            self.copy(self.part_state(number, first), f.read[f"state{number}"], self.count)
+        part = f.part = self.walked_part()
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+        start = f.coordinates(part.rows, self.top)
+
+        def turn(other: str, _: list[str]) -> list[str]:
+            index = f.add(first, other)
+            places = {f"state{n}": self.part_state(n, index) for n in self.kept_scalars}
+            f.walk(part.rows, start, self.count, lambda r: self.merge_row(r, places))
+            return []
+
+        f.e.loop("1", f.number("chunks", self.chunks), 1, [], turn)
+        for number in self.kept_scalars:
+            self.copy(f.read[f"state{number}"], self.final_state(number), self.count)
+
+    def finish_strip(self) -> None:
+        """Sums of all parts of the strip before in order, and its results."""
+        f, e = self.f, self.f.e
+        for number in self.kept_scalars:
+            self.copy(self.final_state(number), f.read[f"state{number}"], self.count)
+        first = f.mul(self.at, f.number("chunks", self.chunks))
+        for number in range(len(self.fold.matrices)):
+            sums = f.read[f"sums{number}"] = self.part_sums(number, first)
+            count = f.mul(self.count, self.width(number))
+
+            def part(other: str, _: list[str], number: int = number, sums: str = sums,
+                     count: str = count) -> list[str]:  # fmt: skip
+                more = self.part_sums(number, f.add(first, other))
+
+                def step(i: str, _: list[str]) -> list[str]:
+                    total = combine(e, "add", self.load(sums, i), self.load(more, i))
+                    where = self.element(sums, i)
+                    e.line(f"store {self.vector} {total.text}, ptr {where}, align 4")
+                    return []
+
+                e.loop("0", count, self.lanes, [], step)
+                return []
+
+            e.loop("1", f.number("chunks", self.chunks), 1, [], part)
+        self.finish()
