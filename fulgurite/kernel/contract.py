@@ -36,6 +36,7 @@ FAR = 8 << 10  # bytes between rows that fall into few sets of the second cache
 ROW = 2 << 10  # bytes of one row of them
 SWEPT = (384, 4096)  # columns of a matrix that a vector's tile should have, at least and at most
 SWEEP = 1 << 16  # products that a chunk of a vector should have at least
+SWEPT_DEPTH = 256  # steps of k that windows are swept over with, whose products are one sum
 ENOUGH = 8  # tiles that keep threads busy
 SPLIT = 1 << 15  # results that are few enough for several sums each
 CHUNKS = 16  # sums of one result at most, each over a chunk of k
@@ -418,6 +419,14 @@ def _swept(
         wide = _up(wide // 2, block.panel)
     left = "plain" if plain else "own" if wide >= columns else "shared"
     return Cut(left, "plain", 1, wide, steps, deep, deep, direct, chunks)
+
+
+def swept_windows(batch: int, rows: int, columns: int, depth: int, direct: bool) -> Cut:
+    """Tiles for a few rows that sweep over windows of memory: all rows, and many columns."""
+    wide = _even(columns, SWEPT[1] if direct else SWEPT[1] // 4, SHORT * 2)
+    while wide > SWEPT[0] and _tiles(batch, rows, columns, rows, wide) < ENOUGH:
+        wide = _up(wide // 2, SHORT * 2)
+    return Cut("plain", "swept", rows, wide, depth, depth, depth, direct)
 
 
 def block_of_k(rows: int, columns: int, depth: int) -> int:

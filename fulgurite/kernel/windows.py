@@ -35,6 +35,15 @@ class Condition:
     folded: int
     below: int
 
+    @property
+    def asks(self) -> bool:
+        """Can it fail to hold?"""
+        return self.below < ENDLESS
+
+    def step(self, along: str, other: bool = False) -> int:
+        """How it moves along a line, or along the other one."""
+        return self.own if (along == "own") != other else self.folded
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -76,11 +85,14 @@ def view(p: Part, root: Node, own: Line) -> View | None:
             break
     else:
         return None
-    every = [_always(slot == SLOTS - 1) for slot in range(SLOTS)]
+    every = [Condition(0, 0, 0, ENDLESS)] * SLOTS
     for slot, (mine, theirs, first, kept, below) in zip(taken, asked, strict=True):
         moved = [sum(kept[a] for a in some) for some in (mine, theirs)]
         every[slot] = Condition(first, moved[0], moved[1], below)
     batch = [(size, steps.get(a, 0)) for a, size in zip(p.batch.axes, p.batch.sizes, strict=True)]
+    moves = [*zip(own.axes, own.sizes, strict=True), *zip(p.folded.axes, p.folded.sizes, strict=True)]
+    if sum([abs(steps.get(a, 0)) * size for a, size in moves]) >= ENDLESS:
+        return None
     return View(
         start,
         tuple([(1, 0)] * (BATCH - len(batch)) + batch),
@@ -88,11 +100,6 @@ def view(p: Part, root: Node, own: Line) -> View | None:
         _slots(p.folded, theirs_at, steps),
         tuple(every),
     )
-
-
-def _always(last: bool) -> Condition:
-    """One that always holds; along lanes it moves with them, as others do."""
-    return Condition(0, int(last), int(last), ENDLESS) if last else Condition(0, 0, 0, 1)
 
 
 def _placed(

@@ -34,10 +34,11 @@ from .operate import cast
 from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
 from .product import Product, accumulated, byte_sums
+from .sweep import settling, sweep
 from .target import Target
 from .windows import MOVE as SEEN_MOVE
 from .windows import TILE as SEEN_TILE
-from .windows import WINDOWS, phase, windows
+from .windows import SWEEP, WINDOWS, phase, windows
 from .windows import tile as seen_tile
 
 PHASE = "ptr, ptr, i64, i64"  # the types of a phase
@@ -53,7 +54,8 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     summed = accumulated(found.fold.dtype)
     registers = Registers(summed, target, "" if not found.rows else byte_sums(found, target))
     template = _Template(found, dtypes, registers)
-    return template.render() if found.rows or template.takes_a_vector() else None
+    takes = found.rows or template.windowed or template.takes_a_vector()
+    return template.render() if takes else None
 
 
 class _Template(Product):
@@ -77,7 +79,9 @@ class _Template(Product):
         for s in (self.left, self.right):
             shared = self.way(s.name) == "shared"
             if self.windowed:
-                symbol, units = self.seen_phase(s, frames), self.batch * self.count_of_pieces(s)
+                module = windows(self.registers)
+                symbol = self.seen_phase(module, phase(module, s.name), f"kernel_{s.name}", frames)
+                units = self.batch * self.count_of_pieces(s)
             elif self.lent and not self.numbers.variables and len(s.part.batch.axes) <= 1:
                 symbol, units = self.lent_phase(s), self.batch * self.count_of_pieces(s)
             elif shared or (self.as_it_is(s) and self.c.rows):
@@ -88,6 +92,11 @@ class _Template(Product):
                 work = self.batch * self.depth * self.count_of(s.name) * 2
                 phases.append(Phase(symbol, units, work))
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
+        if self.swept:
+            module = sweep(self.registers)
+            symbol = self.seen_phase(module, settling(module), "kernel_right", frames)
+            phases.append(Phase(symbol, self.wide, self.wide * self.swept_bytes))
+            workspace += self.wide * self.swept_bytes
         frame = self.main()
         frames.append(frame)
         products = self.batch * self.rows * self.columns * self.depth
@@ -214,19 +223,17 @@ class _Template(Product):
         self.phased.add(module.name)
         return module.name
 
-    def seen_phase(self, s: Side, frames: list[Frame]) -> str:
-        """The function of the library that packs a factor seen through windows."""
-        module = windows(self.registers)
+    def seen_phase(self, module: Module, name: str, own: str, frames: list[Frame]) -> str:
+        """A phase that is a function of the library, or one of this kernel's own that calls it."""
         self.modules[module.name] = module
         if not self.numbers.variables:
-            return phase(module, s.name)
-        f = self.frame(f"kernel_{s.name}")  # numbers are behind the variables
-        f.e.declare(f"void @{phase(module, s.name)}({PHASE})", phase(module, s.name))
+            return name
+        f = self.frame(own)  # numbers are behind the variables
+        f.e.declare(f"void @{name}({PHASE})", name)
         values = f.e.let(f"getelementptr i64, ptr %values, i64 {len(self.numbers.variables)}")
-        operands = f"ptr %params, ptr {values}, i64 %first, i64 %last"
-        f.e.line(f"call void @{phase(module, s.name)}({operands})")
+        f.e.line(f"call void @{name}(ptr %params, ptr {values}, i64 %first, i64 %last)")
         frames.append(f)
-        return f.symbol
+        return own
 
     def moved(self, s: Side) -> tuple[Frame, int]:
         """A phase of this kernel's own that packs a factor of memory as it is."""
@@ -254,8 +261,9 @@ class _Template(Product):
     ) -> None:  # fmt: skip
         """The sums of a tile by a function of the library."""
         if self.windowed:
-            found = [block(self.registers), narrow(self.registers, True), windows(self.registers)]
-            types = BLOCK, NARROW, SEEN_MOVE
+            r = self.registers
+            found = [block(r), narrow(r, True), windows(r), sweep(r)]
+            types = BLOCK, NARROW, SEEN_MOVE, SWEEP
             self.call(f, seen_tile(self.registers), SEEN_TILE, [
                 "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
                 *[self.address(f, m, t) for m, t in zip(found, types, strict=True)],

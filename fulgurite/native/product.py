@@ -19,6 +19,7 @@ from ..kernel.contract import (
     LANED,
     LINED,
     NEAR,
+    SWEPT_DEPTH,
     Block,
     Contraction,
     Cut,
@@ -27,8 +28,9 @@ from ..kernel.contract import (
     doubled,
     outer_columns_as_batch,
     part,
+    swept_windows,
 )
-from ..kernel.windows import steady, view
+from ..kernel.windows import View, steady, view
 from .emitter import scalar_type
 from .frame import Numbers
 from .lent import WAYS
@@ -36,6 +38,7 @@ from .microkernel import MASKS, Registers
 from .narrow import DEPTH as NARROW_DEPTH
 from .narrow import MOST
 from .packing import Side, side
+from .sweep import most_pieces, table_bytes
 from .target import Target
 from .windows import seen_numbers
 
@@ -64,12 +67,22 @@ def accumulated(dtype: DType) -> DType:
     return int64 if dtype.bits == 64 else int32
 
 
+def is_low(c: Contraction) -> bool:
+    """Are there a few rows of few steps of k, so that nothing is worth packing?"""
+    return c.count(c.rows) <= FEW and c.count(c.folded) <= SWEPT_DEPTH
+
+
+def is_view(c: Contraction) -> bool:
+    """Is each factor a load, and the right one more than memory as it is?"""
+    return c.left.op is LOAD and c.right.op is LOAD and not side(c, "right").memory
+
+
 class Product:
     """The numbers of one contraction."""
 
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
         left = side(c, "left")
-        if left.memory and left.straight:
+        if (left.memory and left.straight) or (is_view(c) and is_low(c)):
             c = outer_columns_as_batch(c)
         self.c, self.dtypes, self.registers = c, dtypes, registers
         self.target = registers.target
@@ -79,8 +92,11 @@ class Product:
         self.left, self.right = side(c, "left", dot), side(c, "right", dot)
         self.right = replace(self.right, lined=self.can_line(c))
         self.views = {s.name: view(s.part, s.root, s.own) for s in (self.left, self.right)}
-        self.windowed = self.is_windowed()
-        if self.windowed:
+        self.swept = self.is_swept()
+        self.windowed = self.swept or (bool(c.rows) and self.is_windowed())
+        if self.swept:
+            self.left, self.right = replace(self.left, along="folded"), replace(self.right, along="own")
+        elif self.windowed:
             self.left, self.right = self.straightened(self.left), self.straightened(self.right)
         self.above = part(c, c.stores, c.fold)
         self.runs = len(self.above.columns.axes)  # of results that lie apart, if more than 1
@@ -96,6 +112,8 @@ class Product:
 
     def choose(self) -> Cut:
         r = self.registers
+        if self.swept:
+            return swept_windows(self.batch, self.rows, self.columns, self.depth, self.direct)
         left, right = [self.as_it_is(s) for s in (self.left, self.right)]
         if not self.left.straight and (self.rows * self.size > NEAR or self.depth >= MANY_STEPS):
             left = False  # steps of k are too far apart, or too many share places of a cache
@@ -204,17 +222,24 @@ class Product:
 
     def is_windowed(self) -> bool:
         """Is a factor seen through windows, and are both memory that the library can pack?"""
-        if self.registers.dot or not self.c.rows or self.lent:
+        if self.registers.dot or all(self.as_it_is(s) for s in (self.left, self.right)):
             return False
         dtypes = [self.dtypes[s.root.arg[0]] for s in (self.left, self.right) if s.root.op is LOAD]
         return None not in self.views.values() and all(self.is_own(dtype) for dtype in dtypes)
 
+    def is_swept(self) -> bool:
+        """Do a few rows sweep over windows of memory?"""
+        left = self.views["left"]
+        if left is None or not self.is_windowed() or not is_low(self.c):
+            return False
+        rows = [step for size, step in left.own if size > 1]
+        plain = len(rows) <= 1 and not any(c.asks for c in left.conditions)
+        return plain and self.c.count(self.c.columns) >= self.target.lanes
+
     def near(self, s: Side, along: str) -> bool:
-        """Are neighbours along a line of a view neighbours in memory, and conditions with them?"""
+        """Are neighbours along a line of a view neighbours in memory?"""
         found = self.views[s.name]
-        assert found is not None
-        last = found.conditions[-1]
-        return found.step(along) == 1 == (last.own if along == "own" else last.folded)
+        return found is not None and found.step(along) == 1
 
     def straightened(self, s: Side) -> Side:
         """A side that is not turned where that would not read neighbours."""
@@ -222,10 +247,26 @@ class Product:
             return s
         return replace(s, along="own" if s.along == "folded" else "folded")
 
-    def kind(self, s: Side) -> tuple[str, str, bool]:
-        """How a factor that is seen through windows is packed: one of `KINDS`."""
+    def seen(self, s: Side, v: View) -> dict[Hashable, int]:
+        """The numbers of a factor that is seen through windows."""
         shape = "rows" if s.name == "left" or s.lined else "flat" if self.flat else "panels"
-        return shape, s.along, self.near(s, s.along)
+        across = self.registers.panel if shape == "panels" else self.apart(s)
+        near, lanes = self.near(s, s.along), self.target.lanes
+        panel = self.registers.panel
+        return seen_numbers(v, s.along, shape, near, panel, lanes, across, self.swept)
+
+    @property
+    def swept_pieces(self) -> int:
+        """Pieces of memory that a tile of columns is at most, where windows are swept over it."""
+        found = self.views["right"]
+        if not self.swept or found is None:
+            return 0
+        return most_pieces(self.cut.columns, found.own[-1][0], self.target.lanes)
+
+    @property
+    def swept_bytes(self) -> int:
+        """Bytes of what is known of each of these tiles."""
+        return table_bytes(self.swept_pieces, self.depth) if self.swept else 0
 
     # --- numbers ---------------------------------------------------------------------------------
 
@@ -279,13 +320,12 @@ class Product:
             "blocks": self.blocks, "depth": self.depth, "block of k": cut_.block,
             "deep": cut_.depth, "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
             "before right": self.before_right(), "workspace": len(self.dtypes),
-            **self.panels(),
+            "pieces": self.swept_pieces, "bytes": self.swept_bytes, **self.panels(),
         }  # fmt: skip
         scratch = cut_.scratch(self.target.lanes)
         for number, s in enumerate((self.left, self.right)):
-            steps, own, k = dict(s.root.arg[1][1]), 0, 0
-            if self.as_it_is(s):
-                own, k = steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
+            steps = dict(s.root.arg[1][1])
+            own, k = self.lies(s)
             wide, tall = self.pieces(s)
             used = self.strides(s)
             batch = s.part.batch.axes
@@ -303,9 +343,7 @@ class Product:
             found |= {(name, s.name): value for name, value in values.items()}
             seen = self.views[s.name]
             if self.windowed and seen is not None:
-                row = wide if self.way(s.name) == "shared" else cut_.columns
-                more = seen_numbers(seen, self.kind(s), row + self.target.lanes)
-                found |= {(name, s.name): value for name, value in more.items()}
+                found |= {(name, s.name): value for name, value in self.seen(s, seen).items()}
         return found
 
     def road(self, s: Side) -> str:
@@ -324,7 +362,7 @@ class Product:
         """What one unit packs: how many of a factor's own places, and how much of k."""
         if s.name == "left":
             return self.cut.rows, self.cut.block
-        if s.straight:  # along whole rows of memory, a few at a time
+        if s.straight and not self.windowed:  # along whole rows of memory, a few at a time
             return -(-self.columns // self.registers.panel) * self.registers.panel, 32
         return self.cut.columns, self.cut.block
 
@@ -361,8 +399,15 @@ class Product:
             if road == "flat":
                 return 1, self.cut.columns
             return self.cut.depth, self.registers.panel
+        return self.lies(s)
+
+    def lies(self, s: Side) -> tuple[int, int]:
+        """The steps of memory as it is along both lines; 0 where there is nothing of the kind."""
         steps = dict(s.root.arg[1][1])
-        return steps[s.own.axes[0]], steps[s.part.folded.axes[0]]
+        if not self.as_it_is(s):
+            return 0, 0
+        own, folded = [steps[line.axes[0]] if line.axes else 0 for line in (s.own, s.part.folded)]
+        return own, folded
 
     def panels(self) -> dict[Hashable, int]:
         """Columns of a panel, and of the last one at most: nearly equal where nothing is packed."""

@@ -1,0 +1,356 @@
+"""A few rows times memory seen through windows: nothing is packed, windows are swept over it.
+
+In: the registers. Out: the text of a module. A phase finds out once for every tile of columns which
+pieces of memory its vectors are, where each step of k moves them, and which lanes of them conditions
+leave, and keeps that in the workspace. The module's own function then computes the sums of a tile:
+for a few pieces at a time it goes over all steps of k with the sums in registers. So a depthwise
+convolution reads its image through masks that all channels and images share.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..core.dtype import int32
+from ..kernel.windows import SLOTS
+from .code import FIRST
+from .emitter import Val, ramp, scalar_type
+from .frame import Frame, Numbers
+from .microkernel import Module, Registers, named
+from .windows import SEEN, Packer, Seen
+
+TOGETHER = 4  # pieces that are swept over together, at most
+BLOCKS = {4: 2, 2: 4, 1: 4}  # rows, and the pieces of each, whose sums are in registers
+LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
+_ARGUMENTS = (
+    "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
+    "i64 %width, i64 %rows, i64 %depth, i64 %step, i64 %down"
+)
+
+
+def most_pieces(columns: int, run: int, lanes: int) -> int:
+    """How many pieces some columns are at most, if memory has so many next to each other."""
+    found = -(-columns // lanes) + columns // run + 2
+    return -(-found // TOGETHER) * TOGETHER
+
+
+def table_bytes(pieces: int, depth: int) -> int:
+    """Bytes of what is known of one tile."""
+    found = 8 + 16 * depth + pieces * (8 + 8 + 4 + 4 * depth)
+    return -(-found // 64) * 64
+
+
+class _Table:
+    """What is known of a tile: how many pieces; for each step of k where it moves both factors; for
+    each piece its memory, its first column and its lanes; and the lanes left at each step."""
+
+    def __init__(self, f: Frame, memory: str, pieces: str, depth: str) -> None:
+        self.count, place = memory, "8"
+        found = []
+        steps, numbers = f.mul(depth, "8"), f.mul(pieces, "8")
+        for size in (steps, steps, numbers, numbers, f.mul(pieces, "4"), "0"):
+            found.append(f.e.let(f"getelementptr i8, ptr {memory}, i64 {place}"))
+            place = f.add(place, size)
+        self.moves, self.weights, self.offsets, self.places, self.lanes, self.masks = found
+
+
+@lru_cache(maxsize=32)
+def sweep(registers: Registers) -> Module:
+    """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 depth,
+    i64 step, i64 down)`: the sums of a tile; lanes are `step` apart, rows of the left factor `down`.
+    `settling` is the phase that fills tables."""
+    texts, declared = [], {}
+    for load in LOADS:
+        for rows in BLOCKS:
+            made = _Rows(registers, load, rows)
+            texts.append(made.text())
+            declared |= made.e.declared
+    whole = Frame("SELF", Numbers([]), [], registers.target.lanes, False)
+    _all_rows(whole, scalar_type(registers.dtype))
+    settle = _Settle(registers, "near")
+    phase = Seen(registers)
+    _tiles(phase)
+    for f, head in (
+        (whole, f"@SELF({_ARGUMENTS})"),
+        (settle, f"@PART_table({_TABLE})"),
+        (phase, "@PART_settle(ptr noalias %params, ptr noalias %values, i64 %first, i64 %last)"),
+    ):
+        kind = "internal " if f is settle else ""
+        body = "\n".join([*f.entry, *f.e.lines])
+        texts.append(f"define {kind}void {head} nounwind {{\nentry:\n{body}\n  ret void\n}}")
+        declared |= f.e.declared
+    return named(f"sweep_{registers.dtype}", "\n".join([*texts, *declared.values()]))
+
+
+def settling(module: Module) -> str:
+    """The name of the phase that fills tables, one for each tile of columns."""
+    return f"{module.name}_part_settle"
+
+
+# --- sums ----------------------------------------------------------------------------------------
+
+
+def _all_rows(f: Frame, inner: str) -> None:
+    """Rows in groups, by the functions for so many."""
+    e = f.e
+    near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
+    first = "0"
+    for rows in BLOCKS:
+        others = e.let(f"select i1 {two}, ptr @PART_two_{rows}, ptr @PART_apart_{rows}")
+        function = e.let(f"select i1 {near}, ptr @PART_near_{rows}, ptr {others}")
+        last = f.sub("%rows", e.let(f"urem i64 %rows, {rows}"))
+
+        def group(row: str, _: list[str], function: str = function) -> list[str]:
+            left = e.let(f"getelementptr {inner}, ptr %left, i64 {f.mul(row, '%down')}")
+            sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(row, '%width')}")
+            names = _ARGUMENTS.replace(" noalias", "").replace("%left", left)
+            e.line(f"call void {function}({names.replace('%sums', sums)})")
+            return []
+
+        e.loop(first, last, rows, [], group)
+        first = last
+
+
+class _Rows(Frame):
+    """The sums of a few rows over all pieces of a tile."""
+
+    def __init__(self, registers: Registers, load: str, rows: int) -> None:
+        super().__init__(f"PART_{load}_{rows}", Numbers([]), [], registers.target.lanes, False)
+        self.registers, self.way, self.rows = registers, load, rows
+        self.inner = scalar_type(registers.dtype)
+        self.vector = f"<{self.e.lanes} x {self.inner}>"
+        self.short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
+        self.e.opaque_steps = False
+
+    def text(self) -> str:
+        """The function's definition."""
+        e, together = self.e, BLOCKS[self.rows]
+        table = _Table(self, "%table", "%pieces", "%depth")
+        count = e.let(f"load i64, ptr {table.count}")
+        zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
+        each = "" if self.way != "apart" else self.far_lanes()
+
+        def group(piece: str, _: list[str]) -> list[str]:
+            numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
+            sources = [self.at("%right", self.get(table.offsets, n)) for n in numbers]
+            masks = [self.at(table.masks, self.mul(n, "%depth"), "i32") for n in numbers]
+
+            def step(k: str, now: list[str]) -> list[str]:
+                move, weight = self.get(table.moves, k), self.get(table.weights, k)
+                found = [
+                    self.seen(self.at(source, move), self.get(mask, k, "i32"), each)
+                    for source, mask in zip(sources, masks, strict=True)
+                ]
+                first, out = self.at("%left", weight), []
+                for row in range(self.rows):
+                    if row:
+                        first = self.at(first, "%down")
+                    number = e.let(f"load {self.inner}, ptr {first}")
+                    factor = e.splat(Val(number, self.registers.dtype)).text
+                    for u, x in enumerate(found):
+                        out.append(self.sum(x, factor, now[row * together + u]))
+                return out
+
+            sums = e.loop("0", "%depth", 1, zero, step)
+            for u, n in enumerate(numbers):
+                mask = self.chosen(self.get(table.lanes, n, "i32"))
+                place = self.get(table.places, n)
+                for row in range(self.rows):
+                    goal = self.at("%sums", self.add(place, self.mul(str(row), "%width")))
+                    self.write(sums[row * together + u], goal, mask)
+            return []
+
+        e.loop("0", count, together, [], group)
+        body = "\n".join([*self.entry, *e.lines])
+        head = f"define internal void @{self.symbol}({_ARGUMENTS}) nounwind"
+        return f"{head} {{\nentry:\n{body}\n  ret void\n}}"
+
+    def at(self, memory: str, place: str, kind: str = "") -> str:
+        """The address of a place."""
+        return self.e.let(f"getelementptr {kind or self.inner}, ptr {memory}, i64 {place}")
+
+    def get(self, memory: str, place: str, kind: str = "i64") -> str:
+        """A number of a table."""
+        return self.e.let(f"load {kind}, ptr {self.at(memory, place, kind)}")
+
+    def chosen(self, bits: str) -> str:
+        """Bits as lanes."""
+        e, lanes = self.e, self.e.lanes
+        if lanes == 16:
+            return e.let(f"bitcast i16 {e.let(f'trunc i32 {bits} to i16')} to <16 x i1>")
+        kind, all_ = f"<{lanes} x i32>", e.splat(Val(bits, int32)).text
+        each = "<" + ", ".join(f"i32 {1 << i}" for i in range(lanes)) + ">"
+        return e.let(f"icmp ne {kind} {e.let(f'and {kind} {all_}, {each}')}, zeroinitializer")
+
+    def far_lanes(self) -> str:
+        """How far each lane is from the first."""
+        e, kind = self.e, f"<{self.e.lanes} x i32>"
+        step = e.splat(Val(e.let("trunc i64 %step to i32"), int32)).text
+        return e.let(f"mul {kind} {ramp(e.lanes, 1, 'i32')}, {step}")
+
+    def seen(self, memory: str, bits: str, each: str) -> str:
+        """A vector of memory, 0 where no bit is set."""
+        e, lanes, kind = self.e, self.e.lanes, self.vector
+        if self.way == "apart":
+            name = f"llvm.masked.gather.v{lanes}{self.short}.v{lanes}p0"
+            e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
+            places = e.let(f"getelementptr {self.inner}, ptr {memory}, <{lanes} x i32> {each}")
+            operands = f"<{lanes} x ptr> align 4 {places}, <{lanes} x i1> {self.chosen(bits)}"
+            return e.let(f"call {kind} @{name}({operands}, {kind} zeroinitializer)")
+        first = self.row(memory, bits)
+        if self.way == "near":
+            return first
+        second = self.row(self.at(memory, str(lanes)), e.let(f"lshr i32 {bits}, {lanes}"))
+        picks = ", ".join(f"i32 {2 * i}" for i in range(lanes))
+        return e.let(f"shufflevector {kind} {first}, {kind} {second}, <{lanes} x i32> <{picks}>")
+
+    def row(self, memory: str, bits: str) -> str:
+        """Neighbours in memory, 0 where no bit is set."""
+        e, lanes, kind = self.e, self.e.lanes, self.vector
+        name = f"llvm.masked.load.v{lanes}{self.short}.p0"
+        e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
+        operands = f"ptr align 1 {memory}, <{lanes} x i1> {self.chosen(bits)}, {kind} zeroinitializer"
+        return e.let(f"call {kind} @{name}({operands})")
+
+    def write(self, value: str, goal: str, mask: str) -> None:
+        """Sums to their tile."""
+        e, lanes, kind = self.e, self.e.lanes, self.vector
+        name = f"llvm.masked.store.v{lanes}{self.short}.p0"
+        e.declare(f"void @{name}({kind}, ptr, <{lanes} x i1>)", name)
+        e.line(f"call void @{name}({kind} {value}, ptr align 1 {goal}, <{lanes} x i1> {mask})")
+
+    def sum(self, x: str, y: str, total: str) -> str:
+        """A product added to a sum."""
+        e, kind = self.e, self.vector
+        if self.registers.fused:
+            name = f"llvm.fma.v{e.lanes}{self.short}"
+            return e.call(kind, name, f"{kind} {x}", f"{kind} {y}", f"{kind} {total}")
+        letter = "f" if self.registers.dtype.kind == "f" else ""
+        return e.let(f"{letter}add {kind} {total}, {e.let(f'{letter}mul {kind} {x}, {y}')}")
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+_TABLE = (
+    "ptr noalias %seen, ptr noalias %beside, i64 %own, i64 %k, i64 %owned, i64 %depth, "
+    "ptr noalias %table, i64 %pieces"
+)
+
+
+def _tiles(f: Seen) -> None:
+    """The phase: the tables of some tiles of columns."""
+    f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
+
+    def tile(number: str, _: list[str]) -> list[str]:
+        size = f.number(("tile", "right"))
+        own = f.mul(number, size)
+        owned = f.least(size, f.sub(f.number(("all", "right")), own))
+        operands = [
+            f.seen("right"), f.seen("left"), own, "0", owned, f.number("depth"), f.table_of(number),
+            f.number("pieces"),
+        ]  # fmt: skip
+        f.invoke("@PART_table", "ptr, ptr, i64, i64, i64, i64, ptr, i64", operands)
+        return []
+
+    f.e.loop("%first", "%last", 1, [], tile)
+
+
+class _Settle(Packer):
+    """Fills the table of one tile."""
+
+    def __init__(self, registers: Registers, kind: str) -> None:
+        super().__init__(registers, kind)
+        e, lanes = self.e, self.e.lanes
+        self.settle_lanes()
+        table = _Table(self, "%table", "%pieces", "%depth")
+        total = self.get(self.begins, self.vectors)
+        whole = self.add(total, str(TOGETHER - 1))
+        whole = e.let(f"and i64 {whole}, {-TOGETHER}")
+        e.line(f"store i64 {whole}, ptr {table.count}")
+        two = e.let(f"icmp eq i64 {self.number(('lanes', 'step', SLOTS - 1))}, 2")
+
+        def piece(number: str, v: str) -> None:
+            self.put(self.get(self.offsets, number), table.offsets, number)
+            self.put(self.mul(v, str(lanes)), table.places, number)
+            self.put(self.bits(self.lanes_of(number)), table.lanes, number, "i32")
+
+        def none(number: str, _: list[str]) -> list[str]:
+            for part in (table.offsets, table.places):
+                self.put("0", part, number)
+            self.put("0", table.lanes, number, "i32")
+            row = self.mul(number, "%depth")
+            e.loop("0", "%depth", 1, [], lambda k, _: empty(self.add(row, k)))
+            return []
+
+        def empty(place: str) -> list[str]:
+            self.put("0", table.masks, place, "i32")
+            return []
+
+        def step(k: str) -> None:
+            self.put(self.others(self.tap, values), table.moves, k)
+            self.put(self.beside(k), table.weights, k)
+
+            def vector(v: str, _: list[str]) -> list[str]:
+                bits = self.bits(self.valid(values, v))
+
+                def left(number: str, _: list[str]) -> list[str]:
+                    found = e.let(f"and i32 {bits}, {self.get(table.lanes, number, 'i32')}")
+                    found = e.let(f"select i1 {two}, i32 {self.twice(found)}, i32 {found}")
+                    self.put(found, table.masks, self.add(self.mul(number, "%depth"), k), "i32")
+                    return []
+
+                e.loop(*self.pieces_of(v), 1, [], left)
+                return []
+
+            e.loop("0", self.vectors, 1, [], vector)
+
+        def of(v: str, _: list[str]) -> list[str]:
+            def one(number: str, _: list[str]) -> list[str]:
+                piece(number, v)
+                return []
+
+            e.loop(*self.pieces_of(v), 1, [], one)
+            return []
+
+        e.loop("0", self.vectors, 1, [], of)
+        e.loop(total, whole, 1, [], none)
+        values = self.room("i32", str(2 * SLOTS))
+        self.walk(self.tap, ["0"] * SLOTS, "%depth", step)
+
+    def pieces_of(self, v: str) -> tuple[str, str]:
+        """The numbers of a vector's pieces."""
+        return self.get(self.begins, v), self.get(self.begins, self.add(v, "1"))
+
+    def lanes_of(self, number: str) -> str:
+        """The lanes of a piece."""
+        kept = self.get(self.masks, number, self.mask_kind)
+        return self.both_masks(kept, kept)
+
+    def bits(self, mask: str) -> str:
+        """Lanes as bits."""
+        e, lanes = self.e, self.e.lanes
+        short = e.let(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+        return e.let(f"zext i{lanes} {short} to i32")
+
+    def twice(self, bits: str) -> str:
+        """Bits with a 0 after each: the lanes of memory that lanes two steps apart are in."""
+        e = self.e
+        for by, kept in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+            moved = e.let(f"shl i32 {bits}, {by}")
+            bits = e.let(f"and i32 {e.let(f'or i32 {bits}, {moved}')}, {kept}")
+        return bits
+
+    def beside(self, k: str) -> str:
+        """Where a step of k moves the left factor, which lies along k."""
+        place = "0"
+        for slot in reversed(range(SLOTS)):
+            rest = k
+            if slot:
+                k, rest = self.divided(k, self.of_left(("lanes", "size", slot)))
+            place = self.add(place, self.mul(rest, self.of_left(("lanes", "step", slot))))
+        return place
+
+    def of_left(self, name: tuple[str, str, int]) -> str:
+        """A number of the left factor."""
+        at = self.e.let(f"getelementptr i64, ptr %beside, i64 {SEEN.index(name)}")
+        return self.e.let(f"load i64, ptr {at}")
