@@ -445,7 +445,8 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             tall = _even(rows, max(NARROW, tall // 2), lanes)
     units = batch * -(-rows // tall)
     if alone and not fold.products:
-        while units * -(-wide[0] // each[0]) < busy and each[0] >= 2 * panel:
+        least = 2 * panel - lanes  # of which two tiles are about equal
+        while units * -(-wide[0] // each[0]) < busy and min(wide[0], each[0]) >= least:
             each = [_even(wide[0], max(panel, each[0] // 2), panel)]
         units *= -(-wide[0] // each[0])
     splits, span = 1, length

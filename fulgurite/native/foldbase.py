@@ -1,20 +1,19 @@
 """What all folds in native code share: the loop over units and blocks, and the memory of a tile.
 
 In: a `Fold` and its cut. Out: the text of one function; how products, walks and results are written
-is left to the classes above this one. A tile's memory is on the stack. Blocks that a
-condition on indices leaves out whole are skipped.
+is left to the classes above this one. A tile's memory is on the stack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..core.dtype import DType
 from ..core.node import Node, toposort
 from ..core.ops.index import FOLD, STORE
 from ..core.ops.leaf import SINK
-from ..graph.affine import Affine
-from ..kernel.contract import DEPTH, NEAR, Line, is_plain
+from ..kernel.contract import DEPTH, NEAR, is_plain
 from ..kernel.fold import Fold, FoldCut, Matrix, Product
 from .code import Phase, Rendered
 from .emitter import Val, scalar_type
@@ -66,9 +65,10 @@ class FoldBase:
             self.wide = -(-fold.count(fold.columns[0]) // cut.columns[0])
         self.olds = {s.old for s in self.states}
         self.tainted = self._tainted()
-        self.tiles: list[str] = []  # of all that weighs: the name of its weights' tile
+        self.tiles: list[str] = []  # of all that weighs: its weights' tile, "" where they lie
         self.turned: list[Node] = []  # loads that are put into tiles, to lie like products
         self.values = [side(m.contraction, "right") for m in fold.matrices]
+        self.lent = [side(m.contraction, "left") for m in fold.matrices]
         self.coefficients = self._coefficients()
         self.tests = fold.skips
         self.powers = small_powers(fold.order, self.states)
@@ -288,6 +288,10 @@ class FoldBase:
     def ready(self) -> None:
         """What is done once for a unit, before the first block."""
 
+    def when_possible(self, body: Callable[[], None]) -> None:
+        """A block, unless its indices alone say that it adds nothing."""
+        raise NotImplementedError
+
     def block(self) -> None:
         """One block of the streamed axis."""
         raise NotImplementedError
@@ -355,6 +359,10 @@ class FoldBase:
         weights = dict.fromkeys([m.weights for m in self.fold.weighing])
         free = [name for node, name in names.items() if node not in weights]
         names |= {load: f"turned{number}" for number, load in enumerate(self.turned)}
+        crossed = [m.weights for m in self.fold.crossed]
+        for m, s in zip(self.fold.matrices, self.lent, strict=True):
+            if m.weights not in (*names, *crossed) and s.own.axes and self.is_plain(s):
+                names[m.weights] = ""
         for number, m in enumerate(self.fold.weighing):
             if m.weights not in names:
                 here = free and self.in_place(m, len(weights))
@@ -435,16 +443,22 @@ class FoldBase:
                 start = identity(e, state.op, self.fold.dtype, True)
                 self.fill(f.read[f"state{number}"], self.count, start)
         for number, (_, count) in enumerate(self.left):
-            width = self.width(number)
-            zero = e.const(0, self.fold.dtype, True)
-            memory = f.read[f"sums{number}"]
+            if self.tests:  # perhaps no block comes
+                self.clear(number, count)
+                continue
+            _, rest = f.divided(count, str(self.lanes))  # lanes that are not in use: as in tiles
+            e.branch(e.let(f"icmp ne i64 {rest}, 0"), partial(self.clear, number, count))
 
-            def row(r: str, _: list[str], memory: str = memory, width: str = width,
-                    count: str = count, zero: Val = zero) -> list[str]:  # fmt: skip
-                self.fill(self.element(memory, f.mul(r, width)), count, zero)
-                return []
+    def clear(self, number: int, count: str) -> None:
+        """A matrix's sums begin as zeros."""
+        f, memory, width = self.f, self.f.read[f"sums{number}"], self.width(number)
+        zero = f.e.const(0, self.fold.dtype, True)
 
-            e.loop("0", self.count, 1, [], row)
+        def row(r: str, _: list[str]) -> list[str]:
+            self.fill(self.element(memory, f.mul(r, width)), count, zero)
+            return []
+
+        f.e.loop("0", self.count, 1, [], row)
 
     def fill(self, memory: str, count: str, value: Val) -> None:
         def step(i: str, _: list[str]) -> list[str]:
@@ -542,54 +556,3 @@ class FoldBase:
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         return self.element(f.pointer(number), place), stride
-
-    # --- a block ---------------------------------------------------------------------------------
-
-    def when_possible(self, body: Callable[[], None]) -> None:
-        """A block, unless its indices alone say that it adds nothing."""
-        e, needed = self.f.e, ""
-        for test in self.tests:
-            most = self.most(test.index)
-            now = e.let(f"icmp sge i64 {most}, 0")
-            needed = e.let(f"and i1 {needed}, {now}") if needed else now
-        if needed:
-            e.branch(needed, body)
-        else:
-            body()
-
-    def most(self, index: Affine) -> str:
-        """The largest value of an index over the rows of this tile and this block."""
-        f, e = self.f, self.f.e
-        total = f.number(("most", index, "offset"), index[0]) if index[0] else "0"
-        last = f.sub(f.add(self.k, self.deep), "1")
-        ranges = self.reach(self.fold.streaming.axes, self.k, last)
-        end = f.sub(f.add(self.top, self.count), "1")
-        ranges |= self.reach(self.fold.rows, self.top, end)
-        ranges |= self.reach(self.fold.batch, self.at, self.at)
-        for place, (atom, step) in enumerate(index[1]):
-            assert isinstance(atom, int)
-            whole = "0", f.number(("last", atom), self.fold.sizes[atom] - 1)  # of a product inside
-            low, high = ranges.get(atom, whole)
-            each = f.number(("most", index, place), step)
-            total = f.add(total, f.mul(high if step > 0 else low, each))
-        return total if total.startswith("%") else e.let(f"add i64 {total}, 0")
-
-    def reach(self, axes: Sequence[int], first: str, last: str) -> dict[int, tuple[str, str]]:
-        """The least and largest index of every axis between two places of a line."""
-        f, e = self.f, self.f.e
-        if len(axes) == 1:
-            return {axes[0]: (first, last)}
-        line = Line(tuple(axes), tuple([self.fold.sizes[a] for a in axes]), frozenset())
-        f.part = self.fold.part([], (), ())
-        pairs = [f.coordinates(line, first), f.coordinates(line, last)]
-        found: dict[int, tuple[str, str]] = {}
-        same = "true"
-        for axis, low, high in zip(axes, *pairs, strict=True):
-            most = f.number(("last", axis), self.fold.sizes[axis] - 1)
-            found[axis] = (
-                e.let(f"select i1 {same}, i64 {low}, i64 0"),
-                e.let(f"select i1 {same}, i64 {high}, i64 {most}"),
-            )
-            equal = e.let(f"icmp eq i64 {low}, {high}")
-            same = e.let(f"and i1 {same}, {equal}")
-        return found

@@ -15,7 +15,7 @@ from ..core.ops.index import FOLD, STORE
 from ..graph.search.online import State
 from ..kernel.contract import Part, reached
 from .emitter import Val
-from .foldbase import FoldBase
+from .foldskip import FoldSkip
 from .maths import select
 from .microkernel import block, transpose
 from .operate import combine, identity
@@ -30,7 +30,7 @@ _SHORT = 32  # steps that are summed before they are added: more in a row would 
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
 
-class FoldStates(FoldBase):
+class FoldStates(FoldSkip):
     """States with columns, and results."""
 
     weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
@@ -79,7 +79,8 @@ class FoldStates(FoldBase):
         scalars = [s for s in self.fold.scalars if s.level == level]
         found: dict[Node, int] = {}
         for number, m in enumerate(self.fold.weighing):
-            if m.state.level == level and m.weights not in self.stops:
+            lent = self.tiles[number] == ""
+            if m.state.level == level and m.weights not in self.stops and not lent:
                 found.setdefault(m.weights, number)
         return scalars, [(number, node) for node, number in found.items()]
 
@@ -384,7 +385,8 @@ class FoldStates(FoldBase):
             span = Span(start, count, self.k, self.deep)
             text = f.number(("deep", deep), deep)
             f.scope(lambda: self.packer(s).pack(span, Goal(right, text, text)))
-        weights, sums = f.read[self.tiles[number]], f.read[f"sums{number}"]
+        (weights, *weights_by), sums = self.weights_at(number), f.read[f"sums{number}"]
+        fresh = e.let(f"xor i1 {self.begun}, true")
         # weights have one sign, so sums only grow; those of plain products stay as they are
         short = self.rows <= _FEW or self.fold.matrices[number].state.repair is not None
         each = f.number(("deep", deep), deep)
@@ -395,13 +397,16 @@ class FoldStates(FoldBase):
             ahead = "" if near else self.element(at, f.mul(each, str(panel)))
 
             def turn(k: str, _: list[str]) -> list[str]:
-                left = self.element(weights, f.mul(k, self.weights_by[1]))
+                left = self.element(weights, f.mul(k, weights_by[1]))
+                begins = fresh if k == "0" else e.let(f"icmp eq i64 {k}, 0")
+                begins = begins if k == "0" else e.let(f"and i1 {begins}, {fresh}")
                 below = self.element(at, f.mul(k, stride))
                 after = self.element(ahead, f.mul(k, stride)) if ahead else ""
                 count = f.least(str(_SHORT), f.sub(self.deep, k)) if short else self.deep
                 self.multiply(
-                    module, (left, *self.weights_by), (below, stride), (to, self.width(number)),
-                    (count, self.count, many), "false", plain=near, ahead=after,
+                    module, (left, weights_by[0], weights_by[1]), (below, stride),
+                    (to, self.width(number)), (count, self.count, many), begins, plain=near,
+                    ahead=after,
                 )  # fmt: skip
                 return []
 
@@ -411,6 +416,16 @@ class FoldStates(FoldBase):
                 turn("0", [])
 
         (self.evenly if near else self.packed_panels)(count, panel_of)
+
+    def weights_at(self, number: int) -> tuple[str, str, str]:
+        """Where the weights of a block are, how far apart those of rows and of elements."""
+        name = self.tiles[number]
+        if name:
+            return self.f.read[name], *self.weights_by
+        s = self.lent[number]
+        self.open_batch(s)
+        place, stride = self.where(s, self.top, self.k)
+        return (place, stride, "1") if s.straight else (place, "1", stride)
 
     def evenly(self, columns: str, panel: Callable[[str, str], None]) -> None:
         """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
