@@ -16,6 +16,7 @@ from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import Module, Registers, multiplied, named, suffix_of, vector_of
 
+DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
 TOGETHER = 8  # columns whose dot products run at the same time
 CHUNK = 1024  # columns whose sums stay in the nearest cache
 

@@ -498,15 +498,20 @@ class FoldBase:
 
         The panel at `ahead` is fetched meanwhile; its first columns may be asked for as well.
         """
-        self.modules[module.name] = module
         kinds = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
-        self.f.e.declare(f"void @{module.name}({kinds})", module.name)
         depth, rows, columns = sizes
-        self.f.e.line(
-            f"call void @{module.name}(ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, "
-            f"ptr {c[0]}, i64 {c[1]}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
-            f"ptr {'null' if plain else ahead or b[0]})"
-        )
+        self.invoke(
+            module, kinds,
+            f"ptr {a[0]}, i64 {a[1]}, i64 {a[2]}, ptr {b[0]}, i64 {b[1]}, ptr {c[0]}, i64 {c[1]}, "
+            f"i64 {depth}, i64 {rows}, i64 {columns}, i1 {first}, "
+            f"ptr {'null' if plain else ahead or b[0]}",
+        )  # fmt: skip
+
+    def invoke(self, module: Module, kinds: str, operands: str) -> None:
+        """Call a function of the library."""
+        self.modules[module.name] = module
+        self.f.e.declare(f"void @{module.name}({kinds})", module.name)
+        self.f.e.line(f"call void @{module.name}({operands})")
 
     def packed_panels(self, columns: str, panel: Callable[[str, str], None]) -> None:
         """Panels that lie one after the other; one vector that is left over joins the last."""

@@ -16,7 +16,7 @@ from ..graph.search.online import State
 from ..kernel.contract import DEPTH
 from ..kernel.fold import FEW, Fold, FoldCut
 from .code import Phase
-from .dots import dots
+from .dots import DOTS, dots
 from .emitter import Val
 from .foldbase import SHARED
 from .foldframe import FoldFrame
@@ -61,6 +61,11 @@ class StreamLanes(FoldSplit):
                 self.room(f"queries{number}", (cut.rows + self.lanes) * deep)
             if self.is_packed(number) and not self.is_packed_once(number):
                 self.room(f"keys{number}", -(-cut.steps // panel) * panel * deep)
+
+    @property
+    def tile_numbers(self) -> int:
+        """Numbers of a tile: no more rows than there are, with room for a vector after its end."""
+        return min(self.cut.rows, self.rows) * (self.cut.steps + self.lanes) + self.lanes
 
     def is_dotted(self, number: int) -> bool:
         """Few rows, and keys that memory has along the depth: lanes run along that."""
@@ -178,10 +183,9 @@ class StreamLanes(FoldSplit):
 
     def dot(self, x: tuple[str, str], b: tuple[str, str], tile: str, many: str, first: str) -> None:
         """Rows times keys, both along the depth."""
-        e = self.f.e
         left, right = f"ptr {x[0]}", f"ptr {b[0]}, i64 {b[1]}"
         if self.rows == 1:
-            module, kinds = dots(self.registers), "ptr, ptr, i64, ptr, i64, i64, i1"
+            module, kinds = dots(self.registers), DOTS
             operands = f"{left}, {right}, ptr {tile}, i64 {many}, i64 {self.deep}, i1 {first}"
         else:
             module, kinds = narrow(self.registers, True), NARROW
@@ -189,9 +193,7 @@ class StreamLanes(FoldSplit):
                 f"{left}, i64 {x[1]}, {right}, i64 1, ptr {tile}, i64 {self.stride}, i64 {many}, "
                 f"i64 {self.count}, i64 {self.deep}, i1 {first}"
             )
-        self.modules[module.name] = module
-        e.declare(f"void @{module.name}({kinds})", module.name)
-        e.line(f"call void @{module.name}({operands})")
+        self.invoke(module, kinds, operands)
 
     def panels(
         self, number: int, left: tuple[str, str, str], deep_in: tuple[str, str, str], first: str

@@ -14,6 +14,7 @@ from ..core.node import Node, toposort
 from ..core.ops.index import FOLD, STORE
 from ..graph.search.online import State
 from ..kernel.contract import Part, reached
+from .dots import DOTS, sweep
 from .emitter import Val
 from .foldskip import FoldSkip
 from .maths import select
@@ -387,6 +388,7 @@ class FoldStates(FoldSkip):
             f.scope(lambda: self.packer(s).pack(span, Goal(right, text, text)))
         (weights, *weights_by), sums = self.weights_at(number), f.read[f"sums{number}"]
         fresh = e.let(f"xor i1 {self.begun}, true")
+        swept = self.rows == 1 and near and weights_by[1] == "1"  # whole rows of values go by
         # weights have one sign, so sums only grow; those of plain products stay as they are
         short = self.rows <= _FEW or self.fold.matrices[number].state.repair is not None
         each = f.number(("deep", deep), deep)
@@ -403,6 +405,10 @@ class FoldStates(FoldSkip):
                 below = self.element(at, f.mul(k, stride))
                 after = self.element(ahead, f.mul(k, stride)) if ahead else ""
                 count = f.least(str(_SHORT), f.sub(self.deep, k)) if short else self.deep
+                if swept:
+                    operands = f"ptr {left}, ptr {below}, i64 {stride}, ptr {to}, i64 {count}, "
+                    self.invoke(sweep(self.registers), DOTS, f"{operands}i64 {many}, i1 {begins}")
+                    return []
                 self.multiply(
                     module, (left, weights_by[0], weights_by[1]), (below, stride),
                     (to, self.width(number)), (count, self.count, many), begins, plain=near,
@@ -415,7 +421,10 @@ class FoldStates(FoldSkip):
             else:
                 turn("0", [])
 
-        (self.evenly if near else self.packed_panels)(count, panel_of)
+        if swept:
+            panel_of("0", count)
+        else:
+            (self.evenly if near else self.packed_panels)(count, panel_of)
 
     def weights_at(self, number: int) -> tuple[str, str, str]:
         """Where the weights of a block are, how far apart those of rows and of elements."""
@@ -542,8 +551,6 @@ class FoldStates(FoldSkip):
         f, e = self.f, self.f.e
         start, count = self.left[mine[0]]
         turn = transpose(self.registers)
-        self.modules[turn.name] = turn
-        e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
 
         def vector(r: str) -> None:
             self.state_at(r, self.load)
@@ -553,7 +560,7 @@ class FoldStates(FoldSkip):
             for n in mine:
                 source = self.element(f.read[f"sums{n}"], f.add(f.mul(r, self.width(n)), c))
                 operands = f"ptr {source}, ptr {f.read[f'square{n}']}, i64 {self.lanes}"
-                e.line(f"call void @{turn.name}({operands}, i64 {self.width(n)})")
+                self.invoke(turn, "ptr, ptr, i64, i64", f"{operands}, i64 {self.width(n)}")
             many = f.least(str(self.lanes), f.sub(count, c))
             f.walk(part.columns, f.coordinates(part.columns, f.add(start, c)), many, column)
             return []
