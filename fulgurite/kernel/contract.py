@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import cbrt, prod
 
 from ..core.node import Node, toposort
 from ..core.ops.elementwise import MUL
@@ -25,8 +25,9 @@ from ..graph.lower import IndexKernel
 DEPTH = 256  # of a block of k: it decides the order of additions, so it is no machine's business
 SHALLOW = 64  # the same for a small product
 SMALL = 1 << 20  # products of two numbers of a small one
-TINY = 1 << 10  # results of one that is small with any depth
-LANED = 2048  # of a block of k where lanes run along k
+TINY = 1280  # results of one so few that libraries sum them along lanes of k
+STEPS = 32  # of k from which they do
+LANED = 2048  # of a block of k where a vector is packed
 LINED = 512  # the same where both factors are packed along k
 SCRATCH = 248 << 10  # bytes of a thread's stack that one tile may take
 SUMS = 144 << 10  # bytes of a tile's sums
@@ -340,7 +341,7 @@ def cut(
         return _swept(batch, columns, depth, block, plain[0], direct, split)
     steps = LINED if lined else block_of_k(rows, columns, depth)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
-    chunks = chunks_of_k(batch, rows, columns, depth, steps) if split else 1
+    chunks = chunks_of_k(batch, rows, columns, depth, max(steps, SHALLOW)) if split else 1
     near_sums, enough = direct or chunks > 1, 1 if chunks > 1 else ENOUGH
     across = columns % block.lanes > 0 and 2 * columns * block.bytes > NEAR  # of lines, and many
     few = rows <= FEW_BLOCKS[across] * block.height or columns * block.bytes <= SLIM
@@ -409,9 +410,14 @@ def _swept(
 
     Rows that are cut in short ones are not fetched ahead.
     """
-    steps = block_of_k(1, columns, depth)
+    each = SHALLOW if columns * depth <= SMALL else DEPTH
+    chunks = chunks_of_k(batch, 1, columns, depth, each) if split else 1
+    steps = _up(-(-depth // chunks), each)  # wide sums have no need of blocks
+    if not plain:
+        steps = min(steps, LANED)
+        blocks = -(-depth // steps)
+        chunks = in_chunks(blocks, -(-blocks // chunks))
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
-    chunks = chunks_of_k(batch, 1, columns, depth, steps) if split else 1
     wide = _even(columns, SWEPT[1], block.panel)
     while wide > SWEPT[0] and wide * depth >= 2 * SWEEP:
         if chunks * _tiles(batch, 1, columns, 1, wide) >= ENOUGH // 2:
@@ -433,9 +439,17 @@ def block_of_k(rows: int, columns: int, depth: int) -> int:
     """Steps of k that are summed before they are added: it decides the order of additions.
 
     Libraries sum small products along lanes of k, which is more exact than one chain of `DEPTH`.
+    About as many blocks as the third root of the depth are as exact, whether sums grow or not.
     """
-    small = rows * columns * depth <= SMALL and (depth > DEPTH or rows * columns <= TINY)
-    return SHALLOW if small else DEPTH
+    if is_tiny(rows, columns, depth):
+        return -(-depth // round(cbrt(1.7 * depth)))
+    return SHALLOW if rows * columns * depth <= SMALL and depth > DEPTH else DEPTH
+
+
+def is_tiny(rows: int, columns: int, depth: int) -> bool:
+    """Is it a product that libraries sum along lanes of k?"""
+    results = rows * columns
+    return results * depth <= SMALL and results <= TINY and depth >= STEPS
 
 
 def chunks_of_k(batch: int, rows: int, columns: int, depth: int, steps: int) -> int:
@@ -450,8 +464,13 @@ def chunks_of_k(batch: int, rows: int, columns: int, depth: int, steps: int) -> 
         return 1
     else:
         wanted = blocks // CHUNK
-    wanted = max(1, min(CHUNKS // batch, wanted))
-    return -(-blocks // -(-blocks // wanted))
+    return in_chunks(blocks, -(-blocks // max(1, min(CHUNKS // batch, wanted))))
+
+
+def in_chunks(blocks: int, each: int) -> int:
+    """How many chunks of so many blocks there are, none of them empty."""
+    chunks = -(-blocks // each)
+    return -(-blocks // -(-blocks // chunks))
 
 
 def _parts(batch: int, products: int) -> int:

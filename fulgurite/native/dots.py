@@ -3,196 +3,219 @@
 In: the registers. Out: the text of a module whose function adds products to a row of sums. `dots`
 has columns that memory has along k, a few at a time, so that loads and additions overlap; lanes run
 along k and are summed in an order that depends on nothing else. `sweep` has rows of k, a few at a
-time and each for as long as it goes, since every row is another page of memory.
+time and each for as long as it goes, since every row is another page of memory. A few steps of
+float32 are summed by themselves, and those sums in float64: errors do not grow with the depth.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from ..core.dtype import int64
+from ..core.dtype import float32, float64, int64
 from .convert import load_value, store_value
 from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
-from .microkernel import Module, Registers, multiplied, named, suffix_of, vector_of
+from .microkernel import Module, Registers, multiplied, named, shuffle, suffix_of, vector_of
 
 DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
 TOGETHER = 8  # columns whose dot products run at the same time
 CHUNK = 1024  # columns whose sums stay in the nearest cache
+LONG = 12  # steps whose sums are added to wide ones: more in a row would lose digits
 
 
 @lru_cache(maxsize=32)
 def dots(registers: Registers) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
     columns that memory has along k, `stride` apart. Lanes run along k, so B streams by once."""
-    parts = [_dotted(registers, TOGETHER), _dotted(registers, 1)]
-    inner = scalar_type(registers.dtype)
-    lines = [
-        "entry:",
-        f"  %rest = urem i64 %columns, {TOGETHER}",
-        "  %whole = sub i64 %columns, %rest",
-        "  br label %head",
-        "head:",
-        "  %j = phi i64 [ 0, %entry ], [ %jmany, %many ], [ %jone, %one ]",
-        "  %offset = mul i64 %j, %bs",
-        f"  %b = getelementptr {inner}, ptr %B, i64 %offset",
-        f"  %c = getelementptr {inner}, ptr %C, i64 %j",
-        "  %some = icmp slt i64 %j, %columns",
-        "  br i1 %some, label %pick, label %out",
-        "pick:",
-        "  %fits = icmp slt i64 %j, %whole",
-        "  br i1 %fits, label %many, label %one",
-    ]
-    for label, count in (("many", TOGETHER), ("one", 1)):
-        operands = "ptr %A, ptr %b, i64 %bs, ptr %c, i64 %depth, i1 %first"
-        lines += [f"{label}:", f"  call void @PART{count}({operands})",
-                  f"  %j{label} = add i64 %j, {count}", "  br label %head"]  # fmt: skip
-    lines += ["out:", "  ret void"]
-    head = "define void @SELF(ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, "
-    text = f"{head}i64 %columns, i1 %first) nounwind {{\n" + "\n".join(lines) + "\n}"
-    kind, suffix = vector_of(registers), suffix_of(registers)
-    mask = f"<{registers.width} x i1>"
-    declared = [f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})"]
-    if registers.fused:
-        declared.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
-    return named(f"dots_{registers.dtype}", "\n".join([text, *parts, *declared]))
+    row = _Row(registers)
+    f, e, width, kind = row.f, row.f.e, registers.width, vector_of(registers)
+    rest = e.let(f"urem i64 %depth, {width}")
+    whole, mask = f.sub("%depth", rest), f.tail(rest)
+    load = f"llvm.masked.load.{suffix_of(registers)}.p0"
+    e.declare(f"{kind} @{load}(ptr, <{width} x i1>, {kind})", load)
 
+    def some(column: str, count: int) -> list[str]:
+        starts = [row.at("%B", f.mul(f.add(column, str(j)), "%bs")) for j in range(count)]
 
-def _dotted(registers: Registers, count: int) -> str:
-    """Some dot products at once over all of the depth."""
-    inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
-    lines: list[str] = []
-    number = 0
+        def step(k: str, sums: list[str], masked: bool) -> list[str]:
+            def vector(memory: str) -> str:
+                place = row.at(memory, k)
+                if not masked:
+                    return e.let(f"load {kind}, ptr {place}, align 1")
+                operands = f"ptr align 1 {place}, <{width} x i1> {mask}, {kind} zeroinitializer"
+                return e.let(f"call {kind} @{load}({operands})")
 
-    def let(text: str) -> str:
-        nonlocal number
-        number += 1
-        lines.append(f"  %t{number} = {text}")
-        return f"%t{number}"
+            x = vector("%A")
+            found = zip(starts, sums, strict=True)
+            return [e.let(multiplied(registers, x, vector(b), c, e.let)) for b, c in found]
 
-    starts = ["%B"]
-    for _ in range(count - 1):
-        starts.append(let(f"getelementptr {inner}, ptr {starts[-1]}, i64 %bs"))
-    lines += [
-        f"  %rest = urem i64 %depth, {width}",
-        "  %whole = sub i64 %depth, %rest",
-        "  br label %head",
-        "head:",
-        "  %k = phi i64 [ 0, %entry ], [ %knext, %k.body ]",
-        *[f"  %c{j} = phi {kind} [ zeroinitializer, %entry ], [ %r{j}, %k.body ]"
-          for j in range(count)],
-        "  %more = icmp slt i64 %k, %whole",
-        "  br i1 %more, label %k.body, label %tail",
-        "k.body:",
-    ]  # fmt: skip
-    x = let(f"load {kind}, ptr {let(f'getelementptr {inner}, ptr %A, i64 %k')}, align 1")
-    for j in range(count):
-        place = let(f"getelementptr {inner}, ptr {starts[j]}, i64 %k")
-        y = let(f"load {kind}, ptr {place}, align 1")
-        lines.append(f"  %r{j} = {multiplied(registers, x, y, f'%c{j}', let)}")
-    lines += [f"  %knext = add i64 %k, {width}", "  br label %head", "tail:"]
-    lanes = ", ".join(f"i32 {i}" for i in range(width))
-    short = let("trunc i64 %rest to i32")
-    one = let(f"insertelement <{width} x i32> poison, i32 {short}, i64 0")
-    zeros = f"<{width} x i32> zeroinitializer"
-    all_ = let(f"shufflevector <{width} x i32> {one}, <{width} x i32> poison, {zeros}")
-    mask = let(f"icmp ult <{width} x i32> <{lanes}>, {all_}")
+        zeros = [(kind, "zeroinitializer")] * count
 
-    def end(base: str) -> str:
-        place = let(f"getelementptr {inner}, ptr {base}, i64 %whole")
-        operands = f"ptr align 1 {place}, <{width} x i1> {mask}, {kind} zeroinitializer"
-        return let(f"call {kind} @llvm.masked.load.{suffix_of(registers)}.p0({operands})")
+        def piece(k: str, totals: list[str]) -> list[str]:
+            end = f.least(f.add(k, str(LONG * width)), whole)
+            return joined(totals, e.loop(k, end, width, zeros, lambda i, now: step(i, now, False)))
 
-    x = end("%A")
-    letter = "f" if registers.dtype.kind == "f" else ""
-    totals = []
-    for j in range(count):
-        total = let(multiplied(registers, x, end(starts[j]), f"%c{j}", let))
-        half = width // 2
-        while half:  # the upper half onto the lower one
-            picks = [*range(half, 2 * half), *[0] * (width - half)]
-            moved = ", ".join(f"i32 {p}" for p in picks)
-            other = let(f"shufflevector {kind} {total}, {kind} poison, <{width} x i32> <{moved}>")
-            total = let(f"{letter}add {kind} {total}, {other}")
-            half //= 2
-        totals.append(let(f"extractelement {kind} {total}, i64 0"))
-    lines += ["  br i1 %first, label %set, label %sum"]
-    for label in ("set", "sum"):
-        lines.append(f"{label}:")
-        for j, total in enumerate(totals):
-            place = let(f"getelementptr {inner}, ptr %C, i64 {j}")
-            value = total
-            if label == "sum":
-                known = let(f"load {inner}, ptr {place}, align 1")
-                value = let(f"{letter}add {inner} {known}, {total}")
-            lines.append(f"  store {inner} {value}, ptr {place}, align 1")
-        lines.append("  ret void")
-    args = "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i1 %first"
-    body = "\n".join(lines)
-    return f"define internal void @PART{count}({args}) nounwind {{\nentry:\n{body}\n}}"
+        def joined(totals: list[str], sums: list[str]) -> list[str]:
+            parts = [part for total in sums for part in row.widened(total)]
+            return [row.added(*pair) for pair in zip(totals, parts, strict=True)]
+
+        start = [(row.wide, "zeroinitializer")] * (count * row.parts)
+        totals = e.loop("0", whole, LONG * width, start, piece)
+        totals = joined(totals, step(whole, [z for _, z in zeros], True))
+        for j in range(count):
+            goal = row.at("%C", f.add(column, str(j)))
+            row.put_sum(totals[j * row.parts : (j + 1) * row.parts], goal)
+        return []
+
+    many = f.sub("%columns", e.let(f"urem i64 %columns, {TOGETHER}"))
+    e.loop("0", many, TOGETHER, [], lambda column, _: some(column, TOGETHER))
+    e.loop(many, "%columns", 1, [], lambda column, _: some(column, 1))
+    return row.module("dots")
 
 
 @lru_cache(maxsize=32)
 def sweep(registers: Registers) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
     rows of B, `stride` apart, that are added up in scratch first."""
-    inner, kind, dtype = scalar_type(registers.dtype), vector_of(registers), registers.dtype
-    f = Frame("SELF", Numbers([]), [], registers.width, False)
-    e, zero = f.e, Val("zeroinitializer", dtype, True)
-    sums = f.scratch("sums", inner, str(CHUNK))
-    rest = e.let(f"urem i64 %depth, {TOGETHER}")
-    whole = f.sub("%depth", rest)
-
-    def at(memory: str, place: str) -> str:
-        return e.let(f"getelementptr {inner}, ptr {memory}, i64 {place}")
+    row = _Row(registers)
+    f, e, dtype = row.f, row.f.e, registers.dtype
+    sums = f.scratch("sums", row.inner, str(CHUNK))
+    totals = f.scratch("totals", scalar_type(row.long), str(CHUNK))
+    nothing = "zeroinitializer"
 
     def load(memory: str, step: str) -> str:
-        place = Val(step, int64)
-        return load_value(e, memory, place, dtype, None, f.mask, "row").text
+        return load_value(e, memory, Val(step, int64), dtype, None, f.mask, "row").text
 
     def store(memory: str, step: str, text: str) -> None:
         store_value(e, memory, Val(step, int64), Val(text, dtype, True), dtype, f.mask, "row")
 
+    def places(step: str) -> list[str]:
+        parts = [f.add(step, str(p * registers.width // row.parts)) for p in range(row.parts)]
+        kind = scalar_type(row.long)
+        return [e.let(f"getelementptr {kind}, ptr {totals}, i64 {p}") for p in parts]
+
+    def known(step: str) -> list[str]:
+        return [e.let(f"load {row.wide}, ptr {place}") for place in places(step)]
+
+    def keep(step: str, parts: list[str]) -> None:
+        for part, place in zip(parts, places(step), strict=True):
+            e.line(f"store {row.wide} {part}, ptr {place}")
+
     def chunk(column: str, _: list[str]) -> list[str]:
         count = f.least(f.sub("%columns", column), str(CHUNK))
-        goal = at("%C", column)
+        goal = row.at("%C", column)
 
         def rows(k: str, many: int) -> list[str]:
             steps = [f.add(k, str(i)) for i in range(many)]
-            numbers = [e.let(f"load {inner}, ptr {at('%A', step)}, align 1") for step in steps]
+            numbers = [e.let(f"load {row.inner}, ptr {row.at('%A', s)}, align 1") for s in steps]
             spread = [e.splat(Val(number, dtype)).text for number in numbers]
-            sources = [at("%B", f.add(column, f.mul(step, "%bs"))) for step in steps]
+            sources = [row.at("%B", f.add(column, f.mul(step, "%bs"))) for step in steps]
 
             def vector(step: str) -> None:
-                total = load(sums, step)
+                total = nothing
                 for x, source in zip(spread, sources, strict=True):
                     total = e.let(multiplied(registers, x, load(source, step), total, e.let))
-                store(sums, step, total)
+                store(sums, step, row.added(load(sums, step), total, vector_of(registers)))
 
             f.lanes(0, "0", count, [], vector)
             return []
 
+        def piece(k: str, _: list[str]) -> list[str]:
+            end = f.least(f.add(k, str(LONG * TOGETHER)), "%depth")
+            last = f.sub(end, e.let(f"urem i64 {f.sub(end, k)}, {TOGETHER}"))
+            f.lanes(0, "0", count, [], lambda step: store(sums, step, nothing))
+            e.loop(k, last, TOGETHER, [], lambda k, _: rows(k, TOGETHER))
+            e.loop(last, end, 1, [], lambda k, _: rows(k, 1))
+            f.lanes(0, "0", count, [], flush)
+            return []
+
+        def flush(step: str) -> None:
+            pairs = zip(known(step), row.widened(load(sums, step)), strict=True)
+            keep(step, [row.added(*pair) for pair in pairs])
+
         def finish(step: str) -> None:
-            total = load(sums, step)
+            total = row.narrowed(known(step))
             e.branch("%first", lambda: store(goal, step, total))
-            e.branch(again, lambda: store(goal, step, added(step, total)))
+            again = e.let("xor i1 %first, true")
+            more = vector_of(registers)
+            e.branch(again, lambda: store(goal, step, row.added(load(goal, step), total, more)))
 
-        def added(step: str, total: str) -> str:
-            how = "fadd" if dtype.kind == "f" else "add"
-            return e.let(f"{how} {kind} {load(goal, step)}, {total}")
-
-        f.lanes(0, "0", count, [], lambda step: store(sums, step, zero.text))
-        e.loop("0", whole, TOGETHER, [], lambda k, _: rows(k, TOGETHER))
-        e.loop(whole, "%depth", 1, [], lambda k, _: rows(k, 1))
+        f.lanes(0, "0", count, [], lambda step: keep(step, [nothing] * row.parts))
+        e.loop("0", "%depth", LONG * TOGETHER, [], piece)
         f.lanes(0, "0", count, [], finish)
         return []
 
-    again = e.let("xor i1 %first, true")
     e.loop("0", "%columns", CHUNK, [], chunk)
-    arguments = (
-        "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i64 %columns, "
-        "i1 %first"
-    )
-    body = "\n".join([*f.entry, *e.lines])
-    text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    return named(f"sweep_{dtype}", "\n".join([text, *e.declared.values()]))
+    return row.module("sweep")
+
+
+class _Row:
+    """What both share: a function of one row, and sums of many numbers that lose no digits.
+
+    Sums of floats are added up in float64; `wide` is the type of such a vector, and `parts` how
+    many of them the lanes of one take.
+    """
+
+    def __init__(self, registers: Registers) -> None:
+        self.registers, self.inner = registers, scalar_type(registers.dtype)
+        self.f = Frame("SELF", Numbers([]), [], registers.width, False)
+        is_short = registers.dtype is float32
+        self.long, self.parts = (float64, 2) if is_short else (registers.dtype, 1)
+        self.lanes = registers.width // self.parts
+        self.wide = f"<{self.lanes} x {scalar_type(self.long)}>"
+
+    def at(self, memory: str, place: str) -> str:
+        """The address of a number."""
+        return self.f.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
+
+    def added(self, a: str, b: str, kind: str = "") -> str:
+        """a + b."""
+        how = "fadd" if self.registers.dtype.kind == "f" else "add"
+        return self.f.e.let(f"{how} {kind or self.wide} {a}, {b}")
+
+    def widened(self, vector: str) -> list[str]:
+        """A vector of sums as wide ones."""
+        if self.parts == 1:
+            return [vector]
+        e, kind = self.f.e, vector_of(self.registers)
+        found = []
+        for part in range(self.parts):
+            picks = list(range(part * self.lanes, (part + 1) * self.lanes))
+            half = e.let(shuffle(vector, "poison", kind, picks))
+            found.append(e.let(f"fpext <{self.lanes} x {self.inner}> {half} to {self.wide}"))
+        return found
+
+    def narrowed(self, parts: list[str]) -> str:
+        """Wide sums as one vector."""
+        if self.parts == 1:
+            return parts[0]
+        e, kind = self.f.e, f"<{self.lanes} x {self.inner}>"
+        halves = [e.let(f"fptrunc {self.wide} {part} to {kind}") for part in parts]
+        return e.let(shuffle(halves[0], halves[1], kind, list(range(self.registers.width))))
+
+    def put_sum(self, parts: list[str], goal: str) -> None:
+        """The sum of all lanes, put at a place or added to what is there."""
+        e, lanes = self.f.e, self.lanes
+        total = parts[0] if self.parts == 1 else self.added(*parts)
+        while lanes > 1:  # the upper half onto the lower one
+            picks = [*range(lanes // 2, lanes), *[0] * (self.lanes - lanes // 2)]
+            total = self.added(total, e.let(shuffle(total, "poison", self.wide, picks)))
+            lanes //= 2
+        one = e.let(f"extractelement {self.wide} {total}, i64 0")
+        known = e.let(f"load {self.inner}, ptr {goal}, align 1")
+        if self.parts > 1:
+            one = e.let(f"fptrunc double {one} to {self.inner}")
+        more = self.added(known, one, self.inner)
+        found = e.let(f"select i1 %first, {self.inner} {one}, {self.inner} {more}")
+        e.line(f"store {self.inner} {found}, ptr {goal}, align 1")
+
+    def module(self, stem: str) -> Module:
+        """The function as a module."""
+        arguments = (
+            "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i64 %columns, "
+            "i1 %first"
+        )
+        body = "\n".join([*self.f.entry, *self.f.e.lines])
+        text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+        declared = self.f.e.declared.values()
+        return named(f"{stem}_{self.registers.dtype}", "\n".join([text, *declared]))

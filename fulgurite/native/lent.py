@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import lru_cache, reduce
 
-from ..core.dtype import int64
+from ..core.dtype import float32, int64
 from .code import FIRST
 from .convert import store_value
 from .emitter import Val, scalar_type
@@ -233,10 +233,16 @@ def tile(registers: Registers) -> Module:
 @lru_cache(maxsize=32)
 def join(registers: Registers) -> Module:
     """`void f(ptr parts, i64 apart, i64 count, i64 stride, ptr sums, i64 width, i64 rows,
-    i64 columns)`: adds up the sums of chunks of k, in order; parts begin `apart` numbers apart."""
+    i64 columns)`: adds up the sums of chunks of k, in order, those of float32 in float64; parts
+    begin `apart` numbers apart."""
     f = Lent(registers)
     e, kind = f.e, f"<{registers.target.lanes} x {f.inner}>"
     add = "fadd" if registers.dtype.kind == "f" else "add"
+    wide = f"<{registers.target.lanes} x double>" if registers.dtype is float32 else kind
+
+    def load(place: str) -> str:
+        found = e.let(f"load {kind}, ptr {place}, align 4")
+        return found if wide == kind else e.let(f"fpext {kind} {found} to {wide}")
 
     def row(number: str, _: list[str]) -> list[str]:
         source = f.at("%parts", f.mul(number, "%stride"))  # with room for whole vectors
@@ -245,11 +251,11 @@ def join(registers: Registers) -> Module:
         def vector(step: str) -> None:
             def more(part: str, now: list[str]) -> list[str]:
                 place = f.at(source, f.add(f.mul(part, "%apart"), step))
-                found = e.let(f"load {kind}, ptr {place}, align 4")
-                return [e.let(f"{add} {kind} {now[0]}, {found}")]
+                return [e.let(f"{add} {wide} {now[0]}, {load(place)}")]
 
-            first = e.let(f"load {kind}, ptr {f.at(source, step)}, align 4")
-            (total,) = e.loop("1", "%count", 1, [(kind, first)], more)
+            (total,) = e.loop("1", "%count", 1, [(wide, load(f.at(source, step)))], more)
+            if wide != kind:
+                total = e.let(f"fptrunc {wide} {total} to {kind}")
             value, place = Val(total, registers.dtype, True), Val(step, int64)
             store_value(e, goal, place, value, registers.dtype, f.mask, "row")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from math import gcd
 
 from ..core.dtype import DType, float32, float64, int8, int32, int64, uint8
 from ..core.ops.elementwise import CAST
@@ -26,6 +27,8 @@ from ..kernel.contract import (
     chunks_of_k,
     cut,
     doubled,
+    in_chunks,
+    is_tiny,
     outer_columns_as_batch,
     part,
     swept_windows,
@@ -138,14 +141,18 @@ class Product:
         if self.batch == 1 and (both or r.dot):
             found = doubled(found, self.rows, self.columns, self.depth, shape)
         if self.dotted:  # a vector that is packed is packed in longer blocks than rows are
-            deep = min(LANED, -(-self.depth // shape.lanes) * shape.lanes) + shape.lanes
-            found = replace(found, right="plain", rows=1, block=LANED, depth=deep, stride=deep)
+            steps = -(-self.depth // shape.lanes) * shape.lanes
+            steps = steps if found.left == "plain" else min(LANED, steps)
+            deep = steps + shape.lanes
+            found = replace(found, right="plain", rows=1, block=steps, depth=deep, stride=deep)
         if narrow and found.left == "plain":
             chunks = 1
             if found.chunks > 1:
                 sizes = self.batch, self.rows, self.columns, self.depth
                 chunks = chunks_of_k(*sizes, NARROW_DEPTH)
             found = replace(found, right="narrow", block=NARROW_DEPTH, chunks=chunks)
+        elif self.lent and is_tiny(self.rows, self.columns, self.depth) and found.chunks == 1:
+            found = replace(found, chunks=in_chunks(-(-self.depth // found.block), 2))
         return found
 
     @property
@@ -363,7 +370,8 @@ class Product:
         if s.name == "left":
             return self.cut.rows, self.cut.block
         if s.straight and not self.windowed:  # along whole rows of memory, a few at a time
-            return -(-self.columns // self.registers.panel) * self.registers.panel, 32
+            panels = -(-self.columns // self.registers.panel)
+            return panels * self.registers.panel, gcd(32, self.cut.block)
         return self.cut.columns, self.cut.block
 
     def count_of_pieces(self, s: Side) -> int:

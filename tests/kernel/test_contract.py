@@ -17,7 +17,6 @@ from fulgurite.kernel.contract import (
     Block,
     Contraction,
     block_of_k,
-    chunks_of_k,
     cut,
     doubled,
     find_contraction,
@@ -98,8 +97,9 @@ def test_a_vector_is_a_left_factor_without_rows() -> None:
 
 
 def test_small_products_sum_shorter_blocks_of_k() -> None:
-    assert block_of_k(5, 7, 3000) == block_of_k(5, 7, 100) == SHALLOW
-    assert block_of_k(300, 300, 3000) == block_of_k(100, 100, 100) == DEPTH
+    assert block_of_k(5, 7, 3000) < 3000 // 16 and block_of_k(33, 35, 100) < 100 // 4
+    assert block_of_k(40, 40, 500) == SHALLOW
+    assert block_of_k(300, 300, 3000) == block_of_k(100, 100, 100) == block_of_k(5, 7, 31) == DEPTH
 
 
 def test_weights_of_a_convolution_are_read_as_one_line() -> None:
@@ -138,7 +138,8 @@ def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
     assert found.rows % block.height == 0 or found.columns >= columns or rows == 1
     assert found.left != "own" or found.columns >= columns
     assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
-    assert found.block == block_of_k(rows, columns, depth)
+    swept = rows == 1 and plain[1]  # whose sums are wide
+    assert found.block == block_of_k(rows, columns, depth) or swept
     assert found.depth >= min(found.block, depth) + block.lanes
     assert found.left != "plain" or plain[0]
     assert found.right != "plain" or plain[1]
@@ -150,13 +151,15 @@ def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
 def test_chunks_of_k_are_never_empty_and_each_is_worth_it(
     batch: int, rows: int, columns: int, depth: int
 ) -> None:
-    steps = block_of_k(rows, columns, depth)
-    chunks, blocks = chunks_of_k(batch, rows, columns, depth, steps), -(-depth // steps)
-    share = -(-blocks // chunks)
-    assert (chunks - 1) * share < blocks <= chunks * share
-    assert chunks == 1 or batch * chunks <= CHUNKS
-    worth = share * steps * columns >= SWEEP if rows == 1 else share >= CHUNK
-    assert chunks == 1 or worth
+    for plain in (True, False):
+        found = cut(batch, rows, columns, depth, BLOCKS[0], (plain, True), split=True)
+        chunks, blocks = found.chunks, -(-depth // found.block)
+        share = -(-blocks // chunks)
+        assert (chunks - 1) * share < blocks <= chunks * share
+        assert chunks == 1 or batch * chunks <= CHUNKS
+        steps = share * found.block
+        worth = steps * columns >= SWEEP if rows == 1 else steps >= CHUNK * SHALLOW
+        assert chunks == 1 or worth
 
 
 def test_long_sums_of_few_results_are_cut_in_chunks_and_not_in_small_tiles() -> None:
