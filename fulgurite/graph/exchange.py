@@ -17,6 +17,7 @@ from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, RESHAPE, reshape
 from ..core.ops.reduce import REDUCE
 from ..core.substitute import substitute
+from .vanish import vanish
 
 
 @dataclass
@@ -44,7 +45,8 @@ class _Product:
 
 
 def exchange(sink: Node) -> Node:
-    """The graph with sums in the cheaper order."""
+    """The graph with sums in the cheaper order, and without those of which nothing is left."""
+    sink = vanish(sink, toposort([sink]))
     order = toposort([sink])
     sums: dict[Node, list[Node]] = {}  # by factor: products that are summed
     for node in order:

@@ -19,7 +19,7 @@ from fulgurite.graph.kernel import Extractor, Schedule
 from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.choose import REGIONS, Searcher
-from fulgurite.graph.search.regions import Piece
+from fulgurite.graph.search.pieces import Piece
 from fulgurite.graph.simplify import simplify
 from fulgurite.runtime import realize
 from fulgurite.runtime.realize import searcher

@@ -21,8 +21,9 @@ from ...core.node import Node
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
 from ..kernel import Cut, Kernel
 from .extract import STEPS, Extraction, Producer, extract
+from .pieces import Piece
 from .proposals import Proposal, Source
-from .regions import Piece, Regions, Way
+from .regions import Regions, Way
 from .report import Alternative, RegionReport
 from .ways import Ways
 

@@ -16,6 +16,10 @@ from ...core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, LOG, LOG2, MUL, N
 from ...core.ops.index import FOLD
 from .rebase import Rebase
 
+# ops of which a result changes by a factor, or by a summand, if what they are made of does
+_KEEPS = {"factor": (MUL, DIV, NEG, CAST, POW), "summand": (ADD, SUB, NEG, MUL, DIV)}
+_TURNS = {"factor": (EXP, EXP2), "summand": (LOG, LOG2)}  # or if that changes in the other way
+
 
 def may_stream(folds: Iterable[Node], rebase: Rebase) -> bool:
     """May all of some folds be states of one pass?"""
@@ -26,14 +30,13 @@ def may_stream(folds: Iterable[Node], rebase: Rebase) -> bool:
 class _Doubts:
     def __init__(self, rebase: Rebase) -> None:
         self.rebase = rebase
-        self.scaled: dict[Node, bool] = {}
-        self.shifted: dict[Node, bool] = {}
+        self.known: dict[tuple[Node, str], bool] = {}
 
     def may_be_state(self, fold: Node) -> bool:
         """May what a fold has so far be mended when its bases move?"""
         body = fold.src[0]
         if fold.arg[0] == "add":
-            return all(self.scales(f) or self.shifts(f) for f in self.factors(body))
+            return all(any(self.changes(f, by) for by in _KEEPS) for f in self.factors(body))
         return not any(self.rebase.moves(t) for t in self.summands(body))
 
     def factors(self, node: Node) -> list[Node]:
@@ -53,34 +56,21 @@ class _Doubts:
         opened = node.op in (ADD, SUB, EXP, EXP2, MUL, DIV)
         return [t for s in node.src for t in self.summands(s)] if opened else [node]
 
-    def scales(self, node: Node) -> bool:
-        """May a value change by a factor?"""
-        if node not in self.scaled:
-            self.scaled[node] = not self.rebase.moves(node) or self.rebase.is_fixed(node)
-            if not self.scaled[node]:
-                op, sources = node.op, node.src
-                if op in (EXP, EXP2):
-                    self.scaled[node] = self.shifts(sources[0])
-                elif op is WHERE:
-                    self.scaled[node] = not self.rebase.moves(sources[0]) and all(
-                        map(self.scales, sources[1:])
-                    )
-                elif op in (MUL, DIV, NEG, CAST, POW) or (op is FOLD and node.arg[0] == "add"):
-                    self.scaled[node] = all(map(self.scales, sources))
-        return self.scaled[node]
+    def changes(self, node: Node, by: str) -> bool:
+        """May a value change by a factor, or by a summand?"""
+        if (node, by) not in self.known:
+            found = not self.rebase.moves(node) or self.rebase.is_fixed(node)
+            op, sources = node.op, node.src
+            if not found and op in _TURNS[by]:
+                found = self.changes(sources[0], "summand" if by == "factor" else "factor")
+            elif not found and op is WHERE:
+                found = not self.rebase.moves(sources[0])
+                found = found and all(self.changes(s, by) for s in sources[1:])
+            elif not found and (op in _KEEPS[by] or (by == "factor" and _is_sum(node))):
+                found = all(self.changes(s, by) for s in sources)
+            self.known[node, by] = found
+        return self.known[node, by]
 
-    def shifts(self, node: Node) -> bool:
-        """May a value change by a summand?"""
-        if node not in self.shifted:
-            self.shifted[node] = not self.rebase.moves(node) or self.rebase.is_fixed(node)
-            if not self.shifted[node]:
-                op, sources = node.op, node.src
-                if op in (LOG, LOG2):
-                    self.shifted[node] = self.scales(sources[0])
-                elif op is WHERE:
-                    self.shifted[node] = not self.rebase.moves(sources[0]) and all(
-                        map(self.shifts, sources[1:])
-                    )
-                elif op in (ADD, SUB, NEG, MUL, DIV):
-                    self.shifted[node] = all(map(self.shifts, sources))
-        return self.shifted[node]
+
+def _is_sum(node: Node) -> bool:
+    return node.op is FOLD and bool(node.arg[0] == "add")

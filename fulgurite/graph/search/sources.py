@@ -18,8 +18,8 @@ from ..cost import SHIPPED, CostTable, time_of
 from ..kernel import Kernel
 from .choose import RegionSearch, Searcher
 from .extract import STEPS, Extraction, NoPlanError, Producer, extract
+from .pieces import Piece
 from .proposals import Proposal, Source
-from .regions import Piece
 from .report import Alternative, RegionReport
 
 TIE = 1.15  # costs that differ by less may be in the wrong order
