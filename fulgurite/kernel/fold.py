@@ -398,6 +398,8 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
         steps = min(LONG_STEPS // unit * unit, _up(length, lanes))
     ordered = all(_lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
+    if ordered and fold.skips and not fold.crossed:  # all rows of a tile go as far as one of them
+        most = 2 * panel if rows > 16 * panel else panel
     alone = len(wide) == 1 and not fold.crossed  # may columns be cut?
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
     if rows > tall:

@@ -206,7 +206,7 @@ class FoldBase:
         """The function that streams."""
         f = self.f = self.new_frame("kernel")
         e = f.e
-        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
+        steps = f.number("steps", self.cut.steps)
         self.prepare(self.reserve)
         zero = e.const(0, self.fold.dtype, True)
         for number in range(
@@ -215,13 +215,13 @@ class FoldBase:
             self.fill(f.read[f"tile{number}"], f.read["room", f"tile{number}"], zero)
 
         def tile(index: str) -> None:
-            start, end = self.open_unit(index)
+            start, end = self.needed(*self.open_unit(index))
             f.scopes.append({})
             self.ready()
             self.begin()
 
             def turn(k: str, _: list[str]) -> list[str]:
-                self.k, self.deep = k, f.least(steps, f.sub(length, k))
+                self.k, self.deep = k, f.least(steps, f.sub(end, k))
                 self.when_possible(lambda: f.scope(self.block))
                 return []
 
@@ -287,6 +287,10 @@ class FoldBase:
 
     def ready(self) -> None:
         """What is done once for a unit, before the first block."""
+
+    def needed(self, start: str, end: str) -> tuple[str, str]:
+        """From where to where a tile streams, if indices alone say that the rest adds nothing."""
+        raise NotImplementedError
 
     def when_possible(self, body: Callable[[], None]) -> None:
         """A block, unless its indices alone say that it adds nothing."""

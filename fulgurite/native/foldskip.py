@@ -1,8 +1,11 @@
-"""Blocks that a fold skips: conditions on indices alone, asked once for a tile and a block.
+"""What a fold skips: conditions on indices alone, asked once for a tile, or for every block of it.
 
 In: the tests of kernel/skip.py, affine indices that must be 0 or more somewhere in a block. Out:
-lines that work out the largest value of each over the rows of a tile and the elements of a block,
-and a branch around the block. A causal mask skips about half of all blocks, a window most.
+lines that work out from which element to which a tile has to stream, where one axis is streamed;
+else the largest value of each index over the rows of a tile and the elements of a block, and a
+branch around the block. The last block ends with the last element that is needed, the first one
+begins where blocks do: others know blocks by their number. A causal mask skips about half of all
+elements, a window most. What is skipped follows from sizes, so the order of all sums does too.
 """
 
 from __future__ import annotations
@@ -17,24 +20,50 @@ from .foldbase import FoldBase
 class FoldSkip(FoldBase):
     """Blocks that count for nothing."""
 
+    def needed(self, start: str, end: str) -> tuple[str, str]:
+        """From where to where a tile streams: not over what conditions leave out at both ends."""
+        f, e = self.f, self.f.e
+        for test in self.tests if len(self.fold.streaming.axes) == 1 else ():
+            most = self.most(test.index, "0", "0")  # and a step more for each element
+            place, step = self.step(test.index)
+            some = e.let(f"icmp sge i64 {most}, 0")
+            if step < 0:
+                past = f.add(e.let(f"udiv i64 {most}, {f.sub('0', place)}"), "1")
+                end = f.least(end, e.let(f"select i1 {some}, i64 {past}, i64 0"))
+            else:
+                before = f.add(f.sub("0", most), f.sub(place, "1"))
+                first = e.let(f"udiv i64 {before}, {place}")
+                first = e.let(f"select i1 {some}, i64 0, i64 {first}")
+                _, inside = f.divided(first, f.number("steps", self.cut.steps))
+                first = f.sub(first, inside)
+                start = e.call("i64", "llvm.smax.i64", f"i64 {start}", f"i64 {first}")
+        return start, end
+
+    def step(self, index: Affine) -> tuple[str, int]:
+        """What an index grows by with each element of the one streamed axis."""
+        (axis,) = self.fold.streaming.axes
+        for place, (atom, step) in enumerate(index[1]):
+            if atom == axis:
+                return self.f.number(("most", index, place), step), step
+        raise AssertionError(f"{index} is not about axis {axis}")
+
     def when_possible(self, body: Callable[[], None]) -> None:
         """A block, unless its indices alone say that it adds nothing."""
         e, needed = self.f.e, ""
-        for test in self.tests:
-            most = self.most(test.index)
-            now = e.let(f"icmp sge i64 {most}, 0")
+        for test in self.tests if len(self.fold.streaming.axes) > 1 else ():
+            last = self.f.sub(self.f.add(self.k, self.deep), "1")
+            now = e.let(f"icmp sge i64 {self.most(test.index, self.k, last)}, 0")
             needed = e.let(f"and i1 {needed}, {now}") if needed else now
         if needed:
             e.branch(needed, body)
         else:
             body()
 
-    def most(self, index: Affine) -> str:
-        """The largest value of an index over the rows of this tile and this block."""
+    def most(self, index: Affine, first: str, last: str) -> str:
+        """The largest value of an index over the rows of this tile and some streamed elements."""
         f, e = self.f, self.f.e
         total = f.number(("most", index, "offset"), index[0]) if index[0] else "0"
-        last = f.sub(f.add(self.k, self.deep), "1")
-        ranges = self.reach(self.fold.streaming.axes, self.k, last)
+        ranges = self.reach(self.fold.streaming.axes, first, last)
         end = f.sub(f.add(self.top, self.count), "1")
         ranges |= self.reach(self.fold.rows, self.top, end)
         ranges |= self.reach(self.fold.batch, self.at, self.at)
