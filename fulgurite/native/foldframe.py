@@ -2,7 +2,8 @@
 
 In: a FOLD whose value is wanted where we are. Out: lines that walk its axes one inside the other
 and combine, in order. Lanes that are live stay live: each lane folds for itself. Such folds are few
-and small (one for each row at the end of a streaming kernel), so loops are all they need.
+and small (one for each row at the end of a streaming kernel), so loops are all they need. Sums of
+float32 are kept in float64: in one long chain they would lose more digits than the rest together.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Sequence
 
 from ..core.node import Node
 from ..core.ops.index import FOLD
-from .emitter import Val, computing
+from .emitter import Val
 from .foldpowers import small_power
 from .frame import Frame
-from .operate import combine, identity
+from .total import Total
 
 
 class FoldFrame(Frame):
@@ -38,29 +39,27 @@ class FoldFrame(Frame):
         return super().compute(node)
 
     def folded(self, node: Node, axes: list[int]) -> Val:
-        """A fold over the axes that are left, walked in order."""
-        e, dtype = self.e, computing(node.dtype)
-        vector = self.lane is not None
-        kind = e.type_of(dtype, vector)
+        """A fold over the axes that are left, walked in order; sums are wide."""
+        e, vector = self.e, self.lane is not None
+        total = Total(e, node, vector, whole=False)
 
-        def walk(left: list[int], total: str) -> str:
+        def walk(left: list[int], state: list[tuple[str, str]]) -> list[str]:
             axis, *rest = left
 
-            def step(index: str, sums: list[str]) -> list[str]:
+            def step(index: str, now: list[str]) -> list[str]:
                 self.open[axis] = index
                 self.scopes.append({})
                 if rest:
-                    out = walk(rest, sums[0])
+                    out = walk(rest, [(kind, n) for (kind, _), n in zip(state, now, strict=True)])
                 else:
                     value = self.value(node.src[0])
-                    value = e.splat(value) if vector else value
-                    out = combine(e, node.arg[0], Val(sums[0], dtype, vector), value).text
+                    out = total.flush(now, [(e.splat(value) if vector else value).text])
                 self.scopes.pop()
-                return [out]
+                return out
 
             size = self.number(("fold", axis), self.sizes[axis])
-            found = e.loop("0", size, 1, [(kind, total)], step)[0]
+            found = e.loop("0", size, 1, state, step)
             del self.open[axis]
             return found
 
-        return Val(walk(axes, identity(e, node.arg[0], dtype, vector).text), dtype, vector)
+        return total.finish_wide(walk(axes, total.start_wide()), lanes=False)
