@@ -11,17 +11,20 @@ other.
 
 from __future__ import annotations
 
-from ..core.ops.index import FOLD
+from ..core.ops.index import FOLD, LOAD
 from ..graph.cost import CostTable, both, kept_time, memory_time, work_of
 from ..graph.kernel import Kernel
 from .contract import Block, reached
 from .fold import ENTERED, ROOM, STEPS, Fold, FoldCut, deep_time, packed_numbers
 
-MEMORY = 16 << 20  # bytes of products that strips keep at most
-SHARE = 8  # of the rows, one strip: its products are no matrix of all of them
-FEW, MANY = 48, 144  # rows of a strip: fewer do not pay, more do not help
+MEMORY = 32 << 20  # bytes of products that a strip keeps at most
+SHARE = 8  # of all rows, one strip: its products are a small part of the matrix of all of them
+STRIPS = 4  # at least, where the rows of so small a part would be few
+FEW, MANY = 64, 96  # rows of a strip: with fewer, all else is read anew too often for products
 UNITS = 16  # parts of the streamed axis that keep threads busy
 PART = 512  # elements at least of such a part
+LEAST = 32  # elements of a block
+CLOSE = 2048  # bytes of a row of values that is read where it is
 
 
 def cut_strips(fold: Fold, block: Block, deep: int) -> FoldCut | None:
@@ -31,31 +34,41 @@ def cut_strips(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     if fold.skips or not fold.products or not _lies_in_rows(fold, lanes):
         return None
     tall = _strip(fold, size, lanes)
-    if tall < FEW:
+    if not tall:
         return None
     blocks = max(1, round(length / STEPS))
     steps = min(_up(-(-length // blocks), block.height), length)
+    while (resident := _resident(fold, block, deep, tall, steps)) is None:
+        if steps <= LEAST:
+            return None
+        steps //= 2
     parts = max(1, min(-(-UNITS // batch), length // PART))
     span = _up(-(-length // parts), steps)
     wide = [_up(fold.count(c), panel) for c in fold.columns]
-    across = [_up(fold.count(m.contraction.columns), panel) for m in fold.crossed]
-    depths = [fold.count(p.contraction.folded) for p in fold.products]
-    tiles = len(fold.turned) + len(fold.weighing)
-    used = tiles * (steps + lanes) * (tall + lanes) * size
-    used += sum([(tall + lanes) * c for c in across]) * size
-    used += sum([(steps + lanes) * c for c in wide]) * size
-    used += sum([(steps + lanes) * (min(d, deep) + lanes) for d in depths]) * size
-    resident = []
-    for depth in depths:
-        whole = _up(tall, panel) * (_up(depth, lanes) + lanes) * size
-        resident.append(used + whole <= ROOM)
-        used += whole if resident[-1] else _up(tall, panel) * (min(depth, deep) + lanes) * size
-    if used > ROOM:
-        return None
     return FoldCut(
-        tall, steps, tuple(wide), tuple(resident), "rows", -(-length // span), span,
+        tall, steps, tuple(wide), resident, "rows", -(-length // span), span,
         strips=-(-rows // tall),
     )  # fmt: skip
+
+
+def _resident(
+    fold: Fold, block: Block, deep: int, tall: int, steps: int
+) -> tuple[bool, ...] | None:
+    """Which packed queries are kept for all blocks; None where too much is near already."""
+    size, lanes, panel = block.bytes, block.lanes, block.panel
+    used = (len(fold.turned) + len(fold.weighing)) * (steps + lanes) * (tall + lanes)
+    for m in fold.weighing:  # values that must be packed
+        columns = fold.count(m.contraction.columns)
+        if columns * size > CLOSE or m.values.op is not LOAD:
+            used += _up(columns, panel) * (lanes + (steps if m in fold.matrices else tall))
+    depths = [fold.count(p.contraction.folded) for p in fold.products]
+    used += sum([(steps + lanes) * (min(d, deep) + lanes) for d in depths])
+    found = []
+    for depth in depths:
+        whole = _up(tall, panel) * (_up(depth, lanes) + lanes)
+        found.append((used + whole) * size <= ROOM)
+        used += whole if found[-1] else _up(tall, panel) * (min(depth, deep) + lanes)
+    return tuple(found) if used * size <= ROOM else None
 
 
 def strip_bytes(fold: Fold, cut: FoldCut) -> int:
@@ -67,9 +80,10 @@ def strip_bytes(fold: Fold, cut: FoldCut) -> int:
 def _strip(fold: Fold, size: int, lanes: int) -> int:
     """Rows of a strip: whole vectors, as many as memory allows."""
     rows, length, batch = _sizes(fold)
-    most = min(MEMORY // (len(fold.products) * batch * length * size), rows // SHARE, MANY)
+    part = max(rows // SHARE, FEW if rows >= STRIPS * FEW else 0)
+    most = min(MEMORY // (len(fold.products) * batch * length * size), part, MANY)
     most = most // lanes * lanes
-    return _up(-(-rows // -(-rows // most)), lanes) if most else 0
+    return max(FEW, _up(-(-rows // -(-rows // most)), lanes)) if most >= FEW else 0
 
 
 def _sizes(fold: Fold) -> tuple[int, int, int]:

@@ -13,7 +13,9 @@ from dataclasses import replace
 from itertools import combinations
 
 from ..cost import elements
-from .regions import Made, Regions, Way
+from .regions import PUSHED, Made, Regions, Way
+
+_NUMBER = 4  # bytes
 
 
 class Ways:
@@ -112,6 +114,9 @@ class Ways:
     def crossing_rows(self, way: Way, picking: Sequence[int], good: Sequence[Way]) -> Iterator[Way]:
         """One that works out numbers of rows itself, with those that read them and cross it."""
         found: list[Way] = []
+        stored = [p for t in way.taken if self.work.is_product(p := self.region[t])]
+        if not any(self.work.size(p) * _NUMBER > PUSHED for p in stored):
+            return  # two kernels are as good as one
         for other in good:
             inside = set(other.rows) and {*other.rows, *other.taken} <= set(way.taken)
             crosses = any(self.work.cross(p, q) for p in self.ends(way) for q in self.ends(other))
