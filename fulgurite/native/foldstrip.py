@@ -179,9 +179,9 @@ class StripLanes(RowLanes):
             self.part = index
             self.at, part = f.divided(index, f.number("chunks", self.chunks))
             span = f.number("span", self.cut.span)
-            start = f.mul(part, span)
+            start = self.start = f.mul(part, span)
             end = f.least(length, f.add(start, span))
-            self.either(self.begin_weights, self.begin_states)
+            self.either(self.pack_crossed, self.begin_states)
 
             def turn(k: str, _: list[str]) -> list[str]:
                 self.k, self.deep = k, f.least(steps, f.sub(length, k))
@@ -275,8 +275,8 @@ class StripLanes(RowLanes):
             f.read[f"tile{number}"] = self.products_at(number)
             self.product(number)
         self.turn_loads()
-        begun = e.let(f"load i64, ptr {f.read['begun']}")
-        self.begun = e.let(f"icmp ne i64 {begun}, 0")
+        self.seen = e.let(f"load i64, ptr {f.read['begun']}")
+        self.begun = e.let(f"icmp ne i64 {self.seen}, 0")
         self.walk_rows()
         e.line(f"store i64 1, ptr {f.read['begun']}")
 
@@ -289,15 +289,6 @@ class StripLanes(RowLanes):
 
     # --- the strip before: weights and sums ------------------------------------------------------
 
-    def begin_weights(self) -> None:
-        """Sums of a part begin as zeros; values of rows are packed once for it."""
-        f = self.f
-        zero = f.e.const(0, self.fold.dtype, True)
-        for number in range(len(self.fold.matrices)):
-            count = f.mul(self.count, self.width(number))
-            self.fill(self.part_sums(number, self.part), count, zero)
-        self.pack_crossed()
-
     def weigh(self) -> None:
         """Weights of a block, and what they add to all sums."""
         f = self.f
@@ -305,6 +296,7 @@ class StripLanes(RowLanes):
             f.read[f"tile{number}"] = self.products_at(number)
         self.turn_loads()
         self.walk_weights()
+        self.begun = f.e.let(f"icmp sgt i64 {self.k}, {self.start}")
         for number in range(len(self.fold.matrices)):
             f.read[f"sums{number}"] = self.part_sums(number, self.part)
             self.add(number)

@@ -115,7 +115,7 @@ class Ways:
         """One that works out numbers of rows itself, with those that read them and cross it."""
         found: list[Way] = []
         stored = [p for t in way.taken if self.work.is_product(p := self.region[t])]
-        if not any(self.work.size(p) * _NUMBER > PUSHED for p in stored):
+        if not any(self.work.about(p).size * _NUMBER > PUSHED for p in stored):
             return  # two kernels are as good as one
         for other in good:
             inside = set(other.rows) and {*other.rows, *other.taken} <= set(way.taken)
