@@ -122,7 +122,7 @@ def _work(body: Node) -> Work:
     for node in order:
         if node.op is REDUCE and is_contraction(node):
             products += 2 * elements(node.src[0].shape)
-            packed += sum([_own(s) for s in node.src[0].src])
+            packed += sum([own(s) for s in node.src[0].src])
             inside.add(node.src[0])
     views = _views(order)
     for node in order:
@@ -177,7 +177,7 @@ def _blocks(order: Iterable[Node]) -> int:
     return max(1, longest // BLOCK)
 
 
-def _own(node: Node) -> int:
+def own(node: Node) -> int:
     """The elements of a factor before it is repeated."""
     while node.op is EXPAND:
         node = node.src[0]
@@ -190,7 +190,7 @@ def is_contraction(node: Node) -> bool:
     if node.arg[0] != "add" or source.op is not MUL:
         return False
     whole = elements(source.shape)
-    return all(_own(s) < whole for s in source.src) and not any(
+    return all(own(s) < whole for s in source.src) and not any(
         s.op is CONST for s in source.src
     )  # fmt: skip
 

@@ -17,6 +17,8 @@ from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, RESHAPE, reshape
 from ..core.ops.reduce import REDUCE
 from ..core.substitute import substitute
+from .by_rows import by_rows
+from .repeats import repeats
 from .vanish import vanish
 
 
@@ -46,8 +48,12 @@ class _Product:
 
 def exchange(sink: Node) -> Node:
     """The graph with sums in the cheaper order, and without those of which nothing is left."""
-    sink = vanish(sink, toposort([sink]))
-    order = toposort([sink])
+    for change in (repeats, vanish, _exchange, by_rows):
+        sink = change(sink, toposort([sink]))
+    return sink
+
+
+def _exchange(sink: Node, order: Sequence[Node]) -> Node:
     sums: dict[Node, list[Node]] = {}  # by factor: products that are summed
     for node in order:
         if node.op is REDUCE and node.arg[0] == "add" and node.src[0].op is MUL:
