@@ -22,7 +22,9 @@ from .contract import Contraction, Line, Part
 
 SLOTS = 4  # axes of each line: three dimensions of an image, and channels or images
 BATCH = 3  # axes of a batch
-_LEAST = (2, 1, 2)  # axes of batch, rows and columns above the sum: groups and images, both ways
+# axes of batch, rows and columns above the sum: groups and images, both ways; with phases of a
+# stride among the columns, rows are images and pixels
+_LEAST, _PHASES = (2, 1, 2), (2, 4, 4)
 ENDLESS = 1 << 31  # more steps than any axis has
 
 
@@ -54,6 +56,14 @@ class View:
     own: tuple[tuple[int, int], ...]
     folded: tuple[tuple[int, int], ...]
     conditions: tuple[Condition, ...]
+
+    def place(self, k: int) -> int:
+        """Where memory has a step of k, beyond the first."""
+        found = 0
+        for size, step in reversed(self.folded):
+            k, rest = divmod(k, size)
+            found += rest * step
+        return found
 
     def step(self, along: str) -> int:
         """The step between neighbours along one of the lines."""
@@ -134,9 +144,11 @@ def steady(c: Contraction, above: Part) -> tuple[Contraction, Part]:
     An axis that is not there has one step: its text is there whether or not there are several
     images, or groups.
     """
-    unused = iter(range(len(c.sizes), len(c.sizes) + sum(_LEAST)))
+    apart = len(above.rows.axes) > _LEAST[1] or len(above.columns.axes) > _LEAST[2]
+    wanted = _PHASES if apart else _LEAST
+    unused = iter(range(len(c.sizes), len(c.sizes) + sum(wanted)))
     lines = []
-    for line, least in zip((above.batch, above.rows, above.columns), _LEAST, strict=True):
+    for line, least in zip((above.batch, above.rows, above.columns), wanted, strict=True):
         more = [next(unused) for _ in range(least - len(line.axes))]
         ones = (1,) * len(more)
         inner = line.inner if line.axes else frozenset(more[-1:])

@@ -50,6 +50,8 @@ LINED_ROWS = 32  # rows that do not pay for turning what they are multiplied wit
 FEW_LINES = 16  # rows that columns along k need not be turned for
 MANY_STEPS = 2048  # of k that lie apart
 FEW_DOTS = 64  # columns of a vector's product that keep threads busy
+FEW_SUMS = 64  # columns of windows along k that are summed without packing
+LONG_SUMS = 1 << 24  # masks of their lanes that are not worth keeping
 LONG_DOTS = 1 << 20  # products of numbers from which that matters
 
 
@@ -98,7 +100,8 @@ class Product:
         self.swept = self.is_swept()
         self.windowed = self.swept or (bool(c.rows) and self.is_windowed())
         if self.swept:
-            self.left, self.right = replace(self.left, along="folded"), replace(self.right, along="own")
+            self.left = replace(self.left, along="folded")
+            self.right = replace(self.right, along="folded" if self.sums_lanes else "own")
         elif self.windowed:
             self.left, self.right = self.straightened(self.left), self.straightened(self.right)
         self.above = part(c, c.stores, c.fold)
@@ -115,6 +118,9 @@ class Product:
 
     def choose(self) -> Cut:
         r = self.registers
+        if self.swept and self.sums_lanes:
+            sizes = self.columns, self.depth, self.depth, self.depth
+            return Cut("plain", "swept", 1, *sizes, self.direct)
         if self.swept:
             return swept_windows(self.batch, self.rows, self.columns, self.depth, self.direct)
         left, right = [self.as_it_is(s) for s in (self.left, self.right)]
@@ -237,11 +243,28 @@ class Product:
     def is_swept(self) -> bool:
         """Do a few rows sweep over windows of memory?"""
         left = self.views["left"]
-        if left is None or not self.is_windowed() or not is_low(self.c):
+        if left is None or not self.is_windowed() or any(c.asks for c in left.conditions):
             return False
+        if self.sums_lanes:
+            return True
         rows = [step for size, step in left.own if size > 1]
-        plain = len(rows) <= 1 and not any(c.asks for c in left.conditions)
-        return plain and self.c.count(self.c.columns) >= self.target.lanes
+        wide = self.c.count(self.c.columns) >= self.target.lanes
+        return len(rows) <= 1 and is_low(self.c) and wide
+
+    @property
+    def sums_lanes(self) -> bool:
+        """Is it a vector times windows along k that memory has next to each other in both, of which
+        no piece of the right one is several of the left one?"""
+        left, right = self.views["left"], self.views["right"]
+        if self.c.rows or left is None or right is None:
+            return False
+        columns, depth = self.c.count(self.c.columns), self.c.count(self.c.folded)
+        if columns > FEW_SUMS or depth * columns > LONG_SUMS:
+            return False
+        run, parts = left.folded[-1][0], [size for size, _ in left.folded if size > 1]
+        if left.step("folded") != 1 or run % right.folded[-1][0] or len(parts) > 2:
+            return False
+        return len(parts) < 2 or right.place(run) != run * right.step("folded")
 
     def near(self, s: Side, along: str) -> bool:
         """Are neighbours along a line of a view neighbours in memory?"""
@@ -268,12 +291,15 @@ class Product:
         found = self.views["right"]
         if not self.swept or found is None:
             return 0
+        if self.sums_lanes:
+            return most_pieces(self.depth, found.folded[-1][0], self.target.lanes)
         return most_pieces(self.cut.columns, found.own[-1][0], self.target.lanes)
 
     @property
     def swept_bytes(self) -> int:
         """Bytes of what is known of each of these tiles."""
-        return table_bytes(self.swept_pieces, self.depth) if self.swept else 0
+        steps = self.columns if self.sums_lanes else self.depth
+        return table_bytes(self.swept_pieces, steps) if self.swept else 0
 
     # --- numbers ---------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ In: the registers. Out: the text of a module. A phase finds out once for every t
 pieces of memory its vectors are, where each step of k moves them, and which lanes of them conditions
 leave, and keeps that in the workspace. The module's own function then computes the sums of a tile:
 for a few pieces at a time it goes over all steps of k with the sums in registers. So a depthwise
-convolution reads its image through masks that all channels and images share.
+convolution reads its image through masks that all channels and images share. Where lanes run along k
+(the gradient of its weights), a few columns at a time go over all pieces instead.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from .windows import SEEN, Packer, Seen
 TOGETHER = 4  # pieces that are swept over together, at most
 BLOCKS = {4: 2, 2: 4, 1: 4}  # rows, and the pieces of each, whose sums are in registers
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
+DOTS = (4, 1)  # columns whose sums over all pieces are in registers
+BLOCK = 32  # pieces whose sums are added to others at once
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
-    "i64 %width, i64 %rows, i64 %depth, i64 %step, i64 %down"
+    "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down"
 )
 
 
@@ -56,15 +59,20 @@ class _Table:
 
 @lru_cache(maxsize=32)
 def sweep(registers: Registers) -> Module:
-    """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 depth,
+    """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 steps,
     i64 step, i64 down)`: the sums of a tile; lanes are `step` apart, rows of the left factor `down`.
-    `settling` is the phase that fills tables."""
+    With no rows lanes run along k, and steps are columns. `settling` is the phase that fills
+    tables."""
     texts, declared = [], {}
     for load in LOADS:
         for rows in BLOCKS:
             made = _Rows(registers, load, rows)
             texts.append(made.text())
             declared |= made.e.declared
+        for columns in DOTS:
+            along = _Dots(registers, load, columns)
+            texts.append(along.text())
+            declared |= along.e.declared
     whole = Frame("SELF", Numbers([]), [], registers.target.lanes, False)
     _all_rows(whole, scalar_type(registers.dtype))
     settle = _Settle(registers, "near")
@@ -95,9 +103,13 @@ def _all_rows(f: Frame, inner: str) -> None:
     e = f.e
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
     first = "0"
+
+    def by_step(name: str) -> str:
+        others = e.let(f"select i1 {two}, ptr @PART_two_{name}, ptr @PART_apart_{name}")
+        return e.let(f"select i1 {near}, ptr @PART_near_{name}, ptr {others}")
+
     for rows in BLOCKS:
-        others = e.let(f"select i1 {two}, ptr @PART_two_{rows}, ptr @PART_apart_{rows}")
-        function = e.let(f"select i1 {near}, ptr @PART_near_{rows}, ptr {others}")
+        function = by_step(str(rows))
         last = f.sub("%rows", e.let(f"urem i64 %rows, {rows}"))
 
         def group(row: str, _: list[str], function: str = function) -> list[str]:
@@ -108,6 +120,19 @@ def _all_rows(f: Frame, inner: str) -> None:
             return []
 
         e.loop(first, last, rows, [], group)
+        first = last
+    steps = e.let(f"select i1 {e.let('icmp eq i64 %rows, 0')}, i64 %steps, i64 0")
+    first = "0"
+    for columns in DOTS:
+        function = by_step(f"dots_{columns}")
+        last = f.sub(steps, e.let(f"urem i64 {steps}, {columns}"))
+
+        def some(column: str, _: list[str], function: str = function) -> list[str]:
+            names = _ARGUMENTS.replace(" noalias", "").replace("%width", column)
+            e.line(f"call void {function}({names})")
+            return []
+
+        e.loop(first, last, columns, [], some)
         first = last
 
 
@@ -125,7 +150,7 @@ class _Rows(Frame):
     def text(self) -> str:
         """The function's definition."""
         e, together = self.e, BLOCKS[self.rows]
-        table = _Table(self, "%table", "%pieces", "%depth")
+        table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
         each = "" if self.way != "apart" else self.far_lanes()
@@ -133,7 +158,7 @@ class _Rows(Frame):
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
             sources = [self.at("%right", self.get(table.offsets, n)) for n in numbers]
-            masks = [self.at(table.masks, self.mul(n, "%depth"), "i32") for n in numbers]
+            masks = [self.at(table.masks, self.mul(n, "%steps"), "i32") for n in numbers]
 
             def step(k: str, now: list[str]) -> list[str]:
                 move, weight = self.get(table.moves, k), self.get(table.weights, k)
@@ -151,7 +176,7 @@ class _Rows(Frame):
                         out.append(self.sum(x, factor, now[row * together + u]))
                 return out
 
-            sums = e.loop("0", "%depth", 1, zero, step)
+            sums = e.loop("0", "%steps", 1, zero, step)
             for u, n in enumerate(numbers):
                 mask = self.chosen(self.get(table.lanes, n, "i32"))
                 place = self.get(table.places, n)
@@ -161,7 +186,11 @@ class _Rows(Frame):
             return []
 
         e.loop("0", count, together, [], group)
-        body = "\n".join([*self.entry, *e.lines])
+        return self.defined()
+
+    def defined(self) -> str:
+        """What was written, as a definition."""
+        body = "\n".join([*self.entry, *self.e.lines])
         head = f"define internal void @{self.symbol}({_ARGUMENTS}) nounwind"
         return f"{head} {{\nentry:\n{body}\n  ret void\n}}"
 
@@ -229,6 +258,56 @@ class _Rows(Frame):
         return e.let(f"{letter}add {kind} {total}, {e.let(f'{letter}mul {kind} {x}, {y}')}")
 
 
+class _Dots(_Rows):
+    """The sums of a few columns from %width on, lanes along k, over all pieces of memory."""
+
+    def __init__(self, registers: Registers, load: str, columns: int) -> None:
+        super().__init__(registers, load, columns)
+        self.symbol = f"PART_{load}_dots_{columns}"
+
+    def text(self) -> str:
+        """The function's definition."""
+        e, together = self.e, self.rows
+        table = _Table(self, "%table", "%pieces", "%steps")
+        count = e.let(f"load i64, ptr {table.count}")
+        zero = [(self.vector, "zeroinitializer")] * together
+        each = "" if self.way != "apart" else self.far_lanes()
+        steps = [self.add("%width", str(u)) if u else "%width" for u in range(together)]
+        sources = [self.at("%right", self.get(table.moves, step)) for step in steps]
+        masks = self.at(table.masks, "%width", "i32")
+
+        def piece(number: str, now: list[str]) -> list[str]:
+            place = self.at("%left", self.get(table.places, number))
+            factor = self.row(place, self.get(table.lanes, number, "i32"))
+            offset, bits = self.get(table.offsets, number), self.mul(number, "%steps")
+            out = []
+            for u, source in enumerate(sources):
+                mask = self.get(masks, self.add(bits, str(u)), "i32")
+                out.append(self.sum(self.seen(self.at(source, offset), mask, each), factor, now[u]))
+            return out
+
+        def block(first: str, totals: list[str]) -> list[str]:
+            last = self.least(self.add(first, str(BLOCK)), count)
+            found = e.loop(first, last, 1, zero, piece)
+            add = "fadd" if self.registers.dtype.kind == "f" else "add"
+            pairs = zip(totals, found, strict=True)
+            return [e.let(f"{add} {self.vector} {a}, {b}") for a, b in pairs]
+
+        totals = e.loop("0", count, BLOCK, zero, block)
+        for step, total in zip(steps, totals, strict=True):
+            found, half = total, e.lanes // 2
+            while half:  # the upper half onto the lower one
+                picks = ", ".join(f"i32 {(i + half) % e.lanes}" for i in range(e.lanes))
+                mask = f"<{e.lanes} x i32> <{picks}>"
+                other = e.let(f"shufflevector {self.vector} {found}, {self.vector} poison, {mask}")
+                add = "fadd" if self.registers.dtype.kind == "f" else "add"
+                found = e.let(f"{add} {self.vector} {found}, {other}")
+                half //= 2
+            number = e.let(f"extractelement {self.vector} {found}, i64 0")
+            e.line(f"store {self.inner} {number}, ptr {self.at('%sums', step)}")
+        return self.defined()
+
+
 # --- tables --------------------------------------------------------------------------------------
 
 _TABLE = (
@@ -262,7 +341,9 @@ class _Settle(Packer):
         super().__init__(registers, kind)
         e, lanes = self.e, self.e.lanes
         self.settle_lanes()
-        table = _Table(self, "%table", "%pieces", "%depth")
+        steps = self.many
+        table = _Table(self, "%table", "%pieces", steps)
+        along = e.let(f"icmp ne i64 {self.number('along')}, 0")
         total = self.get(self.begins, self.vectors)
         whole = self.add(total, str(TOGETHER - 1))
         whole = e.let(f"and i64 {whole}, {-TOGETHER}")
@@ -271,15 +352,20 @@ class _Settle(Packer):
 
         def piece(number: str, v: str) -> None:
             self.put(self.get(self.offsets, number), table.offsets, number)
-            self.put(self.mul(v, str(lanes)), table.places, number)
-            self.put(self.bits(self.lanes_of(number)), table.lanes, number, "i32")
+            bits, column = self.bits(self.lanes_of(number)), self.mul(v, str(lanes))
+            self.put(bits, table.lanes, number, "i32")
+            first = e.call("i32", "llvm.cttz.i32", f"i32 {bits}", "i1 false")
+            first = e.let(f"zext i32 {first} to i64")
+            beside = self.sub(self.beside(self.add(column, first)), first)  # of the first lane
+            place = e.let(f"select i1 {along}, i64 {beside}, i64 {column}")
+            self.put(place, table.places, number)
 
         def none(number: str, _: list[str]) -> list[str]:
             for part in (table.offsets, table.places):
                 self.put("0", part, number)
             self.put("0", table.lanes, number, "i32")
-            row = self.mul(number, "%depth")
-            e.loop("0", "%depth", 1, [], lambda k, _: empty(self.add(row, k)))
+            row = self.mul(number, steps)
+            e.loop("0", steps, 1, [], lambda k, _: empty(self.add(row, k)))
             return []
 
         def empty(place: str) -> list[str]:
@@ -296,7 +382,7 @@ class _Settle(Packer):
                 def left(number: str, _: list[str]) -> list[str]:
                     found = e.let(f"and i32 {bits}, {self.get(table.lanes, number, 'i32')}")
                     found = e.let(f"select i1 {two}, i32 {self.twice(found)}, i32 {found}")
-                    self.put(found, table.masks, self.add(self.mul(number, "%depth"), k), "i32")
+                    self.put(found, table.masks, self.add(self.mul(number, steps), k), "i32")
                     return []
 
                 e.loop(*self.pieces_of(v), 1, [], left)
@@ -315,7 +401,7 @@ class _Settle(Packer):
         e.loop("0", self.vectors, 1, [], of)
         e.loop(total, whole, 1, [], none)
         values = self.room("i32", str(2 * SLOTS))
-        self.walk(self.tap, ["0"] * SLOTS, "%depth", step)
+        self.walk(self.tap, ["0"] * SLOTS, steps, step)
 
     def pieces_of(self, v: str) -> tuple[str, str]:
         """The numbers of a vector's pieces."""

@@ -526,9 +526,12 @@ class _Tile(Tile):
         def sweep() -> None:
             left = f.at(f.base("left"), f.mul(self.begin["left"], f.number(("down", "left"))))
             step = f.number((("lanes", "step", SLOTS - 1), "right"))
+            along = e.let(f"icmp ne i64 {f.number(('along', 'right'))}, 0")
+            rows = e.let(f"select i1 {along}, i64 0, i64 {self.count['left']}")
+            steps = e.let(f"select i1 {along}, i64 {self.count['right']}, i64 {f.number('depth')}")
             f.invoke("%sweep", SWEEP, [
                 left, f.base("right"), f.table_of("%column"), f.number("pieces"), "%sums", "%width",
-                self.count["left"], f.number("depth"), step, f.number(("down", "left")),
+                rows, steps, step, f.number(("down", "left")),
             ])  # fmt: skip
 
         e.branch(swept, sweep)
