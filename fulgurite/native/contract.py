@@ -34,8 +34,7 @@ from .operate import cast
 from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
 from .product import Product, accumulated, byte_sums
-from .sweep import settling
-from .sweep import sweep as swept_windows
+from .sweeping import settling, sweeping
 from .target import Target
 from .windows import MOVE as SEEN_MOVE
 from .windows import TILE as SEEN_TILE
@@ -94,7 +93,7 @@ class _Template(Product):
                 phases.append(Phase(symbol, units, work))
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
         if self.swept:
-            module = swept_windows(self.registers)
+            module = sweeping(self.registers)
             symbol = self.seen_phase(module, settling(module), "kernel_right", frames)
             phases.append(Phase(symbol, self.wide, self.wide * self.swept_bytes))
             workspace += self.wide * self.swept_bytes
@@ -263,7 +262,7 @@ class _Template(Product):
         """The sums of a tile by a function of the library."""
         if self.windowed:
             r = self.registers
-            found = [block(r), narrow(r, True), windows(r), swept_windows(r)]
+            found = [block(r), narrow(r, True), windows(r), sweeping(r)]
             types = BLOCK, NARROW, SEEN_MOVE, SWEEP
             self.call(f, seen_tile(self.registers), SEEN_TILE, [
                 "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,

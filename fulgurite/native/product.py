@@ -41,7 +41,7 @@ from .microkernel import MASKS, Registers
 from .narrow import DEPTH as NARROW_DEPTH
 from .narrow import MOST
 from .packing import Side, side
-from .sweep import most_pieces, table_bytes
+from .sweeping import most_pieces, table_bytes
 from .target import Target
 from .windows import seen_numbers
 

@@ -58,7 +58,7 @@ class _Table:
 
 
 @lru_cache(maxsize=32)
-def sweep(registers: Registers) -> Module:
+def sweeping(registers: Registers) -> Module:
     """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 steps,
     i64 step, i64 down)`: the sums of a tile; lanes are `step` apart, rows of the left factor `down`.
     With no rows lanes run along k, and steps are columns. `settling` is the phase that fills
@@ -87,7 +87,7 @@ def sweep(registers: Registers) -> Module:
         body = "\n".join([*f.entry, *f.e.lines])
         texts.append(f"define {kind}void {head} nounwind {{\nentry:\n{body}\n  ret void\n}}")
         declared |= f.e.declared
-    return named(f"sweep_{registers.dtype}", "\n".join([*texts, *declared.values()]))
+    return named(f"sweeping_{registers.dtype}", "\n".join([*texts, *declared.values()]))
 
 
 def settling(module: Module) -> str:
