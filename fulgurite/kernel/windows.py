@@ -3,9 +3,9 @@
 In: a factor's part of a kernel. Out: a `View`: its own axes and the folded ones, each in one of
 `SLOTS` slots in their order, the steps of memory along them, and at most one condition a slot, on
 the own and the folded axis that share it; or None. Convolutions of up to three dimensions with any
-window, stride, dilation, padding and groups, and their gradients, are such views: where an axis or a
-condition is missing, its slot has one step or a condition that always holds. So library functions
-can read them all, and shapes need no text.
+window, stride, dilation, padding and groups, and their gradients, are such views: where an axis or
+a condition is missing, its slot has one step or asks nothing. So library functions can read them
+all, and shapes need no text.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def view(p: Part, root: Node, own: Line) -> View | None:
         moved = [sum(kept[a] for a in some) for some in (mine, theirs)]
         every[slot] = Condition(first, moved[0], moved[1], below)
     batch = [(size, steps.get(a, 0)) for a, size in zip(p.batch.axes, p.batch.sizes, strict=True)]
-    moves = [*zip(own.axes, own.sizes, strict=True), *zip(p.folded.axes, p.folded.sizes, strict=True)]
+    moves = [
+        *zip(own.axes, own.sizes, strict=True),
+        *zip(p.folded.axes, p.folded.sizes, strict=True),
+    ]
     if sum([abs(steps.get(a, 0)) * size for a, size in moves]) >= ENDLESS:
         return None
     return View(

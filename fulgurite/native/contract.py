@@ -18,30 +18,26 @@ from ..core.dtype import DType
 from ..core.node import Node
 from ..graph.lower import IndexKernel
 from ..kernel.contract import (
-    Contraction,
     find_contraction,
 )
-from .code import FIRST, Phase, Rendered
+from .borrow import Borrower
+from .code import Phase, Rendered
 from .convert import round_small
 from .dots import dots, sweep
 from .emitter import Val
 from .frame import Frame
-from .lent import BLOCK, JOIN, MOVE, PIECES, TABLE, TILE, WAYS, join, packing, pieces, tile
-from .microkernel import Module, Registers, block, transpose
+from .lent import BLOCK, JOIN, MOVE, TABLE, WAYS, join
+from .microkernel import Registers, block, transpose
 from .moving import moving
 from .narrow import NARROW, narrow
 from .operate import cast
 from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
-from .product import Product, accumulated, byte_sums
+from .product import accumulated, byte_sums
 from .sweeping import settling, sweeping
 from .target import Target
-from .windows import MOVE as SEEN_MOVE
-from .windows import TILE as SEEN_TILE
-from .windows import SWEEP, WINDOWS, phase, windows
-from .windows import tile as seen_tile
+from .windows import WINDOWS, phase, windows
 
-PHASE = "ptr, ptr, i64, i64"  # the types of a phase
 _DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
 SEVERAL = 2  # vectors of results at a time: one alone waits for itself most of the time
 
@@ -58,13 +54,8 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     return template.render() if takes else None
 
 
-class _Template(Product):
+class _Template(Borrower):
     """Writes the text of one contraction."""
-
-    def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
-        super().__init__(c, dtypes, registers)
-        self.modules: dict[str, Module] = {}
-        self.phased: set[str] = set()  # those whose function is a phase
 
     # --- the whole kernel ------------------------------------------------------------------------
 
@@ -141,10 +132,6 @@ class _Template(Product):
         f.e.line(f"call void @kernel(ptr %params, ptr %values, {operands})")
         return f.text()
 
-    def frame(self, symbol: str) -> Frame:
-        masked = self.target.vectors == "avx512"
-        return Frame(symbol, self.numbers, self.dtypes, self.target.lanes, masked)
-
     def geometry(self, f: Frame, name: str) -> tuple[str, str, str]:
         """Places of a factor in all, in a tile, and how many tiles there are."""
         total, tile = (
@@ -175,113 +162,6 @@ class _Template(Product):
             module = transpose(self.registers)
             self.modules[module.name] = module
         f.scope(lambda: packer.pack(span, to))
-
-    def call(self, f: Frame, module: Module, types: str, operands: Sequence[str]) -> None:
-        """Call the function of a module."""
-        typed = [f"{t} {o}" for t, o in zip(types.split(", "), operands, strict=True)]
-        f.e.line(f"call void {self.address(f, module, types)}({', '.join(typed)})")
-
-    def source(self, f: Frame, s: Side, own: str, k: str) -> tuple[str, str]:
-        """Where a factor that is memory as it is has a place, and the step that is not 1."""
-        f.part = s.part
-        folded = s.part.folded.axes
-        f.open[folded[0]] = k
-        f.open.update(zip(s.own.axes, [own] * len(s.own.axes), strict=True))
-        number, index, _ = s.root.arg
-        name = ("at", self.numbers.position[s.root])
-        place = f.index(index, (), name).text
-        other = s.own.axes if s.along == "folded" else folded
-        steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom in other]
-        stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
-        pointer = f.pointer(number)
-        return f.e.let(f"getelementptr {self.inner}, ptr {pointer}, i64 {place}"), stride
-
-    def base(self, f: Frame, s: Side, batch: str) -> str:
-        """Where a factor that is memory as it is begins for one product of a batch."""
-        f.part = s.part
-        f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
-        return self.source(f, s, "0", "0")[0]
-
-    def known_numbers(self, f: Frame) -> str:
-        """Where the table is."""
-        if "table" not in f.read:
-            f.read["table"] = f.e.name("n")
-            at = FIRST + len(self.numbers.variables)
-            f.entry.append(f"  {f.read['table']} = getelementptr i64, ptr %values, i64 {at}")
-        return f.read["table"]
-
-    def address(self, f: Frame, module: Module, types: str) -> str:
-        """The function of a module, to be called by another."""
-        self.modules[module.name] = module
-        f.e.declare(f"void @{module.name}({types})", module.name)
-        return f"@{module.name}"
-
-    def lent_phase(self, s: Side) -> str:
-        """The function of the library that packs a factor of memory as it is."""
-        module = packing(self.registers, s.name, s.straight)
-        self.modules[module.name] = module
-        self.phased.add(module.name)
-        return module.name
-
-    def seen_phase(self, module: Module, name: str, own: str, frames: list[Frame]) -> str:
-        """A phase that is a function of the library, or one of this kernel's own that calls it."""
-        self.modules[module.name] = module
-        if not self.numbers.variables:
-            return name
-        f = self.frame(own)  # numbers are behind the variables
-        f.e.declare(f"void @{name}({PHASE})", name)
-        values = f.e.let(f"getelementptr i64, ptr %values, i64 {len(self.numbers.variables)}")
-        f.e.line(f"call void @{name}(ptr %params, ptr {values}, i64 %first, i64 %last)")
-        frames.append(f)
-        return own
-
-    def moved(self, s: Side) -> tuple[Frame, int]:
-        """A phase of this kernel's own that packs a factor of memory as it is."""
-        f = self.frame(f"kernel_{s.name}")
-        many = self.count_of_pieces(s)
-
-        def unit(index: str, carried: list[str]) -> list[str]:
-            batch = "0"  # the library goes from one product to the next itself
-            if len(s.part.batch.axes) > 1:
-                batch, _ = f.divided(index, f.number(("of a product", s.name), many))
-            move = self.address(f, moving(self.registers, s.name, s.straight), MOVE)
-            operands = [
-                self.known_numbers(f), self.base(f, s, batch), f.pointer(len(self.dtypes)), index,
-                f.add(index, "1"), move,
-            ]  # fmt: skip
-            self.call(f, pieces(self.registers, s.name), PIECES, operands)
-            return carried
-
-        f.e.loop("%first", "%last", 1, [], unit)
-        return f, self.batch * many
-
-    def lend(
-        self, f: Frame, batch: str, row: str, column: str, begin: str, end: str, sums: str,
-        width: str,
-    ) -> None:  # fmt: skip
-        """The sums of a tile by a function of the library."""
-        if self.windowed:
-            r = self.registers
-            found = [block(r), narrow(r, True), windows(r), sweeping(r)]
-            types = BLOCK, NARROW, SEEN_MOVE, SWEEP
-            self.call(f, seen_tile(self.registers), SEEN_TILE, [
-                "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
-                *[self.address(f, m, t) for m, t in zip(found, types, strict=True)],
-            ])  # fmt: skip
-            return
-        left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
-        panel, few = self.address(f, block(self.registers), BLOCK), "null"
-        if self.rows_along_k:
-            few = self.address(f, narrow(self.registers, self.columns_along_k), NARROW)
-        moves = [
-            self.address(f, moving(self.registers, s.name, s.straight), MOVE)
-            for s in (self.left, self.right)
-        ]
-        operands = [
-            self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
-            begin, end, sums, width, panel, few, *moves,
-        ]  # fmt: skip
-        self.call(f, tile(self.registers), TILE, operands)
 
     def goal(self, f: Frame, memory: str) -> Goal:
         return Goal(memory, f.number("stride", self.cut.stride), f.number("deep", self.cut.depth))

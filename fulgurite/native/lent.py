@@ -22,7 +22,15 @@ from .microkernel import MASKS, Module, Registers, named
 from .moving import moving
 from .narrow import NARROW
 
-WAYS = ("plain", "own", "shared", "narrow", "flat", "lined", "swept")  # numbers of how a factor reaches the microkernel
+WAYS = (
+    "plain",
+    "own",
+    "shared",
+    "narrow",
+    "flat",
+    "lined",
+    "swept",
+)  # numbers of how a factor reaches the microkernel
 BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
 TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
@@ -130,7 +138,7 @@ class Lent(Frame):
 
 
 class Tile:
-    """The text of a tile's sums: which ways a right factor goes beside the plain and shared ones."""
+    """The text of a tile's sums, and the ways that factors go beside plain and shared ones."""
 
     packs: tuple[str, ...] = ("own",)  # ways of a factor that the tile packs for itself
     along_k = "narrow"  # the way of one that is multiplied with lanes along k

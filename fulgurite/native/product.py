@@ -43,7 +43,7 @@ from .narrow import MOST
 from .packing import Side, side
 from .sweeping import most_pieces, table_bytes
 from .target import Target
-from .windows import seen_numbers
+from .views import seen_numbers
 
 FEW_STEPS = 64  # of k that are worth lanes of their own
 LINED_ROWS = 32  # rows that do not pay for turning what they are multiplied with

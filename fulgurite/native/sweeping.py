@@ -1,11 +1,11 @@
 """A few rows times memory seen through windows: nothing is packed, windows are swept over it.
 
 In: the registers. Out: the text of a module. A phase finds out once for every tile of columns which
-pieces of memory its vectors are, where each step of k moves them, and which lanes of them conditions
-leave, and keeps that in the workspace. The module's own function then computes the sums of a tile:
+pieces of memory its vectors are, where each step of k moves them, and which of their lanes are left
+by conditions, and keeps that in the workspace. The module's function computes the sums of a tile:
 for a few pieces at a time it goes over all steps of k with the sums in registers. So a depthwise
-convolution reads its image through masks that all channels and images share. Where lanes run along k
-(the gradient of its weights), a few columns at a time go over all pieces instead.
+convolution reads its image through masks that all channels and images share. Where lanes run along
+k (the gradient of its weights), a few columns at a time go over all pieces instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .code import FIRST
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import Module, Registers, named
-from .windows import SEEN, Packer, Seen
+from .views import SEEN, Packer
+from .windows import Seen
 
 TOGETHER = 4  # pieces that are swept over together, at most
 BLOCKS = {4: 2, 2: 4, 1: 4}  # rows, and the pieces of each, whose sums are in registers
@@ -60,10 +61,11 @@ class _Table:
 @lru_cache(maxsize=32)
 def sweeping(registers: Registers) -> Module:
     """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 steps,
-    i64 step, i64 down)`: the sums of a tile; lanes are `step` apart, rows of the left factor `down`.
-    With no rows lanes run along k, and steps are columns. `settling` is the phase that fills
+    i64 step, i64 down)`: the sums of a tile; lanes are `step` apart, rows of the left factor
+    `down`. With no rows lanes run along k, and steps are columns. `settling` is the phase that fills
     tables."""
-    texts, declared = [], {}
+    texts: list[str] = []
+    declared: dict[str, str] = {}
     for load in LOADS:
         for rows in BLOCKS:
             made = _Rows(registers, load, rows)
@@ -238,7 +240,9 @@ class _Rows(Frame):
         e, lanes, kind = self.e, self.e.lanes, self.vector
         name = f"llvm.masked.load.v{lanes}{self.short}.p0"
         e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-        operands = f"ptr align 1 {memory}, <{lanes} x i1> {self.chosen(bits)}, {kind} zeroinitializer"
+        operands = (
+            f"ptr align 1 {memory}, <{lanes} x i1> {self.chosen(bits)}, {kind} zeroinitializer"
+        )
         return e.let(f"call {kind} @{name}({operands})")
 
     def write(self, value: str, goal: str, mask: str) -> None:

@@ -1,440 +1,30 @@
-"""Packing of factors that are memory seen through windows: library functions for every shape.
+"""Tiles of contractions with factors seen through windows: library functions for every shape.
 
-In: the registers. Out: the text of a module. Its function is given where a factor's numbers begin
-in a kernel's table, and packs a block of the factor the way that `WAYS_TO_PACK` numbers: as rows of k, as
-panels, or as rows of columns, with lanes along the memory or across it. It is the packer's own text
-over one load with an axis and a condition for each slot of a `View`, whose sizes and steps are all
-read from the table. Two more functions are the phases that pack a factor into the workspace. So
-convolutions have no text but their epilogue.
+In: the registers. Out: texts of modules. `windows` packs a block of such a factor the way that its
+numbers say, as rows of k, as panels or as rows of columns, and has the phases that pack a factor
+into the workspace; `tile` computes the sums of a tile, going the way that each factor goes. All
+they know of a kernel is its table of numbers, in the order of `WINDOWS`. So convolutions of any
+size, window, stride, dilation, padding and groups have no text but their epilogue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import lru_cache
-from math import prod
 
-from ..core.dtype import bool_, int32
-from ..kernel.contract import Line, Part
-from ..kernel.windows import BATCH, SLOTS, View
+from ..kernel.windows import BATCH, SLOTS
 from .code import FIRST
-from .emitter import Val, ramp, scalar_type
-from .frame import Frame, Numbers
 from .lent import TABLE, Lent, Tile
 from .microkernel import Module, Registers, named, transpose
+from .views import SEEN, WAYS_TO_PACK, Packer
 
 MOVE = "ptr, ptr, i64, i64, ptr, i64, i64, i64"  # the types of what packs
-WAYS_TO_PACK = ("near", "apart", "turned")  # lanes next to each other or not, or turned
-SEEN: tuple[Hashable, ...] = (
-    "kind", "along", "across", "panel", "unit", "taps", "conditions", "down",
-    *[("batch", name, slot) for name in ("size", "step") for slot in range(BATCH)],
-    *[(line, "size", slot) for line in ("lanes", "outer", "tap") for slot in range(SLOTS)],
-    *[(line, "step", slot) for line in ("lanes", "other") for slot in range(SLOTS)],
-    *[("if", name, slot) for slot in range(SLOTS)
-      for name in ("start", "lanes", "other", "below", "row")],
-)  # fmt: skip
-WINDOWS = (*TABLE, "pieces", "bytes", *[(name, side) for side in ("left", "right") for name in SEEN])
-_FIRST = 1 << 40  # what stands for the first number of `SEEN`
-_NOTHING = Line((), (), frozenset())
-_WHOLE = 1 << 30  # wider than any panel
-
-
-def seen_numbers(
-    v: View, along: str, shape: str, near: bool, panel: int, lanes: int, across: int,
-    swept: bool,
-) -> dict[Hashable, int]:
-    """The numbers of a view that is packed with lanes along a line, by their names in `SEEN`.
-
-    It becomes rows of k or columns `across` numbers apart, or panels.
-    """
-    turned = (along == "own") == (shape == "rows")
-    found: dict[Hashable, int] = {
-        "kind": WAYS_TO_PACK.index("turned" if turned else "near" if near else "apart"),
-        "along": int(along == "folded"), "across": across,
-        "panel": panel if shape == "panels" else _WHOLE,
-        "unit": panel if shape == "panels" and not turned and not swept else lanes,
-        "down": sum([step for _, step in v.own]),
-    }  # fmt: skip
-    for slot, (size, step) in enumerate(v.batch):
-        found |= {("batch", "size", slot): size, ("batch", "step", slot): step}
-    lined, other = (v.own, v.folded) if along == "own" else (v.folded, v.own)
-    asked = [slot for slot, c in enumerate(v.conditions) if c.asks]
-    moving = [slot for slot in asked if v.conditions[slot].step(along, True)]
-    begin = SLOTS if turned else min(moving, default=SLOTS)  # of what conditions depend on
-    begin = 0 if swept else begin
-    for slot in range(SLOTS):
-        size, step = other[slot]
-        found |= {
-            ("lanes", "size", slot): lined[slot][0], ("lanes", "step", slot): lined[slot][1],
-            ("outer", "size", slot): 1 if slot >= begin else size,
-            ("tap", "size", slot): size if slot >= begin else 1, ("other", "step", slot): step,
-        }  # fmt: skip
-    found["taps"] = prod([size for size, _ in other[begin:]])
-    found["conditions"] = len(asked)
-    for slot, c in enumerate(v.conditions):
-        row = asked.index(slot) if c.asks else -1
-        values = {
-            "start": c.start, "lanes": c.step(along), "other": c.step(along, True),
-            "below": c.below, "row": row,
-        }  # fmt: skip
-        found |= {("if", name, slot): value for name, value in values.items()}
-    return found
-
-
-def _line(name: str) -> Line:
-    """A line of a view: its axes, and what stands for their sizes."""
-    first = SLOTS * ("lanes", "outer", "tap").index(name)
-    sizes = tuple([_FIRST + SEEN.index((name, "size", slot)) for slot in range(SLOTS)])
-    return Line(tuple(range(first, first + SLOTS)), sizes, frozenset({first + SLOTS - 1}))
-
-
-class Packer(Frame):
-    """A function that packs a block of a view: lanes along one line, the other one by one.
-
-    First it finds out where the lanes are: which runs of memory make up each vector, or where each
-    lane is, and what conditions ask of them. Then every step of the other line is quickly done.
-    """
-
-    def __init__(self, registers: Registers, kind: str) -> None:
-        super().__init__("PART", Numbers([]), [registers.dtype], registers.target.lanes, False)
-        self.part = Part((), _NOTHING, _NOTHING, _NOTHING, _NOTHING, frozenset())
-        self.registers, self.kind = registers, kind
-        self.inner = scalar_type(registers.dtype)
-        self.vector = f"<{self.e.lanes} x {self.inner}>"
-        self.whole = f"<{self.e.lanes} x i32>"
-        self.lanes_line, self.outer, self.tap = [_line(x) for x in ("lanes", "outer", "tap")]
-        self.e.opaque_steps = False
-
-    # --- numbers and memory ----------------------------------------------------------------------
-
-    def number(self, name: Hashable, value: int = 0) -> str:
-        """A number of the factor, read once."""
-        key = SEEN[value - _FIRST] if value >= _FIRST else name
-        if key not in self.read:
-            place, found = self.e.name("n"), self.e.name("n")
-            self.entry.append(f"  {place} = getelementptr i64, ptr %seen, i64 {SEEN.index(key)}")
-            self.entry.append(f"  {found} = load i64, ptr {place}")
-            self.read[key] = found
-        return self.read[key]
-
-    def at(self, memory: str, place: str, kind: str = "") -> str:
-        return self.e.let(f"getelementptr {kind or self.inner}, ptr {memory}, i64 {place}")
-
-    def get(self, memory: str, place: str, kind: str = "i64") -> str:
-        return self.e.let(f"load {kind}, ptr {self.at(memory, place, kind)}")
-
-    def put(self, value: str, memory: str, place: str, kind: str = "i64") -> None:
-        self.e.line(f"store {kind} {value}, ptr {self.at(memory, place, kind)}")
-
-    def room(self, kind: str, count: str) -> str:
-        return self.e.let(f"alloca {kind}, i64 {count}, align 64")
-
-    def spread(self, value: str) -> str:
-        """A number of 64 bits as whole numbers of 32 in all lanes."""
-        return self.e.splat(Val(self.e.let(f"trunc i64 {value} to i32"), int32)).text
-
-    def below(self, count: str) -> str:
-        """The first `count` lanes, of any number of them."""
-        least = self.e.call("i64", "llvm.smax.i64", f"i64 {count}", "i64 0")
-        return self.tail(least)
-
-    # masks in memory: bits where masks are registers of their own, else whole vectors
-    @property
-    def mask_kind(self) -> str:
-        return f"i{self.e.lanes}" if self.e.lanes == 16 else self.whole
-
-    def put_mask(self, mask: str, memory: str, place: str) -> None:
-        how = "bitcast" if self.e.lanes == 16 else "sext"
-        bits = self.e.let(f"{how} <{self.e.lanes} x i1> {mask} to {self.mask_kind}")
-        self.e.line(f"store {self.mask_kind} {bits}, ptr {self.at(memory, place, self.mask_kind)}")
-
-    def both_masks(self, a: str, b: str) -> str:
-        bits = self.e.let(f"and {self.mask_kind} {a}, {b}")
-        if self.e.lanes == 16:
-            return self.e.let(f"bitcast i16 {bits} to <16 x i1>")
-        return self.e.let(f"icmp slt {self.whole} {bits}, zeroinitializer")
-
-    # --- where lanes are -------------------------------------------------------------------------
-
-    def settle_lanes(self) -> None:
-        """Tables of the lanes: runs of memory or places, and values of conditions."""
-        e, lanes = self.e, str(self.e.lanes)
-        folded = e.let(f"icmp ne i64 {self.number('along')}, 0")
-
-        def pick(a: str, b: str) -> str:
-            return e.let(f"select i1 {folded}, i64 {a}, i64 {b}")
-
-        self.first, self.count = pick("%k", "%own"), pick("%depth", "%owned")
-        self.from_, self.many = pick("%own", "%k"), pick("%owned", "%depth")
-        unit = self.number("unit")
-        units, _ = self.divided(self.add(self.count, self.sub(unit, "1")), unit)
-        self.vectors, _ = self.divided(self.mul(units, unit), lanes)
-        whole = self.add(self.mul(self.vectors, lanes), lanes)
-        size = self.number(("lanes", "size", SLOTS - 1))
-        start = self.coordinates(self.lanes_line, self.first)
-        number, _ = self.divided(self.add(start[-1], self.add(self.count, self.sub(size, "1"))), size)
-        self.asked = self.room("i32", self.mul(whole, self.add(self.number("conditions"), "1")))
-        self.wide = whole
-        if self.kind == "apart":
-            self.places = self.room("i32", whole)
-        else:
-            self.starts = self.room("i64", self.add(number, "1"))
-            self.apart = self.room("i64", self.add(number, "1"))
-            self.runs_ = self.room("i64", "1")
-            self.put("0", self.runs_, "0")
-        self.runs(self.lanes_line, start, self.count, self.run)
-        if self.kind != "apart":
-            self.cut_runs(number)
-
-    def run(self, offset: str, first: str, last: str) -> None:
-        """One run along the innermost axis of the lanes."""
-        e, axes = self.e, self.lanes_line.axes
-        self.open[axes[-1]] = first
-        place = "0"
-        for slot, axis in enumerate(axes):
-            place = self.add(place, self.mul(self.open[axis], self.number(("lanes", "step", slot))))
-        for slot, axis in enumerate(axes):
-            row = self.number(("if", "row", slot))
-
-            def fill(slot: int = slot, axis: int = axis, row: str = row) -> None:
-                step = self.number(("if", "lanes", slot))
-                value = self.add(self.number(("if", "start", slot)), self.mul(self.open[axis], step))
-                goal = self.at(self.asked, self.add(self.mul(row, self.wide), offset), "i32")
-                moves = step if slot == SLOTS - 1 else "0"
-                self.line_of(goal, value, moves, self.sub(last, first))
-
-            e.branch(e.let(f"icmp sge i64 {row}, 0"), fill)
-        if self.kind == "apart":
-            step = self.number(("lanes", "step", SLOTS - 1))
-            self.line_of(self.at(self.places, offset, "i32"), place, step, self.sub(last, first))
-            return
-        before = self.mul(offset, self.number(("lanes", "step", SLOTS - 1)))
-        apart, count = self.sub(place, before), self.get(self.runs_, "0")
-        before = self.e.call("i64", "llvm.smax.i64", f"i64 {self.sub(count, '1')}", "i64 0")
-        known = self.get(self.apart, before)  # of the run before, where there is one
-        other = e.let(f"icmp ne i64 {known}, {apart}")
-        none = e.let(f"icmp eq i64 {count}, 0")
-
-        def begin() -> None:
-            self.put(offset, self.starts, count)
-            self.put(apart, self.apart, count)
-            self.put(self.add(count, "1"), self.runs_, "0")
-
-        e.branch(e.let(f"select i1 {none}, i1 true, i1 {other}"), begin)
-
-    def line_of(self, goal: str, value: str, step: str, count: str) -> None:
-        """Fill some lanes with numbers that are `step` apart; there is room for whole vectors."""
-        e = self.e
-        each = "zeroinitializer"
-        if step != "0":
-            each = e.let(f"mul {self.whole} {ramp(e.lanes, 1, 'i32')}, {self.spread(step)}")
-
-        def vector(at: str, _: list[str]) -> list[str]:
-            first = self.add(value, self.mul(at, step))
-            found = e.let(f"add {self.whole} {self.spread(first)}, {each}")
-            e.line(f"store {self.whole} {found}, ptr {self.at(goal, at, 'i32')}, align 4")
-            return []
-
-        e.loop("0", count, e.lanes, [], vector)
-
-    def cut_runs(self, number: str) -> None:
-        """Every vector's pieces of runs: where memory has its first lane, and which lanes."""
-        e, lanes = self.e, str(self.e.lanes)
-        runs = self.get(self.runs_, "0")
-        self.put(self.count, self.starts, runs)  # where the last one ends
-        most = self.add(self.vectors, number)
-        self.begins = self.room("i64", self.add(self.vectors, "1"))
-        self.offsets, self.masks = self.room("i64", most), self.room(self.mask_kind, most)
-
-        def vector(v: str, now: list[str]) -> list[str]:
-            found, run = now
-            self.put(found, self.begins, v)
-            place = self.mul(v, lanes)
-            end = self.least(self.add(place, lanes), self.count)
-
-            def piece(_: str, state: list[str]) -> list[str]:
-                found, run = state
-                first = self.sub(self.get(self.starts, run), place)
-                last = self.sub(self.least(self.get(self.starts, self.add(run, "1")), end), place)
-                mask = e.let(f"xor <{lanes} x i1> {self.below(first)}, {self.below(last)}")
-                self.put_mask(mask, self.masks, found)
-                moved = self.mul(place, self.number(("lanes", "step", SLOTS - 1)))
-                self.put(self.add(self.get(self.apart, run), moved), self.offsets, found)
-                return [self.add(found, "1"), self.add(run, "1")]
-
-            # runs that begin before the vector's end; the last of them may go on after it
-            def counting(at: str, state: list[str]) -> list[str]:
-                inside = e.let(f"icmp slt i64 {self.get(self.starts, at)}, {end}")
-                return [self.add(state[0], e.let(f"zext i1 {inside} to i64"))]
-
-            reach = self.least(runs, self.add(run, lanes))
-            (many,) = e.loop(run, reach, 1, [("i64", "0")], counting)
-            found, run = e.loop("0", many, 1, [("i64", found), ("i64", run)], piece)
-            over = e.let(f"icmp sgt i64 {self.get(self.starts, run)}, {end}")
-            over = e.let(f"select i1 {e.let(f'icmp sgt i64 {many}, 0')}, i1 {over}, i1 false")
-            return [found, self.sub(run, e.let(f"zext i1 {over} to i64"))]
-
-        found, _ = e.loop("0", self.vectors, 1, [("i64", "0"), ("i64", "0")], vector)
-        self.put(found, self.begins, self.vectors)
-
-    # --- one step of the other line --------------------------------------------------------------
-
-    def valid(self, values: str, v: str) -> str:
-        """The lanes of a vector whose conditions hold, with what the other line adds to each."""
-        e = self.e
-        ones = e.splat(Val("true", bool_)).text
-        kind = f"<{e.lanes} x i1>"
-
-        def condition(c: str, now: list[str]) -> list[str]:
-            place = self.add(self.mul(c, self.wide), self.mul(v, str(e.lanes)))
-            own = e.let(f"load {self.whole}, ptr {self.at(self.asked, place, 'i32')}, align 4")
-            pair = self.mul(c, "2")
-            more = e.splat(Val(self.get(values, pair, "i32"), int32)).text
-            limit = e.splat(Val(self.get(values, self.add(pair, "1"), "i32"), int32)).text
-            inside = e.let(f"icmp ult {self.whole} {e.let(f'add {self.whole} {own}, {more}')}, {limit}")
-            return [e.let(f"and {kind} {now[0]}, {inside}")]
-
-        return e.loop("0", self.number("conditions"), 1, [(kind, ones)], condition)[0]
-
-    def others(self, line: Line, values: str) -> str:
-        """Where the steps of a line that are open move memory to, and conditions, into `values`."""
-        e, place = self.e, "0"
-        for slot, axis in enumerate(line.axes):
-            now = self.open[axis]
-            place = self.add(place, self.mul(now, self.number(("other", "step", slot))))
-            row = self.number(("if", "row", slot))
-
-            def fill(slot: int = slot, now: str = now, row: str = row) -> None:
-                pair = self.mul(row, "2")
-                moved = self.mul(now, self.number(("if", "other", slot)))
-                limits = (moved, pair), (self.number(("if", "below", slot)), self.add(pair, "1"))
-                for value, at in limits:
-                    self.put(e.let(f"trunc i64 {value} to i32"), values, at, "i32")
-
-            if values:
-                e.branch(e.let(f"icmp sge i64 {row}, 0"), fill)
-        return place
-
-    def loaded(self, source: str, v: str, valid: str) -> str:
-        """A vector from memory; `valid` are the lanes that conditions leave, as kept in memory."""
-        e, kind, lanes = self.e, self.vector, self.e.lanes
-        short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
-        if self.kind == "apart":
-            at = e.let(f"load {self.whole}, ptr {self.at(self.places, self.mul(v, str(lanes)), 'i32')}")
-            live = self.both_masks(valid, valid)
-            pointers = e.let(f"getelementptr {self.inner}, ptr {source}, {self.whole} {at}")
-            name = f"llvm.masked.gather.v{lanes}{short}.v{lanes}p0"
-            e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
-            operands = f"<{lanes} x ptr> align 4 {pointers}, <{lanes} x i1> {live}, {kind} zeroinitializer"
-            return e.let(f"call {kind} @{name}({operands})")
-        name = f"llvm.masked.load.v{lanes}{short}.p0"
-        e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-
-        def piece(number: str, now: list[str]) -> list[str]:
-            live = self.both_masks(self.get(self.masks, number, self.mask_kind), valid)
-            place = self.at(source, self.get(self.offsets, number))
-            return [e.let(f"call {kind} @{name}(ptr align 1 {place}, <{lanes} x i1> {live}, {kind} {now[0]})")]
-
-        begin, end = self.get(self.begins, v), self.get(self.begins, self.add(v, "1"))
-        return e.loop(begin, end, 1, [(kind, "zeroinitializer")], piece)[0]
-
-    def placed(self, place: str) -> str:
-        """Where a place of the packed rows or columns is."""
-        panel = self.number("panel")
-        number, inside = self.divided(place, panel)
-        return self.add(self.mul(self.mul(number, panel), "%stride"), inside)
-
-    # --- the two ways ----------------------------------------------------------------------------
-
-    def straight(self) -> None:
-        """Lanes run along the packed rows; steps with the same conditions one after the other."""
-        e, lanes = self.e, str(self.e.lanes)
-        self.settle_lanes()
-        valid, goals = self.room(self.mask_kind, self.vectors), self.room("i64", self.vectors)
-        values, taps = self.room("i32", str(2 * SLOTS)), self.number("taps")
-
-        def goal(v: str, _: list[str]) -> list[str]:
-            self.put(self.placed(self.mul(v, lanes)), goals, v)
-            return []
-
-        def tap(number: str) -> None:
-            moved = self.others(self.tap, values)
-
-            def masks(v: str, _: list[str]) -> list[str]:
-                inside = self.valid(values, v)
-                if self.kind == "apart":
-                    left = self.below(self.sub(self.count, self.mul(v, lanes)))
-                    inside = e.let(f"and <{lanes} x i1> {inside}, {left}")
-                self.put_mask(inside, valid, v)
-                return []
-
-            e.loop("0", self.vectors, 1, [], masks)
-            up = self.sub(taps, self.add(number, "1"))  # the first step that is not before ours
-            begin, _ = self.divided(self.add(self.from_, up), taps)
-            end, _ = self.divided(self.add(self.add(self.from_, self.many), up), taps)
-
-            def step(offset: str) -> None:
-                source = self.at("%from", self.add(moved, self.others(self.outer, "")))
-                here = self.sub(self.add(self.mul(self.add(begin, offset), taps), number), self.from_)
-                to = self.at("%to", self.mul(here, self.number("across")))
-
-                def vector(v: str, _: list[str]) -> list[str]:
-                    found = self.loaded(source, v, self.get(valid, v, self.mask_kind))
-                    place = self.at(to, self.get(goals, v))
-                    e.line(f"store {self.vector} {found}, ptr {place}, align 4")
-                    return []
-
-                e.loop("0", self.vectors, 1, [], vector)
-
-            self.walk(self.outer, self.coordinates(self.outer, begin), self.sub(end, begin), step)
-
-        e.loop("0", self.vectors, 1, [], goal)
-        self.walk(self.tap, ["0"] * SLOTS, taps, tap)
-
-    def turned(self) -> None:
-        """Lanes run across the packed rows: squares are turned by the library."""
-        e, lanes = self.e, str(self.e.lanes)
-        self.settle_lanes()
-        square = self.room(self.inner, str(self.e.lanes**2))
-        for i in range(self.e.lanes):  # what is never filled is 0, so that no odd number slows sums
-            place = self.at(square, str(i * self.e.lanes))
-            e.line(f"store {self.vector} zeroinitializer, ptr {place}, align 64")
-        values = self.room("i32", str(2 * SLOTS * self.e.lanes))
-        sources, turn = self.room("i64", lanes), transpose(self.registers)
-        e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
-
-        def group(at: str, _: list[str]) -> list[str]:
-            many = self.least(self.sub(self.many, at), lanes)
-
-            def one(number: str) -> None:
-                asked = self.at(values, self.mul(number, str(2 * SLOTS)), "i32")
-                self.put(self.others(self.outer, asked), sources, number)
-
-            self.walk(self.outer, self.coordinates(self.outer, self.add(self.from_, at)), many, one)
-            goal = self.placed(at)
-
-            def vector(v: str, _: list[str]) -> list[str]:
-                def row(number: str, _: list[str]) -> list[str]:
-                    asked = self.at(values, self.mul(number, str(2 * SLOTS)), "i32")
-                    how = "bitcast" if self.e.lanes == 16 else "sext"
-                    valid = self.valid(asked, v)
-                    bits = e.let(f"{how} <{lanes} x i1> {valid} to {self.mask_kind}")
-                    source = self.at("%from", self.get(sources, number))
-                    place = self.at(square, self.mul(number, lanes))
-                    e.line(f"store {self.vector} {self.loaded(source, v, bits)}, ptr {place}, align 64")
-                    return []
-
-                e.loop("0", many, 1, [], row)
-                across = self.number("across")
-                to = self.at("%to", self.add(self.mul(self.mul(v, lanes), across), goal))
-                operands = f"ptr {square}, ptr {to}, i64 {across}, i64 {lanes}"
-                e.line(f"call void @{turn.name}({operands})")
-                return []
-
-            e.loop("0", self.vectors, 1, [], vector)
-            return []
-
-        e.loop("0", self.many, self.e.lanes, [], group)
+WINDOWS = (
+    *TABLE,
+    "pieces",
+    "bytes",
+    *[(name, side) for side in ("left", "right") for name in SEEN],
+)
 
 
 _ARGUMENTS = (
@@ -449,7 +39,9 @@ def _packer(registers: Registers, kind: str) -> tuple[str, dict[str, str]]:
     f.turned() if kind == "turned" else f.straight()
     body = "\n".join([*f.entry, *f.e.lines])
     symbol = f"@PART{WAYS_TO_PACK.index(kind)}"
-    text = f"define internal void {symbol}({_ARGUMENTS}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+    text = (
+        f"define internal void {symbol}({_ARGUMENTS}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+    )
     return text, f.e.declared
 
 
@@ -563,18 +155,17 @@ def tile(registers: Registers) -> Module:
 def windows(registers: Registers) -> Module:
     """`void f(ptr seen, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, and
     the phases of both sides: see `phase`."""
-    texts, declared = [], {}
+    texts: list[str] = []
+    declared: dict[str, str] = {}
     for kind in WAYS_TO_PACK:
         text, names = _packer(registers, kind)
         texts.append(text)
         declared |= names
-    lines = [
-        "  %kind = load i64, ptr %seen",
-        f"  switch i64 %kind, label %done [{' '.join(f'i64 {i}, label %is{i}' for i in range(len(WAYS_TO_PACK)))}]",
-    ]
-    names = ", ".join(f"{part}" for part in _ARGUMENTS.replace(" noalias", "").split(", "))
+    cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(WAYS_TO_PACK))])
+    lines = ["  %kind = load i64, ptr %seen", f"  switch i64 %kind, label %done [ {cases} ]"]
+    operands = _ARGUMENTS.replace(" noalias", "")
     for i in range(len(WAYS_TO_PACK)):
-        lines += [f"is{i}:", f"  call void @PART{i}({names})", "  br label %done"]
+        lines += [f"is{i}:", f"  call void @PART{i}({operands})", "  br label %done"]
     lines += ["done:", "  ret void"]
     head = f"define void @SELF({_ARGUMENTS}) nounwind {{\nentry:"
     texts.insert(0, "\n".join([head, *lines, "}"]))
