@@ -15,7 +15,7 @@ from ..kernel.contract import Contraction
 from .code import FIRST
 from .frame import Frame
 from .lent import BLOCK, MOVE, PIECES, TILE, packing, pieces, tile
-from .microkernel import Module, Registers, block
+from .microkernel import MASKS, Module, Registers, block
 from .moving import moving
 from .narrow import NARROW, narrow
 from .packing import Side
@@ -127,11 +127,13 @@ class Borrower(Product):
         """The sums of a tile by a function of the library."""
         if self.windowed:
             r = self.registers
-            found = [block(r), narrow(r, True), windows(r), sweeping(r)]
-            types = BLOCK, NARROW, SEEN_MOVE, SWEEP
-            self.call(f, seen_tile(self.registers), SEEN_TILE, [
+            few = "null"  # nobody is lined up where parts of vectors cannot be loaded
+            if self.target.vectors in MASKS:
+                few = self.address(f, narrow(r, True), NARROW)
+            self.call(f, seen_tile(r), SEEN_TILE, [
                 "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
-                *[self.address(f, m, t) for m, t in zip(found, types, strict=True)],
+                self.address(f, block(r), BLOCK), few, self.address(f, windows(r), SEEN_MOVE),
+                self.address(f, sweeping(r), SWEEP),
             ])  # fmt: skip
             return
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]

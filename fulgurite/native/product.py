@@ -86,9 +86,10 @@ class Product:
     """The numbers of one contraction."""
 
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
-        left = side(c, "left")
+        left, whole = side(c, "left"), c
         if (left.memory and left.straight) or (is_view(c) and is_low(c)):
             c = outer_columns_as_batch(c)
+        self.images = c is not whole  # are there several, each a product of its own?
         self.c, self.dtypes, self.registers = c, dtypes, registers
         self.target = registers.target
         self.inner = scalar_type(registers.dtype)
@@ -235,7 +236,8 @@ class Product:
 
     def is_windowed(self) -> bool:
         """Is a factor seen through windows, and are both memory that the library can pack?"""
-        if self.registers.dot or all(self.as_it_is(s) for s in (self.left, self.right)):
+        both = all(self.as_it_is(s) for s in (self.left, self.right))
+        if self.registers.dot or (both and not self.images):
             return False
         dtypes = [self.dtypes[s.root.arg[0]] for s in (self.left, self.right) if s.root.op is LOAD]
         return None not in self.views.values() and all(self.is_own(dtype) for dtype in dtypes)
@@ -338,7 +340,8 @@ class Product:
     @property
     def lent(self) -> bool:
         """Are both factors memory as it is, so that the library has all but the epilogue?"""
-        return bool(self.c.rows) and self.as_it_is(self.left) and self.as_it_is(self.right)
+        both = self.as_it_is(self.left) and self.as_it_is(self.right)
+        return bool(self.c.rows) and both and not self.images
 
     def way(self, name: str) -> str:
         return self.cut.left if name == "left" else self.cut.right

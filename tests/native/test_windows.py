@@ -1,0 +1,260 @@
+"""Tests of fulgurite/kernel/windows.py and of native/views, windows, sweeping and borrow.py.
+
+Convolutions of every kind have one text for each epilogue, so a new shape compiles nothing; and
+what the library packs or sweeps over for them is right for any size, window, stride, dilation,
+padding, number of groups and of dimensions. The reference device in float64 says what is right.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.native import compiler
+from fulgurite.native.target import target
+
+pytest.importorskip("llvmlite")
+
+from tests.native.launch import Array, run
+
+VECTORS = ("auto", "avx2", "sse2")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution: sizes of the image, then of the window, in as many dimensions."""
+
+    batch: int
+    channels: int
+    image: tuple[int, ...]
+    out: int
+    window: tuple[int, ...]
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    groups: int = 1
+    transposed: bool = False
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of the image and of the weights."""
+        ends = (
+            (self.channels, self.out // self.groups)
+            if self.transposed
+            else (self.out, self.channels // self.groups)
+        )
+        return (self.batch, self.channels, *self.image), (*ends, *self.window)
+
+    def apply(self, x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        """The convolution itself."""
+        name = f"conv{'_transpose' if self.transposed else ''}{len(self.image)}d"
+        made: fg.Tensor = getattr(fg, name)(
+            x, w, stride=self.stride, padding=self.padding, dilation=self.dilation,
+            groups=self.groups,
+        )  # fmt: skip
+        return made
+
+
+def arrays(case: Case, seed: int, dtype: Any = np.float32) -> tuple[Array, Array, Array]:
+    """An image, weights and a number for each channel of results."""
+    rng = np.random.default_rng(seed)
+    shapes = (*case.shapes, (case.out, *[1] * len(case.image)))
+    a, b, c = [rng.standard_normal(s).astype(dtype) for s in shapes]
+    return a, b, c
+
+
+def exact(case: Case, *found: Array, scale: float) -> Array:
+    """The convolution, the bias, and no number below 0, in float64."""
+    with fg.config(device="reference"):
+        x, w, b = [fg.Tensor(a.astype(np.float64)) for a in found]
+        return (fg.relu(case.apply(x, w) + b) * scale).numpy()
+
+
+def check(case: Case, seed: int = 0, scale: float = 1.0) -> None:
+    """Run a convolution with its epilogue as a user would, and look at the result."""
+    x, w, b = arrays(case, seed)
+    with fg.config(device="cpu", tier="native"):
+        lazy = fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b)) * scale
+        found = fg.schedule(lazy).run()[0].numpy()
+    wanted = exact(case, x, w, b, scale=scale)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+
+
+KNOWN = Case(8, 16, (20, 20), 24, (3, 3), padding=1)
+DIFFERENT = [
+    # batches, images and channels of other sizes, tiny and large
+    Case(1, 16, (20, 20), 24, (3, 3), padding=1), Case(3, 48, (33, 35), 20, (3, 3), padding=1),
+    Case(8, 64, (7, 7), 64, (3, 3), padding=1), Case(2, 3, (64, 64), 16, (3, 3), padding=1),
+    Case(1, 3, (112, 112), 8, (3, 3), padding=1), Case(1, 1, (5, 4), 3, (3, 3), padding=1),
+    Case(16, 1, (28, 28), 8, (3, 3)), Case(1, 300, (9, 9), 40, (3, 3), padding=2),
+    # other windows, strides, dilations, paddings
+    Case(2, 8, (30, 30), 12, (5, 5), padding=2), Case(2, 3, (50, 50), 16, (7, 7), 2, 3),
+    Case(4, 16, (28, 28), 32, (3, 3), 2, 1), Case(4, 16, (28, 28), 32, (1, 1), 2),
+    Case(4, 16, (28, 28), 32, (1, 1)), Case(2, 8, (30, 30), 12, (3, 3), 1, 2, 2),
+    Case(2, 8, (30, 31), 12, (3, 1), 3, 1), Case(2, 8, (31, 30), 12, (1, 3), 1, 1, 3),
+    # groups: some, as many as channels, with two results each
+    Case(4, 16, (28, 28), 32, (3, 3), padding=1, groups=4), Case(1, 12, (9, 9), 6, (3, 3), groups=3),
+    Case(8, 16, (28, 28), 16, (3, 3), padding=1, groups=16),
+    Case(1, 7, (56, 57), 7, (5, 5), padding=2, groups=7),
+    Case(3, 8, (29, 30), 8, (3, 3), 2, 1, groups=8), Case(8, 5, (7, 7), 5, (3, 3), 3, 2, groups=5),
+    Case(4, 6, (20, 20), 12, (3, 3), padding=1, groups=6),
+    # one and three dimensions, and windows turned round
+    Case(8, 16, (100,), 32, (3,), padding=1), Case(1, 4, (1000,), 4, (31,), padding=15, groups=4),
+    Case(2, 8, (10, 11, 12), 16, (3, 3, 3), padding=1), Case(1, 3, (6, 7, 8), 3, (2, 2, 2), groups=3),
+    Case(4, 16, (14, 14), 24, (3, 3), padding=1, transposed=True),
+    Case(1, 5, (14,), 7, (4,), padding=1, transposed=True),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_from_the_disk() -> Iterator[None]:
+    with fg.config(disk_cache=False):
+        yield
+
+
+def test_any_convolution_with_a_known_epilogue_compiles_nothing() -> None:
+    check(KNOWN)
+    before = compiler.calls
+    for seed, case in enumerate(DIFFERENT):
+        check(case, seed)
+        assert compiler.calls == before, case
+    check(KNOWN, scale=0.25)
+    assert compiler.calls == before + 1  # a new epilogue: the count does count
+
+
+@pytest.mark.parametrize("first", [DIFFERENT[0], DIFFERENT[12], DIFFERENT[18], DIFFERENT[23]])
+def test_whichever_convolution_comes_first_the_others_compile_nothing(first: Case) -> None:
+    scale = 0.5 + DIFFERENT.index(first)  # an epilogue of its own
+    check(first, scale=scale)
+    before = compiler.calls
+    for case in (KNOWN, *DIFFERENT[:4], *DIFFERENT[16:19], *DIFFERENT[23:26]):
+        check(case, scale=scale)
+        assert compiler.calls == before, case
+
+
+def cases(most: int = 12) -> st.SearchStrategy[Case]:
+    """Convolutions of every kind that fit their image, small ones."""
+
+    @st.composite
+    def made(draw: st.DrawFn) -> Case:
+        dimensions = draw(st.integers(1, 3))
+        groups = draw(st.sampled_from((1, 1, 2, 3, 8)))
+        each, more = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+        if draw(st.booleans()):
+            each = 1  # as many groups as channels
+        window = tuple(draw(st.lists(st.integers(1, 4), min_size=dimensions, max_size=dimensions)))
+        dilation, padding = draw(st.integers(1, 2)), draw(st.integers(0, 2))
+        least = [max(2, dilation * (n - 1) + 1 - 2 * padding) for n in window]
+        image = tuple(n + draw(st.integers(0, most)) for n in least)
+        return Case(
+            draw(st.sampled_from((1, 2, 5))), groups * each, image, groups * more + groups, window,
+            draw(st.integers(1, 3)), padding, dilation, groups,
+        )  # fmt: skip
+
+    return made()
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+@settings(max_examples=30, deadline=None)
+@given(case=cases(), seed=st.integers(0, 99), dtype=st.sampled_from((np.float32, np.float64)))
+def test_a_convolution_of_any_shape_is_right(
+    vectors: str, case: Case, seed: int, dtype: Any
+) -> None:
+    x, w, b = arrays(case, seed, dtype)
+    lazy = fg.relu(case.apply(fg.Tensor(x, device="cpu"), fg.Tensor(w, device="cpu")))
+    lazy = lazy + fg.Tensor(b, device="cpu")
+    wanted = exact(case, x, w, np.zeros_like(b), scale=1.0) + b
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("vectors", VECTORS)
+@settings(max_examples=20, deadline=None)
+@given(case=cases(), which=st.integers(0, 1), seed=st.integers(0, 99))
+def test_gradients_of_any_shape_are_right(
+    vectors: str, case: Case, which: int, seed: int
+) -> None:
+    lazy = gradient(case, which, seed, device="cpu", dtype=np.float32)
+    right = gradient(case, which, seed, device="reference", dtype=np.float64)
+    with fg.config(device="reference"):
+        wanted = right.numpy()
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", [KNOWN, DIFFERENT[4], DIFFERENT[18], DIFFERENT[20]])
+def test_memory_that_conditions_leave_out_is_never_counted(case: Case) -> None:
+    """Numbers beside the image in memory are no part of it: it is a piece of a larger one."""
+    x, w, b = arrays(case, 3)
+    around = np.full((x.shape[0] + 2, *x.shape[1:]), np.nan, np.float32)
+    around[1:-1] = x
+    with fg.config(device="cpu", tier="native"):
+        image = fg.Tensor(around).realize()[1:-1]
+        found = fg.relu(case.apply(image, fg.Tensor(w)) + fg.Tensor(b)).numpy()
+    wanted = exact(case, x, w, b, scale=1.0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    for case in (KNOWN, DIFFERENT[4], DIFFERENT[18], GRADIENTS[5]):
+        found = []
+        for threads in (1, 2, 3):
+            with fg.config(device="cpu", tier="native", threads=threads):
+                x, w, _ = [fg.Tensor(a) for a in arrays(case, 1)]
+                made = fg.grad(lambda a, b, case=case: case.apply(a, b).square().sum(), (0, 1))(x, w)
+                found.append([case.apply(x, w).numpy(), *[t.numpy() for t in made]])
+        for other in found[1:]:
+            assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+GRADIENTS = [
+    Case(4, 16, (20, 20), 24, (3, 3), padding=1), Case(1, 3, (9, 14), 5, (5, 5), padding=2),
+    Case(8, 8, (7, 7), 64, (3, 3), padding=1), Case(2, 4, (40, 40), 4, (3, 3), 1, 2, 2),
+    Case(2, 12, (14, 14), 24, (3, 3), padding=1, groups=4),
+    Case(4, 8, (28, 28), 8, (3, 3), padding=1, groups=8), Case(1, 5, (30, 9), 5, (3, 3), groups=5),
+    Case(2, 6, (12, 12), 12, (3, 3), padding=1, groups=6),
+    Case(3, 8, (50,), 4, (5,), padding=2), Case(2, 8, (50,), 8, (3,), padding=1, groups=8),
+    Case(2, 4, (6, 7, 8), 8, (3, 3, 3), padding=1),
+]  # fmt: skip
+STRIDED = [
+    Case(4, 16, (20, 20), 24, (3, 3), 2, 1), Case(1, 3, (21, 14), 5, (5, 5), 3, 2),
+    Case(2, 8, (16, 28), 8, (3, 3), 2, 1, groups=8), Case(3, 8, (50,), 4, (5,), 2, 2),
+    Case(2, 4, (6, 7, 8), 8, (3, 3, 3), 2, 1), Case(2, 6, (21, 21), 6, (4, 4), 4, 0, groups=6),
+]  # fmt: skip
+
+
+def gradient(case: Case, which: int, seed: int, *, device: str, dtype: Any) -> fg.Tensor:
+    """The gradient to the image (0) or to the weights (1)."""
+    x, w, _ = arrays(case, seed, dtype)
+    rng = np.random.default_rng(seed + 1)
+    with fg.config(device=device):
+        shape = case.apply(fg.zeros(x.shape), fg.zeros(w.shape)).shape
+        out = fg.Tensor(rng.standard_normal(shape).astype(np.float32).astype(dtype))
+        arguments = fg.Tensor(x), fg.Tensor(w)
+        found: fg.Tensor = fg.grad(lambda a, b: (case.apply(a, b) * out).sum(), which)(*arguments)
+        return found
+
+
+def check_gradient(case: Case, which: int, seed: int) -> None:
+    x, w, _ = arrays(case, seed)
+    wanted = gradient(case, which, seed, device="reference", dtype=np.float64)
+    with fg.config(device="reference"):
+        right = wanted.numpy()
+    with fg.config(device="cpu", tier="native"):
+        lazy = gradient(case, which, seed, device="cpu", dtype=np.float32)
+        found = fg.schedule(lazy).run()[0].numpy()
+    np.testing.assert_allclose(found, right, rtol=1e-3, atol=2e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_gradients_of_new_shapes_compile_nothing(which: int) -> None:
+    check_gradient(Case(3, 9, (11, 13), 10, (3, 3), padding=1), which, 5)
+    before = compiler.calls
+    for seed, case in enumerate(GRADIENTS + (STRIDED if which else [])):
+        check_gradient(case, which, seed)
+        assert compiler.calls == before, case
