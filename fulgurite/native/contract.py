@@ -416,7 +416,9 @@ class _Template(Borrower):
                 def vector(step: str) -> None:
                     place = f.add(base, f.add(offset, step))
                     where = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {place}")
-                    f.scopes[-1][self.c.fold] = self.summed(f, self.read(f, where))
+                    loaded = f.masked_if_need_be(lambda mask: self.read(f, where, mask))
+                    assert loaded is not None
+                    f.scopes[-1][self.c.fold] = self.summed(f, loaded)
                     values = [f.value(s.src[0]) for s in self.c.stores]
                     for store, value in zip(self.c.stores, values, strict=True):
                         f.store(store, value)
@@ -427,25 +429,26 @@ class _Template(Borrower):
 
         several = SEVERAL if self.target.vectors == "avx512" and self.size == 4 else 1
         e.lanes *= several
+        f.parted = True
         f.walk(above.rows, at[0], rows, row)
+        f.parted = False
         e.lanes //= several
 
-    def read(self, f: Frame, where: str) -> str:
+    def read(self, f: Frame, where: str, mask: str | None) -> Val:
         """Sums from their tile: it has room for whole vectors, memory of results has not."""
-        e = f.e
+        e, dtype = f.e, self.registers.dtype
         kind = f"<{e.lanes} x {self.inner}>"
-        if f.mask is None:
-            return e.let(f"load {kind}, ptr {where}, align 1")
+        if mask is None:
+            return Val(e.let(f"load {kind}, ptr {where}, align 1"), dtype, True)
         short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
         name = f"llvm.masked.load.v{e.lanes}{short}.p0"
         e.declare(f"{kind} @{name}(ptr, <{e.lanes} x i1>, {kind})", name)
-        operands = f"ptr align 1 {where}, <{e.lanes} x i1> {f.mask}, {kind} zeroinitializer"
-        return e.let(f"call {kind} @{name}({operands})")
+        operands = f"ptr align 1 {where}, <{e.lanes} x i1> {mask}, {kind} zeroinitializer"
+        return Val(e.let(f"call {kind} @{name}({operands})"), dtype, True)
 
-    def summed(self, f: Frame, loaded: str) -> Val:
+    def summed(self, f: Frame, value: Val) -> Val:
         """A sum in its own dtype."""
         dtype = self.c.fold.dtype
-        value = Val(loaded, self.registers.dtype, True)
         if dtype.is_small_float:
             return round_small(f.e, value, dtype)
         return cast(f.e, value, self.registers.dtype, dtype)

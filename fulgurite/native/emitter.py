@@ -210,6 +210,27 @@ class Emitter:
         self.jump(f"after{number}")
         self.label(f"after{number}")
 
+    def either(
+        self, condition: str, then: Callable[[], Val | None], otherwise: Callable[[], Val | None]
+    ) -> Val | None:
+        """`then() if condition else otherwise()`: values of one kind, or none."""
+        number = self._names = self._names + 1
+        self.line(f"br i1 {condition}, label %then{number}, label %else{number}")
+        found: list[tuple[Val | None, str]] = []
+        for label, act in ((f"then{number}", then), (f"else{number}", otherwise)):
+            self.label(label)
+            self._pinned.append({})
+            found.append((act(), self._block))
+            self._pinned.pop()
+            self.jump(f"after{number}")
+        self.label(f"after{number}")
+        value = found[0][0]
+        if value is None:
+            return None
+        arms = ", ".join([f"[ {v.text}, %{block} ]" for v, block in found if v])
+        kind = self.type_of(value.dtype, value.vector)
+        return Val(self.let(f"phi {kind} {arms}"), value.dtype, value.vector)
+
 
 def ramp(lanes: int, step: int, kind: str) -> str:
     """0, step, 2 * step, ... as a constant."""

@@ -60,6 +60,8 @@ class Frame:
         self.open: dict[int, str] = {}  # axis -> its index now
         self.lane: int | None = None  # the axis whose lanes are live
         self.mask: str | None = None
+        self.parted = False  # do whole vectors go without a mask, by a branch?
+        self.left: str | None = None  # how many lanes there are at least, where that is so
         self.scopes: list[dict[Node, Val]] = [{}]
         self.ahead: dict[Hashable, Val] = {}  # parts of indices that do not change along the lanes
         self.part: Part | None = None
@@ -234,7 +236,10 @@ class Frame:
             del self.open[axis]
 
         def turn(index: str, _: list[str]) -> list[str]:
-            once(index, self.tail(self.sub(last, index)) if self.masked else None)
+            left = self.sub(last, index)
+            self.left = left if self.parted and self.masked else None
+            once(index, self.tail(left) if self.masked else None)
+            self.left = None
             return []
 
         if self.masked:
@@ -256,6 +261,15 @@ class Frame:
         zeros = f"<{width} x i32> zeroinitializer"
         all_ = e.let(f"shufflevector <{width} x i32> {first}, <{width} x i32> poison, {zeros}")
         return e.let(f"icmp ult <{width} x i32> {ramp(width, 1, 'i32')}, {all_}")
+
+    def masked_if_need_be(self, act: Callable[[str | None], Val | None]) -> Val | None:
+        """What `act` makes of the mask. One of whole vectors costs an instruction at every load,
+        so where they are the rule they take a way of their own."""
+        if self.left is None:
+            return act(self.mask)
+        left = self.left
+        whole = self.e.let(f"icmp sge i64 {left}, {self.e.lanes}")
+        return self.e.either(whole, lambda: act(None), lambda: act(self.mask))
 
     # --- indices ---------------------------------------------------------------------------------
 
@@ -418,7 +432,11 @@ class Frame:
             return load_value(self.e, pointer, place, dtype, holds, None, "one")
         if step == 1 and not dynamic:
             place = self.first(index, sources, name)[0]
-            return load_value(self.e, pointer, place, dtype, holds, self.mask, "row")
+
+            def row(mask: str | None) -> Val:
+                return load_value(self.e, pointer, place, dtype, holds, mask, "row")
+
+            return self.masked_if_need_be(row) or row(self.mask)
         place = self.e.splat(self.index(index, sources, name))
         return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
 

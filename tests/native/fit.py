@@ -9,6 +9,7 @@ digits, and is rounded at the end: within a bit of the best polynomial, and quic
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,22 @@ class Fit:
     single: int = 0  # coefficients for float32; 0: none
     double: int = 0
     wide: int = 0  # for a float32 that is computed in float64
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A function of float32 in pieces, each a polynomial of so many coefficients around a centre.
+
+    Which piece a number is in follows from the last four bits of something; pieces are in that
+    order, and those that no number is in are 0. One that begins below 0 is of an odd function, and
+    what is to be added to x.
+    """
+
+    name: str
+    what: str
+    exact: Callable[[Real], Real]
+    ends: list[tuple[Real, Real] | None]
+    count: int
 
 
 def _near(function: Callable[[Real], Real]) -> Callable[[Real], Real]:
@@ -71,6 +88,23 @@ def _scaled_erfc(middle: int) -> Callable[[Real], Real]:
 def _whole_erfc(t: Real) -> Real:
     x = 2 * ERFC_FROM / (1 - t) - ERFC_FROM
     return (x + ERFC_FROM) * mp.erfc(x) * mp.exp(x * x)
+
+
+def _even_pieces(width: Real) -> list[tuple[Real, Real] | None]:
+    """Pieces around the multiples of a width; a bit wider, as rounding decides where they end."""
+    reach = width * mp.mpf("0.5001")
+    return [(width * k - reach, width * k + reach) for k in range(16)]
+
+
+def _growing_pieces() -> list[tuple[Real, Real] | None]:
+    """Four pieces between powers of two of x + 1, by the last bits of its exponent."""
+    found: list[tuple[Real, Real] | None] = [None] * 16
+    for place in range(14):
+        low, quarter = mp.mpf(2) ** (place // 4), mp.mpf(2) ** (place // 4 - 2)
+        low += place % 4 * quarter - 1
+        spare = quarter / 1000
+        found[(place + 12) % 16] = (max(low - spare, mp.mpf(0)), low + quarter + spare)
+    return found
 
 
 def _stirling_rest(w: Real) -> Real:
@@ -153,6 +187,13 @@ FITS = [
     Fit("STIRLING", "x * (lgamma(x) - Stirling's formula) of 1 / (x * x), x >= 8",
         _stirling_rest, mp.mpf(0), mp.mpf(1) / 64 * mp.mpf("1.001"), double=6, wide=3),
 ]  # fmt: skip
+TANH_WIDTH, ERF_WIDTH = mp.mpf("0.586"), mp.mpf("0.2551")
+PIECES = [
+    Pieces("TANH", "tanh(x)", mp.tanh, _even_pieces(TANH_WIDTH), 8),
+    Pieces("ERF", "erf(x)", mp.erf, _even_pieces(ERF_WIDTH), 7),
+    Pieces("ERFC", "exp(x * x) erfc(x)", lambda x: mp.erfc(x) * mp.exp(x * x), _growing_pieces(),
+           7),
+]  # fmt: skip
 
 
 def _through_nodes(f: Callable[[Real], Real], low: Real, high: Real, count: int) -> list[Real]:
@@ -191,6 +232,48 @@ def _rounded_in_turn(fit: Fit, count: int) -> list[float]:
         found.append(float(np.float32(float(best[0]))))
         left = [rest - found[-1] * t**power for rest, t in zip(left, nodes, strict=True)]
     return found[::-1]
+
+
+def _centre(exact: Callable[[Real], Real], low: Real, high: Real) -> float:
+    """The float32 nearest to the middle, of many, at which the function is nearly one too."""
+    if low < 0:
+        return 0.0
+    for step in range(1200):
+        away = (high - low) * (-1) ** step * (step // 2) / 2000
+        x = float(np.float32(float((low + high) / 2 + away)))
+        y = exact(mp.mpf(x))
+        close = np.float32(float(y))
+        if abs(y - float(close)) * 32 < float(np.spacing(close)):
+            return x
+    raise ValueError(f"nothing between {low} and {high}")
+
+
+def _piece(pieces: Pieces, low: Real, high: Real) -> list[float]:
+    """A piece's centre and its coefficients, highest power first."""
+    exact, centre = pieces.exact, _centre(pieces.exact, low, high)
+    first = float(np.float32(float(exact(mp.mpf(centre)))))
+    if low < 0:
+        slope = _near(_root(lambda x, z: exact(x) / x))
+        half = _through_nodes(slope, mp.mpf(0), high**2, pieces.count // 2)
+        half[-1] -= 1
+        found = [c for power in half for c in (power, mp.mpf(0))]
+        found = [mp.mpf(0)] * (pieces.count % 2) + found
+    else:
+        slope = _near(lambda t: (exact(centre + t) - exact(mp.mpf(centre))) / t)
+        found = _through_nodes(slope, low - centre, high - centre, pieces.count - 1)
+        found.append(mp.mpf(first))
+    return [centre, *[float(np.float32(float(c))) for c in found]]
+
+
+def _pieces(pieces: Pieces) -> str:
+    """The table of a function in pieces: centres, then coefficients, each of all pieces."""
+    nothing = [0.0] * (1 + pieces.count)
+    each = [_piece(pieces, *ends) if ends else nothing for ends in pieces.ends]
+    rows = ["(" + ", ".join(map(repr, row)) + ")," for row in zip(*each, strict=True)]
+    lines = [f"# {pieces.what} in pieces: centres, then coefficients", f"{pieces.name}_PIECES = ("]
+    for row in rows:
+        lines += textwrap.wrap(row, 96, initial_indent="    ", subsequent_indent="     ")
+    return "\n".join([*lines, ")  # fmt: skip"])
 
 
 def _value(coefficients: list[Real], x: Real) -> Real:
@@ -250,6 +333,8 @@ def module() -> str:
             values = _rounded_in_turn(fit, count) if fit.name in IN_TURN else values
             lines.append(f"# {fit.what}: 2**{bits:.1f}")
             lines.append(f"{fit.name}_{suffix} = ({_numbers(values)}\n)")
+    lines += [_pieces(pieces) for pieces in PIECES]
+    lines.append(f"TANH_WIDTH, ERF_WIDTH = {float(TANH_WIDTH)!r}, {float(ERF_WIDTH)!r}")
     for name, value in (
         ("LN2", mp.log(2)),
         ("LOG10_2", mp.log(2) / mp.log(10)),

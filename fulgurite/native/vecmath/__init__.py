@@ -40,6 +40,7 @@ _SHORT = {  # everything else is called
               "acos", "atan", "erf", "rsqrt", "cbrt"},
     float64: {"exp", "exp2", "expm1", "log", "rsqrt"},
 }  # fmt: skip
+IN_PIECES = {"tanh", "erf", "erfc"}  # of float32 on AVX-512
 _TWO = {"pow", "atan2"}  # functions of two numbers
 _CALL = re.compile(r"^declare .* @(vecmath\.\w+\.\d+\.\w+)\.\w+\(", re.MULTILINE)
 
@@ -67,8 +68,9 @@ def _expansion(name: str) -> Expand:
     """The function as the renderer knows it: written out, or a call if it is long."""
 
     def expand(e: Emitter, dtype: DType, values: list[Val]) -> Val:
-        function = _FUNCTIONS[name] if name in _SHORT[dtype] else _called(name)
-        return function(*[Num(e, v) for v in e.alike(*values)]).val
+        numbers = [Num(e, v) for v in e.alike(*values)]
+        short = name in _SHORT[dtype]
+        return (_FUNCTIONS[name] if short else _called(name))(*numbers).val
 
     return expand
 

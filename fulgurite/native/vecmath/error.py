@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from ...core.dtype import float32
 from . import tables as T
-from .exponential import exp, exp_pair, format_of, power_of_two, reduced, scaled
+from .exponential import exp, exp_pair, format_of, power_of_two, reduced, reduced_pair, scaled
+from .pieces import as_vector, has_pieces, in_pieces, odd_in_pieces
 from .values import (
     Num,
     Pair,
@@ -73,9 +74,23 @@ def _narrow_erfc(a: Num, size: Num) -> Num:
     return where(a < 0.0, 2.0 - far, far)
 
 
+def _erfc_in_pieces(a: Num) -> Num:
+    """erfc in float32: exp(-x * x) times a function in pieces."""
+    x = least(a.magnitude(), 10.2)
+    square, low = exact_product(x, x)
+    slope, t, value = in_pieces(x, (x + 1.0).bits() >> 21, T.ERFC_PIECES)
+    rest = slope * t
+    shifted, r = reduced_pair(-square, low, 2 * format_of(a).bias)
+    grown = fma(polynomial(r, T.EXP_32), r * r, r)
+    far = scaled(value + fma(value + rest, grown, rest), shifted)
+    return where(a < 0.0, 2.0 - far, far)
+
+
 def erf(a: Num) -> Num:
     """The error function."""
     size = a.magnitude()
+    if has_pieces(a):
+        return odd_in_pieces(a, 3.94, T.ERF_WIDTH, T.ERF_PIECES)
     near = a + _near(a, size)
     if a.dtype is float32:
         x = least(size, 4.0)
@@ -93,6 +108,8 @@ def erf(a: Num) -> Num:
 def erfc(a: Num) -> Num:
     """1 - erf(a)."""
     size = a.magnitude()
+    if has_pieces(a):
+        return _erfc_in_pieces(a) if a.val.vector else as_vector(erfc, a)
     if a.dtype is float32 and fused(a.e):
         return _narrow_erfc(a, size)
     first, err = quick_sum(a.const(1.0), -a)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.dtype import float32
-from ..emitter import Val
 from . import tables as T
+from .pieces import AVX512, each_register, has_pieces, odd_in_pieces
 from .values import (
     Num,
     Pair,
@@ -29,7 +29,6 @@ from .values import (
 )
 
 _LOG2_E, _LOG_2 = 1.4426950408889634, 0.6931471805599453
-AVX512 = 16  # lanes that no other target has
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,25 @@ def format_of(x: Num) -> Format:
 
 def reduced(x: Num, offset: int) -> tuple[Num, Num, Num]:
     """(a float with n + offset in its last bits, r, what r lost) for x = n * log(2) + r."""
+    shifted, n, first, low = _reduced_in_parts(x, offset)
+    r = fma(n, -low, first)
+    return shifted, r, fma(n, -low, first - r)
+
+
+def reduced_pair(x: Num, less: Num, offset: int) -> tuple[Num, Num]:
+    """(a float with n + offset in its last bits, r) for x - less = n * log(2) + r."""
+    shifted, n, first, low = _reduced_in_parts(x, offset)
+    return shifted, first - fma(n, low, less)
+
+
+def _reduced_in_parts(x: Num, offset: int) -> tuple[Num, Num, Num, float]:
+    """A float with n + offset in its last bits, n, x without the high part of n * log(2), which is
+    exact, and the low part of log(2)."""
     shift = format_of(x).shift + offset
     shifted = fma(x, _LOG2_E, shift)
     n = shifted - shift
     high, low = pick(x, T.LN2_PARTS_32, T.LN2_PARTS_64)
-    first = fma(n, -high, x)  # exact
-    r = fma(n, -low, first)
-    return shifted, r, fma(n, -low, first - r)
+    return shifted, n, fma(n, -high, x), low
 
 
 def power_of_two(shifted: Num, mantissa: int) -> Num:
@@ -85,20 +96,14 @@ def scaled(value: Num, shifted: Num) -> Num:
 
 def _scaled_at_once(value: Num, n: Num) -> Num:
     """value * 2**n by one instruction for each vector of the host."""
-    e, kind, name = value.e, f"<{AVX512} x float>", "llvm.x86.avx512.mask.scalef.ps.512"
-    e.declare(f"{kind} @{name}({kind}, {kind}, {kind}, i16, i32)", name)
-    parts, whole = [], e.type_of(float32, True)
-    for start in range(0, e.lanes, AVX512):
-        picks = ", ".join(f"i32 {start + i}" for i in range(AVX512))
-        of = f"{whole} poison, <{AVX512} x i32> <{picks}>"
-        both = [e.let(f"shufflevector {whole} {v.val.text}, {of}") for v in (value, n)]
-        operands = f"{kind} {both[0]}, {kind} {both[1]}, {kind} {both[0]}, i16 -1, i32 4"
-        parts.append(e.let(f"call {kind} @{name}({operands})"))
-    if len(parts) == 1:
-        return Num(e, Val(parts[0], float32, True))
-    picks = ", ".join(f"i32 {i}" for i in range(e.lanes))
-    both_parts = f"{kind} {parts[0]}, {kind} {parts[1]}, <{e.lanes} x i32> <{picks}>"
-    return value.make(f"shufflevector {both_parts}")
+    kind, name = f"<{AVX512} x float>", "llvm.x86.avx512.mask.scalef.ps.512"
+    value.e.declare(f"{kind} @{name}({kind}, {kind}, {kind}, i16, i32)", name)
+
+    def call(names: list[str]) -> str:
+        first, second = [f"{kind} {text}" for text in names]
+        return f"call {kind} @{name}({first}, {second}, {first}, i16 -1, i32 4)"
+
+    return each_register([value, n], call)
 
 
 def exp(a: Num) -> Num:
@@ -181,9 +186,12 @@ def cosh(a: Num) -> Num:
 
 
 def tanh(a: Num) -> Num:
-    """sinh / cosh; in float32 h / (h + 1) of h = (exp(2 |a|) - 1) / 2, which is exact near 0."""
+    """sinh / cosh; in float32 h / (h + 1) of h = (exp(2 |a|) - 1) / 2, which is exact near 0,
+    or in pieces."""
     form = format_of(a)
     size = a.magnitude()
+    if has_pieces(a):
+        return odd_in_pieces(a, 9.05, T.TANH_WIDTH, T.TANH_PIECES)
     x = least(size, form.flat)
     if a.dtype is float32:
         shift = form.shift + form.bias

@@ -7,7 +7,7 @@ entry:
   %t4 = load ptr, ptr %t3
   br label %head5
 head5:
-  %i6 = phi i64 [ %first, %entry ], [ %t107, %body5 ]
+  %i6 = phi i64 [ %first, %entry ], [ %t103, %body5 ]
   %t7 = icmp slt i64 %i6, %last
   br i1 %t7, label %body5, label %done5
 body5:
@@ -61,60 +61,56 @@ body5:
   %t55 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t53, <16 x float> %t54, <16 x float> %t47)
   %t56 = fadd <16 x float> %t55, splat (float 0x3FF0000000000000)
   %t57 = fsub <16 x float> %t44, splat (float 0x4168001FC0000000)
-  %t58 = shufflevector <16 x float> %t56, <16 x float> poison, <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>
-  %t59 = shufflevector <16 x float> %t57, <16 x float> poison, <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>
-  %t60 = call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %t58, <16 x float> %t59, <16 x float> %t58, i16 -1, i32 4)
-  %t61 = getelementptr float, ptr %row0, i64 0
-  store <16 x float> %t60, ptr %t61, align 4
-  %t62 = fadd <16 x float> splat (float 0x8000000000000000), %t60
-  %t63 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
-  %t64 = getelementptr float, ptr %t10, i64 16
-  %t65 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 1 %t64, <16 x i1> %t63, <16 x float> zeroinitializer)
-  %t66 = fsub <16 x float> %t65, %t36
-  %t67 = fcmp ogt <16 x float> %t66, splat (float 0x4056400000000000)
-  %t68 = select <16 x i1> %t67, <16 x float> splat (float 0x4056400000000000), <16 x float> %t66
-  %t69 = fcmp olt <16 x float> %t68, splat (float 0xC05A000000000000)
-  %t70 = select <16 x i1> %t69, <16 x float> splat (float 0xC05A000000000000), <16 x float> %t68
-  %t71 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t70, <16 x float> splat (float 0x3FF7154760000000), <16 x float> splat (float 0x4168001FC0000000))
-  %t72 = fsub <16 x float> %t71, splat (float 0x4168001FC0000000)
-  %t73 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t72, <16 x float> splat (float 0xBFE62E0000000000), <16 x float> %t70)
-  %t74 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t72, <16 x float> splat (float 0xBF00BFBE80000000), <16 x float> %t73)
-  %t75 = fsub <16 x float> %t73, %t74
-  %t76 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t72, <16 x float> splat (float 0xBF00BFBE80000000), <16 x float> %t75)
-  %t77 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t74, <16 x float> splat (float 0x3F56D12540000000), <16 x float> splat (float 0x3F8120CBA0000000))
-  %t78 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t77, <16 x float> %t74, <16 x float> splat (float 0x3FA5555180000000))
-  %t79 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t78, <16 x float> %t74, <16 x float> splat (float 0x3FC5554DC0000000))
-  %t80 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t79, <16 x float> %t74, <16 x float> splat (float 0x3FE0000000000000))
-  %t81 = fmul <16 x float> %t74, %t74
-  %t82 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t80, <16 x float> %t81, <16 x float> %t74)
-  %t83 = fadd <16 x float> %t82, splat (float 0x3FF0000000000000)
-  %t84 = fsub <16 x float> %t71, splat (float 0x4168001FC0000000)
-  %t85 = shufflevector <16 x float> %t83, <16 x float> poison, <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>
-  %t86 = shufflevector <16 x float> %t84, <16 x float> poison, <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>
-  %t87 = call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %t85, <16 x float> %t86, <16 x float> %t85, i16 -1, i32 4)
-  %t88 = getelementptr float, ptr %row0, i64 16
-  store <16 x float> %t87, ptr %t88, align 4
-  %t89 = select <16 x i1> %t63, <16 x float> %t87, <16 x float> splat (float 0x8000000000000000)
-  %t90 = fadd <16 x float> %t62, %t89
-  %t91 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %t90)
-  %t92 = insertelement <16 x float> poison, float %t91, i64 0
-  %t93 = shufflevector <16 x float> %t92, <16 x float> poison, <16 x i32> zeroinitializer
-  %t94 = mul i64 %i6, 24
-  %t95 = getelementptr [4 x i8], ptr %t4, i64 %t94
-  %t96 = freeze ptr %t95
-  %t97 = getelementptr float, ptr %row0, i64 0
-  %t98 = load <16 x float>, ptr %t97, align 4
-  %t99 = fdiv <16 x float> %t98, %t93
-  %t100 = getelementptr float, ptr %t96, i64 0
-  store <16 x float> %t99, ptr %t100, align 1
-  %t101 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
-  %t102 = getelementptr float, ptr %row0, i64 16
-  %t103 = load <16 x float>, ptr %t102, align 4
-  %t104 = fdiv <16 x float> %t103, %t93
-  %t105 = getelementptr float, ptr %t96, i64 16
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %t104, ptr align 1 %t105, <16 x i1> %t101)
-  %t106 = add nuw nsw i64 %i6, 1
-  %t107 = freeze i64 %t106
+  %t58 = call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %t56, <16 x float> %t57, <16 x float> %t56, i16 -1, i32 4)
+  %t59 = getelementptr float, ptr %row0, i64 0
+  store <16 x float> %t58, ptr %t59, align 4
+  %t60 = fadd <16 x float> splat (float 0x8000000000000000), %t58
+  %t61 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
+  %t62 = getelementptr float, ptr %t10, i64 16
+  %t63 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 1 %t62, <16 x i1> %t61, <16 x float> zeroinitializer)
+  %t64 = fsub <16 x float> %t63, %t36
+  %t65 = fcmp ogt <16 x float> %t64, splat (float 0x4056400000000000)
+  %t66 = select <16 x i1> %t65, <16 x float> splat (float 0x4056400000000000), <16 x float> %t64
+  %t67 = fcmp olt <16 x float> %t66, splat (float 0xC05A000000000000)
+  %t68 = select <16 x i1> %t67, <16 x float> splat (float 0xC05A000000000000), <16 x float> %t66
+  %t69 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t68, <16 x float> splat (float 0x3FF7154760000000), <16 x float> splat (float 0x4168001FC0000000))
+  %t70 = fsub <16 x float> %t69, splat (float 0x4168001FC0000000)
+  %t71 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t70, <16 x float> splat (float 0xBFE62E0000000000), <16 x float> %t68)
+  %t72 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t70, <16 x float> splat (float 0xBF00BFBE80000000), <16 x float> %t71)
+  %t73 = fsub <16 x float> %t71, %t72
+  %t74 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t70, <16 x float> splat (float 0xBF00BFBE80000000), <16 x float> %t73)
+  %t75 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t72, <16 x float> splat (float 0x3F56D12540000000), <16 x float> splat (float 0x3F8120CBA0000000))
+  %t76 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t75, <16 x float> %t72, <16 x float> splat (float 0x3FA5555180000000))
+  %t77 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t76, <16 x float> %t72, <16 x float> splat (float 0x3FC5554DC0000000))
+  %t78 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t77, <16 x float> %t72, <16 x float> splat (float 0x3FE0000000000000))
+  %t79 = fmul <16 x float> %t72, %t72
+  %t80 = call <16 x float> @llvm.fma.v16f32(<16 x float> %t78, <16 x float> %t79, <16 x float> %t72)
+  %t81 = fadd <16 x float> %t80, splat (float 0x3FF0000000000000)
+  %t82 = fsub <16 x float> %t69, splat (float 0x4168001FC0000000)
+  %t83 = call <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %t81, <16 x float> %t82, <16 x float> %t81, i16 -1, i32 4)
+  %t84 = getelementptr float, ptr %row0, i64 16
+  store <16 x float> %t83, ptr %t84, align 4
+  %t85 = select <16 x i1> %t61, <16 x float> %t83, <16 x float> splat (float 0x8000000000000000)
+  %t86 = fadd <16 x float> %t60, %t85
+  %t87 = call reassoc float @llvm.vector.reduce.fadd.v16f32(float 0x8000000000000000, <16 x float> %t86)
+  %t88 = insertelement <16 x float> poison, float %t87, i64 0
+  %t89 = shufflevector <16 x float> %t88, <16 x float> poison, <16 x i32> zeroinitializer
+  %t90 = mul i64 %i6, 24
+  %t91 = getelementptr [4 x i8], ptr %t4, i64 %t90
+  %t92 = freeze ptr %t91
+  %t93 = getelementptr float, ptr %row0, i64 0
+  %t94 = load <16 x float>, ptr %t93, align 4
+  %t95 = fdiv <16 x float> %t94, %t89
+  %t96 = getelementptr float, ptr %t92, i64 0
+  store <16 x float> %t95, ptr %t96, align 1
+  %t97 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
+  %t98 = getelementptr float, ptr %row0, i64 16
+  %t99 = load <16 x float>, ptr %t98, align 4
+  %t100 = fdiv <16 x float> %t99, %t89
+  %t101 = getelementptr float, ptr %t92, i64 16
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %t100, ptr align 1 %t101, <16 x i1> %t97)
+  %t102 = add nuw nsw i64 %i6, 1
+  %t103 = freeze i64 %t102
   br label %head5
 done5:
   ret void
