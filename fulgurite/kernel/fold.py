@@ -40,6 +40,7 @@ SUMS = 96 << 10  # of which rows of columns may take
 WIDE_SUMS = 256 << 10  # the same where fewer of them mean that products are done again
 NARROW = 64  # rows of a tile at least, before the streamed axis is cut
 CLOSE = 512 << 10  # bytes of keys that many tiles may read
+READ = 64  # rows up to which keys along the streamed axis are read where they lie
 FEW = 16  # rows that are multiplied with keys where both lie along the depth
 UNITS = 8  # tiles that keep threads busy
 PART = 256  # elements at least of a part of the streamed axis
@@ -398,7 +399,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
         steps = min(LONG_STEPS // unit * unit, _up(length, lanes))
     ordered = all(_lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
-    if ordered and fold.skips and not fold.crossed:  # all rows of a tile go as far as one of them
+    if ordered and fold.skips:  # all rows of a tile go as far as one of them
         most = 2 * panel if rows > 16 * panel else panel
     alone = len(wide) == 1 and not fold.crossed  # may columns be cut?
     tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
@@ -576,7 +577,8 @@ def packed_numbers(fold: Fold, cut: FoldCut, tiles: int) -> int:
         dotted = fold.count(fold.rows) <= FEW and _lies_well(p)
         if not dotted and (cut.along == "streamed" or not _lies_well(p)):
             straight = p.keys.op is LOAD and (fold.streaming.axes[-1], 1) in p.keys.arg[1][1]
-            found += batch * tall * tiles * length * depth // (3 if straight else 1)
+            if not straight or fold.count(fold.rows) > READ:
+                found += batch * tall * tiles * length * depth // (3 if straight else 1)
     for m, columns in zip(fold.matrices, fold.columns, strict=True):
         if fold.count(columns) > 512 or m.values.op is not LOAD:
             found += batch * length * fold.count(columns)

@@ -77,7 +77,7 @@ class StreamLanes(FoldSplit):
         """Can microkernels read keys where they are?"""
         if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
             return False
-        return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.rows <= 2 * self.lanes
+        return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.rows <= 4 * self.lanes
 
     # --- keys that all units share ---------------------------------------------------------------
 
