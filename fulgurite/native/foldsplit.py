@@ -27,6 +27,7 @@ class FoldSplit(FoldStates):
 
     def end(self, unit: str) -> None:
         """Results, or states for those who merge them."""
+        self.take_rests()
         if self.cut.splits == 1:
             self.finish()
             return

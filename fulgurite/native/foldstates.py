@@ -16,7 +16,7 @@ from ..graph.search.online import State
 from ..kernel.contract import Part, reached
 from .dots import DOTS, sweep
 from .emitter import Val
-from .foldskip import FoldSkip
+from .foldsums import FoldSums
 from .maths import select
 from .microkernel import block, transpose
 from .operate import combine, identity
@@ -26,12 +26,13 @@ from .packing import Target as Goal
 _BEYOND = {"max": "ogt", "min": "olt"}
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
-_FEW = 8  # rows whose sums may be as exact as those of plain rows
 _SHORT = 32  # steps that are summed before they are added: more in a row would lose digits
+_PART = 6 * _SHORT  # steps whose sums are added to those that keep what rounding takes
+_MANY = 2048  # steps of which so few at a time would be too many sums in a row
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
 
-class FoldStates(FoldSkip):
+class FoldStates(FoldSums):
     """States with columns, and results."""
 
     weights_by: tuple[str, str]  # strides of a tile of weights: between rows, between elements
@@ -357,11 +358,12 @@ class FoldStates(FoldSkip):
             f.scopes.append({})
             places = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
             for n, state in found:
-                f.scopes[-1][state.old] = self.load(f.read[f"sums{n}"], places[n])
+                f.scopes[-1][state.old] = self.whole_sums(n, places[n])
             made = [(n, f.value(s.repair)) for n, s in found if s.repair is not None]
             for n, value in made:
-                where = self.element(f.read[f"sums{n}"], places[n])
-                f.e.line(f"store {self.vector} {f.e.splat(value).text}, ptr {where}, align 4")
+                self.put_sums(n, places[n], f.e.splat(value).text)
+                if self.is_fine(n):
+                    self.put_rest(n, places[n], "0")
             f.scopes.pop()
             return []
 
@@ -386,25 +388,29 @@ class FoldStates(FoldSkip):
             span = Span(start, count, self.k, self.deep)
             text = f.number(("deep", deep), deep)
             f.scope(lambda: self.packer(s).pack(span, Goal(right, text, text)))
-        (weights, *weights_by), sums = self.weights_at(number), f.read[f"sums{number}"]
-        fresh = e.let(f"xor i1 {self.begun}, true")
+        weights, *weights_by = self.weights_at(number)
+        fine, fresh = self.is_fine(number), e.let(f"xor i1 {self.begun}, true")
+        sums = f.read[f"part{number}" if fine else f"sums{number}"]
         swept = self.rows == 1 and near and weights_by[1] == "1"  # whole rows of values go by
         # weights have one sign, so sums only grow; those of plain products stay as they are
-        short = self.rows <= _FEW or self.fold.matrices[number].state.repair is not None
+        signed = self.fold.matrices[number].state.repair is not None
+        short = not swept and (fine or (signed and self.length <= _MANY))
         each = f.number(("deep", deep), deep)
 
-        def panel_of(column: str, many: str) -> None:
+        def panel_of(column: str, many: str, start: str, end: str) -> None:
             at = self.element(right, column if near else f.mul(column, each))
             to = self.element(sums, column)
             ahead = "" if near else self.element(at, f.mul(each, str(panel)))
 
             def turn(k: str, _: list[str]) -> list[str]:
                 left = self.element(weights, f.mul(k, weights_by[1]))
-                begins = fresh if k == "0" else e.let(f"icmp eq i64 {k}, 0")
-                begins = begins if k == "0" else e.let(f"and i1 {begins}, {fresh}")
+                begins = "true" if k == start else e.let(f"icmp eq i64 {k}, {start}")
+                if not fine:
+                    begins = fresh if k == start else e.let(f"and i1 {begins}, {fresh}")
                 below = self.element(at, f.mul(k, stride))
                 after = self.element(ahead, f.mul(k, stride)) if ahead else ""
-                count = f.least(str(_SHORT), f.sub(self.deep, k)) if short else self.deep
+                left_over = f.sub(end, k)
+                count = f.least(str(_SHORT), left_over) if short else left_over
                 if swept:
                     operands = f"ptr {left}, ptr {below}, i64 {stride}, ptr {to}, i64 {count}, "
                     self.invoke(sweep(self.registers), DOTS, f"{operands}i64 {many}, i1 {begins}")
@@ -417,14 +423,29 @@ class FoldStates(FoldSkip):
                 return []
 
             if short:
-                e.loop("0", self.deep, _SHORT, [], turn)
+                e.loop(start, end, _SHORT, [], turn)
             else:
-                turn("0", [])
+                turn(start, [])
 
-        if swept:
-            panel_of("0", count)
+        def steps(start: str, end: str) -> None:
+            if swept:
+                panel_of("0", count, start, end)
+            else:
+                panels = self.evenly if near else self.packed_panels
+                panels(count, lambda column, many: panel_of(column, many, start, end))
+
+        def part(start: str, _: list[str]) -> list[str]:
+            end = f.least(f.add(start, str(_PART)), self.deep)
+            steps(start, end)
+            self.take_part(number, start)
+            return []
+
+        if fine and not swept:
+            e.loop("0", self.deep, _PART, [], part)
         else:
-            (self.evenly if near else self.packed_panels)(count, panel_of)
+            steps("0", self.deep)
+            if fine:
+                self.take_part(number, "0")
 
     def weights_at(self, number: int) -> tuple[str, str, str]:
         """Where the weights of a block are, how far apart those of rows and of elements."""

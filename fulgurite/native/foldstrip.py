@@ -52,6 +52,10 @@ class StripLanes(RowLanes):
         """Values are packed for a block, which is not there twice."""
         return False
 
+    def is_fine(self, number: int) -> bool:
+        """Sums are in the memory of their results, with nothing beside them."""
+        return False
+
     def kept(self, level: int) -> Node | None:
         """Nothing takes the place of a product: the next turn needs it."""
         return None
