@@ -397,7 +397,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     steps = min(_up(-(-length // blocks), unit), length)
     if along == "streamed":
         steps = min(LONG_STEPS // unit * unit, _up(length, lanes))
-    ordered = all(_lies_well(p) for p in fold.products)
+    ordered = all(lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
     if ordered and fold.skips:  # all rows of a tile go as far as one of them
         most = 2 * panel if rows > 16 * panel else panel
@@ -479,10 +479,10 @@ def lanes_along(fold: Fold, lanes: int) -> str:
     if len(line.axes) != 1:
         return "rows"
     few = 2 * fold.count(fold.rows) < lanes
-    return "streamed" if few or not any(map(_lies_well, fold.products)) else "rows"
+    return "streamed" if few or not any(map(lies_well, fold.products)) else "rows"
 
 
-def _lies_well(p: Product) -> bool:
+def lies_well(p: Product) -> bool:
     """Are keys memory whose rows are next to each other?"""
     if p.keys.op is not LOAD or p.keys.arg[2] or p.keys.src:
         return False
@@ -574,8 +574,8 @@ def packed_numbers(fold: Fold, cut: FoldCut, tiles: int) -> int:
     for p in fold.products:
         depth = fold.count(p.contraction.folded)
         found += batch * fold.count(fold.rows) * depth
-        dotted = fold.count(fold.rows) <= FEW and _lies_well(p)
-        if not dotted and (cut.along == "streamed" or not _lies_well(p)):
+        dotted = fold.count(fold.rows) <= FEW and lies_well(p)
+        if not dotted and (cut.along == "streamed" or not lies_well(p)):
             straight = p.keys.op is LOAD and (fold.streaming.axes[-1], 1) in p.keys.arg[1][1]
             if not straight or fold.count(fold.rows) > READ:
                 found += batch * tall * tiles * length * depth // (3 if straight else 1)

@@ -15,7 +15,7 @@ from ..core.ops.index import FOLD, LOAD
 from ..graph.cost import CostTable, both, kept_time, memory_time, work_of
 from ..graph.kernel import Kernel
 from .contract import Block, reached
-from .fold import ENTERED, ROOM, STEPS, Fold, FoldCut, deep_time, packed_numbers
+from .fold import ENTERED, ROOM, STEPS, Fold, FoldCut, deep_time, lies_well, packed_numbers
 
 MEMORY = 32 << 20  # bytes of products that a strip keeps at most
 SHARE = 8  # of all rows, one strip: its products are a small part of the matrix of all of them
@@ -62,7 +62,8 @@ def _resident(
         if columns * size > CLOSE or m.values.op is not LOAD:
             used += _up(columns, panel) * (lanes + (steps if m in fold.matrices else tall))
     depths = [fold.count(p.contraction.folded) for p in fold.products]
-    used += sum([(steps + lanes) * (min(d, deep) + lanes) for d in depths])
+    for p, depth in zip(fold.products, depths, strict=True):
+        used += 0 if lies_well(p) else (steps + lanes) * (min(depth, deep) + lanes)
     found = []
     for depth in depths:
         whole = _up(tall, panel) * (_up(depth, lanes) + lanes)

@@ -287,9 +287,7 @@ class StripLanes(RowLanes):
     def keep_states(self) -> None:
         """States of a part, for who puts them together."""
         for number in self.kept_scalars:
-            self.copy(
-                self.f.read[f"state{number}"], self.part_state(number, self.part), self.count
-            )
+            self.copy(self.f.read[f"state{number}"], self.part_state(number, self.part), self.count)
 
     # --- the strip before: weights and sums ------------------------------------------------------
 
