@@ -555,7 +555,7 @@ def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
         numbers = fold.count(fold.batch) * length * fold.count(m.contraction.columns)
         moved += 3 * cut.parts * numbers * fold.dtype.itemsize
     memory = memory_time(moved, table)
-    arithmetic += packed_numbers(fold, cut, tiles) / table.packed
+    arithmetic += _packed(fold, cut, tiles) / table.packed
     entered = fold.count(fold.batch) * -(-rows // cut.rows) * -(-length // cut.steps)
     return both(memory, arithmetic + ENTERED * entered, table)
 
@@ -566,7 +566,7 @@ def deep_time(depth: int, table: CostTable) -> float:
     return 2 * depth / (share * table.products + (1 - share) * table.folded)
 
 
-def packed_numbers(fold: Fold, cut: FoldCut, tiles: int) -> int:
+def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
     """Numbers that are put in order for microkernels."""
     batch, length = fold.count(fold.batch), fold.count(fold.streaming.axes)
     tall = -(-fold.count(fold.rows) // cut.rows)

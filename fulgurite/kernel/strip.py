@@ -11,16 +11,21 @@ other.
 
 from __future__ import annotations
 
+from ..core.node import Node
 from ..core.ops.index import FOLD, LOAD
 from ..graph.cost import CostTable, both, kept_time, memory_time, work_of
 from ..graph.kernel import Kernel
 from .contract import Block, reached
-from .fold import ENTERED, ROOM, STEPS, Fold, FoldCut, deep_time, lies_well, packed_numbers
+from .fold import ENTERED, STEPS, Fold, FoldCut, Matrix, deep_time, lies_well
 
 MEMORY = 32 << 20  # bytes of products that a strip keeps at most
-SHARE = 8  # of all rows, one strip: its products are a small part of the matrix of all of them
+SHARE = 5  # of all rows, one strip: its products are a small part of the matrix of all of them
 STRIPS = 4  # at least, where the rows of so small a part would be few
-FEW, MANY = 64, 96  # rows of a strip: with fewer, all else is read anew too often for products
+FEW, MANY = (
+    64,
+    96,
+)  # rows of a strip: with fewer, all else is read anew too often; more gain nothing
+ROOM = 1200 << 10  # bytes of a thread's stack: packed rows and a block's values, nearly all near
 UNITS = 16  # parts of the streamed axis that keep threads busy
 PART = 512  # elements at least of such a part
 LEAST = 32  # elements of a block
@@ -57,10 +62,13 @@ def _resident(
     """Which packed queries are kept for all blocks; None where too much is near already."""
     size, lanes, panel = block.bytes, block.lanes, block.panel
     used = (len(fold.turned) + len(fold.weighing)) * (steps + lanes) * (tall + lanes)
-    for m in fold.weighing:  # values that must be packed
-        columns = fold.count(m.contraction.columns)
-        if columns * size > CLOSE or m.values.op is not LOAD:
-            used += _up(columns, panel) * (lanes + (steps if m in fold.matrices else tall))
+    for m in fold.weighing:
+        if not _is_near(fold, m):
+            columns = _up(fold.count(m.contraction.columns), panel)
+            used += columns * (lanes + (steps if m in fold.matrices else tall))
+    for m, store in zip(fold.crossed, fold.streaming.across, strict=True):
+        if is_turned(fold, store):  # sums of a block
+            used += (steps + lanes) * (fold.count(m.contraction.columns) + 2 * lanes)
     depths = [fold.count(p.contraction.folded) for p in fold.products]
     for p, depth in zip(fold.products, depths, strict=True):
         used += 0 if lies_well(p) else (steps + lanes) * (min(depth, deep) + lanes)
@@ -91,14 +99,28 @@ def _sizes(fold: Fold) -> tuple[int, int, int]:
     return fold.count(fold.rows), fold.count(fold.streaming.axes), fold.count(fold.batch)
 
 
+def _is_near(fold: Fold, m: Matrix) -> bool:
+    """Are values memory that is read where it is?"""
+    columns = m.contraction.columns
+    if m.values.op is not LOAD or (columns[-1], 1) not in m.values.arg[1][1]:
+        return False
+    return fold.count(columns) * fold.dtype.itemsize <= CLOSE
+
+
+def is_turned(fold: Fold, store: Node) -> bool:
+    """Does the memory of a crossed result run along the streamed axis?"""
+    return (fold.streaming.axes[-1], 1) in store.arg[1][1]
+
+
 def _lies_in_rows(fold: Fold, lanes: int) -> bool:
     """Are results of crossed sums memory that these can be added up in?"""
     for m, store in zip(fold.crossed, fold.streaming.across, strict=True):
         columns, steps = m.contraction.columns, dict(store.arg[1][1])
         whole = len(columns) == len(fold.streaming.axes) == 1
-        if not whole or steps[columns[0]] != 1 or not all(isinstance(a, int) for a in steps):
+        if not whole or not all(isinstance(a, int) for a in steps):
             return False
-        if fold.count(columns) % lanes or store.src[0].dtype is not fold.dtype:
+        straight = steps[columns[0]] == 1 and fold.count(columns) % lanes == 0
+        if not (straight or is_turned(fold, store)) or store.src[0].dtype is not fold.dtype:
             return False
         if any(n.op is FOLD and n is not m.state.fold for n in reached([store], (m.state.fold,))):
             return False
@@ -122,7 +144,16 @@ def strip_time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> fl
                 walked += node.op.cost
     walked += 2 * len(fold.scalars)
     arithmetic = places * (sum([deep_time(d, table) for d in deep]) + walked / table.walked)
-    arithmetic += (packed_numbers(fold, cut, 1) * cut.strips) / table.packed
+    packed = sum([0 if lies_well(p) else d for p, d in zip(fold.products, deep, strict=False)])
+    packed += sum(
+        [fold.count(m.contraction.columns) for m in fold.matrices if not _is_near(fold, m)]
+    )
+    packed += sum([
+        2 * fold.count(m.contraction.columns)
+        for m, store in zip(fold.crossed, fold.streaming.across, strict=True)
+        if is_turned(fold, store)
+    ])  # fmt: skip
+    arithmetic += cut.strips * batch * length * packed / table.packed
     entered = batch * cut.strips * -(-length // cut.steps)
     size = fold.dtype.itemsize
     again = sum([batch * length * fold.count(p.contraction.folded) for p in fold.products])

@@ -12,6 +12,7 @@ order of all sums follows from sizes alone, and the memory is that of one strip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..core.dtype import DType, bool_, int64
 from ..core.node import Node
@@ -19,12 +20,13 @@ from ..graph.search.online import State
 from ..kernel.contract import Part
 from ..kernel.contract import part as part_of
 from ..kernel.fold import Fold, FoldCut
+from ..kernel.strip import is_turned
 from .code import Phase, Rendered
 from .convert import load_value
 from .emitter import Val
 from .fold import RowLanes
 from .foldframe import FoldFrame
-from .microkernel import Registers
+from .microkernel import Registers, transpose
 from .operate import combine, identity
 
 _HEAD = 16  # numbers of the workspace before all others: which strip it is
@@ -249,6 +251,9 @@ class StripLanes(RowLanes):
             if not self.is_close(number):
                 columns = -(-self.cross_columns(number) // panel) * panel
                 self.room(f"crossed{number}", columns * (cut.rows + lanes))
+            if is_turned(self.fold, self.fold.streaming.across[number]):
+                self.room(f"block{number}", (cut.steps + lanes) * self.block_width(number))
+                self.room("square", lanes * lanes)
         self.reserve_rows()
         f.scratch("begun", "i64", "1")
 
@@ -365,20 +370,27 @@ class StripLanes(RowLanes):
     def add_crossed(self, number: int) -> None:
         """Turned weights times values of rows, added to results; the last strip ends them."""
         f, e = self.f, self.f.e
-        sums, width = self.crossed_memory(number)
-        first = e.let(f"icmp eq i64 {self.strip}, 1")
-        self.multiply_crossed(number, sums, width, first)
         store, fold = self.fold.streaming.across[number], self.crossed[number].state.fold
+        first = e.let(f"icmp eq i64 {self.strip}, 1")
+        last = e.let(f"icmp eq i64 {self.strip}, {f.number('strips', self.strips)}")
+        if is_turned(self.fold, store):
+            width = f.number(("block width", number), self.block_width(number))
+            sums = f.read[f"block{number}"]
+            self.multiply_crossed(number, sums, width, "true")
+            more = e.let(f"xor i1 {last}, true")
+            for condition, ends in ((more, False), (last, True)):
+                e.branch(condition, partial(f.scope, partial(self.turn, number, first, ends)))
+            return
+        sums, width = self.crossed_memory(number)
+        self.multiply_crossed(number, sums, width, first)
         if store.src[0] is not fold:
-            ends = e.let(f"icmp eq i64 {self.strip}, {f.number('strips', self.strips)}")
-            e.branch(ends, lambda: f.scope(lambda: self.end_crossed(number, sums, width)))
+            e.branch(last, partial(f.scope, partial(self.end_crossed, number, sums, width)))
 
     def end_crossed(self, number: int, sums: str, width: str) -> None:
         """What is computed from crossed sums, in their place."""
         f, m, store = self.f, self.crossed[number], self.fold.streaming.across[number]
-        c = m.contraction
-        part = f.part = part_of(c, [store], m.state.fold)
-        fixed = self.steady(part, [store], c.columns, [m.state.fold])
+        part = f.part = part_of(m.contraction, [store], m.state.fold)
+        fixed = self.steady(part, [store], m.contraction.columns, [m.state.fold])
         columns = f.number(("crossed columns", number), self.cross_columns(number))
 
         def row(r: str) -> None:
@@ -393,6 +405,45 @@ class StripLanes(RowLanes):
             f.lanes(part.columns.axes[-1], "0", columns, fixed, vector)
 
         f.walk(part.rows, f.coordinates(part.rows, self.k), self.deep, row)
+
+    def block_width(self, number: int) -> int:
+        """Numbers from one row of the sums of a block to the next."""
+        return self.cross_width(number) + self.lanes
+
+    def turn(self, number: int, first: str, ends: bool) -> None:
+        """Add a block's sums to results whose memory runs along the streamed axis."""
+        f, e, m = self.f, self.f.e, self.crossed[number]
+        store = self.fold.streaming.across[number]
+        part = f.part = part_of(m.contraction, [store], m.state.fold)
+        f.opened(part.batch, f.coordinates(part.batch, self.at))
+        sums, square = f.read[f"block{number}"], f.read["square"]
+        width = f.number(("block width", number), self.block_width(number))
+        columns = f.number(("crossed columns", number), self.cross_columns(number))
+        where, index, _, _ = store.arg
+        name = ("at", self.numbers.position[store])
+
+        def vector(step: str) -> None:
+            e.loop("0", columns, self.lanes, [], lambda c, _: turned(step, c))
+
+        def turned(step: str, c: str) -> list[str]:
+            source = self.element(sums, f.add(f.mul(step, width), c))
+            operands = f"ptr {source}, ptr {square}, i64 {self.lanes}, i64 {width}"
+            self.invoke(transpose(self.registers), "ptr, ptr, i64, i64", operands)
+            many = f.least(str(self.lanes), f.sub(columns, c))
+            f.walk(part.columns, f.coordinates(part.columns, c), many, column)
+            return []
+
+        def column(c: str) -> None:
+            found = self.load(square, f.mul(c, str(self.lanes)))
+            place = f.first(index, (), name)[0]
+            old = load_value(e, f.pointer(where), place, self.fold.dtype, None, f.mask, "row")
+            total = combine(e, "add", old, found).text
+            kinds = f"{self.vector} {found.text}, {self.vector} {total}"
+            sum_ = Val(e.let(f"select i1 {first}, {kinds}"), self.fold.dtype, True)
+            f.scopes[-1][m.state.fold] = sum_
+            f.store(store, f.value(store.src[0]) if ends else sum_)
+
+        f.lanes(part.rows.axes[-1], self.k, f.add(self.k, self.deep), [], vector)
 
     # --- between turns ---------------------------------------------------------------------------
 

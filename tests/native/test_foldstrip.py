@@ -179,6 +179,17 @@ def test_factors_that_lie_the_other_way_are_packed() -> None:
     near(by_strips(make)[0], plain(make))
 
 
+@pytest.mark.parametrize("other", [3, 16, 33, 70])
+def test_results_that_lie_along_the_streamed_axis_are_turned(other: int) -> None:
+    def make() -> list[fg.Tensor]:
+        shapes = (1, (90, 16)), (2, (140, 16)), (3, (140, 16)), (4, (90, other)), (5, (other, 140))
+        q, k, v, g, h = (numbers(i, 2, *shape) for i, shape in shapes)
+        w = fg.softmax(q @ k.mT * 0.2, axis=-1)
+        return [w @ v, g.mT @ w, (g.mT @ w) * 2 + h]
+
+    near(by_strips(make)[0], plain(make))
+
+
 def test_a_matrix_that_lies_along_the_streamed_axis_is_turned() -> None:
     def make() -> list[fg.Tensor]:
         q, k, v, g = (numbers(i, 2, n, 16) for i, n in ((1, 90), (2, 140), (3, 140), (4, 90)))
