@@ -422,15 +422,15 @@ class StripLanes(RowLanes):
         where, index, _, _ = store.arg
         name = ("at", self.numbers.position[store])
 
-        def vector(step: str) -> None:
-            e.loop("0", columns, self.lanes, [], lambda c, _: turned(step, c))
+        def some(c: str, _: list[str]) -> list[str]:  # rows of memory that are far apart: few
+            def vector(step: str) -> None:
+                source = self.element(sums, f.add(f.mul(step, width), c))
+                operands = f"ptr {source}, ptr {square}, i64 {self.lanes}, i64 {width}"
+                self.invoke(transpose(self.registers), "ptr, ptr, i64, i64", operands)
+                many = f.least(str(self.lanes), f.sub(columns, c))
+                f.walk(part.columns, f.coordinates(part.columns, c), many, column)
 
-        def turned(step: str, c: str) -> list[str]:
-            source = self.element(sums, f.add(f.mul(step, width), c))
-            operands = f"ptr {source}, ptr {square}, i64 {self.lanes}, i64 {width}"
-            self.invoke(transpose(self.registers), "ptr, ptr, i64, i64", operands)
-            many = f.least(str(self.lanes), f.sub(columns, c))
-            f.walk(part.columns, f.coordinates(part.columns, c), many, column)
+            f.lanes(part.rows.axes[-1], self.k, f.add(self.k, self.deep), [], vector)
             return []
 
         def column(c: str) -> None:
@@ -443,7 +443,7 @@ class StripLanes(RowLanes):
             f.scopes[-1][m.state.fold] = sum_
             f.store(store, f.value(store.src[0]) if ends else sum_)
 
-        f.lanes(part.rows.axes[-1], self.k, f.add(self.k, self.deep), [], vector)
+        e.loop("0", columns, self.lanes, [], some)
 
     # --- between turns ---------------------------------------------------------------------------
 
