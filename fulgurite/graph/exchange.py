@@ -18,6 +18,7 @@ from ..core.ops.movement import EXPAND, RESHAPE, reshape
 from ..core.ops.reduce import REDUCE
 from ..core.substitute import substitute
 from .by_rows import by_rows
+from .cost import elements
 from .repeats import repeats
 from .vanish import vanish
 
@@ -108,6 +109,8 @@ def _known_sum(
             pair = known.src[0].src
             w = pair[1] if pair[0] is b else pair[0]
             if frozenset(known.arg[1]) != across or known.dtype is not total.dtype:
+                continue
+            if elements(known.shape) > elements(total.src[0].shape):  # it was the cheaper one
                 continue
             if _repeated(w, over) and _is_view(w.src[0], weight) and w.src[0].shape == dot.shape:
                 product = make(MUL, total.dtype, (g.src[0], known))

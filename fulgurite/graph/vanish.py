@@ -37,7 +37,7 @@ def vanish(sink: Node, order: Sequence[Node]) -> Node:
         if node.op not in (ADD, SUB) or node.dtype.kind != "f":
             continue
         for summand, other in (node.src, node.src[::-1]):
-            if any(_is_choice(s) for s in summand.src) and found.is_zero(summand):
+            if found.is_zero(summand):
                 less = node.op is SUB and summand is node.src[0]
                 known[node] = make(NEG, node.dtype, (other,)) if less else other
                 break
@@ -53,11 +53,12 @@ class _Polynomials:
     def __init__(self) -> None:
         self.known: dict[Node, Terms] = {}
 
-    def is_zero(self, product: Node) -> bool:
-        """Is a choice times a value of each row 0, since that value is?"""
-        if product.op is not MUL:
-            return False
-        rows = [s for s in product.src if s.op is EXPAND and _is_narrow(s)]
+    def is_zero(self, summand: Node) -> bool:
+        """Is it a value of each row that is 0, or a choice times one?"""
+        parts = [summand]
+        if summand.op is MUL and any(_is_choice(s) for s in summand.src):
+            parts = list(summand.src)
+        rows = [s for s in parts if s.op is EXPAND and _is_narrow(s)]
         return any(not self.terms(s, 0) for s in rows)
 
     def terms(self, node: Node, depth: int) -> Terms:

@@ -30,7 +30,7 @@ from .ways import Ways
 ATTEMPTS = 48  # merged graphs that are tried for one region
 LITTLE = 0.05  # of a region's cost: less is not looked for
 SMALL = 0.03  # of the whole graph's cost, for equal regions together: nor is less than this
-VAIN = 6  # of those for which nobody has a kernel
+VAIN = 12  # of those for which nobody has a kernel
 LOOKS = 2000  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept
 Choice: TypeAlias = "tuple[tuple[Way, str], ...]"  # with what it is, for people
