@@ -225,7 +225,7 @@ class TensorSchedule:
 
     @property
     def peak(self) -> int:
-        """The most bytes that a run needs at once: inputs, results and arenas."""
+        """The most bytes that a run needs at once: inputs, results, arenas and workspaces."""
         return sum([plan.layout.peak_bytes for plan in self.plans])
 
     def __len__(self) -> int:

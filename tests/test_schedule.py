@@ -19,6 +19,7 @@ import fulgurite as fg
 from fulgurite.core.dtype import float32
 from fulgurite.core.ops.effect import HOST_FUNCTIONS, HostFunction, custom
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
+from fulgurite.graph.memory import plan_memory
 from fulgurite.runtime.device import get_device
 from fulgurite.schedule import KEEP, PATIENCE
 from fulgurite.shipping import ScheduleFileError
@@ -130,6 +131,21 @@ def test_items_have_a_kind_bytes_and_lines() -> None:
     assert plan.bytes == item.bytes and plan.peak >= 2 * 8 * 4 * 4
     assert [slot.shape for slot in plan.slots if slot is not None] == [(8, 4), (8, 4)]
     assert "reduce" in str(item)
+
+
+def test_the_peak_counts_what_kernels_need_beside_their_values() -> None:
+    """Gradients along both axes of one walk: each part of the rows has sums of its own."""
+
+    def loss(q: fg.Tensor, k: fg.Tensor) -> fg.Tensor:
+        return (fg.sigmoid(q @ k.mT) @ k).sum()
+
+    with fg.config(device="cpu", tier="native"):
+        q, k = random(200, 16), random(200, 16) + 1
+        plan = fg.schedule(*fg.grad(loss, argnums=(0, 1))(q, k))
+        (made,) = plan.plans
+    beside = max([kernel.code.workspace for kernel in made.kernels])
+    assert beside >= 200 * 16 * 4
+    assert plan.peak == plan_memory(made.schedule).peak_bytes + beside
 
 
 def test_a_plan_is_a_sequence_of_launches_over_slots_with_places_in_an_arena() -> None:

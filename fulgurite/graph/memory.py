@@ -30,11 +30,12 @@ class Layout(NamedTuple):
     live_bytes: int  # the most that is alive at any one time: no layout can use less
     input_bytes: int
     output_bytes: int
+    workspace_bytes: int = 0  # of the kernel that needs most beside its values, once compiled
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory a run needs at once: inputs, results and the arena."""
-        return self.input_bytes + self.output_bytes + self.arena_bytes
+        """The most memory a run needs at once: inputs, results, the arena and the workspace."""
+        return self.input_bytes + self.output_bytes + self.arena_bytes + self.workspace_bytes
 
 
 def slot_bytes(slot: Slot) -> int:

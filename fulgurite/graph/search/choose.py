@@ -74,7 +74,7 @@ class Searcher:
         """The pieces to run, in order."""
         self.reports = []
         work = Regions(pieces, roots)
-        made: list[tuple[int, Piece]] = []
+        made: dict[int, list[tuple[int, Piece]]] = {}  # by number of the region
         names = tuple([s.name for s in self.sources])
         regions = [*work.regions, *(work.alone() if self.eager or self.curious else ())]
         whole = [work.key(region) for region in regions]
@@ -95,10 +95,29 @@ class Searcher:
                 choice, report = known.chosen[key]
                 report = replace(report, cached=True)
             self.reports.append(report)
-            for way, what in choice:
-                place = max([region[piece] for piece, _ in way.makes])
-                made.append((place, (what, *work.cut(way, region))))
-        return work.assembled(made)
+            found = [
+                (max([region[piece] for piece, _ in way.makes]), (what, *work.cut(way, region)))
+                for way, what in choice
+            ]
+            if found:
+                made[len(self.reports) - 1] = found
+        return self.within(work, made)
+
+    def within(self, work: Regions, made: dict[int, list[tuple[int, Piece]]]) -> list[Piece]:
+        """The pieces to run, without choices for which more memory would be needed at once."""
+        most = work.most_alive(work.pieces)
+
+        def assembled(without: int | None) -> list[Piece]:
+            return work.assembled([m for i, some in made.items() if i != without for m in some])
+
+        found = assembled(None)
+        while made and work.most_alive(found) > most:
+            needs = {i: work.most_alive(assembled(i)) for i in made}
+            worst = min(made, key=lambda i: (needs[i], i))
+            found = assembled(worst)
+            del made[worst]
+            self.reports[worst] = replace(self.reports[worst], memory=True)
+        return found
 
 
 class RegionSearch:

@@ -10,6 +10,7 @@ decided by others.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from ...core.node import Node, toposort
@@ -93,6 +94,18 @@ class Pieces:
     def memory(self, cut: Cut) -> frozenset[Node]:
         """The values in memory that a kernel reads."""
         return frozenset([m for m in cut[1] if isinstance(m, Node)])
+
+    def most_alive(self, pieces: Sequence[Piece]) -> int:
+        """Bytes of values that are no results, at the time when most of them are there."""
+        last = {n: i for i, (_, _, cut) in enumerate(pieces) for n in self.memory(cut)}
+        change = [0] * (len(pieces) + 2)
+        for i, (_, outputs, _) in enumerate(pieces):
+            for node in outputs:
+                if node not in self.roots:
+                    size = elements(node.shape) * node.dtype.itemsize
+                    change[i] += size
+                    change[last.get(node, i) + 1] -= size
+        return max(accumulate(change))
 
     def about(self, place: int) -> About:
         """What a piece is, worked out once."""

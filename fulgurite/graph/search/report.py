@@ -36,6 +36,7 @@ class RegionReport:
     greedy: float = 0.0
     cost: float = 0.0
     cached: bool = False
+    memory: bool = False  # would the choice need more of it at once?
 
     def __str__(self) -> str:
         plain = self.cost >= self.greedy
@@ -48,6 +49,8 @@ class RegionReport:
         lines = [head, f"    rules: {rules or 'none'}; {budget}; {how}"]
         if self.cached:
             lines[1] += "; known from an equal region"
+        if self.memory:
+            lines.append("    left as they were: what was chosen needs more memory at once")
         for a in self.alternatives:
             mark = "chosen" if a.chosen else "not chosen"
             lines.append(f"    {a.what}: {a.cost / 1e3:.1f} us, {mark}")
