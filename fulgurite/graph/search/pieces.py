@@ -87,8 +87,9 @@ class Pieces:
         self.rows: dict[int, tuple[Node, ...]] = {}
         self.folds: dict[Node, Sums] = {}
         self.known: dict[int, About] = {}
-        self.walks: dict[Node, bool] = {}
-        self.matrices: dict[int, bool] = {}
+        self.settled = False  # are the next two known?
+        self.matrices: set[int] = set()  # pieces that make one
+        self.walks: set[Node] = set()  # matrices of which nobody needs all at once
         self.summed: dict[int, dict[Node, frozenset[int]]] = {}
 
     def memory(self, cut: Cut) -> frozenset[Node]:
@@ -126,40 +127,42 @@ class Pieces:
         return len({r for node in self.pieces[place][1] for r in self.readers.get(node, ())})
 
     def is_walked(self, node: Node) -> bool:
-        """Is it a matrix of a batch of which nobody needs all at once?
+        """Is it a matrix of which nobody needs all at once?
 
         All that read it sum it, or make another one of it that is walked.
         """
-        if node not in self.walks:
-            self.walks[node] = False
-            place, size = self.maker.get(node), elements(node.shape)
-            if place is not None and node not in self.roots and self.makes_matrix(place, size):
-                self.walks[node] = all([self.is_walk(r, node, size) for r in self.readers[node]])
-        return self.walks[node]
+        if not self.settled:
+            self.settled = True
+            for place in range(len(self.pieces)):
+                if self.makes_matrix(place):
+                    self.matrices.add(place)
+            for place in sorted(self.matrices, reverse=True):
+                size = self.about(place).size
+                for own in self.pieces[place][1]:
+                    readers = self.readers.get(own, ())
+                    if own not in self.roots and elements(own.shape) == size:
+                        if all([self.is_walk(r, own) for r in readers]):
+                            self.walks.add(own)
+        return node in self.walks
 
-    def makes_matrix(self, place: int, size: int) -> bool:
-        """Is a piece a product of a batch, or made element by element of one as large?"""
-        if place not in self.matrices:
-            self.matrices[place] = False
-            me = self.about(place)
-            if me.is_product and me.sums.is_wide:
-                self.matrices[place] = True
-            elif me.kind in KINDS:
-                makers = [(m, n) for n in self.reads[place] if (m := self.maker.get(n)) is not None]
-                self.matrices[place] = any(
-                    elements(n.shape) == size == me.size and self.makes_matrix(m, size)
-                    for m, n in makers
-                )
-        return self.matrices[place]
+    def makes_matrix(self, place: int) -> bool:
+        """Is a piece a wide product, or made element by element of one as large?"""
+        if self.pieces[place][2][0].kind not in KINDS:
+            return False
+        me = self.about(place)
+        return (me.is_product and me.sums.is_wide) or any(
+            elements(n.shape) == me.size and self.maker.get(n) in self.matrices
+            for n in self.reads[place]
+        )
 
-    def is_walk(self, place: int, node: Node, size: int) -> bool:
+    def is_walk(self, place: int, node: Node) -> bool:
         """Does a piece sum a matrix, or make one of it that is walked?"""
         if self.pieces[place][2][0].kind not in KINDS:
             return False
-        me, outputs = self.about(place), self.pieces[place][1]
+        me, size = self.about(place), elements(node.shape)
         if me.is_product and node in me.inside:
             return True
-        return all(self.is_walked(n) for n in outputs if elements(n.shape) >= size)
+        return all(n in self.walks for n in self.pieces[place][1] if elements(n.shape) >= size)
 
     def reads_beside(self, place: int, node: Node) -> bool:
         """Does a product read a value, but not in its sum?"""

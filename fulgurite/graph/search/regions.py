@@ -152,11 +152,11 @@ class Regions(Pieces):
         of a batch: sums that go on from layer to layer are as large as all that is made of them.
         """
         me, size = self.about(place), self.about(other).size
-        if me.narrow and self.makes_matrix(other, size):  # from the same walk, or they are read
+        if me.narrow and other in self.matrices:  # from the same walk, or they are read
             return any(elements(n.shape) >= size for n in self.reads[place])
         if not self.is_product(other):  # of several products put side by side there is no walk
             return not me.is_product or 2 * me.size > size
-        walked = self.makes_matrix(place, size)
+        walked = place in self.matrices and me.size == size
         shrinks = me.size > self.about(end).size or me.sums.batched or walked
         if not (me.is_product or walked) or (self.read_by(place) > 1 and not shrinks):
             return False
