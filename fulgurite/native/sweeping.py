@@ -21,10 +21,9 @@ from .microkernel import Module, Registers, named
 from .views import SEEN, Packer
 from .windows import Seen
 
-TOGETHER = 4  # pieces that are swept over together, at most
-BLOCKS = {4: 2, 2: 4, 1: 4}  # rows, and the pieces of each, whose sums are in registers
+TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
+MANY = 4  # rows or columns whose sums are in registers at a time, where lanes are next to each other
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
-DOTS = (4, 1)  # columns whose sums over all pieces are in registers
 BLOCK = 32  # pieces whose sums are added to others at once
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
@@ -67,14 +66,10 @@ def sweeping(registers: Registers) -> Module:
     texts: list[str] = []
     declared: dict[str, str] = {}
     for load in LOADS:
-        for rows in BLOCKS:
-            made = _Rows(registers, load, rows)
-            texts.append(made.text())
-            declared |= made.e.declared
-        for columns in DOTS:
-            along = _Dots(registers, load, columns)
-            texts.append(along.text())
-            declared |= along.e.declared
+        for many in (MANY, 1) if load == LOADS[0] else (1,):
+            for made in (_Rows(registers, load, many), _Dots(registers, load, many)):
+                texts.append(made.text())
+                declared |= made.e.declared
     whole = Frame("SELF", Numbers([]), [], registers.target.lanes, False)
     _all_rows(whole, scalar_type(registers.dtype))
     settle = _Settle(registers, "near")
@@ -101,41 +96,31 @@ def settling(module: Module) -> str:
 
 
 def _all_rows(f: Frame, inner: str) -> None:
-    """Rows in groups, by the functions for so many."""
+    """Rows in groups, or columns where there are none, by the functions for so many."""
     e = f.e
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
-    first = "0"
+    columns = e.let(f"select i1 {e.let('icmp eq i64 %rows, 0')}, i64 %steps, i64 0")
 
-    def by_step(name: str) -> str:
-        others = e.let(f"select i1 {two}, ptr @PART_two_{name}, ptr @PART_apart_{name}")
-        return e.let(f"select i1 {near}, ptr @PART_near_{name}, ptr {others}")
+    def row(number: str, function: str) -> list[str]:
+        left = e.let(f"getelementptr {inner}, ptr %left, i64 {f.mul(number, '%down')}")
+        sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(number, '%width')}")
+        names = _ARGUMENTS.replace(" noalias", "").replace("%left", left)
+        e.line(f"call void {function}({names.replace('%sums', sums)})")
+        return []
 
-    for rows in BLOCKS:
-        function = by_step(str(rows))
-        last = f.sub("%rows", e.let(f"urem i64 %rows, {rows}"))
+    def column(number: str, function: str) -> list[str]:
+        names = _ARGUMENTS.replace(" noalias", "").replace("%width", number)
+        e.line(f"call void {function}({names})")
+        return []
 
-        def group(row: str, _: list[str], function: str = function) -> list[str]:
-            left = e.let(f"getelementptr {inner}, ptr %left, i64 {f.mul(row, '%down')}")
-            sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(row, '%width')}")
-            names = _ARGUMENTS.replace(" noalias", "").replace("%left", left)
-            e.line(f"call void {function}({names.replace('%sums', sums)})")
-            return []
-
-        e.loop(first, last, rows, [], group)
-        first = last
-    steps = e.let(f"select i1 {e.let('icmp eq i64 %rows, 0')}, i64 %steps, i64 0")
-    first = "0"
-    for columns in DOTS:
-        function = by_step(f"dots_{columns}")
-        last = f.sub(steps, e.let(f"urem i64 {steps}, {columns}"))
-
-        def some(column: str, _: list[str], function: str = function) -> list[str]:
-            names = _ARGUMENTS.replace(" noalias", "").replace("%width", column)
-            e.line(f"call void {function}({names})")
-            return []
-
-        e.loop(first, last, columns, [], some)
-        first = last
+    for all_, name, one in (("%rows", "", row), (columns, "dots_", column)):
+        whole = f.sub(all_, e.let(f"urem i64 {all_}, {MANY}"))
+        whole = e.let(f"select i1 {near}, i64 {whole}, i64 0")
+        some = f"@PART_near_{name}{MANY}"
+        e.loop("0", whole, MANY, [], lambda n, _, one=one, some=some: one(n, some))
+        other = e.let(f"select i1 {two}, ptr @PART_two_{name}1, ptr @PART_apart_{name}1")
+        other = e.let(f"select i1 {near}, ptr @PART_near_{name}1, ptr {other}")
+        e.loop(whole, all_, 1, [], lambda n, _, one=one, other=other: one(n, other))
 
 
 class _Rows(Frame):
@@ -151,7 +136,7 @@ class _Rows(Frame):
 
     def text(self) -> str:
         """The function's definition."""
-        e, together = self.e, BLOCKS[self.rows]
+        e, together = self.e, TOGETHER
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
@@ -160,13 +145,14 @@ class _Rows(Frame):
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
             sources = [self.at("%right", self.get(table.offsets, n)) for n in numbers]
-            masks = [self.at(table.masks, self.mul(n, "%steps"), "i32") for n in numbers]
+            masks = self.at(table.masks, self.mul(piece, "%steps"), "i32")  # for all of them
 
             def step(k: str, now: list[str]) -> list[str]:
                 move, weight = self.get(table.moves, k), self.get(table.weights, k)
+                live = self.live(masks, k)
                 found = [
-                    self.seen(self.at(source, move), self.get(mask, k, "i32"), each)
-                    for source, mask in zip(sources, masks, strict=True)
+                    self.seen(self.at(source, move), bits, each)
+                    for source, bits in zip(sources, live, strict=True)
                 ]
                 first, out = self.at("%left", weight), []
                 for row in range(self.rows):
@@ -213,36 +199,45 @@ class _Rows(Frame):
         each = "<" + ", ".join(f"i32 {1 << i}" for i in range(lanes)) + ">"
         return e.let(f"icmp ne {kind} {e.let(f'and {kind} {all_}, {each}')}, zeroinitializer")
 
+    def live(self, masks: str, step: str) -> list[tuple[str, str]]:
+        """The lanes of some pieces at a step, in memory; of lanes two steps apart in two halves."""
+        e = self.e
+        halves: list[list[str]] = []
+        for half in range(1 + (self.way == "two")):
+            place = self.add(self.mul(step, "2"), str(half)) if half else self.mul(step, "2")
+            bits = self.get(masks, place)
+            shifted = [e.let(f"lshr i64 {bits}, {16 * u}") if u else bits for u in range(TOGETHER)]
+            halves.append([self.chosen(e.let(f"trunc i64 {b} to i32")) for b in shifted])
+        return list(zip(halves[0], halves[-1], strict=True))
+
     def far_lanes(self) -> str:
         """How far each lane is from the first."""
         e, kind = self.e, f"<{self.e.lanes} x i32>"
         step = e.splat(Val(e.let("trunc i64 %step to i32"), int32)).text
         return e.let(f"mul {kind} {ramp(e.lanes, 1, 'i32')}, {step}")
 
-    def seen(self, memory: str, bits: str, each: str) -> str:
-        """A vector of memory, 0 where no bit is set."""
+    def seen(self, memory: str, live: tuple[str, str], each: str) -> str:
+        """A vector of memory, 0 in lanes that are not live."""
         e, lanes, kind = self.e, self.e.lanes, self.vector
         if self.way == "apart":
             name = f"llvm.masked.gather.v{lanes}{self.short}.v{lanes}p0"
             e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
             places = e.let(f"getelementptr {self.inner}, ptr {memory}, <{lanes} x i32> {each}")
-            operands = f"<{lanes} x ptr> align 4 {places}, <{lanes} x i1> {self.chosen(bits)}"
+            operands = f"<{lanes} x ptr> align 4 {places}, <{lanes} x i1> {live[0]}"
             return e.let(f"call {kind} @{name}({operands}, {kind} zeroinitializer)")
-        first = self.row(memory, bits)
+        first = self.row(memory, live[0])
         if self.way == "near":
             return first
-        second = self.row(self.at(memory, str(lanes)), e.let(f"lshr i32 {bits}, {lanes}"))
+        second = self.row(self.at(memory, str(lanes)), live[1])
         picks = ", ".join(f"i32 {2 * i}" for i in range(lanes))
         return e.let(f"shufflevector {kind} {first}, {kind} {second}, <{lanes} x i32> <{picks}>")
 
-    def row(self, memory: str, bits: str) -> str:
-        """Neighbours in memory, 0 where no bit is set."""
+    def row(self, memory: str, live: str) -> str:
+        """Neighbours in memory, 0 in lanes that are not live."""
         e, lanes, kind = self.e, self.e.lanes, self.vector
         name = f"llvm.masked.load.v{lanes}{self.short}.p0"
         e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-        operands = (
-            f"ptr align 1 {memory}, <{lanes} x i1> {self.chosen(bits)}, {kind} zeroinitializer"
-        )
+        operands = f"ptr align 1 {memory}, <{lanes} x i1> {live}, {kind} zeroinitializer"
         return e.let(f"call {kind} @{name}({operands})")
 
     def write(self, value: str, goal: str, mask: str) -> None:
@@ -278,21 +273,25 @@ class _Dots(_Rows):
         each = "" if self.way != "apart" else self.far_lanes()
         steps = [self.add("%width", str(u)) if u else "%width" for u in range(together)]
         sources = [self.at("%right", self.get(table.moves, step)) for step in steps]
-        masks = self.at(table.masks, "%width", "i32")
 
-        def piece(number: str, now: list[str]) -> list[str]:
-            place = self.at("%left", self.get(table.places, number))
-            factor = self.row(place, self.get(table.lanes, number, "i32"))
-            offset, bits = self.get(table.offsets, number), self.mul(number, "%steps")
+        def piece(first: str, now: list[str]) -> list[str]:
+            numbers = [self.add(first, str(i)) if i else first for i in range(TOGETHER)]
+            places = [self.at("%left", self.get(table.places, n)) for n in numbers]
+            lanes = [self.chosen(self.get(table.lanes, n, "i32")) for n in numbers]
+            factors = [self.row(*pair) for pair in zip(places, lanes, strict=True)]
+            offsets = [self.get(table.offsets, n) for n in numbers]
+            masks = self.at(table.masks, self.mul(first, "%steps"), "i32")
             out = []
-            for u, source in enumerate(sources):
-                mask = self.get(masks, self.add(bits, str(u)), "i32")
-                out.append(self.sum(self.seen(self.at(source, offset), mask, each), factor, now[u]))
+            for step, source, total in zip(steps, sources, now, strict=True):
+                live = self.live(masks, step)
+                for offset, bits, factor in zip(offsets, live, factors, strict=True):
+                    total = self.sum(self.seen(self.at(source, offset), bits, each), factor, total)
+                out.append(total)
             return out
 
         def block(first: str, totals: list[str]) -> list[str]:
             last = self.least(self.add(first, str(BLOCK)), count)
-            found = e.loop(first, last, 1, zero, piece)
+            found = e.loop(first, last, TOGETHER, zero, piece)
             add = "fadd" if self.registers.dtype.kind == "f" else "add"
             pairs = zip(totals, found, strict=True)
             return [e.let(f"{add} {self.vector} {a}, {b}") for a, b in pairs]
@@ -368,12 +367,17 @@ class _Settle(Packer):
             for part in (table.offsets, table.places):
                 self.put("0", part, number)
             self.put("0", table.lanes, number, "i32")
-            row = self.mul(number, steps)
-            e.loop("0", steps, 1, [], lambda k, _: empty(self.add(row, k)))
+            e.loop("0", steps, 1, [], lambda k, _: keep("0", number, k))
             return []
 
-        def empty(place: str) -> list[str]:
-            self.put("0", table.masks, place, "i32")
+        def keep(bits: str, number: str, k: str) -> list[str]:
+            """The lanes left of a piece at a step: beside those of pieces that go with it."""
+            group, inside = self.divided(number, str(TOGETHER))
+            place = self.mul(self.add(self.mul(group, steps), k), str(2 * TOGETHER))
+            for half, by in ((0, 0), (TOGETHER, lanes)):
+                found = e.let(f"trunc i32 {e.let(f'lshr i32 {bits}, {by}')} to i16")
+                at = self.add(place, self.add(inside, str(half)))
+                self.put(found, table.masks, at, "i16")
             return []
 
         def step(k: str) -> None:
@@ -386,8 +390,7 @@ class _Settle(Packer):
                 def left(number: str, _: list[str]) -> list[str]:
                     found = e.let(f"and i32 {bits}, {self.get(table.lanes, number, 'i32')}")
                     found = e.let(f"select i1 {two}, i32 {self.twice(found)}, i32 {found}")
-                    self.put(found, table.masks, self.add(self.mul(number, steps), k), "i32")
-                    return []
+                    return keep(found, number, k)
 
                 e.loop(*self.pieces_of(v), 1, [], left)
                 return []
