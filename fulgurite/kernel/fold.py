@@ -478,7 +478,7 @@ def lanes_along(fold: Fold, lanes: int) -> str:
     ).columns
     if len(line.axes) != 1:
         return "rows"
-    few = 2 * fold.count(fold.rows) < lanes
+    few = fold.count(fold.rows) <= FEW
     return "streamed" if few or not any(map(lies_well, fold.products)) else "rows"
 
 

@@ -70,6 +70,7 @@ class FoldBase:
         self.values = [side(m.contraction, "right") for m in fold.matrices]
         self.lent = [side(m.contraction, "left") for m in fold.matrices]
         self.coefficients = self._coefficients()
+        self.ended = self._ended()
         self.tests = fold.skips
         self.powers = small_powers(fold.order, self.states)
 
@@ -99,6 +100,19 @@ class FoldBase:
             if m.state.repair not in moving:
                 found.setdefault(m.state.repair, len(found))
         return found
+
+    def _ended(self) -> dict[Node, int]:
+        """Sums over other axes that rows need at their end, numbered."""
+        found: dict[Node, int] = {}
+        for node in toposort(list(self.fold.streaming.stores)):
+            lone = node.op is FOLD and node not in self.stops and not self._has_ended(node)
+            if lone and node.dtype is self.fold.dtype and node.arg[0] == "add":
+                found[node] = len(found)
+        return found
+
+    def _has_ended(self, node: Node) -> bool:
+        """Does it need states, or is it inside of what streams?"""
+        return node in self.tainted or bool(self.fold.free[node] & self.streamed)
 
     # --- the whole kernel ------------------------------------------------------------------------
 
@@ -342,6 +356,8 @@ class FoldBase:
             self.room(f"square{number}", self.lanes * self.lanes)
         for number in range(len(self.states)):
             self.room(f"state{number}", self.state_numbers)
+        for number in self.ended.values():
+            self.room(f"ended{number}", self.state_numbers)
 
     @property
     def state_numbers(self) -> int:

@@ -1,8 +1,9 @@
 """A frame that can fold: sums over axes that no template has a part for, as plain loops.
 
 In: a FOLD whose value is wanted where we are. Out: lines that walk its axes one inside the other
-and combine, in order. Lanes that are live stay live: each lane folds for itself. Such folds are few
-and small (one for each row at the end of a streaming kernel), so loops are all they need. Sums of
+and combine, in order. Lanes that are live stay live: each lane folds for itself. Where none is, the
+lanes of a sum run along its last axis and are put together at the end. Such folds are few and small
+(one for each row at the end of a streaming kernel), so loops are all they need. Sums of
 float32 are kept in float64: in one long chain they would lose more digits than the rest together.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..core.dtype import bool_
 from ..core.node import Node
 from ..core.ops.index import FOLD
 from .emitter import Val
 from .foldpowers import small_power
 from .frame import Frame
+from .maths import select
 from .total import Total
 
 
@@ -40,26 +43,35 @@ class FoldFrame(Frame):
 
     def folded(self, node: Node, axes: list[int]) -> Val:
         """A fold over the axes that are left, walked in order; sums are wide."""
-        e, vector = self.e, self.lane is not None
+        e = self.e
+        along = axes[-1] if self.lane is None and node.arg[0] == "add" else None
+        vector = self.lane is not None or along is not None
         total = Total(e, node, vector, whole=False)
 
         def walk(left: list[int], state: list[tuple[str, str]]) -> list[str]:
             axis, *rest = left
+            size = self.number(("fold", axis), self.sizes[axis])
 
             def step(index: str, now: list[str]) -> list[str]:
                 self.open[axis] = index
                 self.scopes.append({})
+                if axis == along:
+                    self.lane, self.mask = axis, self.tail(self.sub(size, index))
                 if rest:
                     out = walk(rest, [(kind, n) for (kind, _), n in zip(state, now, strict=True)])
                 else:
                     value = self.value(node.src[0])
-                    out = total.flush(now, [(e.splat(value) if vector else value).text])
+                    value = e.splat(value) if vector else value
+                    if axis == along:
+                        assert self.mask is not None
+                        value = select(e, Val(self.mask, bool_, True), value, total.identity())
+                        self.lane = self.mask = None
+                    out = total.flush(now, [value.text])
                 self.scopes.pop()
                 return out
 
-            size = self.number(("fold", axis), self.sizes[axis])
-            found = e.loop("0", size, 1, state, step)
+            found = e.loop("0", size, e.lanes if axis == along else 1, state, step)
             del self.open[axis]
             return found
 
-        return total.finish_wide(walk(axes, total.start_wide()), lanes=False)
+        return total.finish_wide(walk(axes, total.start_wide()), lanes=along is not None)

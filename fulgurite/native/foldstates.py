@@ -500,17 +500,31 @@ class FoldStates(FoldSums):
         f, fold = self.f, self.fold
         part = f.part = fold.part(stores, self.group, ())
         f.opened(part.batch, f.coordinates(part.batch, self.at))
+        start = f.coordinates(part.rows, self.top)
+        ended = [n for n in part.nodes if n in self.ended]
+        if ended:  # row by row, so that lanes can run along what is summed
+
+            def row(r: str) -> None:
+                for node in ended:
+                    memory = f.read[f"ended{self.ended[node]}"]
+                    where = self.element(memory, r)
+                    f.e.line(f"store {self.inner} {f.value(node).text}, ptr {where}, align 4")
+
+            f.walk(part.rows, start, self.count, row)
 
         def run(offset: str, first: str, last: str) -> None:
             def vector(step: str) -> None:
                 self.state_at(f.add(offset, step), self.load)
+                for node in ended:
+                    memory = f.read[f"ended{self.ended[node]}"]
+                    f.scopes[-1][node] = self.load(memory, f.add(offset, step))
                 values = [f.value(s.src[0]) for s in stores]
                 for store, value in zip(stores, values, strict=True):
                     f.store(store, value)
 
             f.lanes(part.rows.axes[-1], first, last, [], vector)
 
-        f.runs(part.rows, f.coordinates(part.rows, self.top), self.count, run)
+        f.runs(part.rows, start, self.count, run)
 
     def finish_columns(self, number: int, stores: Sequence[Node]) -> None:
         f, fold = self.f, self.fold
