@@ -20,7 +20,7 @@ from .microkernel import Module, Registers, multiplied, named, shuffle, suffix_o
 DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
 TOGETHER = 8  # columns whose dot products run at the same time
 CHUNK = 1024  # columns whose sums stay in the nearest cache
-LONG = 12  # steps whose sums are added to wide ones: more in a row would lose digits
+LONG = 6  # steps whose sums are added to wide ones: more in a row would lose digits
 
 
 @lru_cache(maxsize=32)

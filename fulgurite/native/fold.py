@@ -26,7 +26,6 @@ from .emitter import Val
 from .foldcross import FoldCross
 from .foldlanes import StreamLanes
 from .microkernel import Registers, block
-from .operate import combine
 from .packing import Span, side
 from .packing import Target as Goal
 from .target import Target
@@ -192,11 +191,14 @@ class RowLanes(FoldCross):
         memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
         for state in self.fold.scalars:
             scope[state.old] = self.load(memory[state], place)
+        self.rests = {s: self.load(self.rest_of(s), place) for s in self.leaves}
         for level in range(self.fold.levels):
             self.walk_level(level, place)
         self.put_coefficients(place, self.put, self.vector)
         for state in self.fold.scalars:
             self.put(memory[state], place, e.splat(scope[state.fold]))
+        for state, rest in self.rests.items():
+            self.put(self.rest_of(state), place, rest)
 
     def walk_level(self, level: int, place: str) -> None:
         """One walk over a block: states of a level, and weights that need no later ones."""
@@ -237,4 +239,4 @@ class RowLanes(FoldCross):
             before = self.before(level, vector=True)
             for state, total in zip(scalars, sums, strict=True):
                 known = before.get(state, scope[state.old])
-                scope[state.fold] = combine(e, state.op, known, Val(total, fold.dtype, True))
+                scope[state.fold] = self.with_block(state, known, Val(total, fold.dtype, True))

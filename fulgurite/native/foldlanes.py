@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.dtype import DType, bool_
+from ..core.dtype import DType, bool_, float32, float64
 from ..graph.search.online import State
 from ..kernel.contract import DEPTH
 from ..kernel.fold import FEW, Fold, FoldCut
@@ -24,7 +24,7 @@ from .foldsplit import FoldSplit
 from .maths import select
 from .microkernel import Registers, block
 from .narrow import NARROW, narrow
-from .operate import combine, identity
+from .operate import identity
 from .packing import Side, Span, side
 
 _ACROSS = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
@@ -243,12 +243,15 @@ class StreamLanes(FoldSplit):
         memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
         for state in self.fold.scalars:
             scope[state.old] = self.one(memory[state], r)
+        self.rests = {s: self.one(self.rest_of(s), r) for s in self.leaves}
         line = f.mul(r, self.stride)
         for level in range(self.fold.levels):
             self.walk_level(level, line)
         self.put_coefficients(r, self.put_one, self.inner)
         for state in self.fold.scalars:
             self.put_one(memory[state], r, scope[state.fold])
+        for state, rest in self.rests.items():
+            self.put_one(self.rest_of(state), r, rest)
         assert not any(v.vector for v in scope.values()), "a row's values are one number each"
 
     def put_one(self, memory: str, place: str, value: Val) -> None:
@@ -295,7 +298,7 @@ class StreamLanes(FoldSplit):
         before = self.before(level, vector=False)
         for state, total in zip(scalars, sums, strict=True):
             known = before.get(state, scope[state.old])
-            scope[state.fold] = combine(e, state.op, known, self.across(total, state))
+            scope[state.fold] = self.with_block(state, known, self.across(total, state))
 
     def with_odd(
         self, states: Sequence[State], totals: list[str], masks: Sequence[str]
@@ -328,7 +331,14 @@ class StreamLanes(FoldSplit):
             return select(e, met, none, Val(text, self.fold.dtype))
         if state.op != "add":
             return Val(e.call(self.inner, name, vector), self.fold.dtype)
-        e.declare(f"{self.inner} @{name}({self.inner}, {self.vector})", name)
-        start = e.const(-0.0, self.fold.dtype).text
-        text = e.let(f"call reassoc {self.inner} @{name}({self.inner} {start}, {vector})")
+        exact = state in self.leaves and self.fold.dtype is float32
+        dtype = float64 if exact else self.fold.dtype
+        kind, lanes = e.type_of(dtype, False), e.type_of(dtype, True)
+        name = f"llvm.vector.reduce.fadd.{e.suffix(dtype, True)}"
+        e.declare(f"{kind} @{name}({kind}, {lanes})", name)
+        wide = e.let(f"fpext {vector} to {lanes}") if exact else total
+        start = e.const(-0.0, dtype).text
+        text = e.let(f"call reassoc {kind} @{name}({kind} {start}, {lanes} {wide})")
+        if exact:
+            return self.shortened(state, text)
         return Val(text, self.fold.dtype)

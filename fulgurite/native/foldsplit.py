@@ -2,14 +2,14 @@
 
 In: a fold with too few tiles to keep threads busy, cut into `splits` parts. Out: a phase more. A
 part leaves its states in the workspace; the second phase takes those of a tile in order and merges
-them by the very repairs that blocks are merged by: both sides as if they had been built on the
-bases of both, then combined. How often an axis is split follows from sizes, so the order of all
-sums does too.
+them by the very repairs that blocks are merged by: bases first, then each part as if it had been
+built on those of all, with what rounding takes from sums beside them. How often an axis is split
+follows from sizes, so the order of all sums does too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..core.node import Node
 from ..graph.search.online import State
@@ -17,7 +17,8 @@ from .code import Phase
 from .emitter import Val
 from .foldframe import FoldFrame
 from .foldstates import FoldStates
-from .operate import combine
+from .foldsums import two_sum, whole
+from .operate import combine, identity
 
 _Scope = dict[Node, Val]
 
@@ -27,8 +28,8 @@ class FoldSplit(FoldStates):
 
     def end(self, unit: str) -> None:
         """Results, or states for those who merge them."""
-        self.take_rests()
         if self.cut.splits == 1:
+            self.take_rests()
             self.finish()
             return
         memory = self.part_of(unit)
@@ -37,16 +38,24 @@ class FoldSplit(FoldStates):
 
     def kept_states(self) -> list[tuple[str, str, str]]:
         """The states of a tile: the name of each, its place among them, and how many numbers."""
-        f, place = self.f, 0
+        place, found = 0, []
+        for name, count, room in self.rooms():
+            found.append((name, self.place(place), count))
+            place += room
+        return found
+
+    def rooms(self) -> list[tuple[str, str, int]]:
+        """The name of each state of a tile, how many numbers it is, and at most is."""
         found = []
         for number, state in enumerate(self.states):
             if state in self.fold.scalars:
-                found.append((f"state{number}", self.place(place), self.count))
-                place += self.state_numbers
+                found.append((f"state{number}", self.count, self.state_numbers))
+            if state in self.leaves:
+                found.append((f"rest of {number}", self.count, self.state_numbers))
         for number in range(len(self.fold.matrices)):
-            count = f.mul(self.count, self.width(number))
-            found.append((f"sums{number}", self.place(place), count))
-            place += self.sum_numbers(number)
+            count = self.f.mul(self.count, self.width(number))
+            names = [f"sums{number}", f"rest{number}"][: 1 + self.is_fine(number)]
+            found += [(name, count, self.sum_numbers(number)) for name in names]
         return found
 
     def place(self, number: int) -> str:
@@ -55,8 +64,9 @@ class FoldSplit(FoldStates):
     @property
     def unit_numbers(self) -> int:
         """Numbers of the states of one tile, in whole lines of memory."""
-        found = len(self.fold.scalars) * self.state_numbers
-        found += sum([self.sum_numbers(n) for n in range(len(self.fold.matrices))])
+        found = (len(self.fold.scalars) + len(self.leaves)) * self.state_numbers
+        for number in range(len(self.fold.matrices)):
+            found += (1 + self.is_fine(number)) * self.sum_numbers(number)
         return -(-found // 16) * 16
 
     def part_numbers(self) -> int:
@@ -87,21 +97,12 @@ class FoldSplit(FoldStates):
         if self.cut.splits == 1:
             return []
         f = self.f = self.new_frame("kernel_merge")
-        self.prepare(self.reserve_states)
+        self.prepare(self.reserve_merged)
 
         def unit(index: str, _: list[str]) -> list[str]:
             self.open_unit(index)
             f.scopes.append({})
-            memory = self.part_of(index)
-            for name, place, count in self.kept_states():
-                self.copy(self.element(memory, place), f.read[name], count)
-
-            def turn(part: str, _: list[str]) -> list[str]:
-                other = f.add(f.mul(part, f.number("units", self.units)), index)
-                f.scope(lambda: self.merge(self.part_of(other)))
-                return []
-
-            f.e.loop("1", f.number("splits", self.cut.splits), 1, [], turn)
+            f.scope(lambda: self.merge(index))
             self.finish()
             f.scopes.pop()
             return []
@@ -110,66 +111,143 @@ class FoldSplit(FoldStates):
         work = 4 * self.cut.splits * self.units * self.unit_numbers
         return [(f, Phase(f.symbol, self.units, work))]
 
-    def merge(self, memory: str) -> None:
-        """One more part, row by row."""
+    def reserve_merged(self) -> None:
+        """States of a tile, and what rounding takes from the sums of a row."""
+        self.reserve_states()
+        for number in range(len(self.fold.matrices)):
+            self.room(f"lost{number}", self.cut.columns[number] + self.lanes)
+
+    def merge(self, unit: str) -> None:
+        """All parts of a tile, row by row."""
         f = self.f
         part = f.part = self.walked_part()
         f.opened(part.batch, f.coordinates(part.batch, self.at))
-        places = {name: self.element(memory, place) for name, place, _ in self.kept_states()}
         start = f.coordinates(part.rows, self.top)
-        f.walk(part.rows, start, self.count, lambda r: self.merge_row(r, places))
+        f.walk(part.rows, start, self.count, lambda r: self.merge_row(r, unit))
 
-    def merge_row(self, r: str, places: dict[str, str]) -> None:
-        f, e = self.f, self.f.e
-        sides: tuple[_Scope, _Scope] = ({}, {})
-        names = {state: f"state{n}" for n, state in enumerate(self.states)}
-        for state in self.fold.scalars:
-            sides[0][state.old] = self.one(f.read[names[state]], r)
-            sides[1][state.old] = self.one(places[names[state]], r)
-        for state in self.fold.scalars:
-            new = combine(e, state.op, *[self.repaired(state, side) for side in sides])
-            for side in sides:
-                side[state.fold] = new
-            where = self.element(f.read[names[state]], r)
-            e.line(f"store {self.inner} {new.text}, ptr {where}, align 4")
-        for side in sides:  # once for all columns
-            f.scopes.append(side)
-            for node in self.coefficients:
-                e.pin(f.value(node))
+    def each_part(
+        self, unit: str, carried: Sequence[tuple[str, str]],
+        body: Callable[[str, dict[str, str], list[str]], list[str]],
+    ) -> list[str]:  # fmt: skip
+        """Run `body(part, where each state is, carried)` for the parts of a tile, in order."""
+        f = self.f
+
+        def turn(part: str, now: list[str]) -> list[str]:
+            f.scopes.append({})
+            out = body(part, self.places_of(unit, part), now)
             f.scopes.pop()
-        for members in self.alike():
-            self.merge_columns(r, members, sides, places)
+            return out
 
-    def repaired(self, state: State, side: _Scope) -> Val:
-        """What a state of one side is on the bases of both."""
-        if state.repair is None:
-            return side[state.old]
-        self.f.scopes.append(side)
-        found = self.f.value(state.repair)
-        self.f.scopes.pop()
-        return found
+        return f.e.loop("0", self.part_count, 1, carried, turn)
+
+    @property
+    def part_count(self) -> str:
+        """How many parts a tile has."""
+        return self.f.number("splits", self.cut.splits)
+
+    def places_of(self, unit: str, part: str) -> dict[str, str]:
+        """Where the states of a part of a tile are."""
+        other = self.f.add(self.f.mul(part, self.f.number("units", self.units)), unit)
+        memory = self.part_of(other)
+        return {name: self.element(memory, at) for name, at, _ in self.kept_states()}
+
+    def states_of(self, r: str, places: dict[str, str]) -> _Scope:
+        """The states of one number a row of a part."""
+        names = {state: f"state{n}" for n, state in enumerate(self.states)}
+        return {s.old: self.one(places[names[s]], r) for s in self.fold.scalars}
+
+    def merge_row(self, r: str, unit: str) -> None:
+        """States of one number first: what is built on them is repaired once, to the last bases."""
+        f, e, groups = self.f, self.f.e, self.alike()
+        final: _Scope = {}
+        for number, state in enumerate(self.states):
+            if state in self.fold.scalars:
+                final[state.fold] = self.merged(state, r, unit, final)
+                e.pin(final[state.fold])
+                where = self.element(f.read[f"state{number}"], r)
+                e.line(f"store {self.inner} {final[state.fold].text}, ptr {where}, align 4")
+
+        def columns(part: str, places: dict[str, str], _: list[str]) -> list[str]:
+            f.scopes[-1] |= self.states_of(r, places) | final
+            for node in self.coefficients:  # once for all columns
+                e.pin(f.value(node))
+            first = e.let(f"icmp eq i64 {part}, 0")
+            for members in groups:
+                self.merge_columns(r, members, first, places)
+            return []
+
+        if groups:
+            self.each_part(unit, [], columns)
+        for number in [n for members in groups for n in members]:
+            self.lose_nothing(r, number)
+
+    def merged(self, state: State, r: str, unit: str, final: _Scope) -> Val:
+        """A state of one number of all parts; a sum with what rounding took from it."""
+        e, dtype = self.f.e, self.fold.dtype
+        is_sum = state.op == "add"
+
+        def more(_: str, places: dict[str, str], now: list[str]) -> list[str]:
+            scope = self.f.scopes[-1]
+            scope |= self.states_of(r, places) | final
+            rest = e.const(0, dtype)
+            if state in self.leaves:  # before the sum's own repair is known
+                rest = self.one(places[f"rest of {self.states.index(state)}"], r)
+                rest = self.repaired_rest(state, rest)
+            value = scope[state.old] if state.repair is None else self.f.value(state.repair)
+            known = [Val(text, dtype) for text in now]
+            if not is_sum:
+                return [combine(e, state.op, known[0], value).text]
+            total, lost = two_sum(e, known[0], value)
+            lost = combine(e, "add", lost, rest)
+            return [total.text, combine(e, "add", known[1], lost).text]
+
+        start = identity(e, state.op, dtype, False).text
+        carried = [(self.inner, start), (self.inner, e.const(0, dtype).text)][: 1 + is_sum]
+        found = [Val(text, dtype) for text in self.each_part(unit, carried, more)]
+        return whole(e, *found) if is_sum else found[0]
 
     def merge_columns(
-        self, r: str, members: Sequence[int], sides: tuple[_Scope, _Scope], places: dict[str, str]
+        self, r: str, members: Sequence[int], first: str, places: dict[str, str]
     ) -> None:
-        """The rows of columns of some states that have the same columns."""
-        f, e = self.f, self.f.e
+        """One more part of the rows of columns of some states that have the same columns."""
+        f, e, kind = self.f, self.f.e, self.vector
         states = {n: self.fold.matrices[n].state for n in members}
-        memory = [{n: m[f"sums{n}"] for n in members} for m in (dict(f.read), places)]
+
+        def known(memory: str, place: str) -> Val:
+            found = self.load(memory, place).text
+            text = f"select i1 {first}, {kind} zeroinitializer, {kind} {found}"
+            return Val(e.let(text), self.fold.dtype, True)
 
         def step(c: str, _: list[str]) -> list[str]:
             at = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
-            found: list[dict[int, Val]] = []
-            for side, where in zip(sides, memory, strict=True):
-                f.scopes.append(side)
-                f.scopes.append({s.old: self.load(where[n], at[n]) for n, s in states.items()})
-                found.append({n: e.splat(f.value(s.old if s.repair is None else s.repair))
-                              for n, s in states.items()})  # fmt: skip
-                del f.scopes[-2:]
-            for n in members:
-                total = combine(e, "add", found[0][n], found[1][n])
-                to = self.element(f.read[f"sums{n}"], at[n])
-                e.line(f"store {self.vector} {total.text}, ptr {to}, align 4")
+            sums = {s.old: self.load(places[f"sums{n}"], at[n]) for n, s in states.items()}
+            f.scopes.append(sums)
+            values = {n: f.value(s.old if s.repair is None else s.repair)
+                      for n, s in states.items()}  # fmt: skip
+            f.scopes.pop()
+            for n, value in values.items():
+                rests = f.read[f"lost{n}"]
+                before = known(f.read[f"sums{n}"], at[n])
+                total, lost = two_sum(e, before, e.splat(value))
+                if self.is_fine(n):
+                    rest = self.repaired_rest(states[n], self.load(places[f"rest{n}"], at[n]))
+                    lost = combine(e, "add", lost, e.splat(rest))
+                self.put_sums(n, at[n], total.text)
+                rest = combine(e, "add", known(rests, c), lost)
+                e.line(f"store {kind} {rest.text}, ptr {self.element(rests, c)}, align 4")
             return []
 
         e.loop("0", self.left[members[0]][1], self.lanes, [], step)
+
+    def lose_nothing(self, r: str, number: int) -> None:
+        """The sums of a row with what rounding took from them."""
+        f = self.f
+
+        def step(c: str, _: list[str]) -> list[str]:
+            place = f.add(f.mul(r, self.width(number)), c)
+            sums = self.load(f.read[f"sums{number}"], place)
+            both = whole(f.e, sums, self.load(f.read[f"lost{number}"], c))
+            self.put_sums(number, place, both.text)
+            return []
+
+        f.e.loop("0", self.left[number][1], self.lanes, [], step)

@@ -140,13 +140,18 @@ class FoldStates(FoldSums):
 
         def repair(_: str, __: list[str]) -> list[str]:
             f.scopes.append({})
-            found = [f.value(node) for node in nodes]
+            found = [self.repaired_rest(s, self.rests[s]) for s in exact]
+            found += [f.value(node) for node in nodes]
             f.scopes.pop()
             return [(e.splat(v) if vector else v).text for v in found]
 
-        start = [(e.type_of(node.dtype, vector), "zeroinitializer") for node in nodes]
+        exact = [s for s in states if s in self.leaves]
+        every = [*[s.fold for s in exact], *nodes]
+        start = [(e.type_of(node.dtype, vector), "zeroinitializer") for node in every]
         texts = e.loop("0", self.seen, 1, start, repair) if nodes else []
-        for node, text in zip(nodes, texts, strict=True):
+        for state, text in zip(exact, texts, strict=False):
+            self.rests[state] = Val(text, self.fold.dtype, vector)
+        for node, text in zip(nodes, texts[len(exact) :], strict=True):
             f.scopes[-1][node] = Val(text, node.dtype, vector)
         return {s: f.scopes[-1][s.repair] for s in states if s.repair is not None}
 
@@ -358,12 +363,10 @@ class FoldStates(FoldSums):
             f.scopes.append({})
             places = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
             for n, state in found:
-                f.scopes[-1][state.old] = self.whole_sums(n, places[n])
+                f.scopes[-1][state.old] = self.old_sums(n, places[n])
             made = [(n, f.value(s.repair)) for n, s in found if s.repair is not None]
             for n, value in made:
                 self.put_sums(n, places[n], f.e.splat(value).text)
-                if self.is_fine(n):
-                    self.put_rest(n, places[n], "0")
             f.scopes.pop()
             return []
 
@@ -409,8 +412,7 @@ class FoldStates(FoldSums):
                     begins = fresh if k == start else e.let(f"and i1 {begins}, {fresh}")
                 below = self.element(at, f.mul(k, stride))
                 after = self.element(ahead, f.mul(k, stride)) if ahead else ""
-                left_over = f.sub(end, k)
-                count = f.least(str(_SHORT), left_over) if short else left_over
+                count = f.least(str(_SHORT), f.sub(end, k)) if short else f.sub(end, k)
                 if swept:
                     operands = f"ptr {left}, ptr {below}, i64 {stride}, ptr {to}, i64 {count}, "
                     self.invoke(sweep(self.registers), DOTS, f"{operands}i64 {many}, i1 {begins}")
@@ -430,9 +432,9 @@ class FoldStates(FoldSums):
         def steps(start: str, end: str) -> None:
             if swept:
                 panel_of("0", count, start, end)
-            else:
-                panels = self.evenly if near else self.packed_panels
-                panels(count, lambda column, many: panel_of(column, many, start, end))
+                return
+            panels = self.evenly if near else self.packed_panels
+            panels(count, lambda column, many: panel_of(column, many, start, end))
 
         def part(start: str, _: list[str]) -> list[str]:
             end = f.least(f.add(start, str(_PART)), self.deep)
@@ -440,12 +442,11 @@ class FoldStates(FoldSums):
             self.take_part(number, start)
             return []
 
-        if fine and not swept:
+        if short and fine:
             e.loop("0", self.deep, _PART, [], part)
-        else:
-            steps("0", self.deep)
-            if fine:
-                self.take_part(number, "0")
+            return
+        steps("0", self.deep)
+        self.take_part(number, "0") if fine else None
 
     def weights_at(self, number: int) -> tuple[str, str, str]:
         """Where the weights of a block are, how far apart those of rows and of elements."""

@@ -54,6 +54,8 @@ class StripLanes(RowLanes):
         """Values are packed for a block, which is not there twice."""
         return False
 
+    leaves: list[State] = []  # noqa: RUF012 - states are those of parts, with nothing beside them
+
     def is_fine(self, number: int) -> bool:
         """Sums are in the memory of their results, with nothing beside them."""
         return False
@@ -451,23 +453,20 @@ class StripLanes(RowLanes):
         """No sums with columns are repaired or merged: their bases are final."""
         return []
 
+    @property
+    def part_count(self) -> str:
+        """How many parts a strip has."""
+        return self.f.number("chunks", self.chunks)
+
+    def places_of(self, unit: str, part: str) -> dict[str, str]:
+        """Where the states of a part of this strip are."""
+        index = self.f.add(self.f.mul(self.at, self.part_count), part)
+        return {f"state{n}": self.part_state(n, index) for n in self.kept_scalars}
+
     def merge_states(self) -> None:
         """The states of all parts of this strip become final ones."""
         f = self.f
-        first = f.mul(self.at, f.number("chunks", self.chunks))
-        for number in self.kept_scalars:
-            self.copy(self.part_state(number, first), f.read[f"state{number}"], self.count)
-        part = f.part = self.walked_part()
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        start = f.coordinates(part.rows, self.top)
-
-        def turn(other: str, _: list[str]) -> list[str]:
-            index = f.add(first, other)
-            places = {f"state{n}": self.part_state(n, index) for n in self.kept_scalars}
-            f.walk(part.rows, start, self.count, lambda r: self.merge_row(r, places))
-            return []
-
-        f.e.loop("1", f.number("chunks", self.chunks), 1, [], turn)
+        self.merge("")
         for number in self.kept_scalars:
             self.copy(f.read[f"state{number}"], self.final_state(number), self.count)
 

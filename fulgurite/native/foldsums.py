@@ -1,31 +1,77 @@
-"""Few sums with columns, kept with what rounding took from them.
+"""Sums of a fold, kept with what rounding took from them.
 
-In: a fold whose sums with columns are so few that the reference adds them up by pairs or along
-lanes, which loses fewer digits than one long chain. Out: lines that put the sums of a piece of the
-streamed axis into a part of their own, and add parts to the sums exactly, the rest of each addition
-beside it; so errors do not grow with the length. Sums whose bases move, and results, take the rest
-in first. An infinite sum has no rest: it stays what it is.
+In: sums of one number a row on which nothing else is built, and sums with columns that are so few
+that the reference adds them up by pairs or along lanes, which loses fewer digits than one long
+chain. Out: lines that add the sums of a block to all exactly, the rest of each addition beside it;
+so errors do not grow with the length. Sums whose bases move, and results, take the rest in first.
+An infinite sum has no rest: it stays what it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 from ..core.dtype import bool_
+from ..core.node import Node, constant_bits, toposort
+from ..core.ops.elementwise import MUL, WHERE
+from ..core.ops.leaf import CONST
+from ..graph.search.online import State
 from ..kernel.contract import is_tiny
-from .emitter import Val
+from .emitter import Emitter, Val
 from .foldskip import FoldSkip
 from .maths import select
+from .operate import combine
 
 
 class FoldSums(FoldSkip):
-    """Sums with columns that are exact."""
+    """Sums that are exact."""
 
     begun: str  # were there blocks before this one?
+    rests: dict[State, Val]  # of a row's sums, in this block
+
+    # --- one number a row ------------------------------------------------------------------------
+
+    @cached_property
+    def leaves(self) -> list[State]:
+        """The sums of one number a row on which nothing is built, and which scale if anything."""
+        scalars = [s for s in self.fold.scalars if s.op == "add" and scales(s)]
+        found = []
+        for state in scalars:
+            others = [s for s in self.states if s is not state]
+            roots = [s.body for s in others] + [s.repair for s in others if s.repair is not None]
+            inside = set(toposort(roots))
+            if state.fold not in inside and state.old not in inside:
+                found.append(state)
+        return found
+
+    def rest_of(self, state: State) -> str:
+        """Where the rests of a sum are."""
+        return self.f.read[f"rest of {self.states.index(state)}"]
+
+    def with_block(self, state: State, known: Val, total: Val) -> Val:
+        """A state with what a block adds to it."""
+        if state not in self.leaves:
+            return combine(self.f.e, state.op, known, total)
+        found, lost = two_sum(self.f.e, known, total)
+        self.rests[state] = combine(self.f.e, "add", self.rests[state], lost)
+        return found
+
+    def shortened(self, state: State, total: str) -> Val:
+        """The float64 sum of a block as one of float32; what is left goes to the rest."""
+        e = self.f.e
+        found = Val(e.let(f"fptrunc double {total} to float"), self.fold.dtype)
+        back = e.let(f"fpext float {found.text} to double")
+        left = e.let(f"fptrunc double {e.let(f'fsub double {total}, {back}')} to float")
+        self.rests[state] = combine(e, "add", self.rests[state], Val(left, self.fold.dtype))
+        return found
+
+    # --- sums with columns -----------------------------------------------------------------------
 
     def is_fine(self, number: int) -> bool:
         """Does the reference sum this state by pairs, or along lanes?"""
+        if not scales(self.fold.matrices[number].state):
+            return False
         columns = self.fold.count(self.fold.columns[number])
         return self.rows == 1 or is_tiny(self.rows, columns, self.length)
 
@@ -42,10 +88,14 @@ class FoldSums(FoldSkip):
             count = rows * (self.cut.columns[number] + self.lanes) + self.lanes
             self.room(f"part{number}", count)
             self.room(f"rest{number}", count)
+        for state in self.leaves:
+            self.room(f"rest of {self.states.index(state)}", self.state_numbers)
 
     def begin(self) -> None:
         """States before anything was seen; perhaps no block comes, and there is no rest."""
         super().begin()
+        for state in self.leaves:
+            self.fill(self.rest_of(state), self.count, self.f.e.const(0, self.fold.dtype, True))
         if self.tests:
             for number in self.fine:
                 self.each_vector(number, partial(self.put_rest, number, text="0"))
@@ -86,32 +136,100 @@ class FoldSums(FoldSkip):
             return e.let(f"select i1 {first}, {kind} zeroinitializer, {kind} {found}")
 
         def add(place: str) -> None:
-            before, part = known("sums", place), self.load(f.read[f"part{number}"], place).text
-            total = e.let(f"fadd {kind} {before}, {part}")
-            back = e.let(f"fsub {kind} {total}, {before}")
-            left = e.let(f"fsub {kind} {before}, {e.let(f'fsub {kind} {total}, {back}')}")
-            lost = e.let(f"fadd {kind} {left}, {e.let(f'fsub {kind} {part}, {back}')}")
-            self.put_sums(number, place, total)
-            self.put_rest(number, place, e.let(f"fadd {kind} {known('rest', place)}, {lost}"))
+            before = Val(known("sums", place), self.fold.dtype, True)
+            total, lost = two_sum(e, before, self.load(f.read[f"part{number}"], place))
+            self.put_sums(number, place, total.text)
+            rest = Val(known("rest", place), self.fold.dtype, True)
+            self.put_rest(number, place, combine(e, "add", rest, lost).text)
 
         self.each_vector(number, add)
 
     def whole_sums(self, number: int, place: str) -> Val:
         """Sums with what rounding took from them."""
-        e, kind = self.f.e, self.vector
         sums = self.load(self.f.read[f"sums{number}"], place)
+        return whole(self.f.e, sums, self.load(self.f.read[f"rest{number}"], place))
+
+    def old_sums(self, number: int, place: str) -> Val:
+        """Sums that are about to be repaired; their rest is repaired now."""
+        f, state = self.f, self.fold.matrices[number].state
         if not self.is_fine(number):
-            return sums
-        rest = self.load(self.f.read[f"rest{number}"], place).text
-        both = Val(e.let(f"fadd {kind} {sums.text}, {rest}"), self.fold.dtype, True)
-        known = Val(e.let(f"fcmp ord {kind} {both.text}, {both.text}"), bool_, True)
-        return select(e, known, both, sums)
+            return self.load(f.read[f"sums{number}"], place)
+        rest = self.repaired_rest(state, self.load(f.read[f"rest{number}"], place))
+        self.put_rest(number, place, f.e.splat(rest).text)
+        return self.load(f.read[f"sums{number}"], place)
+
+    def repaired_rest(self, state: State, rest: Val) -> Val:
+        """A rest on the bases of now, which is scaled like the sum."""
+        f = self.f
+        if state.repair is None:
+            return rest
+        for node in factors(state):  # they are the sum's as well
+            f.value(node)
+        assert not any(state.repair in scope for scope in f.scopes), "a sum was repaired before"
+        f.scopes.append({state.old: rest})
+        found = f.value(state.repair)
+        f.scopes.pop()
+        return found
 
     def take_rests(self) -> None:
         """At the end of a unit: sums as they are."""
+        f = self.f
 
-        def whole(number: int, place: str) -> None:
+        def columns(number: int, place: str) -> None:
             self.put_sums(number, place, self.whole_sums(number, place).text)
 
+        def rows(state: State, place: str, _: list[str]) -> list[str]:
+            memory = f.read[f"state{self.states.index(state)}"]
+            value = whole(f.e, self.load(memory, place), self.load(self.rest_of(state), place))
+            where = self.element(memory, place)
+            f.e.line(f"store {self.vector} {value.text}, ptr {where}, align 4")
+            return []
+
         for number in self.fine:
-            self.each_vector(number, partial(whole, number))
+            self.each_vector(number, partial(columns, number))
+        for state in self.leaves:
+            f.e.loop("0", self.count, self.lanes, [], partial(rows, state))
+
+
+def scales(state: State) -> bool:
+    """Is a repair nothing but a factor, or 0?"""
+
+    def linear(node: Node) -> bool:
+        if state.old not in toposort([node]):
+            return node.op is CONST and constant_bits(node.arg[0], node.dtype).value == 0
+        if node is state.old:
+            return True
+        moving = [s for s in node.src if state.old in toposort([s])]
+        if node.op is MUL:
+            return len(moving) == 1 and linear(moving[0])
+        if node.op is WHERE:
+            return node.src[0] not in moving and all(linear(s) for s in node.src[1:])
+        return False
+
+    return state.repair is None or linear(state.repair)
+
+
+def factors(state: State) -> list[Node]:
+    """What a repair needs besides the sum."""
+    assert state.repair is not None
+    order = toposort([state.repair])
+    moving = {n for n in order if state.old in toposort([n])}
+    return [n for n in order if n not in moving and any(n in m.src for m in moving)]
+
+
+def two_sum(e: Emitter, a: Val, b: Val) -> tuple[Val, Val]:
+    """A sum and, exactly, what rounding took from it."""
+    kind = e.type_of(a.dtype, a.vector)
+    total = e.let(f"fadd {kind} {a.text}, {b.text}")
+    back = e.let(f"fsub {kind} {total}, {a.text}")
+    left = e.let(f"fsub {kind} {a.text}, {e.let(f'fsub {kind} {total}, {back}')}")
+    lost = e.let(f"fadd {kind} {left}, {e.let(f'fsub {kind} {b.text}, {back}')}")
+    return Val(total, a.dtype, a.vector), Val(lost, a.dtype, a.vector)
+
+
+def whole(e: Emitter, total: Val, rest: Val) -> Val:
+    """A sum with its rest, if it has one."""
+    both = combine(e, "add", total, rest)
+    kind = e.type_of(both.dtype, both.vector)
+    known = Val(e.let(f"fcmp ord {kind} {both.text}, {both.text}"), bool_, both.vector)
+    return select(e, known, both, total)
