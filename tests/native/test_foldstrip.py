@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, nan
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -20,7 +21,13 @@ from tests.graph.searching import error, numbers, one_fold, same_kind
 from tests.native.test_foldcross import near, plain
 
 Make = Callable[[], Sequence[fg.Tensor]]
-SMALL = {"FEW": 16, "MANY": 32, "PART": 48, "UNITS": 4, "STEPS": 24}  # many strips, parts, blocks
+SMALL: dict[str, Any] = {
+    "FEW": 16,
+    "MANY": 32,
+    "PART": 48,
+    "UNITS": 4,
+    "STEPS": 24,
+}  # many strips, parts, blocks
 
 
 def by_strips(make: Make, **options: object) -> tuple[list[Array], module.FoldCut]:
