@@ -353,6 +353,11 @@ class FoldBase:
         """The states of a tile."""
         for number in range(len(self.fold.matrices)):
             self.room(f"sums{number}", self.sum_numbers(number))
+        self.reserve_rows()
+
+    def reserve_rows(self) -> None:
+        """States of one number a row, and squares of results that are turned."""
+        for number in range(len(self.fold.matrices)):
             self.room(f"square{number}", self.lanes * self.lanes)
         for number in range(len(self.states)):
             self.room(f"state{number}", self.state_numbers)

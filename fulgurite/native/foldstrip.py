@@ -259,13 +259,6 @@ class StripLanes(RowLanes):
         self.reserve_rows()
         f.scratch("begun", "i64", "1")
 
-    def reserve_rows(self) -> None:
-        """States of one number a row, and squares of results that are turned."""
-        for number in range(len(self.states)):
-            self.room(f"state{number}", self.state_numbers)
-        for number in range(len(self.fold.matrices)):
-            self.room(f"square{number}", self.lanes * self.lanes)
-
     # --- this strip: products and states ---------------------------------------------------------
 
     def begin_states(self) -> None:
