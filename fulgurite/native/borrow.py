@@ -20,9 +20,8 @@ from .moving import moving
 from .narrow import NARROW, narrow
 from .packing import Side
 from .product import Product
-from .sweeping import sweeping
-from .windows import MOVE as SEEN_MOVE
-from .windows import SWEEP, windows
+from .views import MOVE as SEEN_MOVE
+from .windows import SWEEP, sweeper, windows
 from .windows import TILE as SEEN_TILE
 from .windows import tile as seen_tile
 
@@ -127,13 +126,14 @@ class Borrower(Product):
         """The sums of a tile by a function of the library."""
         if self.windowed:
             r = self.registers
+            f.e.declare(f"void @{sweeper(windows(r))}({SWEEP})", sweeper(windows(r)))
             few = "null"  # nobody is lined up where parts of vectors cannot be loaded
             if self.target.vectors in MASKS:
                 few = self.address(f, narrow(r, True), NARROW)
             self.call(f, seen_tile(r), SEEN_TILE, [
                 "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
                 self.address(f, block(r), BLOCK), few, self.address(f, windows(r), SEEN_MOVE),
-                self.address(f, sweeping(r), SWEEP),
+                f"@{sweeper(windows(r))}",
             ])  # fmt: skip
             return
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]

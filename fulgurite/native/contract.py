@@ -34,9 +34,9 @@ from .operate import cast
 from .packing import BytePacker, Packer, Side, Span
 from .packing import Target as Goal
 from .product import accumulated, byte_sums
-from .sweeping import settling, sweeping
 from .target import Target
-from .windows import WINDOWS, phase, windows
+from .views import WINDOWS
+from .windows import phase, settling, windows
 
 _DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
 SEVERAL = 2  # vectors of results at a time: one alone waits for itself most of the time
@@ -84,7 +84,7 @@ class _Template(Borrower):
                 phases.append(Phase(symbol, units, work))
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
         if self.swept:
-            module = sweeping(self.registers)
+            module = windows(self.registers)
             symbol = self.seen_phase(module, settling(module), "kernel_right", frames)
             phases.append(Phase(symbol, self.wide, self.wide * self.swept_bytes))
             workspace += self.wide * self.swept_bytes

@@ -10,21 +10,21 @@ k (the gradient of its weights), a few columns at a time go over all pieces inst
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import partial
 
 from ..core.dtype import int32
 from ..kernel.windows import SLOTS
 from .code import FIRST
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
-from .microkernel import Module, Registers, named
-from .views import SEEN, Packer
-from .windows import Seen
+from .microkernel import Registers
+from .views import SEEN, Packer, Seen, defined
 
 TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
-MANY = 4  # rows or columns whose sums are in registers at a time, where lanes are next to each other
+MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time, if lanes are neighbours
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
 BLOCK = 32  # pieces whose sums are added to others at once
+_PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
     "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down"
@@ -57,39 +57,30 @@ class _Table:
         self.moves, self.weights, self.offsets, self.places, self.lanes, self.masks = found
 
 
-@lru_cache(maxsize=32)
-def sweeping(registers: Registers) -> Module:
-    """`void f(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows, i64 steps,
-    i64 step, i64 down)`: the sums of a tile; lanes are `step` apart, rows of the left factor
-    `down`. With no rows lanes run along k, and steps are columns. `settling` is the phase that fills
-    tables."""
-    texts: list[str] = []
-    declared: dict[str, str] = {}
+def sweeping(registers: Registers) -> list[tuple[str, dict[str, str]]]:
+    """Functions of a module that has `PART_lanes`, and what each of them declares.
+
+    `void PART_sweep(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
+    i64 steps, i64 step, i64 down)` computes the sums of a tile; lanes are `step` apart, rows of the
+    left factor `down`. With no rows lanes run along k, and steps are columns. `PART_settle` is the
+    phase that fills tables.
+    """
+    made = []
     for load in LOADS:
-        for many in (MANY, 1) if load == LOADS[0] else (1,):
-            for made in (_Rows(registers, load, many), _Dots(registers, load, many)):
-                texts.append(made.text())
-                declared |= made.e.declared
-    whole = Frame("SELF", Numbers([]), [], registers.target.lanes, False)
+        for kind, many in ((_Rows, MANY_ROWS), (_Dots, MANY_COLUMNS)):
+            for count in (many, 1) if load == LOADS[0] else (1,):
+                f = kind(registers, load, count)
+                f.sums()
+                made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
+    whole = Frame("PART_sweep", Numbers([]), [], registers.target.lanes, False)
     _all_rows(whole, scalar_type(registers.dtype))
-    settle = _Settle(registers, "near")
     phase = Seen(registers)
     _tiles(phase)
-    for f, head in (
-        (whole, f"@SELF({_ARGUMENTS})"),
-        (settle, f"@PART_table({_TABLE})"),
-        (phase, "@PART_settle(ptr noalias %params, ptr noalias %values, i64 %first, i64 %last)"),
-    ):
-        kind = "internal " if f is settle else ""
-        body = "\n".join([*f.entry, *f.e.lines])
-        texts.append(f"define {kind}void {head} nounwind {{\nentry:\n{body}\n  ret void\n}}")
-        declared |= f.e.declared
-    return named(f"sweeping_{registers.dtype}", "\n".join([*texts, *declared.values()]))
-
-
-def settling(module: Module) -> str:
-    """The name of the phase that fills tables, one for each tile of columns."""
-    return f"{module.name}_part_settle"
+    return [
+        *made, _total(registers), defined(whole, f"void @PART_sweep({_ARGUMENTS})"),
+        defined(_Settle(registers, "near"), f"internal void @PART_table({_TABLE})"),
+        defined(phase, f"void @PART_settle({_PHASE})"),
+    ]  # fmt: skip
 
 
 # --- sums ----------------------------------------------------------------------------------------
@@ -101,26 +92,29 @@ def _all_rows(f: Frame, inner: str) -> None:
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
     columns = e.let(f"select i1 {e.let('icmp eq i64 %rows, 0')}, i64 %steps, i64 0")
 
-    def row(number: str, function: str) -> list[str]:
+    def row(function: str, number: str, _: list[str]) -> list[str]:
         left = e.let(f"getelementptr {inner}, ptr %left, i64 {f.mul(number, '%down')}")
         sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(number, '%width')}")
         names = _ARGUMENTS.replace(" noalias", "").replace("%left", left)
         e.line(f"call void {function}({names.replace('%sums', sums)})")
         return []
 
-    def column(number: str, function: str) -> list[str]:
+    def column(function: str, number: str, _: list[str]) -> list[str]:
         names = _ARGUMENTS.replace(" noalias", "").replace("%width", number)
         e.line(f"call void {function}({names})")
         return []
 
-    for all_, name, one in (("%rows", "", row), (columns, "dots_", column)):
-        whole = f.sub(all_, e.let(f"urem i64 {all_}, {MANY}"))
+    for all_, name, one, many in (
+        ("%rows", "", row, MANY_ROWS), (columns, "dots_", column, MANY_COLUMNS)
+    ):  # fmt: skip
+        whole = f.sub(all_, e.let(f"urem i64 {all_}, {many}"))
         whole = e.let(f"select i1 {near}, i64 {whole}, i64 0")
-        some = f"@PART_near_{name}{MANY}"
-        e.loop("0", whole, MANY, [], lambda n, _, one=one, some=some: one(n, some))
         other = e.let(f"select i1 {two}, ptr @PART_two_{name}1, ptr @PART_apart_{name}1")
         other = e.let(f"select i1 {near}, ptr @PART_near_{name}1, ptr {other}")
-        e.loop(whole, all_, 1, [], lambda n, _, one=one, other=other: one(n, other))
+        for function, first, last, step in (
+            (f"@PART_near_{name}{many}", "0", whole, many), (other, whole, all_, 1)
+        ):  # fmt: skip
+            e.loop(first, last, step, [], partial(one, function))
 
 
 class _Rows(Frame):
@@ -134,8 +128,8 @@ class _Rows(Frame):
         self.short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
         self.e.opaque_steps = False
 
-    def text(self) -> str:
-        """The function's definition."""
+    def sums(self) -> None:
+        """Everything that the function does."""
         e, together = self.e, TOGETHER
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
@@ -174,13 +168,6 @@ class _Rows(Frame):
             return []
 
         e.loop("0", count, together, [], group)
-        return self.defined()
-
-    def defined(self) -> str:
-        """What was written, as a definition."""
-        body = "\n".join([*self.entry, *self.e.lines])
-        head = f"define internal void @{self.symbol}({_ARGUMENTS}) nounwind"
-        return f"{head} {{\nentry:\n{body}\n  ret void\n}}"
 
     def at(self, memory: str, place: str, kind: str = "") -> str:
         """The address of a place."""
@@ -264,8 +251,8 @@ class _Dots(_Rows):
         super().__init__(registers, load, columns)
         self.symbol = f"PART_{load}_dots_{columns}"
 
-    def text(self) -> str:
-        """The function's definition."""
+    def sums(self) -> None:
+        """Everything that the function does."""
         e, together = self.e, self.rows
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
@@ -298,17 +285,26 @@ class _Dots(_Rows):
 
         totals = e.loop("0", count, BLOCK, zero, block)
         for step, total in zip(steps, totals, strict=True):
-            found, half = total, e.lanes // 2
-            while half:  # the upper half onto the lower one
-                picks = ", ".join(f"i32 {(i + half) % e.lanes}" for i in range(e.lanes))
-                mask = f"<{e.lanes} x i32> <{picks}>"
-                other = e.let(f"shufflevector {self.vector} {found}, {self.vector} poison, {mask}")
-                add = "fadd" if self.registers.dtype.kind == "f" else "add"
-                found = e.let(f"{add} {self.vector} {found}, {other}")
-                half //= 2
-            number = e.let(f"extractelement {self.vector} {found}, i64 0")
+            number = e.let(f"call {self.inner} @PART_total({self.vector} {total})")
             e.line(f"store {self.inner} {number}, ptr {self.at('%sums', step)}")
-        return self.defined()
+
+
+def _total(registers: Registers) -> tuple[str, dict[str, str]]:
+    """The function that adds up the lanes of a vector, the upper half onto the lower one."""
+    f = Frame("PART_total", Numbers([]), [], registers.target.lanes, False)
+    e, inner = f.e, scalar_type(registers.dtype)
+    kind, add = f"<{e.lanes} x {inner}>", "fadd" if registers.dtype.kind == "f" else "add"
+    found, half = "%all", e.lanes // 2
+    while half:
+        picks = ", ".join(f"i32 {(i + half) % e.lanes}" for i in range(e.lanes))
+        mask = f"<{e.lanes} x i32> <{picks}>"
+        other = e.let(f"shufflevector {kind} {found}, {kind} poison, {mask}")
+        found = e.let(f"{add} {kind} {found}, {other}")
+        half //= 2
+    number = e.let(f"extractelement {kind} {found}, i64 0")
+    body = "\n".join(e.lines)
+    head = f"define internal {inner} @PART_total({kind} %all) nounwind noinline"
+    return f"{head} {{\nentry:\n{body}\n  ret {inner} {number}\n}}", {}
 
 
 # --- tables --------------------------------------------------------------------------------------

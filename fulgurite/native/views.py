@@ -17,6 +17,7 @@ from ..kernel.contract import Line, Part
 from ..kernel.windows import BATCH, SLOTS, View
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
+from .lent import TABLE, Lent
 from .microkernel import Registers, transpose
 
 WAYS_TO_PACK = ("near", "apart", "turned")  # lanes next to each other or not, or turned
@@ -28,6 +29,13 @@ SEEN: tuple[Hashable, ...] = (
     *[("if", name, slot) for slot in range(SLOTS)
       for name in ("start", "lanes", "other", "below", "row")],
 )  # fmt: skip
+MOVE = "ptr, ptr, i64, i64, ptr, i64, i64, i64"  # the types of what packs
+WINDOWS = (
+    *TABLE,
+    "pieces",
+    "bytes",
+    *[(name, side) for side in ("left", "right") for name in SEEN],
+)
 _FIRST = 1 << 40  # what stands for the first number of `SEEN`
 _NOTHING = Line((), (), frozenset())
 _WHOLE = 1 << 30  # wider than any panel
@@ -103,19 +111,14 @@ class Packer(Frame):
         self.vector = f"<{self.e.lanes} x {self.inner}>"
         self.whole = f"<{self.e.lanes} x i32>"
         self.lanes_line, self.outer, self.tap = [_line(x) for x in ("lanes", "outer", "tap")]
-        self.e.opaque_steps = False
+        self.e.opaque_steps = True
 
     # --- numbers and memory ----------------------------------------------------------------------
 
     def number(self, name: Hashable, value: int = 0) -> str:
-        """A number of the factor, read once."""
+        """A number of the factor, read where it is used: there are more than registers."""
         key = SEEN[value - _FIRST] if value >= _FIRST else name
-        if key not in self.read:
-            place, found = self.e.name("n"), self.e.name("n")
-            self.entry.append(f"  {place} = getelementptr i64, ptr %seen, i64 {SEEN.index(key)}")
-            self.entry.append(f"  {found} = load i64, ptr {place}")
-            self.read[key] = found
-        return self.read[key]
+        return self.get("%seen", str(SEEN.index(key)))
 
     def at(self, memory: str, place: str, kind: str = "") -> str:
         return self.e.let(f"getelementptr {kind or self.inner}, ptr {memory}, i64 {place}")
@@ -164,122 +167,27 @@ class Packer(Frame):
         def pick(a: str, b: str) -> str:
             return e.let(f"select i1 {folded}, i64 {a}, i64 {b}")
 
-        self.begin, self.count = pick("%k", "%own"), pick("%depth", "%owned")
+        begin, self.count = pick("%k", "%own"), pick("%depth", "%owned")
         self.from_, self.many = pick("%own", "%k"), pick("%owned", "%depth")
         unit = self.number("unit")
         units, _ = self.divided(self.add(self.count, self.sub(unit, "1")), unit)
         self.vectors, _ = self.divided(self.mul(units, unit), lanes)
-        whole = self.add(self.mul(self.vectors, lanes), lanes)
+        self.wide = self.add(self.mul(self.vectors, lanes), lanes)
         size = self.number(("lanes", "size", SLOTS - 1))
-        start = self.coordinates(self.lanes_line, self.begin)
-        number, _ = self.divided(
-            self.add(start[-1], self.add(self.count, self.sub(size, "1"))), size
-        )
-        self.asked = self.room("i32", self.mul(whole, self.add(self.number("conditions"), "1")))
-        self.wide = whole
-        if self.kind == "apart":
-            self.places = self.room("i32", whole)
-        else:
-            self.starts = self.room("i64", self.add(number, "1"))
-            self.apart = self.room("i64", self.add(number, "1"))
-            self.runs_ = self.room("i64", "1")
-            self.put("0", self.runs_, "0")
-        self.runs(self.lanes_line, start, self.count, self.run)
-        if self.kind != "apart":
-            self.cut_runs(number)
-
-    def run(self, offset: str, first: str, last: str) -> None:
-        """One run along the innermost axis of the lanes."""
-        e, axes = self.e, self.lanes_line.axes
-        self.open[axes[-1]] = first
-        place = "0"
-        for slot, axis in enumerate(axes):
-            place = self.add(place, self.mul(self.open[axis], self.number(("lanes", "step", slot))))
-        for slot, axis in enumerate(axes):
-            row = self.number(("if", "row", slot))
-
-            def fill(slot: int = slot, axis: int = axis, row: str = row) -> None:
-                step = self.number(("if", "lanes", slot))
-                value = self.add(
-                    self.number(("if", "start", slot)), self.mul(self.open[axis], step)
-                )
-                goal = self.at(self.asked, self.add(self.mul(row, self.wide), offset), "i32")
-                moves = step if slot == SLOTS - 1 else "0"
-                self.line_of(goal, value, moves, self.sub(last, first))
-
-            e.branch(e.let(f"icmp sge i64 {row}, 0"), fill)
-        if self.kind == "apart":
-            step = self.number(("lanes", "step", SLOTS - 1))
-            self.line_of(self.at(self.places, offset, "i32"), place, step, self.sub(last, first))
-            return
-        before = self.mul(offset, self.number(("lanes", "step", SLOTS - 1)))
-        apart, count = self.sub(place, before), self.get(self.runs_, "0")
-        before = self.e.call("i64", "llvm.smax.i64", f"i64 {self.sub(count, '1')}", "i64 0")
-        known = self.get(self.apart, before)  # of the run before, where there is one
-        other = e.let(f"icmp ne i64 {known}, {apart}")
-        none = e.let(f"icmp eq i64 {count}, 0")
-
-        def begin() -> None:
-            self.put(offset, self.starts, count)
-            self.put(apart, self.apart, count)
-            self.put(self.add(count, "1"), self.runs_, "0")
-
-        e.branch(e.let(f"select i1 {none}, i1 true, i1 {other}"), begin)
-
-    def line_of(self, goal: str, value: str, step: str, count: str) -> None:
-        """Fill some lanes with numbers that are `step` apart; there is room for whole vectors."""
-        e = self.e
-        each = "zeroinitializer"
-        if step != "0":
-            each = e.let(f"mul {self.whole} {ramp(e.lanes, 1, 'i32')}, {self.spread(step)}")
-
-        def vector(at: str, _: list[str]) -> list[str]:
-            first = self.add(value, self.mul(at, step))
-            found = e.let(f"add {self.whole} {self.spread(first)}, {each}")
-            e.line(f"store {self.whole} {found}, ptr {self.at(goal, at, 'i32')}, align 4")
-            return []
-
-        e.loop("0", count, e.lanes, [], vector)
-
-    def cut_runs(self, number: str) -> None:
-        """Every vector's pieces of runs: where memory has its first lane, and which lanes."""
-        e, lanes = self.e, str(self.e.lanes)
-        runs = self.get(self.runs_, "0")
-        self.put(self.count, self.starts, runs)  # where the last one ends
-        most = self.add(self.vectors, number)
+        runs = self.add(self.divided(self.count, size)[0], "3")  # with a part of one at each end
+        most = self.add(self.vectors, runs)
+        rows = self.add(self.number("conditions"), "1")
+        self.asked = self.room("i32", self.mul(self.wide, rows))
+        self.places = self.room("i32", self.wide if self.kind == "apart" else "1")
+        self.starts, self.apart = self.room("i64", runs), self.room("i64", runs)
         self.begins = self.room("i64", self.add(self.vectors, "1"))
         self.offsets, self.masks = self.room("i64", most), self.room(self.mask_kind, most)
-
-        def vector(v: str, now: list[str]) -> list[str]:
-            found, run = now
-            self.put(found, self.begins, v)
-            place = self.mul(v, lanes)
-            end = self.least(self.add(place, lanes), self.count)
-
-            def piece(_: str, state: list[str]) -> list[str]:
-                found, run = state
-                first = self.sub(self.get(self.starts, run), place)
-                last = self.sub(self.least(self.get(self.starts, self.add(run, "1")), end), place)
-                mask = e.let(f"xor <{lanes} x i1> {self.below(first)}, {self.below(last)}")
-                self.put_mask(mask, self.masks, found)
-                moved = self.mul(place, self.number(("lanes", "step", SLOTS - 1)))
-                self.put(self.add(self.get(self.apart, run), moved), self.offsets, found)
-                return [self.add(found, "1"), self.add(run, "1")]
-
-            # runs that begin before the vector's end; the last of them may go on after it
-            def counting(at: str, state: list[str]) -> list[str]:
-                inside = e.let(f"icmp slt i64 {self.get(self.starts, at)}, {end}")
-                return [self.add(state[0], e.let(f"zext i1 {inside} to i64"))]
-
-            reach = self.least(runs, self.add(run, lanes))
-            (many,) = e.loop(run, reach, 1, [("i64", "0")], counting)
-            found, run = e.loop("0", many, 1, [("i64", found), ("i64", run)], piece)
-            over = e.let(f"icmp sgt i64 {self.get(self.starts, run)}, {end}")
-            over = e.let(f"select i1 {e.let(f'icmp sgt i64 {many}, 0')}, i1 {over}, i1 false")
-            return [found, self.sub(run, e.let(f"zext i1 {over} to i64"))]
-
-        found, _ = e.loop("0", self.vectors, 1, [("i64", "0"), ("i64", "0")], vector)
-        self.put(found, self.begins, self.vectors)
+        far = str(self.kind == "apart").lower()
+        tables = [
+            self.asked, self.places, self.starts, self.apart, self.begins, self.offsets, self.masks,
+        ]  # fmt: skip
+        operands = [f"ptr %seen, i64 {begin}, i64 {self.count}, i64 {self.vectors}, i1 {far}"]
+        e.line(f"call void @PART_lanes({', '.join([*operands, *[f'ptr {t}' for t in tables]])})")
 
     # --- one step of the other line --------------------------------------------------------------
 
@@ -450,3 +358,183 @@ class Packer(Frame):
             return []
 
         e.loop("0", self.many, self.e.lanes, [], group)
+
+
+class _Lanes(Packer):
+    """Finds out where the lanes of a packer are: the tables that its functions share."""
+
+    def __init__(self, registers: Registers) -> None:
+        super().__init__(registers, "near")
+        self.asked, self.places, self.starts, self.apart = "%asked", "%places", "%starts", "%apart"
+        self.begins, self.offsets, self.masks = "%begins", "%offsets", "%masks"
+        self.count, self.vectors, lanes = "%count", "%vectors", str(self.e.lanes)
+        self.wide = self.add(self.mul(self.vectors, lanes), lanes)
+        self.runs_ = self.room("i64", "1")
+        self.put("0", self.runs_, "0")
+        start = self.coordinates(self.lanes_line, "%begin")
+        self.runs(self.lanes_line, start, self.count, self.run)
+        near = self.e.let("xor i1 %far, true")
+        self.e.branch(near, self.cut_runs)
+
+    def run(self, offset: str, first: str, last: str) -> None:
+        """One run along the innermost axis of the lanes."""
+        e, axes = self.e, self.lanes_line.axes
+        self.open[axes[-1]] = first
+        place = "0"
+        for slot, axis in enumerate(axes):
+            place = self.add(place, self.mul(self.open[axis], self.number(("lanes", "step", slot))))
+        for slot, axis in enumerate(axes):
+            row = self.number(("if", "row", slot))
+
+            def fill(slot: int = slot, axis: int = axis, row: str = row) -> None:
+                step = self.number(("if", "lanes", slot))
+                value = self.add(
+                    self.number(("if", "start", slot)), self.mul(self.open[axis], step)
+                )
+                goal = self.at(self.asked, self.add(self.mul(row, self.wide), offset), "i32")
+                moves = step if slot == SLOTS - 1 else "0"
+                self.line_of(goal, value, moves, self.sub(last, first))
+
+            e.branch(e.let(f"icmp sge i64 {row}, 0"), fill)
+        step = self.number(("lanes", "step", SLOTS - 1))
+
+        def far() -> None:
+            self.line_of(self.at(self.places, offset, "i32"), place, step, self.sub(last, first))
+
+        e.branch("%far", far)
+        before = self.mul(offset, step)
+        apart, count = self.sub(place, before), self.get(self.runs_, "0")
+        before = self.e.call("i64", "llvm.smax.i64", f"i64 {self.sub(count, '1')}", "i64 0")
+        known = self.get(self.apart, before)  # of the run before, where there is one
+        other = e.let(f"icmp ne i64 {known}, {apart}")
+        none = e.let(f"icmp eq i64 {count}, 0")
+
+        def begin() -> None:
+            self.put(offset, self.starts, count)
+            self.put(apart, self.apart, count)
+            self.put(self.add(count, "1"), self.runs_, "0")
+
+        e.branch(e.let(f"select i1 {none}, i1 true, i1 {other}"), begin)
+
+    def line_of(self, goal: str, value: str, step: str, count: str) -> None:
+        """Fill some lanes with numbers that are `step` apart; there is room for whole vectors."""
+        e = self.e
+        each = "zeroinitializer"
+        if step != "0":
+            each = e.let(f"mul {self.whole} {ramp(e.lanes, 1, 'i32')}, {self.spread(step)}")
+
+        def vector(at: str, _: list[str]) -> list[str]:
+            first = self.add(value, self.mul(at, step))
+            found = e.let(f"add {self.whole} {self.spread(first)}, {each}")
+            e.line(f"store {self.whole} {found}, ptr {self.at(goal, at, 'i32')}, align 4")
+            return []
+
+        e.loop("0", count, e.lanes, [], vector)
+
+    def cut_runs(self) -> None:
+        """Every vector's pieces of runs: where memory has its first lane, and which lanes."""
+        e, lanes = self.e, str(self.e.lanes)
+        runs = self.get(self.runs_, "0")
+        self.put(self.count, self.starts, runs)  # where the last one ends
+
+        def vector(v: str, now: list[str]) -> list[str]:
+            found, run = now
+            self.put(found, self.begins, v)
+            place = self.mul(v, lanes)
+            end = self.least(self.add(place, lanes), self.count)
+
+            def piece(_: str, state: list[str]) -> list[str]:
+                found, run = state
+                first = self.sub(self.get(self.starts, run), place)
+                last = self.sub(self.least(self.get(self.starts, self.add(run, "1")), end), place)
+                mask = e.let(f"xor <{lanes} x i1> {self.below(first)}, {self.below(last)}")
+                self.put_mask(mask, self.masks, found)
+                moved = self.mul(place, self.number(("lanes", "step", SLOTS - 1)))
+                self.put(self.add(self.get(self.apart, run), moved), self.offsets, found)
+                return [self.add(found, "1"), self.add(run, "1")]
+
+            # runs that begin before the vector's end; the last of them may go on after it
+            def counting(at: str, state: list[str]) -> list[str]:
+                inside = e.let(f"icmp slt i64 {self.get(self.starts, at)}, {end}")
+                return [self.add(state[0], e.let(f"zext i1 {inside} to i64"))]
+
+            reach = self.least(runs, self.add(run, lanes))
+            (many,) = e.loop(run, reach, 1, [("i64", "0")], counting)
+            found, run = e.loop("0", many, 1, [("i64", found), ("i64", run)], piece)
+            over = e.let(f"icmp sgt i64 {self.get(self.starts, run)}, {end}")
+            over = e.let(f"select i1 {e.let(f'icmp sgt i64 {many}, 0')}, i1 {over}, i1 false")
+            return [found, self.sub(run, e.let(f"zext i1 {over} to i64"))]
+
+        found, _ = e.loop("0", self.vectors, 1, [("i64", "0"), ("i64", "0")], vector)
+        self.put(found, self.begins, self.vectors)
+
+
+_LANES = (
+    "ptr noalias %seen, i64 %begin, i64 %count, i64 %vectors, i1 %far, ptr noalias %asked, "
+    "ptr noalias %places, ptr noalias %starts, ptr noalias %apart, ptr noalias %begins, "
+    "ptr noalias %offsets, ptr noalias %masks"
+)
+
+
+def lanes_function(registers: Registers) -> tuple[str, dict[str, str]]:
+    """The function `PART_lanes` that all packers call, and what it declares."""
+    return defined(_Lanes(registers), f"internal void @PART_lanes({_LANES})")
+
+
+def defined(f: Frame, head: str) -> tuple[str, dict[str, str]]:
+    """What was written, as a definition, and what it declares."""
+    body = "\n".join([*f.entry, *f.e.lines])
+    return f"define {head} nounwind {{\nentry:\n{body}\n  ret void\n}}", f.e.declared
+
+
+class Seen(Lent):
+    """A function of the library that knows all numbers of a kernel with windows."""
+
+    table = WINDOWS
+
+    def memory(self, side: str, batch: str) -> str:
+        """Where a factor begins for one product of a batch."""
+        place = self.number(("start", side))
+        for slot in reversed(range(BATCH)):
+            rest = batch
+            if slot:
+                batch, rest = self.divided(batch, self.number((("batch", "size", slot), side)))
+            place = self.add(place, self.mul(rest, self.number((("batch", "step", slot), side))))
+        return self.at(self.param(("param", side)), place)
+
+    def param(self, name: Hashable) -> str:
+        """The address of a param whose number is in the table, read once."""
+        if ("at", name) not in self.read:
+            number, place, found = self.number(name), self.e.name("p"), self.e.name("p")
+            self.entry.append(f"  {place} = getelementptr ptr, ptr %params, i64 {number}")
+            self.entry.append(f"  {found} = load ptr, ptr {place}")
+            self.read["at", name] = found
+        return self.read["at", name]
+
+    def space(self) -> str:
+        """Where the workspace is."""
+        return self.param("workspace")
+
+    def base(self, side: str) -> str:
+        """Where a factor begins for the product of a tile."""
+        if ("base", side) not in self.read:
+            self.read["base", side] = self.memory(side, "%batch")
+        return self.read["base", side]
+
+    def table_of(self, tile: str) -> str:
+        """Where what is known of a tile of columns is in the workspace."""
+        place = self.mul(tile, self.number("bytes"))
+        return self.e.let(f"getelementptr i8, ptr {self.space()}, i64 {place}")
+
+    def seen(self, side: str) -> str:
+        """Where the numbers of a factor begin."""
+        at = self.table.index(("kind", side))
+        return self.e.let(f"getelementptr i64, ptr %numbers, i64 {at}")
+
+    def pack(
+        self, move: str, side: str, batch: str, own: str, k: str, to: str, owned: str, depth: str
+    ) -> None:
+        """Pack a block of a factor: places from `own`, k from `k`, of a product of a batch."""
+        source = self.base(side) if batch == "0" else self.memory(side, batch)
+        stride = self.number(("packed", side))
+        self.invoke(move, MOVE, [self.seen(side), source, own, k, to, stride, owned, depth])

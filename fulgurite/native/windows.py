@@ -9,23 +9,14 @@ size, window, stride, dilation, padding and groups have no text but their epilog
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import lru_cache
 
-from ..kernel.windows import BATCH, SLOTS
+from ..kernel.windows import SLOTS
 from .code import FIRST
-from .lent import TABLE, Lent, Tile
+from .lent import Tile
 from .microkernel import Module, Registers, named, transpose
-from .views import SEEN, WAYS_TO_PACK, Packer
-
-MOVE = "ptr, ptr, i64, i64, ptr, i64, i64, i64"  # the types of what packs
-WINDOWS = (
-    *TABLE,
-    "pieces",
-    "bytes",
-    *[(name, side) for side in ("left", "right") for name in SEEN],
-)
-
+from .sweeping import sweeping
+from .views import WAYS_TO_PACK, Packer, Seen, defined, lanes_function
 
 _ARGUMENTS = (
     "ptr noalias %seen, ptr noalias %from, i64 %own, i64 %k, ptr noalias %to, i64 %stride, "
@@ -37,65 +28,7 @@ def _packer(registers: Registers, kind: str) -> tuple[str, dict[str, str]]:
     """The function of one kind, and what it declares."""
     f = Packer(registers, kind)
     f.turned() if kind == "turned" else f.straight()
-    body = "\n".join([*f.entry, *f.e.lines])
-    symbol = f"@PART{WAYS_TO_PACK.index(kind)}"
-    text = (
-        f"define internal void {symbol}({_ARGUMENTS}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    )
-    return text, f.e.declared
-
-
-class Seen(Lent):
-    """A function of the library that knows all numbers of a kernel with windows."""
-
-    table = WINDOWS
-
-    def memory(self, side: str, batch: str) -> str:
-        """Where a factor begins for one product of a batch."""
-        place = self.number(("start", side))
-        for slot in reversed(range(BATCH)):
-            rest = batch
-            if slot:
-                batch, rest = self.divided(batch, self.number((("batch", "size", slot), side)))
-            place = self.add(place, self.mul(rest, self.number((("batch", "step", slot), side))))
-        return self.at(self.param(("param", side)), place)
-
-    def param(self, name: Hashable) -> str:
-        """The address of a param whose number is in the table, read once."""
-        if ("at", name) not in self.read:
-            number, place, found = self.number(name), self.e.name("p"), self.e.name("p")
-            self.entry.append(f"  {place} = getelementptr ptr, ptr %params, i64 {number}")
-            self.entry.append(f"  {found} = load ptr, ptr {place}")
-            self.read["at", name] = found
-        return self.read["at", name]
-
-    def space(self) -> str:
-        """Where the workspace is."""
-        return self.param("workspace")
-
-    def base(self, side: str) -> str:
-        """Where a factor begins for the product of a tile."""
-        if ("base", side) not in self.read:
-            self.read["base", side] = self.memory(side, "%batch")
-        return self.read["base", side]
-
-    def table_of(self, tile: str) -> str:
-        """Where what is known of a tile of columns is in the workspace."""
-        place = self.mul(tile, self.number("bytes"))
-        return self.e.let(f"getelementptr i8, ptr {self.space()}, i64 {place}")
-
-    def seen(self, side: str) -> str:
-        """Where the numbers of a factor begin."""
-        at = self.table.index(("kind", side))
-        return self.e.let(f"getelementptr i64, ptr %numbers, i64 {at}")
-
-    def pack(
-        self, move: str, side: str, batch: str, own: str, k: str, to: str, owned: str, depth: str
-    ) -> None:
-        """Pack a block of a factor: places from `own`, k from `k`, of a product of a batch."""
-        source = self.base(side) if batch == "0" else self.memory(side, batch)
-        stride = self.number(("packed", side))
-        self.invoke(move, MOVE, [self.seen(side), source, own, k, to, stride, owned, depth])
+    return defined(f, f"internal void @PART{WAYS_TO_PACK.index(kind)}({_ARGUMENTS})")
 
 
 class _Tile(Tile):
@@ -153,14 +86,11 @@ def tile(registers: Registers) -> Module:
 
 @lru_cache(maxsize=32)
 def windows(registers: Registers) -> Module:
-    """`void f(ptr seen, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, and
-    the phases of both sides: see `phase`."""
-    texts: list[str] = []
-    declared: dict[str, str] = {}
-    for kind in WAYS_TO_PACK:
-        text, names = _packer(registers, kind)
-        texts.append(text)
-        declared |= names
+    """`void f(ptr seen, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, the
+    phases of both sides (`phase`), and what sweeps over windows (`settling` and `sweeper`)."""
+    made = [_packer(registers, kind) for kind in WAYS_TO_PACK]
+    made += [lanes_function(registers), *[_phase(registers, side) for side in ("left", "right")]]
+    made += sweeping(registers)
     cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(WAYS_TO_PACK))])
     lines = ["  %kind = load i64, ptr %seen", f"  switch i64 %kind, label %done [ {cases} ]"]
     operands = _ARGUMENTS.replace(" noalias", "")
@@ -168,11 +98,8 @@ def windows(registers: Registers) -> Module:
         lines += [f"is{i}:", f"  call void @PART{i}({operands})", "  br label %done"]
     lines += ["done:", "  ret void"]
     head = f"define void @SELF({_ARGUMENTS}) nounwind {{\nentry:"
-    texts.insert(0, "\n".join([head, *lines, "}"]))
-    for side in ("left", "right"):
-        text, names_ = _phase(registers, side)
-        texts.append(text)
-        declared |= names_
+    declared = {key: line for _, names in made for key, line in names.items()}
+    texts = ["\n".join([head, *lines, "}"]), *[text for text, _ in made]]
     turn = transpose(registers)
     inside = turn.text.replace("define void", "define internal void")
     text = "\n".join([*texts, inside]).replace(f"@{turn.name}", "@PARTturn")
@@ -185,12 +112,20 @@ def phase(module: Module, side: str) -> str:
     return f"{module.name}_part_{side}"
 
 
+def settling(module: Module) -> str:
+    """The name of the phase that finds out what sweeps must know, for each tile of columns."""
+    return f"{module.name}_part_settle"
+
+
+def sweeper(module: Module) -> str:
+    """The name of the function that sweeps over windows."""
+    return f"{module.name}_part_sweep"
+
+
 def _phase(registers: Registers, side: str) -> tuple[str, dict[str, str]]:
     """A phase of kernels without variables: a function of params and values."""
     f = Seen(registers)
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
     f.pieces(side, "@SELF")
-    body = "\n".join([*f.entry, *f.e.lines])
     arguments = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
-    text = f"define void @PART_{side}({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    return text, f.e.declared
+    return defined(f, f"void @PART_{side}({arguments})")
