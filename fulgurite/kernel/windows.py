@@ -22,9 +22,9 @@ from .contract import Contraction, Line, Part
 
 SLOTS = 4  # axes of each line: three dimensions of an image, and channels or images
 BATCH = 3  # axes of a batch
-# axes of batch, rows and columns above the sum: groups and images, both ways; with phases of a
-# stride among the columns, rows are images and pixels
-_LEAST, _PHASES = (2, 1, 2), (2, 4, 4)
+# axes of batch, rows and columns above the sum, at least: groups and images, both ways; where phases
+# of a stride are columns, rows are images and pixels
+_LEAST = ((2, 1, 2), (2, 2, 2), (2, 3, 3), (2, 4, 4))
 ENDLESS = 1 << 31  # more steps than any axis has
 
 
@@ -147,11 +147,12 @@ def steady(c: Contraction, above: Part) -> tuple[Contraction, Part]:
     An axis that is not there has one step: its text is there whether or not there are several
     images, or groups.
     """
-    apart = len(above.rows.axes) > _LEAST[1] or len(above.columns.axes) > _LEAST[2]
-    wanted = _PHASES if apart else _LEAST
+    given = above.batch, above.rows, above.columns
+    fits = [least for least in _LEAST if all(len(a.axes) <= n for a, n in zip(given, least))]
+    wanted = fits[0] if fits else _LEAST[-1]
     unused = iter(range(len(c.sizes), len(c.sizes) + sum(wanted)))
     lines = []
-    for line, least in zip((above.batch, above.rows, above.columns), wanted, strict=True):
+    for line, least in zip(given, wanted, strict=True):
         more = [next(unused) for _ in range(least - len(line.axes))]
         ones = (1,) * len(more)
         inner = line.inner if line.axes else frozenset(more[-1:])

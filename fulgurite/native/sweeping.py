@@ -21,7 +21,7 @@ from .microkernel import Registers
 from .views import SEEN, Packer, Seen, defined
 
 TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
-MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time, if lanes are neighbours
+MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
 BLOCK = 32  # pieces whose sums are added to others at once
 _PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
@@ -68,7 +68,7 @@ def sweeping(registers: Registers) -> list[tuple[str, dict[str, str]]]:
     made = []
     for load in LOADS:
         for kind, many in ((_Rows, MANY_ROWS), (_Dots, MANY_COLUMNS)):
-            for count in (many, 1) if load == LOADS[0] else (1,):
+            for count in (many, 1) if load != "apart" else (1,):
                 f = kind(registers, load, count)
                 f.sums()
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
@@ -108,11 +108,12 @@ def _all_rows(f: Frame, inner: str) -> None:
         ("%rows", "", row, MANY_ROWS), (columns, "dots_", column, MANY_COLUMNS)
     ):  # fmt: skip
         whole = f.sub(all_, e.let(f"urem i64 {all_}, {many}"))
-        whole = e.let(f"select i1 {near}, i64 {whole}, i64 0")
+        whole = e.let(f"select i1 {e.let(f'or i1 {near}, {two}')}, i64 {whole}, i64 0")
+        some = f"ptr @PART_near_{name}{many}, ptr @PART_two_{name}{many}"
         other = e.let(f"select i1 {two}, ptr @PART_two_{name}1, ptr @PART_apart_{name}1")
         other = e.let(f"select i1 {near}, ptr @PART_near_{name}1, ptr {other}")
         for function, first, last, step in (
-            (f"@PART_near_{name}{many}", "0", whole, many), (other, whole, all_, 1)
+            (e.let(f"select i1 {near}, {some}"), "0", whole, many), (other, whole, all_, 1)
         ):  # fmt: skip
             e.loop(first, last, step, [], partial(one, function))
 
@@ -126,7 +127,6 @@ class _Rows(Frame):
         self.inner = scalar_type(registers.dtype)
         self.vector = f"<{self.e.lanes} x {self.inner}>"
         self.short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
-        self.e.opaque_steps = False
 
     def sums(self) -> None:
         """Everything that the function does."""
@@ -369,11 +369,17 @@ class _Settle(Packer):
         def keep(bits: str, number: str, k: str) -> list[str]:
             """The lanes left of a piece at a step: beside those of pieces that go with it."""
             group, inside = self.divided(number, str(TOGETHER))
-            place = self.mul(self.add(self.mul(group, steps), k), str(2 * TOGETHER))
-            for half, by in ((0, 0), (TOGETHER, lanes)):
-                found = e.let(f"trunc i32 {e.let(f'lshr i32 {bits}, {by}')} to i16")
-                at = self.add(place, self.add(inside, str(half)))
-                self.put(found, table.masks, at, "i16")
+            first = self.mul(self.add(self.mul(group, steps), k), str(2 * TOGETHER))
+            place = self.add(first, inside)
+            self.put(e.let(f"trunc i32 {bits} to i16"), table.masks, place, "i16")
+
+            def halves() -> None:
+                both = self.twice(bits) if bits != "0" else bits
+                for half, by in ((0, 0), (TOGETHER, lanes)):
+                    found = e.let(f"trunc i32 {e.let(f'lshr i32 {both}, {by}')} to i16")
+                    self.put(found, table.masks, self.add(place, str(half)), "i16")
+
+            e.branch(two, halves)
             return []
 
         def step(k: str) -> None:
@@ -385,7 +391,6 @@ class _Settle(Packer):
 
                 def left(number: str, _: list[str]) -> list[str]:
                     found = e.let(f"and i32 {bits}, {self.get(table.lanes, number, 'i32')}")
-                    found = e.let(f"select i1 {two}, i32 {self.twice(found)}, i32 {found}")
                     return keep(found, number, k)
 
                 e.loop(*self.pieces_of(v), 1, [], left)

@@ -111,7 +111,6 @@ class Packer(Frame):
         self.vector = f"<{self.e.lanes} x {self.inner}>"
         self.whole = f"<{self.e.lanes} x i32>"
         self.lanes_line, self.outer, self.tap = [_line(x) for x in ("lanes", "outer", "tap")]
-        self.e.opaque_steps = True
 
     # --- numbers and memory ----------------------------------------------------------------------
 
