@@ -39,6 +39,7 @@ SWEPT = (384, 4096)  # columns of a matrix that a vector's tile should have, at 
 SWEEP = 1 << 16  # products that a chunk of a vector should have at least
 SWEPT_DEPTH = 256  # steps of k that windows are swept over with, whose products are one sum
 ENOUGH = 8  # tiles that keep threads busy
+EVEN = 24  # tiles so few that threads should have equally many
 SPLIT = 1 << 15  # results that are few enough for several sums each
 CHUNKS = 16  # sums of one result at most, each over a chunk of k
 CHUNK = 4  # blocks of k that are worth a sum of their own
@@ -321,6 +322,9 @@ class Cut:
     stride: int  # between packed rows of the left factor
     direct: bool = False  # are sums kept where results go?
     chunks: int = 1  # of k, which are summed apart and joined in order
+    tiles: int = (
+        0  # of columns, nearly equal in vectors, which have `columns` at most; 0: all alike
+    )
 
     def scratch(self, lanes: int) -> tuple[int, int, int]:
         """Numbers in a tile's own packed left factor, packed right factor and sums."""
@@ -401,6 +405,19 @@ def doubled(found: Cut, rows: int, columns: int, depth: int, block: Block) -> Cu
     whole = (found.left, found.right) == ("own", "shared") and found.columns >= columns
     fits = found.direct and sum(twice.scratch(block.lanes)) * block.bytes <= SCRATCH
     return twice if small and whole and fits and found.chunks == 1 else found
+
+
+def evened(found: Cut, columns: int, block: Block, most: int) -> Cut:
+    """The same with an even number of tiles of columns, of a panel or up to `most` vectors each,
+    where tiles of one panel are so few that one more or less would keep others waiting."""
+    vectors, panel = -(-columns // block.lanes), block.panel // block.lanes
+    tiles = vectors // panel // 2 * 2
+    few = found.columns == block.panel and 2 <= tiles <= EVEN
+    if found.right != "own" or found.chunks > 1 or not few:
+        return found
+    even = replace(found, columns=2 * block.panel, tiles=tiles)  # a panel and what is beside it
+    fits = sum(even.scratch(block.lanes)) * block.bytes <= SCRATCH
+    return even if fits and tiles * panel < vectors <= tiles * most else found
 
 
 def _swept(

@@ -248,6 +248,9 @@ class _Template(Borrower):
             top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
             rows = f.least(tile_rows, f.sub(all_rows, top))
             columns = f.least(tile_columns, f.sub(all_columns, start))
+            if self.lent:
+                each, over, unit = [f.number(*pair) for pair in self.stretch().items()]
+                start, columns = f.stretched(column, each, over, unit, all_columns)
             sums, width = f.read["sums"], tile_columns
             if self.direct or (self.windowed and self.can_be_direct):
                 f.part = self.above

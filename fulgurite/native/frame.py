@@ -253,6 +253,15 @@ class Frame:
         self.scopes.pop()
         self.ahead.clear()
 
+    def stretched(self, index: str, each: str, over: str, unit: str, all_: str) -> tuple[str, str]:
+        """Where a part of a line begins and how long it is: `each` units more for every `over`."""
+        following = self.add(index, "1")
+        begin, end = [
+            self.mul(self.e.let(f"udiv i64 {self.mul(at, each)}, {over}"), unit)
+            for at in (index, following)
+        ]
+        return begin, self.sub(self.least(end, all_), begin)
+
     def tail(self, count: str) -> str:
         """A mask of the first `count` lanes."""
         e, width = self.e, self.e.lanes

@@ -43,7 +43,7 @@ _SIDE = (
 )  # fmt: skip
 TABLE: tuple[Hashable, ...] = (
     "blocks", "depth", "block of k", "deep", "wide", "reach", "tile numbers",
-    "before right", "workspace",
+    "before right", "workspace", "each", "over", "unit",
     *[(name, side) for side in ("left", "right") for name in _SIDE],
 )  # fmt: skip
 
@@ -150,10 +150,11 @@ class Tile:
         for side in ("left", "right"):
             f.scratch(side, f.inner, f.number(("scratch", side)))
         self.begin, self.count = {}, {}
-        for side, at in (("left", "%row"), ("right", "%column")):
-            self.begin[side] = f.mul(at, f.number(("tile", side)))
-            rest = f.sub(f.number(("all", side)), self.begin[side])
-            self.count[side] = f.least(f.number(("tile", side)), rest)
+        self.begin["left"] = f.mul("%row", f.number(("tile", "left")))
+        rest = f.sub(f.number(("all", "left")), self.begin["left"])
+        self.count["left"] = f.least(f.number(("tile", "left")), rest)
+        over = [f.number(name) for name in ("each", "over", "unit", ("all", "right"))]
+        self.begin["right"], self.count["right"] = f.stretched("%column", *over)
         self.panels = f.panels(self.count["right"], f.number("wide"), f.number("reach"))
         self.lined = self.goes("right", self.along_k)
         self.panels = e.let(f"select i1 {self.lined}, i64 0, i64 {self.panels}")

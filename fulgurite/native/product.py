@@ -27,6 +27,7 @@ from ..kernel.contract import (
     chunks_of_k,
     cut,
     doubled,
+    evened,
     in_chunks,
     is_tiny,
     outer_columns_as_batch,
@@ -160,6 +161,8 @@ class Product:
             found = replace(found, right="narrow", block=NARROW_DEPTH, chunks=chunks)
         elif self.lent and is_tiny(self.rows, self.columns, self.depth) and found.chunks == 1:
             found = replace(found, chunks=in_chunks(-(-self.depth // found.block), 2))
+        if self.lent and self.batch == 1 and self.target.lanes == r.width and r.most > r.vectors:
+            found = evened(found, self.columns, shape, r.most)
         return found
 
     @property
@@ -311,7 +314,14 @@ class Product:
 
     @property
     def wide(self) -> int:
-        return -(-self.columns // self.cut.columns)
+        return self.cut.tiles or -(-self.columns // self.cut.columns)
+
+    def stretch(self) -> dict[Hashable, int]:
+        """Where the tiles of columns begin: `each` of a `unit` after the other, `over` a number."""
+        if not self.cut.tiles:
+            return {"each": self.cut.columns, "over": 1, "unit": 1}
+        lanes = self.target.lanes
+        return {"each": -(-self.columns // lanes), "over": self.cut.tiles, "unit": lanes}
 
     @property
     def blocks(self) -> int:
@@ -357,6 +367,7 @@ class Product:
             "deep": cut_.depth, "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
             "before right": self.before_right(), "workspace": len(self.dtypes),
             "pieces": self.swept_pieces, "bytes": self.swept_bytes, **self.panels(),
+            **self.stretch(),
         }  # fmt: skip
         scratch = cut_.scratch(self.target.lanes)
         for number, s in enumerate((self.left, self.right)):

@@ -1,5 +1,7 @@
 """Tests of fulgurite/kernel/contract.py: which kernels are contractions, and how they are cut."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from fulgurite.kernel.contract import (
     block_of_k,
     cut,
     doubled,
+    evened,
     find_contraction,
     is_plain,
     part,
@@ -200,3 +203,26 @@ def test_small_products_that_pack_both_factors_have_two_tiles_that_pack_for_them
         assert (found.left, found.right) == ways
         assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
     assert cut(1, 128, 128, 128, block, (False, False), True).right == "shared"
+
+
+@given(st.integers(1, 400), st.integers(1, 3000), st.integers(1, 3000), st.booleans())
+def test_few_tiles_of_one_panel_are_made_even(
+    rows: int, columns: int, depth: int, direct: bool
+) -> None:
+    block = BLOCKS[0]
+    for plain in ((True, False), (True, True)):
+        before = cut(1, rows, columns, depth, block, plain, direct)
+        found = evened(before, columns, block, 4)
+        if not found.tiles:
+            assert found == before
+            continue
+        vectors = -(-columns // block.lanes)
+        ends = [vectors * i // found.tiles for i in range(found.tiles + 1)]
+        assert {b - a for a, b in pairwise(ends)} <= {3, 4}
+        assert found.tiles % 2 == 0
+        assert sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
+
+
+def test_512_columns_are_ten_tiles() -> None:
+    found = evened(cut(1, 128, 512, 784, BLOCKS[0], (True, True), True), 512, BLOCKS[0], 4)
+    assert (found.right, found.tiles) == ("own", 10)

@@ -40,3 +40,16 @@ def test_a_vector_of_any_length_that_is_packed_fits_its_room(
     lazy = (x[None] @ fg.Tensor(b, device="cpu").T)[0]
     (found,), _ = run(lazy, seed=seed, machine=target(vectors))
     assert np.array_equal(found, right @ left.astype(np.int64))
+
+
+@pytest.mark.parametrize("columns", [320, 500, 512, 530, 1100])
+def test_tiles_that_are_nearly_equal_have_all_columns(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = [rng.integers(-9, 9, s).astype(np.float32) for s in ((120, 300), (300, columns))]
+    c = rng.integers(-9, 9, columns).astype(np.float32)
+    x, y, z = [fg.Tensor(array, device="cpu") for array in (a, b, c)]
+    for lazy, wanted in ((x @ y, a @ b), (fg.relu(x @ y + z), np.maximum(a @ b + c, 0))):
+        (found,), _ = run(lazy, seed=1)
+        assert np.array_equal(found, wanted)
+    both, _ = run(x @ y + z, (x @ y + z) * 2, seed=1)
+    assert np.array_equal(both[1], 2 * both[0]) and np.array_equal(both[0], a @ b + c)
