@@ -446,6 +446,10 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
         tall = _even(rows, tall, lanes)
         while batch * -(-rows // tall) < busy and tall > NARROW:
             tall = _even(rows, max(NARROW, tall // 2), lanes)
+    if along == "streamed" and fold.products and not fold.matrices:
+        tall = _even(rows, tall, block.height)
+        while batch * -(-rows // tall) * max(1, length // LONG_STEPS) < busy and tall > READ:
+            tall = _even(rows, max(READ, tall // 2), block.height)
     units = batch * -(-rows // tall)
     if alone and not fold.products:
         least = 2 * panel - lanes  # of which two tiles are about equal
@@ -577,7 +581,7 @@ def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
         dotted = fold.count(fold.rows) <= FEW and lies_well(p)
         if not dotted and (cut.along == "streamed" or not lies_well(p)):
             straight = p.keys.op is LOAD and (fold.streaming.axes[-1], 1) in p.keys.arg[1][1]
-            if not straight or fold.count(fold.rows) > READ:
+            if not straight or min(cut.rows, fold.count(fold.rows)) > READ:
                 found += batch * tall * tiles * length * depth // (3 if straight else 1)
     for m, columns in zip(fold.matrices, fold.columns, strict=True):
         if fold.count(columns) > 512 or m.values.op is not LOAD:

@@ -65,7 +65,12 @@ class StreamLanes(FoldSplit):
     @property
     def tile_numbers(self) -> int:
         """Numbers of a tile: no more rows than there are, with room for a vector after its end."""
-        return min(self.cut.rows, self.rows) * (self.cut.steps + self.lanes) + self.lanes
+        return self.tallest * (self.cut.steps + self.lanes) + self.lanes
+
+    @property
+    def tallest(self) -> int:
+        """Rows of the tallest tile."""
+        return min(self.cut.rows, self.rows)
 
     def is_dotted(self, number: int) -> bool:
         """Few rows, and keys that memory has along the depth: lanes run along that."""
@@ -77,7 +82,7 @@ class StreamLanes(FoldSplit):
         """Can microkernels read keys where they are?"""
         if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
             return False
-        return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.rows <= 4 * self.lanes
+        return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.tallest <= 4 * self.lanes
 
     # --- keys that all units share ---------------------------------------------------------------
 
