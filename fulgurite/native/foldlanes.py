@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ..core.dtype import DType, bool_, float32, float64
 from ..graph.search.online import State
@@ -75,8 +76,20 @@ class StreamLanes(FoldSplit):
     def is_dotted(self, number: int) -> bool:
         """Few rows, and keys that memory has along the depth: lanes run along that."""
         s, q = self.keys[number], self.queries[number]
+        if self.saves:
+            return False
         lined = (q.straight or not self.is_plain(q)) and self.is_memory(s) and not s.straight
         return self.rows <= FEW and lined and self.dtypes[s.root.arg[0]] is self.fold.dtype
+
+    @cached_property
+    def saves(self) -> bool:
+        """Are there results of one number a row, which another kernel may build on?
+
+        That one works out products again, with rows and columns exchanged. They must be the same
+        to the last bit: gradients are differences of sums that nearly cancel.
+        """
+        own = frozenset((*self.fold.batch, *self.fold.rows))
+        return any(self.fold.free[store] <= own for store in self.fold.streaming.stores)
 
     def is_read(self, s: Side) -> bool:
         """Can microkernels read keys where they are?"""
