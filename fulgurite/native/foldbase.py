@@ -556,9 +556,18 @@ class FoldBase:
         ahead: str = "",
     ) -> None:  # fmt: skip
         """The same for a product inside; few steps of a small one are summed at a time."""
-        f, e = self.f, self.f.e
         depth = self.fold.count(product.contraction.folded)
-        if depth <= _PIECE or self.rows * self.length * depth > _SMALL:
+        small = depth > _PIECE and self.rows * self.length * depth <= _SMALL
+        self.multiply_by_pieces(small, module, a, b, c, sizes, first, plain, ahead)
+
+    def multiply_by_pieces(
+        self, pieces: bool, module: Module, a: tuple[str, str, str], b: tuple[str, str],
+        c: tuple[str, str], sizes: tuple[str, str, str], first: str, plain: bool = False,
+        ahead: str = "",
+    ) -> None:  # fmt: skip
+        """The same a few steps at a time, if they are to be summed by themselves."""
+        f, e = self.f, self.f.e
+        if not pieces:
             self.multiply(module, a, b, c, sizes, first, plain, ahead)
             return
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..core.dtype import DType
+from ..kernel.contract import is_tiny
 from ..kernel.contract import part as part_of
 from ..kernel.fold import Fold, FoldCut
 from .code import Phase
@@ -145,11 +146,13 @@ class FoldCross(FoldSplit):
             self.open_batch(s)
             right, stride = self.where(s, "0", self.top)
 
+        few = is_tiny(self.length, self.cross_columns(number), self.rows)
+
         def panel(column: str, many: str) -> None:
             at = self.element(right, column if near else f.mul(column, deep))
             ahead = "" if near else self.element(at, f.mul(deep, stride))
-            self.multiply(
-                module, (weights, self.stride, "1"), (at, stride),
+            self.multiply_by_pieces(
+                few, module, (weights, self.stride, "1"), (at, stride),
                 (self.element(sums, column), width), (self.count, self.deep, many), first,
                 plain=near, ahead=ahead,
             )  # fmt: skip

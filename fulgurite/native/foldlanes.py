@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from ..core.dtype import DType, bool_, float32, float64
+from ..core.node import toposort
+from ..core.ops.elementwise import EXP, EXP2
 from ..graph.search.online import State
 from ..kernel.contract import DEPTH
 from ..kernel.fold import FEW, Fold, FoldCut
@@ -83,13 +85,21 @@ class StreamLanes(FoldSplit):
 
     @cached_property
     def saves(self) -> bool:
-        """Are there results of one number a row, which another kernel may build on?
+        """Are there results of one number a row, or powers of products on bases from elsewhere?
 
-        That one works out products again, with rows and columns exchanged. They must be the same
-        to the last bit: gradients are differences of sums that nearly cancel.
+        Then products are worked out in two kernels, with rows and columns exchanged. They must be
+        the same to the last bit: gradients are differences of sums that nearly cancel.
         """
         own = frozenset((*self.fold.batch, *self.fold.rows))
-        return any(self.fold.free[store] <= own for store in self.fold.streaming.stores)
+        if any(self.fold.free[store] <= own for store in self.fold.streaming.stores):
+            return True
+        products = {p.node for p in self.fold.products}
+        for node in self.fold.order:
+            if node.op in (EXP, EXP2):
+                inside = set(toposort([node]))
+                if inside & products and not inside & self.group:
+                    return True
+        return False
 
     def is_read(self, s: Side) -> bool:
         """Can microkernels read keys where they are?"""
