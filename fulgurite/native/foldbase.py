@@ -28,8 +28,6 @@ from .packing import Target as Goal
 _MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
 SHARED = 64 << 20  # bytes of values that are packed once for all units
 _CLOSE = 2048  # bytes of a row of values that is near enough to be read as it is
-_SMALL = 1_000_000  # steps of a product inside up to which it loses no digits for speed
-_PIECE = 16  # steps of such a one that are summed before they are added
 
 
 class FoldBase:
@@ -549,39 +547,6 @@ class FoldBase:
             return []
 
         f.e.loop("0", f.panels(columns, wide, reach), 1, [], turn)
-
-    def multiply_inside(
-        self, product: Product, module: Module, a: tuple[str, str, str], b: tuple[str, str],
-        c: tuple[str, str], sizes: tuple[str, str, str], first: str, plain: bool = False,
-        ahead: str = "",
-    ) -> None:  # fmt: skip
-        """The same for a product inside; few steps of a small one are summed at a time."""
-        depth = self.fold.count(product.contraction.folded)
-        small = depth > _PIECE and self.rows * self.length * depth <= _SMALL
-        self.multiply_by_pieces(small, module, a, b, c, sizes, first, plain, ahead)
-
-    def multiply_by_pieces(
-        self, pieces: bool, module: Module, a: tuple[str, str, str], b: tuple[str, str],
-        c: tuple[str, str], sizes: tuple[str, str, str], first: str, plain: bool = False,
-        ahead: str = "",
-    ) -> None:  # fmt: skip
-        """The same a few steps at a time, if they are to be summed by themselves."""
-        f, e = self.f, self.f.e
-        if not pieces:
-            self.multiply(module, a, b, c, sizes, first, plain, ahead)
-            return
-
-        def turn(k: str, _: list[str]) -> list[str]:
-            left = self.element(a[0], f.mul(k, a[2])), a[1], a[2]
-            right = self.element(b[0], f.mul(k, b[1])), b[1]
-            count = f.least(str(_PIECE), f.sub(sizes[0], k))
-            begins = e.let(f"icmp eq i64 {k}, 0")
-            begins = e.let(f"and i1 {begins}, {first}")
-            after = self.element(ahead, f.mul(k, b[1])) if ahead else ""
-            self.multiply(module, left, right, c, (count, *sizes[1:]), begins, plain, after)
-            return []
-
-        e.loop("0", sizes[0], _PIECE, [], turn)
 
     def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
         """Where a plain factor begins, and how far apart its rows are."""

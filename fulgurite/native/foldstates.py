@@ -27,7 +27,8 @@ _BEYOND = {"max": "ogt", "min": "olt"}
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
 _SHORT = 32  # steps that are summed before they are added: more in a row would lose digits
-_PART = 6 * _SHORT  # steps whose sums are added to those that keep what rounding takes
+_FINE = 16  # the same of few sums
+_PART = 8 * _FINE  # steps whose sums are added to those that keep what rounding takes
 _MANY = 2048  # steps of which so few at a time would be too many sums in a row
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
@@ -398,7 +399,7 @@ class FoldStates(FoldResults):
         # weights have one sign, so sums only grow; those of plain products stay as they are
         signed = self.fold.matrices[number].state.repair is not None
         short = not swept and (fine or (signed and self.length <= _MANY))
-        each = f.number(("deep", deep), deep)
+        each, few = f.number(("deep", deep), deep), _FINE if fine else _SHORT
 
         def panel_of(column: str, many: str, start: str, end: str) -> None:
             at = self.element(right, column if near else f.mul(column, each))
@@ -412,7 +413,7 @@ class FoldStates(FoldResults):
                     begins = fresh if k == start else e.let(f"and i1 {begins}, {fresh}")
                 below = self.element(at, f.mul(k, stride))
                 after = self.element(ahead, f.mul(k, stride)) if ahead else ""
-                count = f.least(str(_SHORT), f.sub(end, k)) if short else f.sub(end, k)
+                count = f.least(str(few), f.sub(end, k)) if short else f.sub(end, k)
                 if swept:
                     operands = f"ptr {left}, ptr {below}, i64 {stride}, ptr {to}, i64 {count}, "
                     self.invoke(sweep(self.registers), DOTS, f"{operands}i64 {many}, i1 {begins}")
@@ -425,7 +426,7 @@ class FoldStates(FoldResults):
                 return []
 
             if short:
-                e.loop(start, end, _SHORT, [], turn)
+                e.loop(start, end, few, [], turn)
             else:
                 turn(start, [])
 
@@ -457,20 +458,3 @@ class FoldStates(FoldResults):
         self.open_batch(s)
         place, stride = self.where(s, self.top, self.k)
         return (place, stride, "1") if s.straight else (place, "1", stride)
-
-    def evenly(self, columns: str, panel: Callable[[str, str], None]) -> None:
-        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
-        f, r = self.f, self.registers
-        vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
-        panels = f.panels(vectors, str(r.vectors), str(r.most))
-        each, more = f.divided(vectors, panels)
-
-        def turn(number: str, _: list[str]) -> list[str]:
-            start = f.add(f.mul(number, each), f.least(number, more))
-            large = f.e.let(f"icmp slt i64 {number}, {more}")
-            count = f.add(each, f.e.let(f"zext i1 {large} to i64"))
-            column = f.mul(start, str(r.width))
-            panel(column, f.least(f.mul(count, str(r.width)), f.sub(columns, column)))
-            return []
-
-        f.e.loop("0", panels, 1, [], turn)

@@ -256,6 +256,7 @@ class StripLanes(RowLanes):
             if is_turned(self.fold, self.fold.streaming.across[number]):
                 self.room(f"block{number}", (cut.steps + lanes) * self.block_width(number))
                 self.room("square", lanes * lanes)
+        self.reserve_group()
         self.reserve_rows()
         f.scratch("begun", "i64", "1")
 

@@ -18,10 +18,16 @@ from ..core.ops.elementwise import MUL, WHERE
 from ..core.ops.leaf import CONST
 from ..graph.search.online import State
 from ..kernel.contract import is_tiny
+from ..kernel.fold import Product
 from .emitter import Emitter, Val
 from .foldskip import FoldSkip
 from .maths import select
+from .microkernel import Module
 from .operate import combine
+
+_SMALL = 1_000_000  # steps of a product inside up to which it loses no digits for speed
+_PIECE = 16  # steps of such a one that are summed before they are added
+_GROUP = 64  # steps whose pieces are added up by themselves
 
 
 class FoldSums(FoldSkip):
@@ -66,6 +72,114 @@ class FoldSums(FoldSkip):
         self.rests[state] = combine(e, "add", self.rests[state], Val(left, self.fold.dtype))
         return found
 
+    # --- products inside -------------------------------------------------------------------------
+
+    def is_small(self, product: Product) -> bool:
+        """Does a product lose no digits for speed?"""
+        depth = self.fold.count(product.contraction.folded)
+        return depth > _PIECE and self.rows * self.length * depth <= _SMALL
+
+    def is_deep(self, product: Product) -> bool:
+        """Would pieces be too many to be added in a row?"""
+        return self.is_small(product) and self.fold.count(product.contraction.folded) > _GROUP + 32
+
+    def multiply_inside(
+        self, product: Product, module: Module, a: tuple[str, str, str], b: tuple[str, str],
+        c: tuple[str, str], sizes: tuple[str, str, str], first: str, plain: bool = False,
+        ahead: str = "",
+    ) -> None:  # fmt: skip
+        """Rows times a panel; few steps of a small product are summed at a time, and those of a
+        deep one in groups."""
+        f, e = self.f, self.f.e
+        if not self.is_deep(product):
+            pieces = self.is_small(product)
+            self.multiply_by_pieces(pieces, module, a, b, c, sizes, first, plain, ahead)
+            return
+        group, apart = f.read["group"], str(self.group_width)
+
+        def turn(k: str, _: list[str]) -> list[str]:
+            left = self.element(a[0], f.mul(k, a[2])), a[1], a[2]
+            right = self.element(b[0], f.mul(k, b[1])), b[1]
+            count = f.least(str(_GROUP), f.sub(sizes[0], k)), *sizes[1:]
+            after = self.element(ahead, f.mul(k, b[1])) if ahead else ""
+            self.multiply_by_pieces(
+                True, module, left, right, (group, apart), count, "true", plain, after
+            )
+            begins = e.let(f"icmp eq i64 {k}, 0")
+            begins = e.let(f"and i1 {begins}, {first}")
+            e.loop("0", sizes[1], 1, [], lambda r, _: row(r, begins))
+            return []
+
+        def row(r: str, begins: str) -> list[str]:
+            def step(i: str, _: list[str]) -> list[str]:
+                where = self.element(c[0], f.add(f.mul(r, c[1]), i))
+                known = e.let(f"load {self.vector}, ptr {where}, align 4")
+                found = self.load(group, f.add(f.mul(r, apart), i)).text
+                both = e.let(f"fadd {self.vector} {known}, {found}")
+                kinds = f"{self.vector} {found}, {self.vector} {both}"
+                total = e.let(f"select i1 {begins}, {kinds}")
+                e.line(f"store {self.vector} {total}, ptr {where}, align 4")
+                return []
+
+            e.loop("0", sizes[2], self.lanes, [], step)
+            return []
+
+        e.loop("0", sizes[0], _GROUP, [], turn)
+
+    def multiply_by_pieces(
+        self, pieces: bool, module: Module, a: tuple[str, str, str], b: tuple[str, str],
+        c: tuple[str, str], sizes: tuple[str, str, str], first: str, plain: bool = False,
+        ahead: str = "",
+    ) -> None:  # fmt: skip
+        """The same a few steps at a time, if they are to be summed by themselves."""
+        f, e = self.f, self.f.e
+        if not pieces:
+            self.multiply(module, a, b, c, sizes, first, plain, ahead)
+            return
+
+        def turn(k: str, _: list[str]) -> list[str]:
+            left = self.element(a[0], f.mul(k, a[2])), a[1], a[2]
+            right = self.element(b[0], f.mul(k, b[1])), b[1]
+            count = f.least(str(_PIECE), f.sub(sizes[0], k))
+            begins = e.let(f"icmp eq i64 {k}, 0")
+            begins = e.let(f"and i1 {begins}, {first}")
+            after = self.element(ahead, f.mul(k, b[1])) if ahead else ""
+            self.multiply(module, left, right, c, (count, *sizes[1:]), begins, plain, after)
+            return []
+
+        e.loop("0", sizes[0], _PIECE, [], turn)
+
+    def evenly(self, columns: str, panel: Callable[[str, str], None]) -> None:
+        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
+        f, r = self.f, self.registers
+        vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
+        panels = f.panels(vectors, str(r.vectors), str(r.most))
+        each, more = f.divided(vectors, panels)
+
+        def turn(number: str, _: list[str]) -> list[str]:
+            start = f.add(f.mul(number, each), f.least(number, more))
+            large = f.e.let(f"icmp slt i64 {number}, {more}")
+            count = f.add(each, f.e.let(f"zext i1 {large} to i64"))
+            column = f.mul(start, str(r.width))
+            panel(column, f.least(f.mul(count, str(r.width)), f.sub(columns, column)))
+            return []
+
+        f.e.loop("0", panels, 1, [], turn)
+
+    @property
+    def group_width(self) -> int:
+        """Numbers from one row of a group's sums to the next."""
+        return self.registers.most * self.registers.width + self.lanes
+
+    def reserve_group(self) -> None:
+        """The sums of a group, for as many rows as a microkernel may have; nothing odd there."""
+        if not any(map(self.is_deep, self.fold.products)):
+            return
+        rows = min(max(self.cut.rows, self.cut.steps), max(self.rows, self.length)) + self.lanes
+        self.room("group", rows * self.group_width)
+        zero = self.f.e.const(0, self.fold.dtype, True)
+        self.fill(self.f.read["group"], self.f.read["room", "group"], zero)
+
     # --- sums with columns -----------------------------------------------------------------------
 
     def is_fine(self, number: int) -> bool:
@@ -83,6 +197,7 @@ class FoldSums(FoldSkip):
     def reserve(self) -> None:
         """Everything a tile needs, and room for parts and rests."""
         super().reserve()
+        self.reserve_group()
         for number in self.fine:
             rows = min(self.rows, self.cut.rows)
             count = rows * (self.cut.columns[number] + self.lanes) + self.lanes

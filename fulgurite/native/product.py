@@ -159,8 +159,9 @@ class Product:
                 sizes = self.batch, self.rows, self.columns, self.depth
                 chunks = chunks_of_k(*sizes, NARROW_DEPTH)
             found = replace(found, right="narrow", block=NARROW_DEPTH, chunks=chunks)
-        elif self.lent and is_tiny(self.rows, self.columns, self.depth) and found.chunks == 1:
-            found = replace(found, chunks=in_chunks(-(-self.depth // found.block), 2))
+        elif self.lent and is_tiny(self.rows, self.columns, self.depth):
+            chunks = in_chunks(-(-self.depth // found.block), 2)
+            found = replace(found, chunks=max(chunks, found.chunks))
         if self.lent and self.batch == 1 and self.target.lanes == r.width and r.most > r.vectors:
             found = evened(found, self.columns, shape, r.most)
         return found
