@@ -15,7 +15,8 @@ from ..core.node import Node
 from ..core.ops.index import FOLD, LOAD
 from ..graph.cost import CostTable, both, kept_time, memory_time, work_of
 from ..graph.kernel import Kernel
-from .contract import Block, reached
+from ..graph.search.names import renamed
+from .contract import DEPTH, Block, reached
 from .fold import ENTERED, STEPS, Fold, FoldCut, Matrix, deep_time, lies_well
 
 MEMORY = 32 << 20  # bytes of products that a strip keeps at most
@@ -63,7 +64,7 @@ def _resident(
     size, lanes, panel = block.bytes, block.lanes, block.panel
     used = (len(fold.turned) + len(fold.weighing)) * (steps + lanes) * (tall + lanes)
     for m in fold.weighing:
-        if not _is_near(fold, m):
+        if not _is_near(fold, m) and packed_keys(fold, m) is None:
             columns = _up(fold.count(m.contraction.columns), panel)
             used += columns * (lanes + (steps if m in fold.matrices else tall))
     for m, store in zip(fold.crossed, fold.streaming.across, strict=True):
@@ -107,6 +108,17 @@ def _is_near(fold: Fold, m: Matrix) -> bool:
     return fold.count(columns) * fold.dtype.itemsize <= CLOSE
 
 
+def packed_keys(fold: Fold, m: Matrix) -> int | None:
+    """The product whose packed keys are the values of a sum with columns too, if there is one."""
+    for number, p in enumerate(fold.products):
+        one = len(m.contraction.columns) == len(p.contraction.folded) == 1
+        if one and not lies_well(p) and fold.count(p.contraction.folded) <= DEPTH:
+            names = dict(zip(m.contraction.columns, p.contraction.folded, strict=True))
+            if renamed(m.values, names) is p.keys:
+                return number
+    return None
+
+
 def is_turned(fold: Fold, store: Node) -> bool:
     """Does the memory of a crossed result run along the streamed axis?"""
     return (fold.streaming.axes[-1], 1) in store.arg[1][1]
@@ -146,7 +158,11 @@ def strip_time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> fl
     arithmetic = places * (sum([deep_time(d, table) for d in deep]) + walked / table.walked)
     packed = sum([0 if lies_well(p) else d for p, d in zip(fold.products, deep, strict=False)])
     packed += sum(
-        [fold.count(m.contraction.columns) for m in fold.matrices if not _is_near(fold, m)]
+        [
+            fold.count(m.contraction.columns)
+            for m in fold.matrices
+            if not _is_near(fold, m) and packed_keys(fold, m) is None
+        ]
     )
     packed += sum([
         2 * fold.count(m.contraction.columns)

@@ -12,6 +12,7 @@ order of all sums follows from sizes alone, and the memory is that of one strip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ..core.dtype import DType, bool_, int64
@@ -20,14 +21,15 @@ from ..graph.search.online import State
 from ..kernel.contract import Part
 from ..kernel.contract import part as part_of
 from ..kernel.fold import Fold, FoldCut
-from ..kernel.strip import is_turned
+from ..kernel.strip import is_turned, packed_keys
 from .code import Phase, Rendered
 from .convert import load_value
 from .emitter import Val
 from .fold import RowLanes
 from .foldframe import FoldFrame
-from .microkernel import Registers, transpose
+from .microkernel import MASKS, Registers, transpose
 from .operate import combine, identity
+from .packing import Side, Span
 
 _HEAD = 16  # numbers of the workspace before all others: which strip it is
 
@@ -47,6 +49,13 @@ class StripLanes(RowLanes):
         self.strips, self.chunks = cut.strips, cut.splits
         self.apart = -(-cut.rows // self.lanes) * self.lanes  # numbers between streamed elements
         self.kept_scalars = [n for n, s in enumerate(self.states) if s in fold.scalars]
+        self.packed: dict[Side, tuple[int, Side]] = {}  # packed keys, also where they are values
+        for number, m in enumerate(fold.matrices):
+            product = packed_keys(fold, m)
+            if product is not None and self.target.vectors in MASKS:
+                keys = self.packed.get(self.keys[product], (product, self.keys[product]))
+                self.keys[product] = replace(keys[1], along="folded")
+                self.packed |= {self.keys[product]: keys, self.values[number]: keys}
 
     # --- memory: which strip, final states, states and sums of parts, products of a strip --------
 
@@ -55,6 +64,32 @@ class StripLanes(RowLanes):
         return False
 
     leaves: list[State] = []  # noqa: RUF012 - states are those of parts, with nothing beside them
+
+    def is_plain(self, s: Side) -> bool:
+        """Can microkernels read a left factor where it is, or where it was packed for all?"""
+        return s in self.packed or super().is_plain(s)
+
+    def lies_near(self, s: Side, columns: Sequence[int]) -> bool:
+        """Can microkernels read a right factor where it is, or where it was packed for all?"""
+        return s in self.packed or super().lies_near(s, columns)
+
+    def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
+        """Where a plain factor begins, and how far apart its rows are."""
+        if s not in self.packed:
+            return super().where(s, own, folded)
+        number, _ = self.packed[s]
+        deep = self.deepest(self.fold.products[number])
+        return self.f.read[f"keys{number}"], self.f.number(("deep", deep), deep)
+
+    def pack_keys(self) -> None:
+        """Keys of a block that are values too, once for both."""
+        for number, s in dict.fromkeys(self.packed.values()):
+            product = self.fold.products[number]
+            depth = self.f.number(("depth", number), self.fold.count(product.contraction.folded))
+            self.open_batch(s)
+            span = Span(self.k, self.deep, "0", depth)
+            goal = self.goal(self.f.read[f"keys{number}"], product)
+            self.f.scope(partial(self.packer(s).pack, span, goal))
 
     def is_fine(self, number: int) -> bool:
         """Sums are in the memory of their results, with nothing beside them."""
@@ -193,6 +228,7 @@ class StripLanes(RowLanes):
 
             def turn(k: str, _: list[str]) -> list[str]:
                 self.k, self.deep = k, f.least(steps, f.sub(length, k))
+                self.pack_keys()
                 self.either(self.weigh, self.score)
                 return []
 
@@ -237,7 +273,7 @@ class StripLanes(RowLanes):
         for number, product in enumerate(self.fold.products):
             blocks = self.blocks(product) if cut.resident[number] else 1
             self.room(f"queries{number}", blocks * self.query_numbers(product))
-            if not self.is_plain(self.keys[number]):
+            if self.keys[number] in self.packed or not self.is_plain(self.keys[number]):
                 self.room(f"keys{number}", (cut.steps + lanes) * self.deepest(product))
         names: dict[Node, str] = {}
         for number, m in enumerate(self.fold.weighing):

@@ -71,15 +71,17 @@ def weighed(
     return [w @ v, w.mT @ g, fg.logsumexp(s, axis=-1)]
 
 
-def layer(rows: int, size: int, count: int, dtype: str = "float32") -> list[fg.Tensor]:
+def layer(
+    rows: int, size: int, count: int, turned: bool = False, dtype: str = "float32"
+) -> list[fg.Tensor]:
     """The losses of a linear layer with classes, and its gradients."""
-    shapes = (1, (rows, size)), (2, (count, size)), (3, (rows,))
+    shapes = (1, (rows, size)), (2, (size, count) if turned else (count, size)), (3, (rows,))
     x, w, g = (numbers(i, *shape).cast(dtype) for i, shape in shapes)
     places = np.random.default_rng(5).integers(0, count, rows)
     places[::7] = -100  # rows that do not count
 
     def loss(x: fg.Tensor, w: fg.Tensor) -> tuple[fg.Tensor, fg.Tensor]:
-        each = fg.cross_entropy(x @ w.mT, fg.Tensor(places), reduction="none")
+        each = fg.cross_entropy(x @ (w if turned else w.mT), fg.Tensor(places), reduction="none")
         return (each * g).sum() / (fg.Tensor(places) != -100).sum(), each
 
     (_, each), grads = fg.value_and_grad(loss, argnums=(0, 1), has_aux=True)(x, w)
@@ -130,12 +132,14 @@ def test_numbers_of_64_bits_are_as_exact_as_they_can_be() -> None:
     near(got, want, 1e-14)
 
 
-@pytest.mark.parametrize("size", [(100, 16, 131), (257, 32, 300)], ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("size", [(100, 16, 131), (257, 32, 300), (70, 272, 90)], ids=str)
 def test_losses_and_gradients_of_a_layer_are_as_exact_as_the_reference(
-    size: tuple[int, int, int],
+    size: tuple[int, int, int], turned: bool
 ) -> None:
-    got, _ = by_strips(lambda: layer(*size))
-    known, exact = plain(lambda: layer(*size)), plain(lambda: layer(*size, "float64"))
+    got, _ = by_strips(lambda: layer(*size, turned))
+    known = plain(lambda: layer(*size, turned))
+    exact = plain(lambda: layer(*size, turned, "float64"))
     for a, b, c in zip(got, known, exact, strict=True):
         assert a.shape == c.shape and same_kind(a, c)
         assert error(a, c) <= 1.5 * error(b, c)
