@@ -42,7 +42,9 @@ def cut_strips(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     tall = _strip(fold, size, lanes)
     if not tall:
         return None
-    blocks = max(1, round(length / STEPS))
+    far = any([is_turned(fold, store) for store in fold.streaming.across])
+    wanted = STEPS if all(map(lies_well, fold.products)) and not far else 2 * STEPS  # lines of rows
+    blocks = max(1, round(length / wanted))
     steps = min(_up(-(-length // blocks), block.height), length)
     while (resident := _resident(fold, block, deep, tall, steps)) is None:
         if steps <= LEAST:
