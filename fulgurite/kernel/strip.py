@@ -22,6 +22,7 @@ from .fold import ENTERED, STEPS, Fold, FoldCut, Matrix, deep_time, lies_well
 MEMORY = 32 << 20  # bytes of products that a strip keeps at most
 SHARE = 5  # of all rows, one strip: its products are a small part of the matrix of all of them
 STRIPS = 4  # at least, where the rows of so small a part would be few
+MOST = 1024  # strips at most: each has phases of its own
 FEW, MANY = (
     64,
     96,
@@ -40,7 +41,7 @@ def cut_strips(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     if fold.skips or not fold.products or not _lies_in_rows(fold, lanes):
         return None
     tall = _strip(fold, size, lanes)
-    if not tall:
+    if not tall or rows > MOST * tall:
         return None
     far = any([is_turned(fold, store) for store in fold.streaming.across])
     wanted = STEPS if all(map(lies_well, fold.products)) and not far else 2 * STEPS  # lines of rows

@@ -55,8 +55,12 @@ def test_a_strip_is_a_small_part_of_the_matrix_and_of_memory(rows: int, keys: in
         assert strip.SHARE * cut.rows <= rows
 
 
-@pytest.mark.parametrize("rows, keys", [(255, 600), (4096, 2_000_000)], ids=["rows", "memory"])
-def test_where_a_strip_would_have_few_rows_there_is_none(rows: int, keys: int) -> None:
+@pytest.mark.parametrize(
+    "rows, keys", [(255, 600), (4096, 140_000), (100_000, 600)], ids=["rows", "memory", "many"]
+)
+def test_where_a_strip_would_have_few_rows_or_strips_would_be_many_there_is_none(
+    rows: int, keys: int
+) -> None:
     assert cut_of(weighed(rows, keys)) is None
 
 
