@@ -49,8 +49,11 @@ class _Product:
 
 def exchange(sink: Node) -> Node:
     """The graph with sums in the cheaper order, and without those of which nothing is left."""
+    order = toposort([sink])
     for change in (repeats, vanish, _exchange, by_rows):
-        sink = change(sink, toposort([sink]))
+        changed = change(sink, order)
+        if changed is not sink:
+            sink, order = changed, toposort([changed])
     return sink
 
 

@@ -38,6 +38,8 @@ class _Split:
 
 def repeats(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with merged repeats apart."""
+    if not any(node.op is RESHAPE and node.src[0].op is EXPAND for node in order):
+        return sink
     split: dict[Node, _Split] = {}
     known: dict[Node, Node] = {}
     for node in order:

@@ -3,41 +3,50 @@
 In: a graph. Out: one with the same values, without summands that are 0 whatever the numbers are.
 Weights that are measured from the largest of their row do not depend on which value that was; the
 adjoint of that largest one is a sum that cancels, and the pass over a matrix which finds out where
-it goes adds nothing but rounding. A value is written as a polynomial of factors and of their sums:
-Σ_k c e = c Σ_k e where c has no k. Where all its terms cancel it is 0. Floats are added in another
-order for that, so `exact` leaves it out.
+it goes adds nothing but rounding. A value is written as a polynomial of factors and of sums of
+factors, whatever the order of sums: Σ_k c e = c Σ_k e where c has no k, and Σ_k Σ_d = Σ_d Σ_k.
+Where all its terms cancel it is 0. Floats are added in another order for that, so `exact` leaves
+it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import TypeAlias
 
 from ..core.dtype import decode
 from ..core.node import Node, make
 from ..core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ..core.ops.leaf import CONST
-from ..core.ops.movement import EXPAND
+from ..core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ..core.ops.reduce import REDUCE
 from ..core.substitute import substitute
-from .cost import elements
+from .by_rows import places
+from .cost import elements, is_contraction
 
-Term: TypeAlias = frozenset[tuple[Hashable, int]]  # factors with their powers
+Label: TypeAlias = int  # an axis of the value that is written; below 0: one that is summed over
+Factor: TypeAlias = tuple[Node, tuple[Label | None, ...]]  # None: an axis of one step
+Sum: TypeAlias = frozenset[tuple[Factor, int]]  # of a product with powers; without sums: a factor
+Term: TypeAlias = frozenset[tuple[Sum, int]]
 Terms: TypeAlias = dict[Term, float]
-_MOST = 12  # terms of a value
-_DEEP = 24  # ops that are looked through
+_MOST = 6  # terms of a value
+_DEEP, _NEAR = 32, 10  # ops that are looked through, with products and without
+_SUMMED = 4  # axes of one sum
 _TINY = 1e-12  # of what was added: a sum that is no more than this is 0
 
 
 def vanish(sink: Node, order: Sequence[Node]) -> Node:
     """The graph without summands that are 0."""
     known: dict[Node, Node] = {}
-    found = _Polynomials()
+    deep, near = _Polynomials(_DEEP, True), _Polynomials(_NEAR, False)
     for node in order:
         if node.op not in (ADD, SUB) or node.dtype.kind != "f":
             continue
         for summand, other in (node.src, node.src[::-1]):
-            if found.is_zero(summand):
+            chosen = summand.op is MUL and any(_is_choice(s) for s in summand.src)
+            zero = any(map(deep.is_zero, summand.src)) if chosen else near.is_zero(summand)
+            if zero:
                 less = node.op is SUB and summand is node.src[0]
                 known[node] = make(NEG, node.dtype, (other,)) if less else other
                 break
@@ -50,42 +59,47 @@ def _is_choice(node: Node) -> bool:
 
 
 class _Polynomials:
-    def __init__(self) -> None:
+    def __init__(self, most: int, products: bool) -> None:
+        self.most, self.products = most, products  # ops, and are products of two sides looked into?
         self.known: dict[Node, Terms] = {}
 
-    def is_zero(self, summand: Node) -> bool:
-        """Is it a value of each row that is 0, or a choice times one?"""
-        parts = [summand]
-        if summand.op is MUL and any(_is_choice(s) for s in summand.src):
-            parts = list(summand.src)
-        rows = [s for s in parts if s.op is EXPAND and _is_narrow(s)]
-        return any(not self.terms(s, 0) for s in rows)
+    def is_zero(self, rows: Node) -> bool:
+        """Is it a value of each row, and 0?"""
+        narrow = rows.op is EXPAND and elements(rows.src[0].shape) < elements(rows.shape)
+        return narrow and not self.terms(rows, 0)
 
     def terms(self, node: Node, depth: int) -> Terms:
         """A value as a sum of products; what is not known is a factor of its own."""
         if node not in self.known:
-            found = self.taken_apart(node, depth + 1) if depth < _DEEP else None
-            self.known[node] = {frozenset([(node, 1)]): 1.0} if found is None else found
+            found = self.taken_apart(node, depth + 1) if depth < self.most else None
+            self.known[node] = {_alone(node, 1): 1.0} if found is None else found
         return self.known[node]
 
     def taken_apart(self, node: Node, depth: int) -> Terms | None:
+        op = node.op
         if node.dtype.kind != "f":
             return None
-        if node.op is CONST:
+        if op is CONST:
             value = decode(node.arg[0], node.dtype)
             assert isinstance(value, float)
             return {frozenset(): value} if value else {}
-        op = node.op
-        transparent = op is EXPAND or (op is CAST and node.src[0].dtype.kind == "f")
+        if op is EXPAND or (op is CAST and node.src[0].dtype.kind == "f"):
+            same = node.ndim == node.src[0].ndim
+            return self.terms(node.src[0], depth) if same else None
+        if op is PERMUTE:
+            order = {old: new for new, old in enumerate(node.arg)}
+            return _renamed(self.terms(node.src[0], depth), order)
+        if op is RESHAPE:
+            place = places(node.src[0].shape, node.shape)
+            return None if place is None else _renamed(self.terms(node.src[0], depth), place)
         if op is REDUCE and node.arg[0] == "add":
-            return self.summed(node, depth)
-        if not transparent and op not in (ADD, SUB, NEG, MUL, DIV):
+            looked_into = self.products or not is_contraction(node)
+            return self.summed(node, depth) if looked_into else None
+        if op not in (ADD, SUB, NEG, MUL, DIV):
             return None
         parts = [self.terms(s, depth) for s in node.src]
-        if transparent:
-            return parts[0]
         if op is NEG:
-            return _sum([({}, 1.0), (parts[0], -1.0)])
+            return _sum([(parts[0], -1.0)])
         if op in (ADD, SUB):
             return _sum([(parts[0], 1.0), (parts[1], 1.0 if op is ADD else -1.0)])
         if op is DIV:
@@ -94,27 +108,81 @@ class _Polynomials:
 
     def summed(self, node: Node, depth: int) -> Terms | None:
         """A sum of products as products of sums, each without what does not change along it."""
-        along = node.arg[1]
-        count = elements(node.src[0].shape) / max(1, elements(node.shape))
+        shape = node.src[0].shape
+        along = [axis for axis in node.arg[1] if shape[axis] != 1]
+        if not all(isinstance(shape[axis], int) for axis in along):
+            return None
         found: list[tuple[Terms, float]] = []
         for term, number in self.terms(node.src[0], depth).items():
-            varies = frozenset([f for f in term if _varies(f[0], along)])
-            rest = _times(term - varies, frozenset([((varies, along), 1)]) if varies else varies)
-            found.append(({rest: 1.0}, number if varies else number * count))
+            inside = [(part, power) for part, power in term if _labels(part) & frozenset(along)]
+            if any(power < 0 for _, power in inside):
+                return None
+            mine = frozenset[Label]().union(*[_labels(part) for part, _ in inside])
+            whole = _joined(inside, [axis for axis in along if axis in mine])
+            if whole is None:
+                return None
+            count = elements(tuple([shape[axis] for axis in along if axis not in mine]))
+            rest = term - frozenset(inside)
+            made = _times(rest, frozenset([(whole, 1)])) if inside else rest
+            found.append(({made: 1.0}, number * count))
         return _sum(found)
 
 
-def _is_narrow(node: Node) -> bool:
-    return elements(node.src[0].shape) < elements(node.shape)
+# --- sums and their names ------------------------------------------------------------------------
 
 
-def _varies(factor: Hashable, along: Sequence[int]) -> bool:
-    """Has a factor more than one value along some dimensions?"""
-    if isinstance(factor, Node):
-        return any(factor.shape[axis] != 1 for axis in along)
-    assert isinstance(factor, tuple)
-    inside, over = factor
-    return any(_varies(f, [a for a in along if a not in over]) for f, _ in inside)
+def _alone(node: Node, power: int) -> Term:
+    """A value as a factor of its own."""
+    labels = tuple([axis if n != 1 else None for axis, n in enumerate(node.shape)])
+    return frozenset([(frozenset([((node, labels), 1)]), power)])
+
+
+def _labels(part: Sum) -> frozenset[Label]:
+    """The axes that a sum has left."""
+    return frozenset([a for (_, labels), _ in part for a in labels if a is not None and a >= 0])
+
+
+def _relabelled(part: Sum, names: Mapping[Label, Label]) -> Sum:
+    found: dict[Factor, int] = {}
+    for (node, labels), power in part:
+        factor = node, tuple([None if a is None else names.get(a, a) for a in labels])
+        found[factor] = found.get(factor, 0) + power
+    return frozenset(found.items())
+
+
+def _renamed(terms: Terms, place: dict[int, int]) -> Terms:
+    """The same value with its axes at other places."""
+    return {
+        frozenset([(_relabelled(part, place), power) for part, power in term]): number
+        for term, number in terms.items()
+    }
+
+
+def _joined(parts: Iterable[tuple[Sum, int]], along: Sequence[int]) -> Sum | None:
+    """The sum over some axes of a product of sums, named so that equal ones are equal."""
+    factors: dict[Factor, int] = {}
+    fresh = 0
+    for part, times in parts:
+        own = sorted({a for (_, labels), _ in part for a in labels if a is not None and a < 0})
+        for _ in range(times):
+            names = {a: -1 - fresh - i for i, a in enumerate(own)}
+            fresh += len(own)
+            for factor, power in _relabelled(part, names):
+                factors[factor] = factors.get(factor, 0) + power
+    names = {axis: -1 - fresh - i for i, axis in enumerate(along)}
+    whole = _relabelled(frozenset(factors.items()), names)
+    bound = [-1 - i for i in range(fresh + len(along))]
+    if len(bound) > _SUMMED:
+        return None
+    ways = [dict(zip(bound, some, strict=True)) for some in permutations(bound)]
+    return min([_relabelled(whole, names) for names in ways], key=_in_order)
+
+
+def _in_order(part: Sum) -> list[tuple[object, ...]]:
+    return sorted([(node.id, repr(labels), power) for (node, labels), power in part])
+
+
+# --- polynomials ---------------------------------------------------------------------------------
 
 
 def _sum(parts: Sequence[tuple[Terms, float]]) -> Terms | None:
@@ -136,14 +204,14 @@ def _product(first: Terms, second: Terms) -> Terms | None:
 
 def _times(first: Term, second: Term) -> Term:
     powers = dict(first)
-    for factor, power in second:
-        powers[factor] = powers.get(factor, 0) + power
-    return frozenset([(factor, power) for factor, power in powers.items() if power])
+    for part, power in second:
+        powers[part] = powers.get(part, 0) + power
+    return frozenset([(part, power) for part, power in powers.items() if power])
 
 
 def _inverse(terms: Terms, node: Node) -> Terms:
     """One over a polynomial; of one that is no product it is a factor of its own."""
     if len(terms) != 1:
-        return {frozenset([(node, -1)]): 1.0}
+        return {_alone(node, -1): 1.0}
     ((term, number),) = terms.items()
-    return {frozenset([(factor, -power) for factor, power in term]): 1 / number}
+    return {frozenset([(part, -power) for part, power in term]): 1 / number}

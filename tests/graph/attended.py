@@ -176,16 +176,18 @@ ONE_WALK: dict[str, Program] = {  # at most three kernels beside the first
         _attention(lambda s, given: _softmax(s))(given)
         * fg.sigmoid(given("g", *given.heads, given.rows, given.size))
     ),
-    "powers divided last": lambda given: _divided_last(given),
+    "powers divided last": lambda given: _divided_last(given, False),
+    "less the largest, divided last": lambda given: _divided_last(given, True),
     "transposed": lambda given: _turned(given),
     "with a penalty of entropy": lambda given: _penalised(given),
     "library": lambda given: fg.scaled_dot_product_attention(*given.qkv(), is_causal=True),
 }
 
 
-def _divided_last(given: Given) -> fg.Tensor:
+def _divided_last(given: Given, less: bool) -> fg.Tensor:
     q, k, v = given.qkv()
-    powers = fg.exp(q @ k.mT * given.size**-0.5)
+    s = q @ k.mT * given.size**-0.5
+    powers = fg.exp(s - _most(s) if less else s)
     return (powers @ v) / powers.sum(axis=-1, keepdims=True)
 
 

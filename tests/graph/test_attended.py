@@ -60,7 +60,7 @@ def _check(name: str, heads: tuple[int, ...], dtype: str, eps: float) -> None:
 
 COMPUTED = ["less the largest", "powers of two", "less a logarithm by hand", "sliding window",
             "mask after, divided again", "mask of powers", "learned bias of keys", "learned scale",
-            "squares", "gate", "powers divided last", "with a penalty of entropy", "unit vectors",
+            "squares", "gate", "less the largest, divided last", "with a penalty of entropy", "unit vectors",
             "heads taken apart"]  # fmt: skip
 
 
