@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from ..core.node import Node, Shape, make
 from ..core.ops.elementwise import MUL
-from ..core.ops.movement import RESHAPE, expand, reshape
+from ..core.ops.movement import EXPAND, RESHAPE, expand, reshape
 from ..core.ops.reduce import REDUCE
 from ..core.substitute import substitute
-from .cost import elements, is_batched, is_contraction, own
+from .cost import elements, is_contraction, own
 
 _LOOKED_AT = 64  # nodes between a sum and a product
 
@@ -40,7 +40,9 @@ def _as_one(total: Node) -> Node:
         return total
     for inner, factor in (body.src, body.src[::-1]):
         dot = inner.src[0] if inner.op is RESHAPE else inner
-        if dot.op is not REDUCE or dot.arg[0] != "add" or not _is_made_of_product(dot.src[0], True):
+        if dot.op is not REDUCE or dot.arg[0] != "add":
+            continue
+        if not _is_made_of_product(dot.src[0], dot.arg[1]):
             continue
         place = places(inner.shape, dot.shape)
         if place is not None:
@@ -69,18 +71,17 @@ def _in_steps(total: Node) -> Node | None:
     first = [axis for axis in long if axis >= matrix.ndim - 2][-1:]
     if len(long) < 2 or not first or is_contraction(total):
         return None
-    batched = any(axis < matrix.ndim - 2 for axis in long)  # else all of a matrix is summed
-    if not _is_made_of_product(matrix, batched):
+    if not _is_made_of_product(matrix, long):
         return None
     rows = make(REDUCE, total.dtype, (matrix,), ("add", tuple(first)))
     left = tuple([axis for axis in axes if axis not in first])
     return make(REDUCE, total.dtype, (rows,), ("add", left))
 
 
-def _is_made_of_product(matrix: Node, batched: bool) -> bool:
+def _is_made_of_product(matrix: Node, along: Sequence[int]) -> bool:
     """Is a value worked out, element by element, from a product of two that are smaller?
 
-    `batched`: both have an axis that is not summed, which no weights of a layer have.
+    Both must vary along what is summed: sums over the rows of a layer's weights are no such sums.
     """
     size = elements(matrix.shape)
     if not all(isinstance(n, int) for n in matrix.shape):
@@ -90,9 +91,20 @@ def _is_made_of_product(matrix: Node, batched: bool) -> bool:
         node = stack.pop()
         if node.op is REDUCE:
             if is_contraction(node) and all(own(f) <= size for f in node.src[0].src):
-                return not batched or is_batched(node)
+                place = places(matrix.shape, node.shape)
+                return place is not None and all(
+                    any(_own_shape(f)[place[axis]] != 1 for axis in along if axis in place)
+                    for f in node.src[0].src
+                )
         elif node.op.family == "elementwise" or node.op is RESHAPE:
             found = [s for s in node.src if elements(s.shape) == size and s not in seen]
             seen.update(found)
             stack.extend(found)
     return False
+
+
+def _own_shape(factor: Node) -> Shape:
+    """The shape of a factor before it is repeated."""
+    while factor.op is EXPAND:
+        factor = factor.src[0]
+    return factor.shape

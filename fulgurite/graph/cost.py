@@ -195,19 +195,6 @@ def is_contraction(node: Node) -> bool:
     )  # fmt: skip
 
 
-def is_batched(product: Node) -> bool:
-    """Have both factors of a contraction an axis that is not summed? No weights of a layer have."""
-    shapes = []
-    for factor in product.src[0].src:
-        while factor.op is EXPAND:
-            factor = factor.src[0]
-        shapes.append(factor.shape)
-    if len({len(shape) for shape in shapes}) > 1:
-        return False
-    left = [i for i in range(len(shapes[0])) if i not in product.arg[1]]
-    return any(all(shape[i] != 1 for shape in shapes) for i in left)
-
-
 def time_of(kernel: Kernel, table: CostTable = SHIPPED) -> float:
     """Nanoseconds that a kernel takes."""
     w = work_of(kernel)

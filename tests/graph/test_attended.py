@@ -58,10 +58,12 @@ def _check(name: str, heads: tuple[int, ...], dtype: str, eps: float) -> None:
         np.testing.assert_allclose(got, exact, rtol=1e4 * eps, atol=200 * eps * most)
 
 
-COMPUTED = ["less the largest", "powers of two", "less a logarithm by hand", "sliding window",
-            "mask after, divided again", "mask of powers", "learned bias of keys", "learned scale",
-            "squares", "gate", "less the largest, divided last", "with a penalty of entropy", "unit vectors",
-            "heads taken apart"]  # fmt: skip
+COMPUTED = [
+    "less the largest", "powers of two", "less a logarithm by hand", "sliding window",
+    "mask after, divided again", "mask of powers", "learned bias of keys", "learned scale",
+    "squares", "gate", "less the largest, divided last", "with a penalty of entropy",
+    "unit vectors", "heads taken apart",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMPUTED)

@@ -18,7 +18,7 @@ from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import PARAM
 from ...core.ops.movement import EXPAND, SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
-from ..cost import elements, is_batched, is_contraction
+from ..cost import elements, is_contraction
 from ..kernel import Cut
 from . import KINDS
 from .lines import reshaped, summed_lines
@@ -286,10 +286,22 @@ def _sums(body: Node) -> Sums:
     params = frozenset([n.arg[0] for n in order if n.op is PARAM and n in inside])
     columns = _columns(products[0]) if products else 1
     deep = any(n in inside for n in folds)
-    batched = bool(products) and is_batched(products[0])
+    batched = bool(products) and _is_batched(products[0])
     picks = any(n.op is GATHER for n in order)
     depth = sum([elements(n.src[0].shape) // max(1, elements(n.shape)) for n in products[:1]])
     return Sums(bool(folds), bool(products), batched, deep, picks, columns, depth, params)
+
+
+def _is_batched(product: Node) -> bool:
+    shapes = []
+    for factor in product.src[0].src:
+        while factor.op is EXPAND:
+            factor = factor.src[0]
+        shapes.append(factor.shape)
+    if len({len(shape) for shape in shapes}) > 1:
+        return False
+    left = [i for i in range(len(shapes[0])) if i not in product.arg[1]]
+    return any(all(shape[i] != 1 for shape in shapes) for i in left)
 
 
 def _columns(product: Node) -> int:
