@@ -22,8 +22,8 @@ from .contract import Contraction, Line, Part
 
 SLOTS = 4  # axes of each line: three dimensions of an image, and channels or images
 BATCH = 3  # axes of a batch
-# axes of batch, rows and columns above the sum, at least: groups and images, both ways; where phases
-# of a stride are columns, rows are images and pixels
+# axes of batch, rows and columns above the sum, at least: groups and images, both ways; where
+# phases of a stride are columns, rows are images and pixels
 _LEAST = ((2, 1, 2), (2, 2, 2), (2, 3, 3), (2, 4, 4))
 ENDLESS = 1 << 31  # more steps than any axis has
 
@@ -148,7 +148,11 @@ def steady(c: Contraction, above: Part) -> tuple[Contraction, Part]:
     images, or groups.
     """
     given = above.batch, above.rows, above.columns
-    fits = [least for least in _LEAST if all(len(a.axes) <= n for a, n in zip(given, least))]
+    fits = [
+        least
+        for least in _LEAST
+        if all(len(a.axes) <= n for a, n in zip(given, least, strict=True))
+    ]
     wanted = fits[0] if fits else _LEAST[-1]
     unused = iter(range(len(c.sizes), len(c.sizes) + sum(wanted)))
     lines = []

@@ -98,14 +98,16 @@ DIFFERENT = [
     Case(4, 16, (28, 28), 32, (1, 1)), Case(2, 8, (30, 30), 12, (3, 3), 1, 2, 2),
     Case(2, 8, (30, 31), 12, (3, 1), 3, 1), Case(2, 8, (31, 30), 12, (1, 3), 1, 1, 3),
     # groups: some, as many as channels, with two results each
-    Case(4, 16, (28, 28), 32, (3, 3), padding=1, groups=4), Case(1, 12, (9, 9), 6, (3, 3), groups=3),
+    Case(4, 16, (28, 28), 32, (3, 3), padding=1, groups=4),
+    Case(1, 12, (9, 9), 6, (3, 3), groups=3),
     Case(8, 16, (28, 28), 16, (3, 3), padding=1, groups=16),
     Case(1, 7, (56, 57), 7, (5, 5), padding=2, groups=7),
     Case(3, 8, (29, 30), 8, (3, 3), 2, 1, groups=8), Case(8, 5, (7, 7), 5, (3, 3), 3, 2, groups=5),
     Case(4, 6, (20, 20), 12, (3, 3), padding=1, groups=6),
     # one and three dimensions, and windows turned round
     Case(8, 16, (100,), 32, (3,), padding=1), Case(1, 4, (1000,), 4, (31,), padding=15, groups=4),
-    Case(2, 8, (10, 11, 12), 16, (3, 3, 3), padding=1), Case(1, 3, (6, 7, 8), 3, (2, 2, 2), groups=3),
+    Case(2, 8, (10, 11, 12), 16, (3, 3, 3), padding=1),
+    Case(1, 3, (6, 7, 8), 3, (2, 2, 2), groups=3),
     Case(4, 16, (14, 14), 24, (3, 3), padding=1, transposed=True),
     Case(1, 5, (14,), 7, (4,), padding=1, transposed=True),
 ]  # fmt: skip
@@ -176,9 +178,7 @@ def test_a_convolution_of_any_shape_is_right(
 @pytest.mark.parametrize("vectors", VECTORS)
 @settings(max_examples=20, deadline=None)
 @given(case=cases(), which=st.integers(0, 1), seed=st.integers(0, 99))
-def test_gradients_of_any_shape_are_right(
-    vectors: str, case: Case, which: int, seed: int
-) -> None:
+def test_gradients_of_any_shape_are_right(vectors: str, case: Case, which: int, seed: int) -> None:
     lazy = gradient(case, which, seed, device="cpu", dtype=np.float32)
     right = gradient(case, which, seed, device="reference", dtype=np.float64)
     with fg.config(device="reference"):
@@ -206,7 +206,9 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
         for threads in (1, 2, 3):
             with fg.config(device="cpu", tier="native", threads=threads):
                 x, w, _ = [fg.Tensor(a) for a in arrays(case, 1)]
-                made = fg.grad(lambda a, b, case=case: case.apply(a, b).square().sum(), (0, 1))(x, w)
+                made = fg.grad(lambda a, b, case=case: case.apply(a, b).square().sum(), (0, 1))(
+                    x, w
+                )
                 found.append([case.apply(x, w).numpy(), *[t.numpy() for t in made]])
         for other in found[1:]:
             assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
@@ -241,7 +243,6 @@ def gradient(case: Case, which: int, seed: int, *, device: str, dtype: Any) -> f
 
 
 def check_gradient(case: Case, which: int, seed: int) -> None:
-    x, w, _ = arrays(case, seed)
     wanted = gradient(case, which, seed, device="reference", dtype=np.float64)
     with fg.config(device="reference"):
         right = wanted.numpy()
