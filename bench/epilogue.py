@@ -51,6 +51,7 @@ def works(size: int) -> dict[str, Work]:
         "ours + bias, relu": held(fg.relu(x @ y + z)),
         "ours + bias, gelu": held(fg.gelu(x @ y + z)),
         "ours + bias, gelu (tanh)": held(fg.gelu(x @ y + z, approximate="tanh")),
+        "ours + bias, gelu by hand": held(_by_hand(x @ y + z)),
         "numpy": lambda: a @ b,
         "numpy + bias, gelu (tanh)": lambda: _gelu(a @ b + bias),
     }
@@ -63,7 +64,15 @@ def works(size: int) -> dict[str, Work]:
     gelu = torch.nn.functional.gelu
     found["torch"] = lambda: p @ q
     found["torch + bias, gelu"] = lambda: gelu(torch.addmm(r, p, q))
+    found["torch + bias, gelu (tanh)"] = lambda: gelu(torch.addmm(r, p, q), approximate="tanh")
     return found
+
+
+def _by_hand(x: Any) -> Any:
+    """gelu as papers write it."""
+    import fulgurite as fg
+
+    return 0.5 * x * (1 + fg.erf(x * 0.5**0.5))
 
 
 def _gelu(x: Any) -> Any:

@@ -4,7 +4,8 @@ exp(x * x) * erfc(x) * (1 + 2 x) hardly changes, and is a polynomial in (x - mid
 for all x above 1/2. erfc keeps every step as a pair, since its results are compared relatively down
 to denormals. Where remainders are exact, float32's erfc has (x + 3/2) in place of (1 + 2 x) and of
 (x + middle), so that one division and one polynomial do from 0 on. float32's erf, whose tail is
-subtracted from 1, takes the quicker exp(-x * g(x)).
+subtracted from 1, takes the quicker exp(-x * g(x)). AVX-512 has float32's erf in pieces, and erfc
+as exp(-x * x) times a function in pieces.
 """
 
 from __future__ import annotations
