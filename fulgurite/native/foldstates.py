@@ -27,8 +27,8 @@ _BEYOND = {"max": "ogt", "min": "olt"}
 _LIGHT = 24  # cost of a step that is over before its sum is there
 _TURNS = 4  # sums that such a walk keeps at a time
 _SHORT = 32  # steps that are summed before they are added: more in a row would lose digits
-_FINE = 16  # the same of few sums
-_PART = 8 * _FINE  # steps whose sums are added to those that keep what rounding takes
+_FINE = 12  # the same of few sums
+_PART = 12 * _FINE  # steps whose sums are added to those that keep what rounding takes
 _MANY = 2048  # steps of which so few at a time would be too many sums in a row
 _DEAR = 4  # cost of a step from which its result is kept for the next walk
 
