@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from ..core.dtype import decode
 from ..core.node import Node, make
-from ..core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
+from ..core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, MUL, NEG, SUB, WHERE
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ..core.ops.reduce import REDUCE
@@ -33,6 +33,7 @@ Terms: TypeAlias = dict[Term, float]
 _MOST = 6  # terms of a value
 _DEEP, _NEAR = 32, 10  # ops that are looked through, with products and without
 _SUMMED = 4  # axes of one sum
+_OPEN = (ADD, SUB, NEG, MUL, DIV, CAST, EXPAND, PERMUTE, RESHAPE, REDUCE)  # looked through
 _TINY = 1e-12  # of what was added: a sum that is no more than this is 0
 
 
@@ -45,7 +46,7 @@ def vanish(sink: Node, order: Sequence[Node]) -> Node:
             continue
         for summand, other in (node.src, node.src[::-1]):
             chosen = summand.op is MUL and any(_is_choice(s) for s in summand.src)
-            zero = any(map(deep.is_zero, summand.src)) if chosen else near.is_zero(summand)
+            zero = any(map(deep.is_zero, summand.src)) if chosen else near.is_zero_weighed(summand)
             if zero:
                 less = node.op is SUB and summand is node.src[0]
                 known[node] = make(NEG, node.dtype, (other,)) if less else other
@@ -67,6 +68,23 @@ class _Polynomials:
         """Is it a value of each row, and 0?"""
         narrow = rows.op is EXPAND and elements(rows.src[0].shape) < elements(rows.shape)
         return narrow and not self.terms(rows, 0)
+
+    def is_zero_weighed(self, rows: Node) -> bool:
+        """The same of a sum of weights; what is left of other numbers mends their rounding.
+
+        The mean of x - mean(x) is 0, but that of rounded numbers is what their mean was off by.
+        """
+        if not self.is_zero(rows):
+            return False
+        stack, seen = [rows], {rows}
+        while stack:
+            node = stack.pop()
+            if node.op in (EXP, EXP2):
+                return True
+            if node.op in _OPEN:
+                stack += [s for s in node.src if s not in seen]
+                seen.update(node.src)
+        return False
 
     def terms(self, node: Node, depth: int) -> Terms:
         """A value as a sum of products; what is not known is a factor of its own."""
