@@ -19,7 +19,7 @@ EVERY = {**ONE_WALK, **MORE_KERNELS, **OF_HEADS}
 
 
 def _given(heads: tuple[int, ...], dtype: str = "float32") -> Given:
-    return Given(heads, 90, 160, 32, dtype)
+    return Given(heads, 130, 160, 32, dtype)
 
 
 def _matrices(found: Schedule, given: Given) -> list[object]:

@@ -25,6 +25,7 @@ from .lines import reshaped, summed_lines
 
 Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel
 HEAD = 128  # summands that make a product cheap to work out again
+LAYER = 1 << 14  # elements of hidden values that are worth a walk
 _PICKS = (GATHER, SHRINK, WINDOW)  # ops that choose elements
 
 
@@ -149,10 +150,23 @@ class Pieces:
         if self.pieces[place][2][0].kind not in KINDS:
             return False
         me = self.about(place)
-        return (me.is_product and me.sums.is_wide) or any(
+        if me.is_product and me.sums.is_wide and (me.size >= LAYER or self.has_numbers(place)):
+            return True
+        return any(
             elements(n.shape) == me.size and self.maker.get(n) in self.matrices
             for n in self.reads[place]
         )
+
+    def has_numbers(self, place: int) -> bool:
+        """Is it a product of a batch, or one with numbers of its rows, read or made?
+
+        All others look like hidden values of a layer, which are as quick to read again.
+        """
+        me = self.about(place)
+        read = [n for n in self.reads[place] if elements(n.shape) * me.sums.depth <= me.size]
+        near = [r for n in self.pieces[place][1] for r in self.readers.get(n, ())]
+        near += [m for n in read if (m := self.maker.get(n)) is not None]
+        return me.sums.batched or any(map(self.is_row, near))
 
     def is_walk(self, place: int, node: Node) -> bool:
         """Does a piece sum a matrix, or make one of it that is walked?"""

@@ -165,7 +165,8 @@ class Regions(Pieces):
     def is_spared(self, node: Node) -> bool:
         """Is it a matrix that need not be stored and is as large as what it is made of?
 
-        That is a product of a batch, or what is made of one element by element.
+        That is a wide product, or what is made of one element by element; one without a batch only
+        if it has to do with numbers of its rows: hidden values of layers are as quick to read.
         """
         place = self.maker.get(node)
         if place is None or place not in self.gone:
@@ -173,7 +174,7 @@ class Regions(Pieces):
         for p in (place, *self.makers(place)):
             me = self.about(p)
             if me.is_product and me.size == elements(node.shape):
-                return me.sums.is_wide
+                return me.sums.is_wide and (self.has_numbers(p) or self.is_row(place))
         return False
 
     def goes_with_rows(self, node: Node) -> bool:
