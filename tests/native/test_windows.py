@@ -162,7 +162,7 @@ def cases(most: int = 12) -> st.SearchStrategy[Case]:
 
 
 @pytest.mark.parametrize("vectors", VECTORS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(case=cases(), seed=st.integers(0, 99), dtype=st.sampled_from((np.float32, np.float64)))
 def test_a_convolution_of_any_shape_is_right(
     vectors: str, case: Case, seed: int, dtype: Any
@@ -176,7 +176,7 @@ def test_a_convolution_of_any_shape_is_right(
 
 
 @pytest.mark.parametrize("vectors", VECTORS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(case=cases(), which=st.integers(0, 1), seed=st.integers(0, 99))
 def test_gradients_of_any_shape_are_right(vectors: str, case: Case, which: int, seed: int) -> None:
     lazy = gradient(case, which, seed, device="cpu", dtype=np.float32)
