@@ -269,7 +269,7 @@ def _pieces(pieces: Pieces) -> str:
     """The table of a function in pieces: centres, then coefficients, each of all pieces."""
     nothing = [0.0] * (1 + pieces.count)
     each = [_piece(pieces, *ends) if ends else nothing for ends in pieces.ends]
-    rows = ["(" + ", ".join(map(repr, row)) + ")," for row in zip(*each, strict=True)]
+    rows = [f"({', '.join([str(np.float32(c)) for c in row])})," for row in zip(*each, strict=True)]
     lines = [f"# {pieces.what} in pieces: centres, then coefficients", f"{pieces.name}_PIECES = ("]
     for row in rows:
         lines += textwrap.wrap(row, 96, initial_indent="    ", subsequent_indent="     ")
@@ -312,6 +312,12 @@ def _numbers(values: list[float]) -> str:
     return "".join(f"\n    {v!r}," for v in values)
 
 
+def _parts(name: str, values: list[float]) -> str:
+    """A short table, in one line if it fits."""
+    line = f"{name} = {tuple(values)!r}"
+    return line if len(line) <= 100 else f"{name} = ({_numbers(values)}\n)"
+
+
 def module() -> str:
     """The text of tables.py."""
     lines = [
@@ -339,8 +345,8 @@ def module() -> str:
         ("LN2", mp.log(2)),
         ("LOG10_2", mp.log(2) / mp.log(10)),
     ):
-        lines.append(f"{name}_PARTS_32 = ({_numbers(split(value, (12,), True))}\n)")
-        lines.append(f"{name}_PARTS_64 = ({_numbers(split(value, (32,)))}\n)")
+        lines.append(_parts(f"{name}_PARTS_32", split(value, (12,), True)))
+        lines.append(_parts(f"{name}_PARTS_64", split(value, (32,))))
     for name, value, narrow_bits, wide_bits in (
         ("LOG2_E", 1 / mp.log(2), (24,), (53,)),
         ("LOG10_E", 1 / mp.log(10), (24,), (53,)),
@@ -355,14 +361,14 @@ def module() -> str:
         ("THIRD", mp.mpf(1) / 3, (), (53,)),
     ):
         if narrow_bits:
-            lines.append(f"{name}_PARTS_32 = ({_numbers(split(value, narrow_bits, True))}\n)")
+            lines.append(_parts(f"{name}_PARTS_32", split(value, narrow_bits, True)))
         if wide_bits:
-            lines.append(f"{name}_PARTS_64 = ({_numbers(split(value, wide_bits))}\n)")
+            lines.append(_parts(f"{name}_PARTS_64", split(value, wide_bits)))
     for suffix, which in (("32", "single"), ("64", "double")):
         fit = next(f for f in FITS if f.name == "ERFC" and getattr(f, which))
         last = fitted(fit, getattr(fit, which))[0][-1]
         parts = split(last, (24,), True) if suffix == "32" else split(last, (53,))
-        lines.append(f"ERFC_LAST_PARTS_{suffix} = ({_numbers(parts)}\n)")
+        lines.append(_parts(f"ERFC_LAST_PARTS_{suffix}", parts))
     lines.append(f"ERFC_FROM = {float(ERFC_FROM)}")
     lines.append(f"ERFC_MIDDLE_32, ERFC_MIDDLE_64 = {tuple(map(float, ERFC_MIDDLE.values()))}")
     with mp.workdps(500):
