@@ -61,3 +61,97 @@ def test_products_of_any_depth_are_as_exact_as_the_reference(
     seeds = max(2, min(24, 1000 // (m * n)))
     (found,) = ratios(lambda a, b: a @ (b.mT if turned else b), make, seeds)
     assert found <= MOST, f"{found:.2f} times"
+
+
+# --- folds ---------------------------------------------------------------------------------------
+
+
+def _attention(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    return fg.softmax(q @ k.mT / q.shape[-1] ** 0.5, axis=-1) @ v
+
+
+def _window(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    rows, keys = fg.arange(q.shape[-2])[:, None], fg.arange(k.shape[-2])[None, :]
+    near = (keys <= rows) & (rows - keys < 20)
+    scores = fg.where(near, q @ k.mT / q.shape[-1] ** 0.5, -np.inf)
+    return fg.softmax(scores, axis=-1) @ v
+
+
+ATTENTION: list[tuple[Program, tuple[int, int, int, int, int], tuple[float, float, float], int]] = [
+    # heads, queries, keys, depth, columns; how large queries are, means of keys and values; seeds
+    (_attention, (3, 1, 1000, 64, 64), (1.0, 0.0, 1e6), 12),  # a chain of sums, and parts merged
+    (_attention, (1, 1, 8000, 64, 64), (1.0, 0.0, 1e6), 8),
+    (_attention, (16, 1, 2000, 64, 64), (1e-4, 0.0, 0.0), 2),
+    (_attention, (3, 4, 600, 64, 64), (1.0, 0.0, 1e6), 8),
+    (_attention, (2, 64, 150, 128, 128), (1.0, 0.0, 0.0), 4),
+    (_attention, (2, 1, 150, 128, 128), (1.0, 0.0, 0.0), 12),
+    (_window, (8, 100, 600, 33, 8), (1.0, 0.0, 1e6), 4),
+]
+
+
+@pytest.mark.parametrize("case", ATTENTION, ids=lambda case: str(case[1:]))
+def test_attention_is_as_exact_as_the_reference(
+    case: tuple[Program, tuple[int, int, int, int, int], tuple[float, float, float], int],
+) -> None:
+    program, (heads, rows, keys, depth, columns), (size, k_mean, v_mean), seeds = case
+
+    def make(rng: np.random.Generator) -> list[Array]:
+        return [
+            rng.normal(0, size, (heads, rows, depth)), rng.normal(k_mean, 1, (heads, keys, depth)),
+            rng.normal(v_mean, 1, (heads, keys, columns)),
+        ]  # fmt: skip
+
+    (found,) = ratios(program, make, seeds)
+    assert found <= MOST, f"{found:.2f} times"
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "keys", "depth", "columns", "mean"),
+    [(1, 5, 16, 256, 33, 1e4), (4, 64, 2, 150, 8, 0.0), (2, 17, 100, 2, 2, 0.0),
+     (16, 7, 100, 16, 16, 1e3)],
+)  # fmt: skip
+def test_gradients_of_attention_are_as_exact_as_the_reference(
+    heads: int, rows: int, keys: int, depth: int, columns: int, mean: float
+) -> None:
+    # products are worked out in two kernels: where they differ, what should cancel does not
+    def make(rng: np.random.Generator) -> list[Array]:
+        shapes = ((rows, depth), (keys, depth), (keys, columns), (rows, columns))
+        means = (0.0, mean, 0.0, 0.0)
+        found = zip(shapes, means, strict=True)
+        return [rng.normal(m, 1, (heads, *shape)) for shape, m in found]
+
+    def program(*given: fg.Tensor) -> list[fg.Tensor]:
+        loss = lambda q, k, v: (_attention(q, k, v) * given[3]).sum()  # noqa: E731
+        return list(fg.grad(loss, argnums=(0, 1, 2))(*given[:3]))
+
+    found = ratios(program, make, 12)
+    assert max(found) <= MOST, str(found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "classes", "mean"), [(1, 500, 16, 1e6), (17, 128, 33, 0.0), (3, 512, 16, 1e3)]
+)
+def test_a_loss_of_a_product_is_as_exact_as_the_reference(
+    rows: int, depth: int, classes: int, mean: float
+) -> None:
+    def make(rng: np.random.Generator) -> list[Array]:
+        center = mean if mean == 1e3 else 0.0
+        return [rng.normal(mean, 1, (rows, depth)), rng.normal(center, 1, (depth, classes))]
+
+    def program(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        return fg.cross_entropy(x @ w, fg.arange(rows) % classes, reduction="none")
+
+    (found,) = ratios(program, make, 32)
+    assert found <= MOST, f"{found:.2f} times"
+
+
+def test_the_gradient_of_a_variance_keeps_what_mends_the_mean() -> None:
+    def make(rng: np.random.Generator) -> list[Array]:
+        return [rng.normal(1e3, 1, (16, 64)), rng.normal(size=16)]
+
+    def program(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        found: fg.Tensor = fg.grad(lambda x: (x.var(axis=-1) * w).sum())(x)
+        return found
+
+    (found,) = ratios(program, make, 4)
+    assert found <= MOST, f"{found:.2f} times"
