@@ -81,7 +81,8 @@ class StreamLanes(FoldSplit):
         if self.saves:
             return False
         lined = (q.straight or not self.is_plain(q)) and self.is_memory(s) and not s.straight
-        return self.rows <= FEW and lined and self.dtypes[s.root.arg[0]] is self.fold.dtype
+        few = FEW if self.target.vectors in _MASKS else 1  # several need parts of vectors
+        return self.rows <= few and lined and self.dtypes[s.root.arg[0]] is self.fold.dtype
 
     @cached_property
     def saves(self) -> bool:

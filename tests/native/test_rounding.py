@@ -155,3 +155,19 @@ def test_the_gradient_of_a_variance_keeps_what_mends_the_mean() -> None:
 
     (found,) = ratios(program, make, 4)
     assert found <= MOST, f"{found:.2f} times"
+
+
+@pytest.mark.parametrize("vectors", ["avx2", "sse2"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(2, 1, 1000, 33), (2, 3, 300, 40), (1, 17, 100, 130)], ids=str)
+def test_narrow_vectors_sum_as_well(
+    vectors: str, dtype: str, shape: tuple[int, int, int, int]
+) -> None:
+    heads, rows, keys, depth = shape
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=(heads, n, depth)).astype(dtype) for n in (rows, keys, keys)]
+    with fg.config(device="reference", search=False):
+        want = _attention(*[fg.Tensor(a.astype("float64")) for a in given]).numpy()
+    with fg.config(**NATIVE, vectors=vectors):
+        got = _attention(*[fg.Tensor(a) for a in given]).numpy()
+    np.testing.assert_allclose(got, want, rtol=0, atol=8 * float(np.finfo(dtype).eps))
