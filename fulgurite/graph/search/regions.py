@@ -49,6 +49,7 @@ class Regions(Pieces):
         self.stored = frozenset(self.maker)
         self.params = {n for nodes in self.reads for n in nodes if n.op is PARAM}
         self.extractor = Extractor()
+        self.spared: dict[Node, bool] = {}
         self.takes = [list(dict.fromkeys(self.taken_in(i))) for i in range(len(pieces))]
         self.gone: Set[int] = frozenset(range(len(pieces)))  # pieces that might not run
         self.join()
@@ -168,9 +169,14 @@ class Regions(Pieces):
         That is a wide product, or what is made of one element by element; one without a batch only
         if it has to do with numbers of its rows: hidden values of layers are as quick to read.
         """
-        place = self.maker.get(node)
-        if place is None or place not in self.gone:
-            return False
+        if node not in self.spared:
+            place = self.maker.get(node)
+            able = place is not None and place in self.gone and self.makes_spared(place, node)
+            self.spared[node] = able
+        return self.spared[node]
+
+    def makes_spared(self, place: int, node: Node) -> bool:
+        """The same of what a piece makes that need not run."""
         for p in (place, *self.makers(place)):
             me = self.about(p)
             if me.is_product and me.size == elements(node.shape):
