@@ -441,7 +441,9 @@ def _swept(
             break
         wide = _up(wide // 2, block.panel)
     left = "plain" if plain else "own" if wide >= columns else "shared"
-    return Cut(left, "plain", 1, wide, steps, deep, deep, direct, chunks)
+    found = Cut(left, "plain", 1, wide, steps, deep, deep, direct, chunks)
+    fits = sum(found.scratch(block.lanes)) * block.bytes <= SCRATCH
+    return found if fits else replace(found, left="shared")
 
 
 def swept_windows(batch: int, rows: int, columns: int, depth: int, direct: bool) -> Cut:

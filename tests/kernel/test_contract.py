@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -132,6 +132,7 @@ def test_a_plain_factor_runs_along_the_line_that_the_microkernel_reads() -> None
     st.integers(1, 200), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 20000),
     st.sampled_from(BLOCKS), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.booleans(),
 )  # fmt: skip
+@example(1, 1, 304, 4996, BLOCKS[1], (False, True), True, False)  # a long packed vector
 def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
     batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool],
     direct: bool, turned: bool,
