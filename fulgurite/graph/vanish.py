@@ -5,8 +5,8 @@ Weights that are measured from the largest of their row do not depend on which v
 adjoint of that largest one is a sum that cancels, and the pass over a matrix which finds out where
 it goes adds nothing but rounding. A value is written as a polynomial of factors and of sums of
 factors, whatever the order of sums: Σ_k c e = c Σ_k e where c has no k, and Σ_k Σ_d = Σ_d Σ_k.
-Where all its terms cancel it is 0. Floats are added in another order for that, so `exact` leaves
-it out.
+Where all its terms cancel it is 0, and NaN or infinity in it is in what it is added to as well.
+Floats are added in another order for that, so `exact` leaves it out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from ..core.dtype import decode
 from ..core.node import Node, make
-from ..core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, MUL, NEG, SUB, WHERE
+from ..core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, MAX, MUL, NEG, SUB, WHERE
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ..core.ops.reduce import REDUCE
@@ -46,12 +46,25 @@ def vanish(sink: Node, order: Sequence[Node]) -> Node:
             continue
         for summand, other in (node.src, node.src[::-1]):
             chosen = summand.op is MUL and any(_is_choice(s) for s in summand.src)
-            zero = any(map(deep.is_zero, summand.src)) if chosen else near.is_zero_weighed(summand)
-            if zero:
+            rows = next(filter(deep.is_zero, summand.src), None) if chosen else summand
+            zero = rows is not None and (chosen or near.is_zero_weighed(rows))
+            if rows is not None and zero and _read_by(rows) <= _read_by(other):
                 less = node.op is SUB and summand is node.src[0]
                 known[node] = make(NEG, node.dtype, (other,)) if less else other
                 break
     return substitute(sink, known) if known else sink
+
+
+def _read_by(value: Node) -> set[Node]:
+    """What a value is made of: NaN and infinity there make it NaN, and so what it is added to."""
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop()
+        new = [s for s in node.src if s not in seen] if node.op in (*_OPEN, MAX) else []
+        stack += new
+        seen.update(new)
+    made = [n for n in seen if n.op not in (*_OPEN, MAX, CONST)]
+    return {n for n in made if n.dtype.kind == "f" and not _is_choice(n)}  # others are finite
 
 
 def _is_choice(node: Node) -> bool:

@@ -105,3 +105,10 @@ def test_rows_without_numbers_stay_without(value: float) -> None:
             found.append(fg.grad(lambda s: (_divided(s) * g).sum())(fg.Tensor(s)).numpy())
     np.testing.assert_array_equal(np.isnan(found[0]), np.isnan(found[1]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_made_of_other_numbers_stays() -> None:
+    x, w, y = numbers(1, 6, 33), numbers(2, 6, 33), numbers(3, 6, 33)
+    rows = _total(x * w) - _total(w * x)
+    sink = lowered(y + fg.where(x > y, 1.0, 0.0) * rows)[0]
+    assert vanish(sink, toposort([sink])) is sink  # NaN in x would be lost
