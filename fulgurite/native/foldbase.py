@@ -102,8 +102,10 @@ class FoldBase:
     def _ended(self) -> dict[Node, int]:
         """Sums over other axes that rows need at their end, numbered."""
         found: dict[Node, int] = {}
+        own = frozenset((*self.fold.batch, *self.fold.rows))
         for node in toposort(list(self.fold.streaming.stores)):
             lone = node.op is FOLD and node not in self.stops and not self._has_ended(node)
+            lone = lone and self.fold.free[node] <= own  # not inside another one
             if lone and node.dtype is self.fold.dtype and node.arg[0] == "add":
                 found[node] = len(found)
         return found

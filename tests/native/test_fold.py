@@ -277,3 +277,13 @@ def test_a_condition_within_a_product_leaves_out_what_all_of_it_does(reach: int)
         assert [kernel.kind for kernel in fg.explain(make()).kernels] == ["fold"]
         got = make().numpy()
     np.testing.assert_allclose(got, plain(make)[0], rtol=1e-5)
+
+
+def test_a_sum_of_sums_beside_what_streams_is_walked_as_one() -> None:
+    def make() -> fg.Tensor:
+        x, a, b, h = (
+            numbers(i, *s) for i, s in enumerate([(4, 1500), *[(2, 4, 5, 300)] * 2, (4,)])
+        )
+        return (x.sum(axis=-1) + (a * b).sum(axis=-1).sum(axis=(0, 2))) * fg.exp(h)
+
+    np.testing.assert_allclose(values(make)[0], plain(make)[0], rtol=1e-4, atol=1e-4)
