@@ -448,7 +448,8 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             tall = _even(rows, max(NARROW, tall // 2), lanes)
     if along == "streamed" and fold.products and not fold.matrices:
         tall = _even(rows, tall, block.height)
-        while batch * -(-rows // tall) * max(1, length // LONG_STEPS) < busy and tall > READ:
+        least = _up(READ, block.height)
+        while batch * -(-rows // tall) * max(1, length // LONG_STEPS) < busy and tall > least:
             tall = _even(rows, max(READ, tall // 2), block.height)
     units = batch * -(-rows // tall)
     if alone and not fold.products:

@@ -257,7 +257,9 @@ class FoldBase:
     def prepare(self, reserve: Callable[[], None]) -> None:
         """What a function has before its units: memory, and values that are the same for all."""
         f = self.f
-        f.read["row"] = f.number("row", max(self.cut.rows, *self.cut.columns, 0) + self.lanes)
+        crossed = [self.fold.count(m.contraction.columns) for m in self.fold.crossed]
+        longest = max(self.cut.rows, self.cut.steps, *self.cut.columns, *crossed)
+        f.read["row"] = f.number("row", longest + self.lanes)
         reserve()
         f.part = self.fold.part([], (), ())
         for node in self.fold.order:

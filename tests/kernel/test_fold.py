@@ -139,3 +139,13 @@ def test_many_columns_mean_fewer_rows_not_products_done_again() -> None:
         fold = attention("plain", 700, 300, size)
         cut = cut_fold(fold, BLOCK, 256)
         assert cut is not None and cut.columns[0] >= size and cut.rows >= 48
+
+
+@pytest.mark.parametrize("rows", [64, 65, 72, 73, 130])
+@pytest.mark.parametrize("height", [4, 6, 9, 14])
+def test_cutting_rows_along_the_streamed_axis_ends(rows: int, height: int) -> None:
+    """Also where whole register blocks are no whole part of the fewest rows."""
+    x, w = numbers(1, 1, 1, 4, 33), numbers(2, rows, 1, 1, 3)
+    fold = fold_of(fg.relu(fg.conv2d(x, w, padding=((1, 0), (1, 4)))).mean(axis=(2, 3)))
+    cut = cut_fold(fold, Block(height, 48, 16, 4), 256)
+    assert cut is not None and cut.along == "streamed" and cut.rows % height == 0

@@ -80,3 +80,19 @@ def test_rows_over_their_mean_are_read_where_they_lie(
         return (x / fg.abs(x).mean(axis=-1, keepdims=True)) @ numbers(2, 2, depth, columns)
 
     check(make)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("vectors", ["avx512", "avx2", "sse2"])
+def test_keys_in_pieces_have_room_for_a_whole_block(groups: int, vectors: str) -> None:
+    """Few rows, and more pixels in a block than rows in a tile."""
+
+    def make() -> fg.Tensor:
+        x, w = numbers(1, 1, groups, 4, 33), numbers(2, 16 * groups, 1, 1, 3)
+        found = fg.conv2d(x, w, padding=((1, 0), (1, 4)), groups=groups)
+        return fg.relu(found).mean(axis=(2, 3))
+
+    with fg.config(device="cpu", tier="native", search=True, vectors=vectors):
+        got = make().numpy()
+    with fg.config(device="reference", search=False):
+        np.testing.assert_allclose(got, make().numpy(), rtol=1e-5, atol=1e-6)
