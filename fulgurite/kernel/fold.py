@@ -232,6 +232,10 @@ class _Roles:
         if not queries or not keys:
             return None
         first, second = self.multiplied(keys), self.multiplied(queries)
+        for written in (body.src, body.src[::-1]):  # the same to the last bit, whatever streams
+            if [self.free[f] for f in written] == [self.free[first], self.free[second]]:
+                first, second = written
+                break
         both = self.free[first] & self.free[second]
         return (first, second) if over <= both else None
 

@@ -24,6 +24,7 @@ from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ..body import free_axes
 from ..lower import IndexKernel
+from .compared import replaced, stand_ins
 from .crossed import crossed, folded, inside, moving, outermost, parted
 from .doubts import may_stream
 from .ends import ended
@@ -140,7 +141,10 @@ def _over(
     early = [fold for fold in plain.folds if not plain.is_late(fold)]
     if not may_stream(early, Rebase(plain.streamed, plain.free, plain.old)):
         return None
-    values, report = improved([s.src[0] for s in named], sizes)
+    written = [s.src[0] for s in named]
+    kept = stand_ins(written, axes, plain.free)
+    values, report = improved(replaced(written, kept), sizes)
+    values = replaced(values, {other: node for node, other in kept.items()})
     made = tuple(
         make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
         for s, value in zip(named, values, strict=True)

@@ -1,0 +1,55 @@
+"""Values that are compared: worked out as they are written, the same to the last bit everywhere.
+
+In: the values of stores, and the axes that are streamed. Out: what stands for values that laws must
+leave alone. Which element is the largest of its row is asked by comparing each with what another
+kernel has stored: a factor that one of them pulls out of a product rounds otherwise, and then none
+is the largest. So products that are compared, and those of which an extreme is stored, stay as they
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...core.node import Node, make, toposort
+from ...core.ops.elementwise import EQ, LE, LT
+from ...core.ops.index import FOLD, LOAD
+from ...core.ops.leaf import CONST
+from .crossed import outermost
+
+_FIRST = 1 << 20  # params that no kernel has
+
+
+def stand_ins(
+    values: Sequence[Node], axes: tuple[int, ...], free: Mapping[Node, frozenset[int]]
+) -> dict[Node, Node]:
+    """What takes the place of values that laws must leave alone."""
+    found: dict[Node, Node] = {}
+    sides: list[Node] = []
+    for node in toposort(values):
+        if node.op in (EQ, LE, LT) and not any(s.op is CONST for s in node.src):
+            sides += node.src
+    for value in values:
+        sides += [f.src[0] for f in outermost(value) if f is value and f.arg[0] != "add"]
+    for side in sides:
+        if side.dtype.kind == "f" and _is_product(side, axes):
+            place = 0, tuple([(axis, 1) for axis in sorted(free[side])])
+            found[side] = make(LOAD, side.dtype, (), (_FIRST + len(found), place, ()))
+    return found
+
+
+def _is_product(node: Node, axes: tuple[int, ...]) -> bool:
+    """Is it made of folds, none of them over the streamed axes?"""
+    folds = [n for n in toposort([node]) if n.op is FOLD]
+    return bool(folds) and all(f.arg[1] != axes for f in folds)
+
+
+def replaced(values: Sequence[Node], known: Mapping[Node, Node]) -> list[Node]:
+    """Values with others in the place of some nodes."""
+    done = dict(known)
+    for node in toposort(values):
+        if node not in done:
+            sources = tuple([done[s] for s in node.src])
+            same = all(a is b for a, b in zip(sources, node.src, strict=True))
+            done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
+    return [done[v] for v in values]

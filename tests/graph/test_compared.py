@@ -1,0 +1,61 @@
+"""What an extreme of products passes on goes to the element that is it, however kernels are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from tests.graph.searching import error, numbers
+
+Two = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
+
+
+def _root(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    return x * fg.rsqrt((x * x).mean(axis=-1, keepdims=True) + 1e-6)
+
+
+def _powers(s: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    return fg.exp(s - s.max(axis=-1, keepdims=True)) @ v
+
+
+def _weights(s: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    return fg.softmax(s, axis=-1) @ v + s.min(axis=-1, keepdims=True)
+
+
+def _shares(s: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+    return (s / (s.max(axis=-1, keepdims=True) + 10)) @ v
+
+
+FACTORS: dict[str, Two] = {"roots of squares": _root, "scaled": lambda x, w: x * w}
+PROGRAMS: dict[str, Two] = {"powers": _powers, "weights": _weights, "shares": _shares}
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_largest_of_products_of_scaled_factors_is_found_again(
+    program: str, factor: str
+) -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        scaled = FACTORS[factor]
+        w = (numbers(4, 16) * 0.1 + 1).cast(dtype)
+
+        def loss(
+            q: fg.Tensor, k: fg.Tensor, v: fg.Tensor, w: fg.Tensor, t: fg.Tensor
+        ) -> tuple[fg.Tensor, fg.Tensor]:
+            found = PROGRAMS[program](scaled(q, w) @ scaled(k, w).mT * 0.25 * t, v)
+            return (found * numbers(5, 2, 130, 16).cast(dtype)).sum(), found
+
+        q, k, v = (numbers(i, 2, n, 16).cast(dtype) for i, n in ((1, 130), (2, 257), (3, 257)))
+        t = fg.Tensor(np.full(1, 0.93, dtype))
+        (_, found), slopes = fg.value_and_grad(loss, (0, 1, 2, 3, 4), has_aux=True)(q, k, v, w, t)
+        return [found, *slopes]
+
+    with fg.config(device="reference", search=False):
+        exact = [np.asarray(t.numpy()) for t in make("float64")]
+    with fg.config(device="cpu", tier="native", search=True):
+        found = [np.asarray(t.numpy()) for t in fg.realize(*make("float32"))]
+    for a, b in zip(found, exact, strict=True):
+        assert error(a, b) <= 1e-4 * float(np.sqrt(np.mean(b**2)))
