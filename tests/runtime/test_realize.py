@@ -202,14 +202,20 @@ def test_an_input_lives_as_long_as_a_run_reads_it() -> None:
 # --- the kernel cache ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("search", "distinct"), [(True, 1), (False, 2)])
-def test_identical_layers_are_one_kernel(search: bool, distinct: int) -> None:
+@pytest.mark.parametrize(
+    ("weigh", "search", "distinct"),
+    [(fg.relu, True, 1), (fg.relu, False, 1), (fg.softmax, True, 3), (fg.softmax, False, 2)],
+)
+def test_identical_layers_are_one_kernel(
+    weigh: Callable[[fg.Tensor], fg.Tensor], search: bool, distinct: int
+) -> None:
+    """With the search the first two layers of weights are a pair, and the others one kernel each."""
     gc.collect()  # plans that only a cycle holds would keep their kernels
     with fg.config(search=search):
         x = random(13, 13)
         before = KERNELS.stats.misses
         for _ in range(12):
-            x = fg.softmax(x, axis=-1) @ random(13, 13)
+            x = weigh(x) @ random(13, 13)
         x.realize()
     assert KERNELS.stats.misses - before == distinct
 
