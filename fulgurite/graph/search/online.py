@@ -24,7 +24,7 @@ from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ..body import free_axes
 from ..lower import IndexKernel
-from .compared import replaced, stand_ins
+from .compared import is_asked_again, replaced, stand_ins
 from .crossed import crossed, folded, inside, moving, outermost, parted
 from .doubts import may_stream
 from .ends import ended
@@ -142,6 +142,8 @@ def _over(
     if not may_stream(early, Rebase(plain.streamed, plain.free, plain.old)):
         return None
     written = [s.src[0] for s in named]
+    if is_asked_again(written, axes):
+        return None
     kept = stand_ins(written, axes, plain.free)
     values, report = improved(replaced(written, kept), sizes)
     values = replaced(values, {other: node for node, other in kept.items()})
