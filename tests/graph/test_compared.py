@@ -33,6 +33,15 @@ FACTORS: dict[str, Two] = {"roots of squares": _root, "scaled": lambda x, w: x *
 PROGRAMS: dict[str, Two] = {"powers": _powers, "weights": _weights, "shares": _shares}
 
 
+def _compare(make: Callable[[str], list[fg.Tensor]]) -> None:
+    with fg.config(device="reference", search=False):
+        exact = [np.asarray(t.numpy()) for t in make("float64")]
+    with fg.config(device="cpu", tier="native", search=True):
+        found = [np.asarray(t.numpy()) for t in fg.realize(*make("float32"))]
+    for a, b in zip(found, exact, strict=True):
+        assert error(a, b) <= 1e-4 * float(np.sqrt(np.mean(b**2)))
+
+
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_largest_of_products_of_scaled_factors_is_found_again(
@@ -53,9 +62,18 @@ def test_the_largest_of_products_of_scaled_factors_is_found_again(
         (_, found), slopes = fg.value_and_grad(loss, (0, 1, 2, 3, 4), has_aux=True)(q, k, v, w, t)
         return [found, *slopes]
 
-    with fg.config(device="reference", search=False):
-        exact = [np.asarray(t.numpy()) for t in make("float64")]
-    with fg.config(device="cpu", tier="native", search=True):
-        found = [np.asarray(t.numpy()) for t in fg.realize(*make("float32"))]
-    for a, b in zip(found, exact, strict=True):
-        assert error(a, b) <= 1e-4 * float(np.sqrt(np.mean(b**2)))
+    _compare(make)
+
+
+def test_the_least_of_plain_products_is_found_again() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> tuple[fg.Tensor, fg.Tensor]:
+            found = _weights(q @ k.mT * 0.18, v)
+            return (found * numbers(5, 100, 16).cast(dtype)).sum(), found
+
+        shapes = (1, (100, 32)), (2, (64, 32)), (3, (64, 16))
+        leaves = [numbers(i, *shape).cast(dtype) for i, shape in shapes]
+        (_, found), slopes = fg.value_and_grad(loss, (0, 1, 2), has_aux=True)(*leaves)
+        return [found, *slopes]
+
+    _compare(make)

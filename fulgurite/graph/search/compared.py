@@ -4,8 +4,8 @@ In: the values of stores, and the axes that are streamed. Out: what stands for v
 leave alone. Which element is the largest of its row is asked by comparing each with what another
 kernel has stored: a factor that one of them pulls out of a product rounds otherwise, and then none
 is the largest. So products that are compared, and those of which an extreme is stored, stay as they
-are; and those with factors that are worked out, which kernels sum in orders of their own, are not
-compared with what another kernel made of them (`is_asked_again`).
+are; and as kernels of other kinds sum in orders of their own, none is compared with what another
+kernel made of it (`is_asked_again`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.node import Node, make, toposort
-from ...core.ops.elementwise import EQ, LE, LT, MUL
+from ...core.ops.elementwise import EQ, LE, LT
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from .crossed import outermost
@@ -36,12 +36,14 @@ def stand_ins(
     return found
 
 
-def is_asked_again(values: Sequence[Node], axes: tuple[int, ...]) -> bool:
-    """Is a product of factors that are worked out compared with what another kernel has made?"""
+def is_asked_again(
+    values: Sequence[Node], axes: tuple[int, ...], free: Mapping[Node, frozenset[int]]
+) -> bool:
+    """Is a product compared with what another kernel has made? One number for all is not of it."""
     for sides in _comparisons(values):
         for side, other in (sides, sides[::-1]):
-            apart = not any(n.op is FOLD for n in toposort([other]))
-            if apart and _is_product(side, axes) and not _is_plain(side):
+            apart = free[other] and not any(n.op is FOLD for n in toposort([other]))
+            if apart and _is_product(side, axes):
                 return True
     return False
 
@@ -50,12 +52,6 @@ def _comparisons(values: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The sides of all comparisons of numbers that are both worked out."""
     found = [n.src for n in toposort(values) if n.op in (EQ, LE, LT)]
     return [s for s in found if s[0].dtype.kind == "f" and not any(n.op is CONST for n in s)]
-
-
-def _is_plain(node: Node) -> bool:
-    """Are the factors of all products inside memory?"""
-    bodies = [n.src[0] for n in toposort([node]) if n.op is FOLD]
-    return all(b.op is MUL and all(s.op is LOAD for s in b.src) for b in bodies)
 
 
 def _is_product(node: Node, axes: tuple[int, ...]) -> bool:

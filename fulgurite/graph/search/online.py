@@ -142,7 +142,7 @@ def _over(
     if not may_stream(early, Rebase(plain.streamed, plain.free, plain.old)):
         return None
     written = [s.src[0] for s in named]
-    if is_asked_again(written, axes):
+    if is_asked_again(written, axes, plain.free):
         return None
     kept = stand_ins(written, axes, plain.free)
     values, report = improved(replaced(written, kept), sizes)
