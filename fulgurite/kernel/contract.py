@@ -337,13 +337,14 @@ class Cut:
 def cut(
     batch: int, rows: int, columns: int, depth: int, block: Block, plain: tuple[bool, bool],
     direct: bool = False, split: bool = False, lined: bool = False, turned: bool = False,
+    fine: bool = True,
 ) -> Cut:  # fmt: skip
     """Tiles for a contraction of these sizes; `plain`: which factors are memory as it is, `split`:
     may k be cut in chunks?, `lined`: are both factors packed along k?, `turned`: does memory have
-    the left one along its rows?"""
+    the left one along its rows?, `fine`: are sums of a small product in several chunks?"""
     if rows == 1 and plain[1]:
         return _swept(batch, columns, depth, block, plain[0], direct, split)
-    steps = LINED if lined else block_of_k(rows, columns, depth)
+    steps = LINED if lined else block_of_k(rows, columns, depth, fine)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
     chunks = chunks_of_k(batch, rows, columns, depth, max(steps, SHALLOW)) if split else 1
     near_sums, enough = direct or chunks > 1, 1 if chunks > 1 else ENOUGH
@@ -454,13 +455,13 @@ def swept_windows(batch: int, rows: int, columns: int, depth: int, direct: bool)
     return Cut("plain", "swept", rows, wide, depth, depth, depth, direct)
 
 
-def block_of_k(rows: int, columns: int, depth: int) -> int:
+def block_of_k(rows: int, columns: int, depth: int, fine: bool = True) -> int:
     """Steps of k that are summed before they are added: it decides the order of additions.
 
     Libraries sum small products along lanes of k, which is more exact than one chain of `DEPTH`.
     About as many blocks as the third root of the depth are as exact, whether sums grow or not.
     """
-    if is_tiny(rows, columns, depth):
+    if fine and is_tiny(rows, columns, depth):
         return -(-depth // round(cbrt(1.7 * depth)))
     return SHALLOW if rows * columns * depth <= SMALL and depth > DEPTH else DEPTH
 

@@ -144,6 +144,7 @@ class Product:
             not self.dotted,
             self.right.lined,
             self.as_it_is(self.left) and not self.left.straight,
+            self.fine,
         )
         both = self.as_it_is(self.left) and self.as_it_is(self.right)
         if self.batch == 1 and (both or r.dot):
@@ -159,12 +160,20 @@ class Product:
                 sizes = self.batch, self.rows, self.columns, self.depth
                 chunks = chunks_of_k(*sizes, NARROW_DEPTH)
             found = replace(found, right="narrow", block=NARROW_DEPTH, chunks=chunks)
-        elif self.lent and is_tiny(self.rows, self.columns, self.depth):
+        elif self.lent and self.fine and is_tiny(self.rows, self.columns, self.depth):
             chunks = in_chunks(-(-self.depth // found.block), 2)
             found = replace(found, chunks=max(chunks, found.chunks))
         if self.lent and self.batch == 1 and self.target.lanes == r.width and r.most > r.vectors:
             found = evened(found, self.columns, shape, r.most)
         return found
+
+    @property
+    def fine(self) -> bool:
+        """Are a small product's sums in several chunks: alone, or where libraries sum along k?
+
+        In a batch each chunk costs as much as the product, and libraries have one chain as well.
+        """
+        return self.batch == 1 or self.left.along == self.right.along == "folded"
 
     @property
     def readable(self) -> bool:
