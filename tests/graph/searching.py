@@ -136,6 +136,14 @@ def numbers(seed: int, *shape: int) -> fg.Tensor:
     return fg.Tensor(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
+def two_ways(
+    heads: int, rows: int, keys: int, size: int, wide: int, other: int, dtype: str
+) -> list[fg.Tensor]:
+    """Queries, keys, values of keys and values of queries."""
+    shapes = (rows, size), (keys, size), (keys, wide), (rows, other)
+    return [numbers(i + 1, heads, *shape).cast(dtype) for i, shape in enumerate(shapes)]
+
+
 def lowered(*tensors: fg.Tensor) -> tuple[Node, int]:
     """The graph of some tensors over numbered params, simplified."""
     normal = normalize([t.node for t in tensors])

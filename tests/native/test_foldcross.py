@@ -15,7 +15,15 @@ import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.kernel import fold as module
 from fulgurite.native import fold as native
-from tests.graph.searching import ATTENTION, error, numbers, one_fold, same_kind, scarce_memory
+from tests.graph.searching import (
+    ATTENTION,
+    error,
+    numbers,
+    one_fold,
+    same_kind,
+    scarce_memory,
+    two_ways,
+)
 
 Make = Callable[[], Sequence[fg.Tensor]]
 NATIVE = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False, "poison": True}
@@ -57,15 +65,7 @@ def crossing(
     heads: int, rows: int, keys: int, size: int, wide: int, other: int, *, dtype: str = "float32"
 ) -> list[fg.Tensor]:
     """Weights times values, and the same weights turned times others."""
-    q, k, v, g = (
-        numbers(i, heads, *shape).cast(dtype)
-        for i, shape in (
-            (1, (rows, size)),
-            (2, (keys, size)),
-            (3, (keys, wide)),
-            (4, (rows, other)),
-        )
-    )
+    q, k, v, g = two_ways(heads, rows, keys, size, wide, other, dtype)
     w = fg.tanh(q @ k.mT * 0.3)
     return [w @ v, (w * 2).mT @ g, w.mT @ (g + 1)]
 

@@ -17,7 +17,7 @@ from fulgurite.core.op import Array
 from fulgurite.kernel import fold as module
 from fulgurite.kernel import strip
 from fulgurite.native import fold as native
-from tests.graph.searching import error, numbers, one_fold, same_kind
+from tests.graph.searching import error, numbers, one_fold, same_kind, two_ways
 from tests.native.test_foldcross import near, plain
 
 Make = Callable[[], Sequence[fg.Tensor]]
@@ -57,15 +57,7 @@ def weighed(
     heads: int, rows: int, keys: int, size: int, wide: int, other: int, *, dtype: str = "float32"
 ) -> list[fg.Tensor]:
     """Weights that sum to one along rows, times values, and turned times values of rows."""
-    q, k, v, g = (
-        numbers(i, heads, *shape).cast(dtype)
-        for i, shape in (
-            (1, (rows, size)),
-            (2, (keys, size)),
-            (3, (keys, wide)),
-            (4, (rows, other)),
-        )
-    )
+    q, k, v, g = two_ways(heads, rows, keys, size, wide, other, dtype)
     s = q @ k.mT * 0.3
     w = fg.softmax(s, axis=-1)
     return [w @ v, w.mT @ g, fg.logsumexp(s, axis=-1)]
