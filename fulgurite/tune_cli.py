@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """Measure what this machine can do (bandwidth of caches and memory, arithmetic,
 what a kernel costs beside its work) and keep it in the cache folder. It takes half a minute; run it
 while nothing else does."""
-EPILOG = """The table is used by programs that run with FULGURITE_SEARCH=1 and FULGURITE_TUNE=ties
-(kernels that cost about the same are timed) or full (all alternatives are); the default,
-FULGURITE_TUNE=off, reads and writes nothing. FULGURITE_CACHE_DIR chooses the folder."""
+EPILOG = """The table is used by programs that run with FULGURITE_TUNE=ties (kernels that cost about
+the same are timed) or full (all alternatives are); the default, FULGURITE_TUNE=off, reads and
+writes nothing. FULGURITE_CACHE_DIR chooses the folder."""
 SIZES = tuple(1 << bits for bits in range(14, 25))  # float32 numbers: 64 KiB to 64 MiB
 LINK = 1 << 15  # numbers of each kernel in a chain: enough for several threads
 Runs = dict[str, Callable[[], Any]]
