@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import sys
 import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import JitError
+from fulgurite.jit import things
 from tests.jitting import t
 
 # --- closed-over things --------------------------------------------------------------------------
@@ -352,3 +354,21 @@ def test_generators_are_read_as_the_function_reads_them() -> None:
     held = iter([t(1), t(2), t(3)])
     following = fg.jit(lambda x: x + next(held))
     assert [following(t(1)).tolist() for _ in range(3)] == [[2], [3], [4]]
+
+
+def test_looking_for_libraries_of_tensors_runs_none_of_their_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Touchy:
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(f"{name} was read")
+
+    library = ModuleType("touchy_library")
+    library.__dict__.update(thing=Touchy(), number=3, name="fulgurite")
+    monkeypatch.setitem(sys.modules, "touchy_library", library)
+    file = os.path.join("lib", "site-packages", "touchy_library.py")
+    assert things.is_foreign("touchy_library", file)
+    monkeypatch.delitem(things._foreign, "touchy_library")
+    library.__dict__["softmax"] = fg.softmax
+    assert not things.is_foreign("touchy_library", file)
+    things._foreign.pop("touchy_library")

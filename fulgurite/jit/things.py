@@ -75,8 +75,17 @@ def is_installed(module: Any) -> bool:
 
 
 def _knows_us(module: Any) -> bool:
-    return any([str(getattr(v, "__module__", None) or getattr(v, "__name__", "")).startswith(
-        "fulgurite") for v in list(getattr(module, "__dict__", {}).values())])  # fmt: skip
+    return any(
+        [_home(v).startswith("fulgurite") for v in list(getattr(module, "__dict__", {}).values())]
+    )
+
+
+def _home(value: Any) -> str:
+    """The module that a module, class or function is of, or else its class: nothing of it runs."""
+    kind = type(value)
+    if issubclass(kind, types.ModuleType):
+        return str(value.__name__)
+    return str((value if issubclass(kind, type | types.FunctionType) else kind).__module__)
 
 
 def absolute_name(label: str, names: dict[str, Any]) -> str:
