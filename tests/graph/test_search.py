@@ -52,6 +52,14 @@ def test_attention_and_its_variants_are_one_fold_without_a_matrix_of_scores(name
     assert largest <= 4 * 70 * 16  # what is stored is results, not scores
 
 
+@pytest.mark.parametrize("keys", [1, 2, 3, 5, 8, 42, 64, 65])
+@pytest.mark.parametrize("heads", [(), (2, 3)], ids=str)
+def test_one_query_is_one_fold_however_few_the_keys(heads: tuple[int, ...], keys: int) -> None:
+    q, k, v = (numbers(i, *heads, n, 64) for i, n in enumerate((1, keys, keys)))
+    found, _ = planned(fg.softmax(q @ k.mT / 8, axis=-1) @ v)
+    assert kinds(found) == (["fold"] if keys > 1 else ["reduce"])
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_one_kernel(name: str) -> None:
     found, _ = planned(ROWS[name](numbers(1, 60, 200)))

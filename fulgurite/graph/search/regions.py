@@ -27,6 +27,7 @@ Made: TypeAlias = tuple[
 ]  # (piece, number of its output), or below 0: of its rows
 MOST = 24  # pieces of a region, if it has places where it can be cut
 PUSHED = 2_000_000  # bytes of a value that pushes others out of caches
+FEW = 4096  # elements that a kernel of their own costs more than they do
 COLUMNS = 512  # of a contraction, more of which would mean several tiles
 DEEP = 4  # pieces that one may take in, one behind the other
 
@@ -94,7 +95,11 @@ class Regions(Pieces):
                     4 * me.size <= size or (only and me.size == size))  # fmt: skip
             elif me.is_row:  # nothing is left of what is streamed
                 plain = inner.sums.products and not (me.sums.deep or me.sums.picks)
-                fits = me.size < size and (large or not plain or walked)
+                few = only and size <= FEW
+                beside = me.narrow and (few or self.is_summed_beside(node, place))
+                beside = beside or (few and me.size == size)
+                beside = beside and inner.is_row and node in me.inside
+                fits = (me.size < size or beside) and (large or not plain or walked)
             elif inner.is_product:
                 fits = node in me.inside and (me.size < size or inner.sums.batched)
                 alone = (only and large) or self.is_summed_beside(node, place) or walked
