@@ -83,24 +83,32 @@ def _is_made_of_product(matrix: Node, along: Sequence[int]) -> bool:
 
     Both must vary along what is summed: sums over the rows of a layer's weights are no such sums.
     """
+    node = product_of(matrix)
+    place = None if node is None else places(matrix.shape, node.shape)
+    if node is None or place is None:
+        return False
+    return all(
+        any(_own_shape(f)[place[axis]] != 1 for axis in along if axis in place)
+        for f in node.src[0].src
+    )
+
+
+def product_of(matrix: Node) -> Node | None:
+    """The product of two smaller values that a value is worked out from, element by element."""
     size = elements(matrix.shape)
     if not all(isinstance(n, int) for n in matrix.shape):
-        return False
+        return None
     stack, seen = [matrix], {matrix}
     while stack and len(seen) < _LOOKED_AT:
         node = stack.pop()
         if node.op is REDUCE:
             if is_contraction(node) and all(own(f) <= size for f in node.src[0].src):
-                place = places(matrix.shape, node.shape)
-                return place is not None and all(
-                    any(_own_shape(f)[place[axis]] != 1 for axis in along if axis in place)
-                    for f in node.src[0].src
-                )
+                return node
         elif node.op.family == "elementwise" or node.op is RESHAPE:
             found = [s for s in node.src if elements(s.shape) == size and s not in seen]
             seen.update(found)
             stack.extend(found)
-    return False
+    return None
 
 
 def _own_shape(factor: Node) -> Shape:

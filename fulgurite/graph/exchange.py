@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..core.dtype import float32
 from ..core.node import Node, make, toposort
-from ..core.ops.elementwise import DIV, MUL, NEG
+from ..core.ops.elementwise import CAST, DIV, MUL, NEG
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, RESHAPE, reshape
 from ..core.ops.reduce import REDUCE
-from ..core.substitute import substitute
+from ..core.substitute import rebuild, substitute
 from .by_rows import by_rows
-from .cost import elements
+from .cost import elements, is_contraction
 from .repeats import repeats
+from .tails import tails
 from .vanish import vanish
 
 
@@ -50,11 +52,28 @@ class _Product:
 def exchange(sink: Node) -> Node:
     """The graph with sums in the cheaper order, and without those of which nothing is left."""
     order = toposort([sink])
-    for change in (repeats, vanish, _exchange, by_rows):
+    for change in (tails, repeats, vanish, _exchange, by_rows, _wide_rows):
         changed = change(sink, order)
         if changed is not sink:
             sink, order = changed, toposort([changed])
     return sink
+
+
+def _wide_rows(sink: Node, order: Sequence[Node]) -> Node:
+    """The graph with numbers of rows rounded to small floats where they are used, not before.
+
+    What one kernel makes of a row and another reads is then as exact as within one kernel.
+    """
+    if not any(node.op is REDUCE and node.dtype.is_small_float for node in order):
+        return sink
+    known: dict[Node, Node] = {}
+    for node in order:
+        made = rebuild(node, tuple([known[s] for s in node.src]))
+        if node.op is REDUCE and node.dtype.is_small_float and not is_contraction(node):
+            whole = make(REDUCE, float32, (make(CAST, float32, made.src, float32),), node.arg)
+            made = make(CAST, node.dtype, (whole,), node.dtype)
+        known[node] = made
+    return known[sink]
 
 
 def _exchange(sink: Node, order: Sequence[Node]) -> Node:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from ..core.dtype import decode
 from ..core.node import Node, make
-from ..core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, MAX, MUL, NEG, SUB, WHERE
+from ..core.ops.elementwise import ADD, CAST, DIV, EQ, EXP, EXP2, MAX, MUL, NEG, SUB, WHERE
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ..core.ops.reduce import REDUCE
@@ -47,23 +47,31 @@ def vanish(sink: Node, order: Sequence[Node]) -> Node:
         for summand, other in (node.src, node.src[::-1]):
             chosen = summand.op is MUL and any(_is_choice(s) for s in summand.src)
             rows = next(filter(deep.is_zero, summand.src), None) if chosen else summand
-            zero = rows is not None and (chosen or near.is_zero_weighed(rows))
-            if rows is not None and zero and _read_by(rows) <= _read_by(other):
+            if _is_shared(summand):  # by an extreme of two values
+                zero = not deep.terms(summand, 0)
+            else:
+                zero = rows is not None and (chosen or near.is_zero_weighed(rows))
+            if rows is not None and zero and _read_by(rows, True) <= _read_by(other):
                 less = node.op is SUB and summand is node.src[0]
                 known[node] = make(NEG, node.dtype, (other,)) if less else other
                 break
     return substitute(sink, known) if known else sink
 
 
-def _read_by(value: Node) -> set[Node]:
-    """What a value is made of: NaN and infinity there make it NaN, and so what it is added to."""
+def _read_by(value: Node, either: bool = False) -> set[Node]:
+    """What a value is made of: NaN and infinity there make it NaN, and so what it is added to.
+
+    `either`: what might make it NaN, which of a choice either side does.
+    """
+    opened = (*_OPEN, MAX, WHERE) if either else (*_OPEN, MAX)
     stack, seen = [value], {value}
     while stack:
         node = stack.pop()
-        new = [s for s in node.src if s not in seen] if node.op in (*_OPEN, MAX) else []
+        sources = node.src[1:] if node.op is WHERE else node.src
+        new = [s for s in sources if s not in seen] if node.op in opened else []
         stack += new
         seen.update(new)
-    made = [n for n in seen if n.op not in (*_OPEN, MAX, CONST)]
+    made = [n for n in seen if n.op not in (*opened, CONST)]
     return {n for n in made if n.dtype.kind == "f" and not _is_choice(n)}  # others are finite
 
 
@@ -72,15 +80,46 @@ def _is_choice(node: Node) -> bool:
     return node.op is WHERE and all(s.op is CONST for s in node.src[1:])
 
 
+def _is_shared(node: Node) -> bool:
+    """Is it chosen where two numbers are equal, as the adjoint of an extreme of two is?"""
+    condition = node.src[0] if node.op is WHERE else node
+    return condition.op is EQ and condition.src[0].dtype.kind == "f" and not _is_choice(node)
+
+
 class _Polynomials:
     def __init__(self, most: int, products: bool) -> None:
         self.most, self.products = most, products  # ops, and are products of two sides looked into?
         self.known: dict[Node, Terms] = {}
+        self.divisors: dict[Node, Terms] = {}  # what is divided by, where that is a sum
 
     def is_zero(self, rows: Node) -> bool:
         """Is it a value of each row, and 0?"""
         narrow = rows.op is EXPAND and elements(rows.src[0].shape) < elements(rows.shape)
-        return narrow and not self.terms(rows, 0)
+        return narrow and not self.multiplied(self.terms(rows, 0))
+
+    def multiplied(self, terms: Terms) -> Terms:
+        """The same times all that is divided by: (a + b) / (a + b) is 1 only as a sum."""
+        for part in {p for term in terms for p, power in term if power < 0}:
+            factors = [factor for factor, _ in part]
+            if len(factors) != 1 or factors[0][0] not in self.divisors:
+                continue
+            node, labels = factors[0]
+            places = {axis: label for axis, label in enumerate(labels) if label is not None}
+            divisor = _renamed(self.divisors[node], places)
+            most = max([-dict(term).get(part, 0) for term in terms])
+            found: list[tuple[Terms, float]] = []
+            for term, number in terms.items():
+                left: Terms | None = {term - {(part, dict(term).get(part, 0))}: 1.0}
+                for _ in range(most + dict(term).get(part, 0)):
+                    left = None if left is None else _product(left, divisor)
+                if left is None:
+                    return terms
+                found.append((left, number))
+            whole = _sum(found, _MOST * _MOST)
+            if whole is None:
+                return terms
+            terms = whole
+        return terms
 
     def is_zero_weighed(self, rows: Node) -> bool:
         """The same of a sum of weights; what is left of other numbers mends their rounding.
@@ -126,6 +165,9 @@ class _Polynomials:
         if op is REDUCE and node.arg[0] == "add":
             looked_into = self.products or not is_contraction(node)
             return self.summed(node, depth) if looked_into else None
+        if op is WHERE:  # of two values that are 0
+            both = [self.multiplied(self.terms(s, depth)) for s in node.src[1:]]
+            return None if any(both) else {}
         if op not in (ADD, SUB, NEG, MUL, DIV):
             return None
         parts = [self.terms(s, depth) for s in node.src]
@@ -134,8 +176,18 @@ class _Polynomials:
         if op in (ADD, SUB):
             return _sum([(parts[0], 1.0), (parts[1], 1.0 if op is ADD else -1.0)])
         if op is DIV:
-            parts[1] = _inverse(parts[1], node.src[1])
+            parts[1] = self.inverse(parts[1], node.src[1])
         return _product(parts[0], parts[1])
+
+    def inverse(self, terms: Terms, node: Node) -> Terms:
+        """One over a polynomial; of one that is no product it is a factor of its own."""
+        if len(terms) != 1:
+            while node.op is EXPAND and node.ndim == node.src[0].ndim:
+                node = node.src[0]
+            self.divisors[node] = terms
+            return {_alone(node, -1): 1.0}
+        ((term, number),) = terms.items()
+        return {frozenset([(part, -power) for part, power in term]): 1 / number}
 
     def summed(self, node: Node, depth: int) -> Terms | None:
         """A sum of products as products of sums, each without what does not change along it."""
@@ -216,7 +268,7 @@ def _in_order(part: Sum) -> list[tuple[object, ...]]:
 # --- polynomials ---------------------------------------------------------------------------------
 
 
-def _sum(parts: Sequence[tuple[Terms, float]]) -> Terms | None:
+def _sum(parts: Sequence[tuple[Terms, float]], limit: int = _MOST) -> Terms | None:
     """A sum of polynomials, each times a number; None for too many terms."""
     found: Terms = {}
     most: dict[Term, float] = {}
@@ -225,7 +277,7 @@ def _sum(parts: Sequence[tuple[Terms, float]]) -> Terms | None:
             found[term] = found.get(term, 0.0) + scale * number
             most[term] = max(most.get(term, 0.0), abs(scale * number))
     left = {term: number for term, number in found.items() if abs(number) > _TINY * most[term]}
-    return left if len(left) <= _MOST else None
+    return left if len(left) <= limit else None
 
 
 def _product(first: Terms, second: Terms) -> Terms | None:
@@ -238,11 +290,3 @@ def _times(first: Term, second: Term) -> Term:
     for part, power in second:
         powers[part] = powers.get(part, 0) + power
     return frozenset([(part, power) for part, power in powers.items() if power])
-
-
-def _inverse(terms: Terms, node: Node) -> Terms:
-    """One over a polynomial; of one that is no product it is a factor of its own."""
-    if len(terms) != 1:
-        return {_alone(node, -1): 1.0}
-    ((term, number),) = terms.items()
-    return {frozenset([(part, -power) for part, power in term]): 1 / number}

@@ -172,6 +172,18 @@ ONE_WALK: dict[str, Program] = {  # at most three kernels beside the first
     "a term beside the sum": _attention(
         lambda s, given: _divided(fg.exp(s - _most(s).detach()), 1.0)
     ),
+    "an end beside the scores": _attention(lambda s, given: _with_an_end(s, given, last=True)),
+    "a start beside causal scores": _attention(
+        lambda s, given: _with_an_end(fg.where(_causal(given), s, -inf), given, last=False)
+    ),
+    "an end by hand": _attention(lambda s, given: _with_an_end_by_hand(s, given)),
+    "one more in the sum": _attention(
+        lambda s, given: (e := fg.exp(s - _most(s))) / (_total(e) + fg.exp(-_most(s)))
+    ),
+    "learned slopes": _attention(
+        lambda s, given: _softmax(s - given.each_head("m") * _apart(given))
+    ),
+    "difference of two": lambda given: _difference(given),
     "gate": lambda given: (
         _attention(lambda s, given: _softmax(s))(given)
         * fg.sigmoid(given("g", *given.heads, given.rows, given.size))
@@ -182,6 +194,34 @@ ONE_WALK: dict[str, Program] = {  # at most three kernels beside the first
     "with a penalty of entropy": lambda given: _penalised(given),
     "library": lambda given: fg.scaled_dot_product_attention(*given.qkv(), is_causal=True),
 }
+
+
+def _total(s: fg.Tensor) -> fg.Tensor:
+    return s.sum(axis=-1, keepdims=True)
+
+
+def _end(s: fg.Tensor, given: Given) -> fg.Tensor:
+    return given.each_head("end").expand((*s.shape[:-1], 1))
+
+
+def _with_an_end(s: fg.Tensor, given: Given, last: bool) -> fg.Tensor:
+    end = _end(s, given)
+    found = _softmax(fg.concatenate([s, end] if last else [end, s], axis=-1))
+    return found[..., :-1] if last else found[..., 1:]
+
+
+def _with_an_end_by_hand(s: fg.Tensor, given: Given) -> fg.Tensor:
+    end = _end(s, given)
+    most = fg.maximum(_most(s), end)
+    powers = fg.exp(s - most)
+    return powers / (_total(powers) + fg.exp(end - most))
+
+
+def _difference(given: Given) -> fg.Tensor:
+    q, k, v = given.qkv()
+    others = given("q2", *q.shape), given("k2", *k.shape)
+    first, second = (_softmax(a @ b.mT * given.size**-0.5) for a, b in ((q, k), others))
+    return (first - given("part", 1) * second) @ v
 
 
 def _divided_last(given: Given, less: bool) -> fg.Tensor:

@@ -106,3 +106,14 @@ def _not_there() -> list[fg.Tensor]:
 def test_what_is_no_such_sum_stays(make: Callable[[], list[fg.Tensor]]) -> None:
     sink, _ = lowered(*make())
     assert exchange(sink) is sink
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_of_rows_are_rounded_where_they_are_used(dtype: str) -> None:
+    x = numbers(1, 4, 30).cast(dtype)
+    sink, _ = lowered(x.sum(axis=-1) * 2, x @ x.mT)
+    sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
+    assert sorted([n.dtype.name for n in sums]) == sorted(["float32", sums[-1].dtype.name])
+    with fg.config(tier="native"):
+        found = [fg.realize(x.sum(axis=-1))[0].cast("float32").numpy() for _ in range(2)]
+    np.testing.assert_array_equal(*found)

@@ -41,8 +41,18 @@ def _by_logarithm(s: fg.Tensor) -> fg.Tensor:
     return fg.exp(s - (most + fg.log(_total(fg.exp(s - most)))))
 
 
+def _from_the_larger(s: fg.Tensor, other: float) -> fg.Tensor:
+    most = fg.maximum(_most(s), other)
+    powers = fg.exp(s - most)
+    return powers / (_total(powers) + fg.exp(other - most))
+
+
 SAME: dict[str, Weights] = {
     "divided": _divided,
+    "one more in the sum": lambda s: (
+        fg.exp(s - _most(s)) / (_total(fg.exp(s - _most(s))) + fg.exp(-_most(s)))
+    ),
+    "from the larger of two": lambda s: _from_the_larger(s, 0.3),
     "powers of two": _of_two,
     "by a logarithm": _by_logarithm,
     "scaled": lambda s: 3 * _divided(s / 7 + 1),
@@ -53,6 +63,9 @@ SAME: dict[str, Weights] = {
 }
 OTHER: dict[str, Weights] = {
     "a number beside the sum": lambda s: fg.exp(s - _most(s)) / (1 + _total(fg.exp(s - _most(s)))),
+    "another number beside it": lambda s: (
+        fg.exp(s - _most(s)) / (_total(fg.exp(s - _most(s))) + fg.exp(-2 * _most(s)))
+    ),
     "no sum": lambda s: fg.exp(s - _most(s)),
     "two sums": lambda s: _divided(s) * _total(fg.exp(s - _most(s))),
     "another row": lambda s: fg.exp(s - _most(s)) / _total(fg.exp(s - _most(s)))[::-1],
@@ -93,8 +106,9 @@ def test_a_graph_without_extremes_is_the_same_graph() -> None:
     assert vanish(sink, toposort([sink])) is sink
 
 
+@pytest.mark.parametrize("name", ["divided", "one more in the sum", "from the larger of two"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=str)
-def test_rows_without_numbers_stay_without(value: float) -> None:
+def test_rows_without_numbers_stay_without(value: float, name: str) -> None:
     s = np.random.default_rng(3).normal(size=(6, 33)).astype(np.float32)
     s[1, 4] = value
     s[2] = value
@@ -102,7 +116,7 @@ def test_rows_without_numbers_stay_without(value: float) -> None:
     found = []
     for search in (False, True):
         with fg.config(search=search, tier="native"):
-            found.append(fg.grad(lambda s: (_divided(s) * g).sum())(fg.Tensor(s)).numpy())
+            found.append(fg.grad(lambda s: (SAME[name](s) * g).sum())(fg.Tensor(s)).numpy())
     np.testing.assert_array_equal(np.isnan(found[0]), np.isnan(found[1]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 

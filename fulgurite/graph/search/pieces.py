@@ -271,7 +271,7 @@ class Pieces:
             most = max([elements(n.shape) for n in outputs])
             found: dict[Node, None] = {}
             seen: set[Node] = set()
-            stack = list(reversed(outputs))
+            stack = [n for n in reversed(outputs) if self.is_for_elements(n, most)]
             while stack:
                 node = stack.pop()
                 if node in seen or node in stops:
@@ -283,6 +283,11 @@ class Pieces:
                     stack.extend(reversed(node.src))
             self.rows[place] = tuple(found)
         return self.rows[place]
+
+    def is_for_elements(self, node: Node, most: int) -> bool:
+        """Does a result belong to the elements of rows, or does one that is read for them?"""
+        readers = [r for r in self.readers.get(node, ()) if self.pieces[r][2][0].kind in KINDS]
+        return elements(node.shape) == most or any(self.about(r).size >= most for r in readers)
 
     def has_readers(self, place: int) -> bool:
         """Did anybody read a piece when the schedule was greedy? What nobody reads has effects."""

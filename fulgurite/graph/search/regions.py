@@ -90,6 +90,8 @@ class Regions(Pieces):
             only = self.readers[node] == [place]
             large = size * node.dtype.itemsize > PUSHED  # or two kernels are as good as one
             walked = self.is_walked(node)
+            if size < inner.size and inner.is_row:  # numbers of rows, which a walk makes on its way
+                continue
             if me.kind == "map":
                 fits = me.size <= size if inner.is_row else (
                     4 * me.size <= size or (only and me.size == size))  # fmt: skip

@@ -8,7 +8,7 @@ from one kernel. Nothing is cut out or costed here: that is done for those that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -76,11 +76,12 @@ class Ways:
     def joint(self, good: Sequence[Way]) -> Iterator[Way]:
         """Kernels that belong to some single ones: two in one walk, and what makes their rows."""
         crossing: dict[Way, None] = {}
+        pairs: list[Way] = []
         for a, b in combinations(good, 2):
             if not self.go_together(a, b):
                 continue
             if not any(self.work.cross(p, q) for p in self.ends(a) for q in self.ends(b)):
-                yield self.merged([a, b])
+                pairs.append(self.merged([a, b]))
                 continue
             both = [a, b]
             for way in good:  # one walk for all that need its blocks, whatever they sum over
@@ -89,10 +90,19 @@ class Ways:
             if not self.wait_for_each_other(a, b):
                 crossing[self.merged(both)] = None
         yield from crossing
+        yield from self.first_walks(crossing)
+        for way in (*good, *crossing):
+            stored = [made for piece in way.rows for made in self.stored_rows(piece)]
+            stored = [made for made in stored if self.is_read_beside(made, way)]
+            if stored:
+                yield _with(way, tuple(stored))
+        yield from pairs
         for piece in dict.fromkeys([r for way in good for r in way.rows]):
-            values = self.row_numbers(piece)
+            values, read = self.row_numbers(piece), self.row_values(piece)
             below = dict.fromkeys(self.work.below(self.region[piece]))
             yield Way(values, tuple([self.local[t] for t in below]))
+            if read and read != values:  # what others read of it alone
+                yield Way(read, tuple([self.local[t] for t in below]))
             rows = [t for t in below if self.work.is_row(t)]
             if rows:  # with what else is made of those rows
                 beside = [m for t in rows for m in (self.row_numbers(self.local[t])
@@ -110,6 +120,14 @@ class Ways:
                 yield _with(more, self.beside(more))
             if not way.rows:
                 yield from self.crossing_rows(way, picking, good)
+
+    def first_walks(self, ways: Iterable[Way]) -> Iterator[Way]:
+        """One walk for the numbers of rows that another one reads of several pieces."""
+        for way in ways:
+            made = [value for piece in way.rows for value in self.row_values(piece)]
+            taken = tuple([t for t in way.taken if t not in way.rows])
+            if len(way.rows) > 1 and taken:
+                yield Way(tuple(made), taken)
 
     def crossing_rows(self, way: Way, picking: Sequence[int], good: Sequence[Way]) -> Iterator[Way]:
         """One that works out numbers of rows itself, with those that read them and cross it."""
@@ -179,19 +197,28 @@ class Ways:
 
     def row_numbers(self, piece: int) -> Made:
         """All of one number a row that a piece works out or stores."""
+        return (*self.row_values(piece), *self.stored_rows(piece))
+
+    def stored_rows(self, piece: int) -> Made:
+        """What a piece stores of one number a row, and does not need for its elements."""
         place = self.region[piece]
         outputs, folded = self.work.pieces[place][1], self.work.row_values(place)
         most = max([elements(n.shape) for n in outputs])
-        stored = [
+        return tuple([
             (piece, number) for number, n in enumerate(outputs)
             if elements(n.shape) < most and n not in folded
-        ]  # fmt: skip
-        return (*self.row_values(piece), *stored)
+        ])  # fmt: skip
 
     def outputs(self, place: int) -> Made:
         """All that a piece stores."""
         count = len(self.work.pieces[place][1])
         return tuple([(self.local[place], number) for number in range(count)])
+
+    def is_read_beside(self, made: tuple[int, int], way: Way) -> bool:
+        """Is something that a piece stores read by others than those that a way takes in?"""
+        node = self.work.pieces[self.region[made[0]]][1][made[1]]
+        taken = {self.region[piece] for piece in way.taken}
+        return node in self.work.roots or not taken.issuperset(self.work.readers.get(node, ()))
 
     def row_values(self, piece: int) -> Made:
         """All that a piece folds to one number a row."""
