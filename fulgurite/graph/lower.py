@@ -101,6 +101,14 @@ def _lowered(sink: Node, inputs: int) -> IndexKernel:
             splits[split.name] = split.factor
 
 
+def is_zero_outside(value: Node, checks: Sequence[Condition]) -> bool:
+    """Is a value 0 where checks fail: a load that makes them, as it is or in another dtype?"""
+    if not checks or value.op is LOAD:
+        return True
+    load = value.src[0] if value.op is CAST else value
+    return load.op is LOAD and set(checks) <= set(load.arg[2])
+
+
 class _Place:
     """An index with its conditions, one object for equal ones, and the values known there."""
 
@@ -432,9 +440,7 @@ class _Lower:
             out.append(part)
         checks = implied(checks, self.bound)
         inner: Node = yield source, tuple(out), tuple(dict.fromkeys((*valid, *checks)))
-        if not checks or inner.op is LOAD:  # an invalid load reads 0 already
-            return inner
-        return self.where(checks, inner)
+        return inner if is_zero_outside(inner, checks) else self.where(checks, inner)
 
     def window(self, node: Node, index: Index, valid: Valid) -> Index:
         place, _, stride, dilation = node.arg
@@ -460,7 +466,7 @@ class _Lower:
         checks = implied([*checks, (first, count)], self.bound)
         at = (*index[:place], first, *index[place + 1 :], offset)
         inner: Node = yield source, at, tuple(dict.fromkeys((*valid, *checks)))
-        if checks and inner.op is not LOAD:
+        if not is_zero_outside(inner, checks):
             inner = self.where(checks, inner)
         return self.folded("add", inner, axes_of(offset))
 

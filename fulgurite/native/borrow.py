@@ -125,15 +125,15 @@ class Borrower(Product):
     ) -> None:  # fmt: skip
         """The sums of a tile by a function of the library."""
         if self.windowed:
-            r = self.registers
-            f.e.declare(f"void @{sweeper(windows(r))}({SWEEP})", sweeper(windows(r)))
-            few = "null"  # nobody is lined up where parts of vectors cannot be loaded
-            if self.target.vectors in MASKS:
+            r, seen = self.registers, windows(self.registers, self.memories)
+            f.e.declare(f"void @{sweeper(seen)}({SWEEP})", sweeper(seen))
+            few = "null"  # nobody is lined up where parts of vectors cannot be loaded, or fours
+            if self.target.vectors in MASKS and not r.dot:
                 few = self.address(f, narrow(r, True), NARROW)
-            self.call(f, seen_tile(r), SEEN_TILE, [
+            self.call(f, seen_tile(r, self.memories), SEEN_TILE, [
                 "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
-                self.address(f, block(r), BLOCK), few, self.address(f, windows(r), SEEN_MOVE),
-                f"@{sweeper(windows(r))}",
+                self.address(f, block(r), BLOCK), few, self.address(f, seen, SEEN_MOVE),
+                f"@{sweeper(seen)}",
             ])  # fmt: skip
             return
         left, right = [self.base(f, s, batch) for s in (self.left, self.right)]

@@ -48,8 +48,9 @@ def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -
     if found is None:
         return None
     summed = accumulated(found.fold.dtype)
-    registers = Registers(summed, target, "" if not found.rows else byte_sums(found, target))
-    template = _Template(found, dtypes, registers)
+    template = _Template(found, dtypes, Registers(summed, target, byte_sums(found, target)))
+    if not template.sums_bytes:
+        template = _Template(found, dtypes, Registers(summed, target))
     takes = found.rows or template.windowed or template.takes_a_vector()
     return template.render() if takes else None
 
@@ -70,7 +71,7 @@ class _Template(Borrower):
         for s in (self.left, self.right):
             shared = self.way(s.name) == "shared"
             if self.windowed:
-                module = windows(self.registers)
+                module = windows(self.registers, self.memories)
                 symbol = self.seen_phase(module, phase(module, s.name), f"kernel_{s.name}", frames)
                 units = self.batch * self.count_of_pieces(s)
             elif self.lent and not self.numbers.variables and len(s.part.batch.axes) <= 1:
@@ -84,7 +85,7 @@ class _Template(Borrower):
                 phases.append(Phase(symbol, units, work))
                 workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
         if self.swept:
-            module = windows(self.registers)
+            module = windows(self.registers, self.memories)
             symbol = self.seen_phase(module, settling(module), "kernel_right", frames)
             phases.append(Phase(symbol, self.wide, self.wide * self.swept_bytes))
             workspace += self.wide * self.swept_bytes

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..core.dtype import int32
 from ..core.node import Node
+from ..core.ops.elementwise import CAST
 from ..core.ops.index import LOAD
 from ..kernel.contract import Contraction, Line, Part, is_plain, part, runs
 from .emitter import Val, scalar_type
@@ -44,11 +45,22 @@ class Side:
         return is_plain(self.part, self.root, self.own, self.along)
 
 
+def read(c: Contraction, root: Node) -> Node:
+    """What a factor reads, if it is memory in the sums' dtype that is converted when it is read.
+
+    Whole numbers wrap, so that the way from a narrow one to the sums' dtype makes no difference.
+    """
+    if root.op is not CAST or root.dtype is not c.fold.dtype or root.src[0].op is not LOAD:
+        return root
+    source, summed = root.src[0].dtype, root.dtype
+    exact = source.kind in ("iuf" if summed.kind == "f" else "iu") and source.bits <= summed.bits
+    return root.src[0] if exact and not summed.is_small_float else root
+
+
 def side(c: Contraction, name: str, dot: bool = False) -> Side:
     """One of the two factors; for sums of bytes (`dot`) it is the bytes, and lies straight."""
     root = c.left if name == "left" else c.right
-    if dot:
-        root = root.src[0]
+    root = root.src[0] if dot else read(c, root)
     found = part(c, [root])
     own = found.rows if name == "left" else found.columns
     along = runs(found, own)

@@ -41,10 +41,10 @@ from .lent import WAYS
 from .microkernel import MASKS, Registers
 from .narrow import DEPTH as NARROW_DEPTH
 from .narrow import MOST
-from .packing import Side, side
+from .packing import Side, read, side
 from .sweeping import most_pieces, table_bytes
 from .target import Target
-from .views import seen_numbers
+from .views import lots, seen_numbers
 
 FEW_STEPS = 64  # of k that are worth lanes of their own
 LINED_ROWS = 32  # rows that do not pay for turning what they are multiplied with
@@ -80,27 +80,29 @@ def is_low(c: Contraction) -> bool:
 
 def is_view(c: Contraction) -> bool:
     """Is each factor a load, and the right one more than memory as it is?"""
-    return c.left.op is LOAD and c.right.op is LOAD and not side(c, "right").memory
+    both = [read(c, root).op is LOAD for root in (c.left, c.right)]
+    return all(both) and not side(c, "right").memory
 
 
 class Product:
     """The numbers of one contraction."""
 
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
-        left, whole = side(c, "left"), c
-        if (left.memory and left.straight) or (is_view(c) and is_low(c)):
-            c = outer_columns_as_batch(c)
-        self.images = c is not whole  # are there several, each a product of its own?
-        self.c, self.dtypes, self.registers = c, dtypes, registers
-        self.target = registers.target
+        self.dtypes, self.registers, self.target = dtypes, registers, registers.target
         self.inner = scalar_type(registers.dtype)
         self.size = registers.dtype.itemsize
-        dot = bool(registers.dot)
-        self.left, self.right = side(c, "left", dot), side(c, "right", dot)
+        left, whole = side(c, "left"), c
+        if (self.as_it_is(left) and left.straight) or (is_view(c) and is_low(c)):
+            c = outer_columns_as_batch(c)
+        self.c, self.images = c, c is not whole  # are there several, each a product of its own?
+        self.left, self.right = side(c, "left"), side(c, "right")
         self.right = replace(self.right, lined=self.can_line(c))
         self.views = {s.name: view(s.part, s.root, s.own) for s in (self.left, self.right)}
         self.swept = self.is_swept()
         self.windowed = self.swept or (bool(c.rows) and self.is_windowed())
+        self.dot = bool(registers.dot) and not self.swept
+        if self.dot and not self.windowed:
+            self.left, self.right = side(c, "left", True), side(c, "right", True)
         if self.swept:
             self.left = replace(self.left, along="folded")
             self.right = replace(self.right, along="folded" if self.sums_lanes else "own")
@@ -114,7 +116,7 @@ class Product:
         self.numbers = Numbers(c.order)
         self.batch, self.rows = c.count(c.batch), c.count(c.rows)
         self.columns, self.steps = c.count(c.columns), c.count(c.folded)
-        self.depth = -(-self.steps // 4) if dot else self.steps
+        self.depth = -(-self.steps // 4) if self.dot else self.steps
         self.direct = self.is_direct()
         self.cut = self.choose()
 
@@ -204,6 +206,13 @@ class Product:
         few = c.count(c.rows) <= LINED_ROWS and c.count(c.folded) >= LINED
         return lies and few and not self.as_it_is(self.right)
 
+    @property
+    def sums_bytes(self) -> bool:
+        """Can bytes be packed by fours, where they are? Runs of columns that begin anywhere cannot,
+        but for the library."""
+        whole = bool(self.c.rows) and len(self.right.own.axes) == 1
+        return self.windowed or whole or not self.registers.dot
+
     def takes_a_vector(self) -> bool:
         """Is a vector's product worth tiles: memory as it is, and enough columns?"""
         if self.target.vectors not in MASKS or not self.as_it_is(self.right):
@@ -240,6 +249,13 @@ class Product:
             return False
         return self.is_own(self.dtypes[s.root.arg[0]])
 
+    @property
+    def memories(self) -> tuple[DType, DType]:
+        """The dtypes of both factors' memory, where it is not what is accumulated in."""
+        left, right = [self.dtypes[s.root.arg[0]] for s in (self.left, self.right)]
+        summed = self.registers.dtype
+        return summed if self.is_own(left) else left, summed if self.is_own(right) else right
+
     def is_own(self, dtype: DType) -> bool:
         """Is memory of a dtype what is accumulated in?"""
         same = dtype.bits == self.registers.dtype.bits and not dtype.is_small_float
@@ -250,10 +266,9 @@ class Product:
     def is_windowed(self) -> bool:
         """Is a factor seen through windows, and are both memory that the library can pack?"""
         both = all(self.as_it_is(s) for s in (self.left, self.right))
-        if self.registers.dot or (both and not self.images):
+        if (both and not self.images) or None in self.views.values():
             return False
-        dtypes = [self.dtypes[s.root.arg[0]] for s in (self.left, self.right) if s.root.op is LOAD]
-        return None not in self.views.values() and all(self.is_own(dtype) for dtype in dtypes)
+        return all(dtype.kind in "iuf" for dtype in self.memories)
 
     def is_swept(self) -> bool:
         """Do a few rows sweep over windows of memory?"""
@@ -295,10 +310,14 @@ class Product:
     def seen(self, s: Side, v: View) -> dict[Hashable, int]:
         """The numbers of a factor that is seen through windows."""
         shape = "rows" if s.name == "left" or s.lined else "flat" if self.flat else "panels"
-        across = self.registers.panel if shape == "panels" else self.apart(s)
+        bytes_ = 4 if self.dot else 1  # of a number that is packed, where places are bytes
+        across = self.registers.panel if shape == "panels" else self.apart(s) * bytes_
         near, lanes = self.near(s, s.along), self.target.lanes
         panel = self.registers.panel
-        return seen_numbers(v, s.along, shape, near, panel, lanes, across, self.swept)
+        memory = self.memories[s.name == "right"]
+        role = s.name if self.registers.dot else ""
+        lot = lots(self.registers, self.memories).index((memory, role))
+        return seen_numbers(v, s.along, shape, near, panel, lanes, across, self.swept, lot)
 
     @property
     def swept_pieces(self) -> int:
@@ -375,7 +394,7 @@ class Product:
         found: dict[Hashable, int] = {
             "blocks": self.blocks, "depth": self.depth, "block of k": cut_.block,
             "deep": cut_.depth, "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
-            "before right": self.before_right(), "workspace": len(self.dtypes),
+            "before right": self.before_right(), "workspace": len(self.dtypes), "steps": self.steps,
             "pieces": self.swept_pieces, "bytes": self.swept_bytes, **self.panels(),
             **self.stretch(),
         }  # fmt: skip

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..core.dtype import int32
+from ..core.dtype import DType, int32
 from ..kernel.windows import SLOTS
 from .code import FIRST
+from .convert import from_memory, load_row, memory_dtype, shuffled
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import Registers
-from .views import SEEN, Packer, Seen, defined
+from .operate import cast
+from .views import SEEN, Packer, Seen, defined, gathered, widened
 
 TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
 MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time
@@ -57,7 +59,9 @@ class _Table:
         self.moves, self.weights, self.offsets, self.places, self.lanes, self.masks = found
 
 
-def sweeping(registers: Registers) -> list[tuple[str, dict[str, str]]]:
+def sweeping(
+    registers: Registers, memories: tuple[DType, DType]
+) -> list[tuple[str, dict[str, str]]]:
     """Functions of a module that has `PART_lanes`, and what each of them declares.
 
     `void PART_sweep(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
@@ -69,12 +73,12 @@ def sweeping(registers: Registers) -> list[tuple[str, dict[str, str]]]:
     for load in LOADS:
         for kind, many in ((_Rows, MANY_ROWS), (_Dots, MANY_COLUMNS)):
             for count in (many, 1) if load != "apart" else (1,):
-                f = kind(registers, load, count)
+                f = kind(registers, load, count, memories)
                 f.sums()
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
     whole = Frame("PART_sweep", Numbers([]), [], registers.target.lanes, False)
-    _all_rows(whole, scalar_type(registers.dtype))
-    phase = Seen(registers)
+    _all_rows(whole, scalar_type(registers.dtype), scalar_type(memory_dtype(memories[0])))
+    phase = Seen(registers, memories)
     _tiles(phase)
     return [
         *made, _total(registers), defined(whole, f"void @PART_sweep({_ARGUMENTS})"),
@@ -86,14 +90,14 @@ def sweeping(registers: Registers) -> list[tuple[str, dict[str, str]]]:
 # --- sums ----------------------------------------------------------------------------------------
 
 
-def _all_rows(f: Frame, inner: str) -> None:
+def _all_rows(f: Frame, inner: str, outside: str) -> None:
     """Rows in groups, or columns where there are none, by the functions for so many."""
     e = f.e
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
     columns = e.let(f"select i1 {e.let('icmp eq i64 %rows, 0')}, i64 %steps, i64 0")
 
     def row(function: str, number: str, _: list[str]) -> list[str]:
-        left = e.let(f"getelementptr {inner}, ptr %left, i64 {f.mul(number, '%down')}")
+        left = e.let(f"getelementptr {outside}, ptr %left, i64 {f.mul(number, '%down')}")
         sums = e.let(f"getelementptr {inner}, ptr %sums, i64 {f.mul(number, '%width')}")
         names = _ARGUMENTS.replace(" noalias", "").replace("%left", left)
         e.line(f"call void {function}({names.replace('%sums', sums)})")
@@ -121,9 +125,13 @@ def _all_rows(f: Frame, inner: str) -> None:
 class _Rows(Frame):
     """The sums of a few rows over all pieces of a tile."""
 
-    def __init__(self, registers: Registers, load: str, rows: int) -> None:
+    def __init__(
+        self, registers: Registers, load: str, rows: int, memories: tuple[DType, DType]
+    ) -> None:
         super().__init__(f"PART_{load}_{rows}", Numbers([]), [], registers.target.lanes, False)
         self.registers, self.way, self.rows = registers, load, rows
+        self.memories = memories
+        self.outside = [scalar_type(memory_dtype(memory)) for memory in memories]
         self.inner = scalar_type(registers.dtype)
         self.vector = f"<{self.e.lanes} x {self.inner}>"
         self.short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
@@ -138,22 +146,22 @@ class _Rows(Frame):
 
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
-            sources = [self.at("%right", self.get(table.offsets, n)) for n in numbers]
+            offsets = [self.get(table.offsets, n) for n in numbers]
+            sources = [self.at("%right", offset, self.outside[1]) for offset in offsets]
             masks = self.at(table.masks, self.mul(piece, "%steps"), "i32")  # for all of them
 
             def step(k: str, now: list[str]) -> list[str]:
                 move, weight = self.get(table.moves, k), self.get(table.weights, k)
                 live = self.live(masks, k)
                 found = [
-                    self.seen(self.at(source, move), bits, each)
+                    self.seen(self.at(source, move, self.outside[1]), bits, each)
                     for source, bits in zip(sources, live, strict=True)
                 ]
-                first, out = self.at("%left", weight), []
+                first, out = self.at("%left", weight, self.outside[0]), []
                 for row in range(self.rows):
                     if row:
-                        first = self.at(first, "%down")
-                    number = e.let(f"load {self.inner}, ptr {first}")
-                    factor = e.splat(Val(number, self.registers.dtype)).text
+                        first = self.at(first, "%down", self.outside[0])
+                    factor = e.splat(self.number_of(first)).text
                     for u, x in enumerate(found):
                         out.append(self.sum(x, factor, now[row * together + u]))
                 return out
@@ -168,6 +176,14 @@ class _Rows(Frame):
             return []
 
         e.loop("0", count, together, [], group)
+
+    def number_of(self, place: str) -> Val:
+        """A number of the left factor."""
+        raw = Val(
+            self.e.let(f"load {self.outside[0]}, ptr {place}"), memory_dtype(self.memories[0])
+        )
+        found = from_memory(self.e, raw, self.memories[0])
+        return cast(self.e, found, self.memories[0], self.registers.dtype)
 
     def at(self, memory: str, place: str, kind: str = "") -> str:
         """The address of a place."""
@@ -205,27 +221,21 @@ class _Rows(Frame):
 
     def seen(self, memory: str, live: tuple[str, str], each: str) -> str:
         """A vector of memory, 0 in lanes that are not live."""
-        e, lanes, kind = self.e, self.e.lanes, self.vector
+        e, lanes, raw = self.e, self.e.lanes, memory_dtype(self.memories[1])
         if self.way == "apart":
-            name = f"llvm.masked.gather.v{lanes}{self.short}.v{lanes}p0"
-            e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
-            places = e.let(f"getelementptr {self.inner}, ptr {memory}, <{lanes} x i32> {each}")
-            operands = f"<{lanes} x ptr> align 4 {places}, <{lanes} x i1> {live[0]}"
-            return e.let(f"call {kind} @{name}({operands}, {kind} zeroinitializer)")
-        first = self.row(memory, live[0])
-        if self.way == "near":
-            return first
-        second = self.row(self.at(memory, str(lanes)), live[1])
-        picks = ", ".join(f"i32 {2 * i}" for i in range(lanes))
-        return e.let(f"shufflevector {kind} {first}, {kind} {second}, <{lanes} x i32> <{picks}>")
+            found = gathered(e, memory, each, self.memories[1], live[0])
+        else:
+            found = load_row(e, memory, raw, live[0])
+        if self.way == "two":
+            beyond = self.at(memory, str(lanes), self.outside[1])
+            picks = [2 * i for i in range(lanes)]
+            found = shuffled(e, raw, found, load_row(e, beyond, raw, live[1]), picks)
+        return widened(e, found, self.memories[1], self.registers.dtype)
 
     def row(self, memory: str, live: str) -> str:
-        """Neighbours in memory, 0 in lanes that are not live."""
-        e, lanes, kind = self.e, self.e.lanes, self.vector
-        name = f"llvm.masked.load.v{lanes}{self.short}.p0"
-        e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-        operands = f"ptr align 1 {memory}, <{lanes} x i1> {live}, {kind} zeroinitializer"
-        return e.let(f"call {kind} @{name}({operands})")
+        """Neighbours of the left factor, 0 in lanes that are not live."""
+        found = load_row(self.e, memory, memory_dtype(self.memories[0]), live)
+        return widened(self.e, found, self.memories[0], self.registers.dtype)
 
     def write(self, value: str, goal: str, mask: str) -> None:
         """Sums to their tile."""
@@ -247,8 +257,10 @@ class _Rows(Frame):
 class _Dots(_Rows):
     """The sums of a few columns from %width on, lanes along k, over all pieces of memory."""
 
-    def __init__(self, registers: Registers, load: str, columns: int) -> None:
-        super().__init__(registers, load, columns)
+    def __init__(
+        self, registers: Registers, load: str, columns: int, memories: tuple[DType, DType]
+    ) -> None:
+        super().__init__(registers, load, columns, memories)
         self.symbol = f"PART_{load}_dots_{columns}"
 
     def sums(self) -> None:
@@ -259,11 +271,13 @@ class _Dots(_Rows):
         zero = [(self.vector, "zeroinitializer")] * together
         each = "" if self.way != "apart" else self.far_lanes()
         steps = [self.add("%width", str(u)) if u else "%width" for u in range(together)]
-        sources = [self.at("%right", self.get(table.moves, step)) for step in steps]
+        moves = [self.get(table.moves, step) for step in steps]
+        sources = [self.at("%right", move, self.outside[1]) for move in moves]
 
         def piece(first: str, now: list[str]) -> list[str]:
             numbers = [self.add(first, str(i)) if i else first for i in range(TOGETHER)]
-            places = [self.at("%left", self.get(table.places, n)) for n in numbers]
+            starts = [self.get(table.places, n) for n in numbers]
+            places = [self.at("%left", start, self.outside[0]) for start in starts]
             lanes = [self.chosen(self.get(table.lanes, n, "i32")) for n in numbers]
             factors = [self.row(*pair) for pair in zip(places, lanes, strict=True)]
             offsets = [self.get(table.offsets, n) for n in numbers]
@@ -272,7 +286,8 @@ class _Dots(_Rows):
             for step, source, total in zip(steps, sources, now, strict=True):
                 live = self.live(masks, step)
                 for offset, bits, factor in zip(offsets, live, factors, strict=True):
-                    total = self.sum(self.seen(self.at(source, offset), bits, each), factor, total)
+                    place = self.at(source, offset, self.outside[1])
+                    total = self.sum(self.seen(place, bits, each), factor, total)
                 out.append(total)
             return out
 
@@ -337,7 +352,7 @@ class _Settle(Packer):
     """Fills the table of one tile."""
 
     def __init__(self, registers: Registers, kind: str) -> None:
-        super().__init__(registers, kind)
+        super().__init__(registers, kind, registers.dtype)
         e, lanes = self.e, self.e.lanes
         self.settle_lanes()
         steps = self.many

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from math import prod
 
-from ..core.dtype import bool_, int32
+from ..core.dtype import DType, bool_, int8, int32, int64, uint32
 from ..kernel.contract import Line, Part
 from ..kernel.windows import BATCH, SLOTS, View
-from .emitter import Val, ramp, scalar_type
+from .convert import from_memory, memory_dtype
+from .emitter import Emitter, Val, ramp, scalar_type
 from .frame import Frame, Numbers
 from .lent import TABLE, Lent
 from .microkernel import Registers, transpose
+from .operate import cast
 
 WAYS_TO_PACK = ("near", "apart", "turned")  # lanes next to each other or not, or turned
 SEEN: tuple[Hashable, ...] = (
@@ -35,10 +37,12 @@ WINDOWS = (
     "pieces",
     "bytes",
     *[(name, side) for side in ("left", "right") for name in SEEN],
+    "steps",
 )
 _FIRST = 1 << 40  # what stands for the first number of `SEEN`
 _NOTHING = Line((), (), frozenset())
 _WHOLE = 1 << 30  # wider than any panel
+_PAGE = 4096  # bytes of the smallest pages: what is within one can be read if any of it can
 
 
 def seen_numbers(
@@ -50,14 +54,17 @@ def seen_numbers(
     lanes: int,
     across: int,
     swept: bool,
+    lot: int = 0,
 ) -> dict[Hashable, int]:
     """The numbers of a view that is packed with lanes along a line, by their names in `SEEN`.
 
-    It becomes rows of k or columns `across` numbers apart, or panels.
+    It becomes rows of k or columns `across` numbers apart, or panels; `lot` is which of `lots`
+    packs it.
     """
     turned = (along == "own") == (shape == "rows")
     found: dict[Hashable, int] = {
-        "kind": WAYS_TO_PACK.index("turned" if turned else "near" if near else "apart"),
+        "kind": lot * len(WAYS_TO_PACK)
+        + WAYS_TO_PACK.index("turned" if turned else "near" if near else "apart"),
         "along": int(along == "folded"), "across": across,
         "panel": panel if shape == "panels" else _WHOLE,
         "unit": panel if shape == "panels" and not turned and not swept else lanes,
@@ -89,6 +96,48 @@ def seen_numbers(
     return found
 
 
+def lots(registers: Registers, memories: tuple[DType, DType]) -> tuple[tuple[DType, str], ...]:
+    """What packers there are: for each dtype in memory, and for each side where it is bytes."""
+    sides = ("left", "right") if registers.dot else ("", "")
+    return tuple(dict.fromkeys(zip(memories, sides, strict=True)))
+
+
+def widened(e: Emitter, raw: str, memory: DType, goal: DType) -> str:
+    """A vector as memory has it, as numbers that are multiplied."""
+    found = from_memory(e, Val(raw, memory_dtype(memory), True), memory)
+    return cast(e, found, memory, goal).text
+
+
+def gathered(e: Emitter, source: str, places: str, memory: DType, live: str) -> str:
+    """Lanes at places of their own, as memory has them, and 0 where they are not live.
+
+    The host gathers 32 bits or more: shorter numbers come with what is beside them, before them
+    where a page ends after them.
+    """
+    raw, lanes = memory_dtype(memory), e.lanes
+    inner, wide = scalar_type(raw), raw if raw.bits >= 32 else uint32
+    kind, pointers = f"<{lanes} x {scalar_type(wide)}>", f"<{lanes} x ptr>"
+    at = e.let(f"getelementptr {inner}, ptr {source}, <{lanes} x i32> {places}")
+    bits, longs = "", f"<{lanes} x i64>"
+    if wide is not raw:
+        page, last, before, eight = [
+            e.const(n, int64, True).text for n in (_PAGE - 1, _PAGE - 4, raw.itemsize - 4, -8)
+        ]
+        number = e.let(f"ptrtoint {pointers} {at} to {longs}")
+        late = e.let(f"icmp ugt {longs} {e.let(f'and {longs} {number}, {page}')}, {last}")
+        back = e.let(f"select <{lanes} x i1> {late}, {longs} {before}, {longs} zeroinitializer")
+        bits = e.let(f"trunc {longs} {e.let(f'mul {longs} {back}, {eight}')} to {kind}")
+        at = e.let(f"getelementptr i8, {pointers} {at}, {longs} {back}")
+    name = f"llvm.masked.gather.v{lanes}{e.suffix(wide, False)}.v{lanes}p0"
+    e.declare(f"{kind} @{name}({pointers}, <{lanes} x i1>, {kind})", name)
+    operands = f"{pointers} align 4 {at}, <{lanes} x i1> {live}, {kind} zeroinitializer"
+    found = e.let(f"call {kind} @{name}({operands})")
+    if wide is raw:
+        return found
+    found = e.let(f"lshr {kind} {found}, {bits}")
+    return e.let(f"trunc {kind} {found} to <{lanes} x {inner}>")
+
+
 def _line(name: str) -> Line:
     """A line of a view: its axes, and what stands for their sizes."""
     first = SLOTS * ("lanes", "outer", "tap").index(name)
@@ -103,12 +152,14 @@ class Packer(Frame):
     lane is, and what conditions ask of them. Then every step of the other line is quickly done.
     """
 
-    def __init__(self, registers: Registers, kind: str) -> None:
+    def __init__(self, registers: Registers, kind: str, memory: DType, side: str = "") -> None:
         super().__init__("PART", Numbers([]), [registers.dtype], registers.target.lanes, False)
         self.part = Part((), _NOTHING, _NOTHING, _NOTHING, _NOTHING, frozenset())
-        self.registers, self.kind = registers, kind
-        self.inner = scalar_type(registers.dtype)
+        self.registers, self.kind, self.memory, self.side = registers, kind, memory, side
+        self.outside = scalar_type(memory_dtype(memory))
+        self.inner = self.outside if registers.dot else scalar_type(registers.dtype)
         self.vector = f"<{self.e.lanes} x {self.inner}>"
+        self.align = 1 if registers.dot else 4
         self.whole = f"<{self.e.lanes} x i32>"
         self.lanes_line, self.outer, self.tap = [_line(x) for x in ("lanes", "outer", "tap")]
 
@@ -230,31 +281,34 @@ class Packer(Frame):
 
     def loaded(self, source: str, v: str, valid: str) -> str:
         """A vector from memory; `valid` are the lanes that conditions leave, as kept in memory."""
-        e, kind, lanes = self.e, self.vector, self.e.lanes
-        short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
+        e, lanes = self.e, self.e.lanes
+        kind = f"<{lanes} x {self.outside}>"
         if self.kind == "apart":
             at = e.let(
                 f"load {self.whole}, ptr {self.at(self.places, self.mul(v, str(lanes)), 'i32')}"
             )
             live = self.both_masks(valid, valid)
-            pointers = e.let(f"getelementptr {self.inner}, ptr {source}, {self.whole} {at}")
-            name = f"llvm.masked.gather.v{lanes}{short}.v{lanes}p0"
-            e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
-            operands = (
-                f"<{lanes} x ptr> align 4 {pointers}, <{lanes} x i1> {live}, {kind} zeroinitializer"
-            )
-            return e.let(f"call {kind} @{name}({operands})")
-        name = f"llvm.masked.load.v{lanes}{short}.p0"
+            return self.taken(gathered(e, source, at, self.memory, live))
+        name = f"llvm.masked.load.v{lanes}{e.suffix(memory_dtype(self.memory), False)}.p0"
         e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
 
         def piece(number: str, now: list[str]) -> list[str]:
             live = self.both_masks(self.get(self.masks, number, self.mask_kind), valid)
-            place = self.at(source, self.get(self.offsets, number))
+            place = self.at(source, self.get(self.offsets, number), self.outside)
             operands = f"ptr align 1 {place}, <{lanes} x i1> {live}, {kind} {now[0]}"
             return [e.let(f"call {kind} @{name}({operands})")]
 
         begin, end = self.get(self.begins, v), self.get(self.begins, self.add(v, "1"))
-        return e.loop(begin, end, 1, [(kind, "zeroinitializer")], piece)[0]
+        return self.taken(e.loop(begin, end, 1, [(kind, "zeroinitializer")], piece)[0])
+
+    def taken(self, raw: str) -> str:
+        """A vector of memory as it is packed."""
+        dot, e = self.registers.dot, self.e
+        if not dot:
+            return widened(e, raw, self.memory, self.registers.dtype)
+        if dot == "ss" and self.side == "left":  # 128 too large: its bytes have no sign
+            return e.let(f"xor {self.vector} {raw}, {e.const(-128, int8, True).text}")
+        return raw
 
     def placed(self, place: str) -> str:
         """Where a place of the packed rows or columns is."""
@@ -292,7 +346,8 @@ class Packer(Frame):
             end, _ = self.divided(self.add(self.add(self.from_, self.many), up), taps)
 
             def step(offset: str) -> None:
-                source = self.at("%from", self.add(moved, self.others(self.outer, "")))
+                at = self.add(moved, self.others(self.outer, ""))
+                source = self.at("%from", at, self.outside)
                 here = self.sub(
                     self.add(self.mul(self.add(begin, offset), taps), number), self.from_
                 )
@@ -301,7 +356,7 @@ class Packer(Frame):
                 def vector(v: str, _: list[str]) -> list[str]:
                     found = self.loaded(source, v, self.get(valid, v, self.mask_kind))
                     place = self.at(to, self.get(goals, v))
-                    e.line(f"store {self.vector} {found}, ptr {place}, align 4")
+                    e.line(f"store {self.vector} {found}, ptr {place}, align {self.align}")
                     return []
 
                 e.loop("0", self.vectors, 1, [], vector)
@@ -315,10 +370,13 @@ class Packer(Frame):
         """Lanes run across the packed rows: squares are turned by the library."""
         e, lanes = self.e, str(self.e.lanes)
         self.settle_lanes()
-        square = self.room(self.inner, str(self.e.lanes**2))
+        scalar = scalar_type(self.registers.dtype)
+        whole, size = f"<{lanes} x {scalar}>", str(self.e.lanes**2)
+        square = self.room(scalar, size)
+        other = self.room(scalar, size) if self.registers.dot else ""
         for i in range(self.e.lanes):  # what is never filled is 0, so that no odd number slows sums
-            place = self.at(square, str(i * self.e.lanes))
-            e.line(f"store {self.vector} zeroinitializer, ptr {place}, align 64")
+            place = self.at(square, str(i * self.e.lanes), scalar)
+            e.line(f"store {whole} zeroinitializer, ptr {place}, align 64")
         values = self.room("i32", str(2 * SLOTS * self.e.lanes))
         sources, turn = self.room("i64", lanes), transpose(self.registers)
         e.declare(f"void @{turn.name}(ptr, ptr, i64, i64)", turn.name)
@@ -339,18 +397,30 @@ class Packer(Frame):
                     how = "bitcast" if self.e.lanes == 16 else "sext"
                     valid = self.valid(asked, v)
                     bits = e.let(f"{how} <{lanes} x i1> {valid} to {self.mask_kind}")
-                    source = self.at("%from", self.get(sources, number))
-                    place = self.at(square, self.mul(number, lanes))
-                    e.line(
-                        f"store {self.vector} {self.loaded(source, v, bits)}, ptr {place}, align 64"
-                    )
+                    source = self.at("%from", self.get(sources, number), self.outside)
+                    place = self.at(square, self.mul(number, lanes), scalar)
+                    found = self.loaded(source, v, bits)
+                    if self.registers.dot:
+                        found = e.let(f"zext {self.vector} {found} to {whole}")
+                    e.line(f"store {whole} {found}, ptr {place}, align 64")
                     return []
 
                 e.loop("0", many, 1, [], row)
                 across = self.number("across")
                 to = self.at("%to", self.add(self.mul(self.mul(v, lanes), across), goal))
-                operands = f"ptr {square}, ptr {to}, i64 {across}, i64 {lanes}"
+                place, stride = (other, lanes) if self.registers.dot else (to, across)
+                operands = f"ptr {square}, ptr {place}, i64 {stride}, i64 {lanes}"
                 e.line(f"call void @{turn.name}({operands})")
+                if self.registers.dot:
+                    e.loop("0", lanes, 1, [], lambda row, _: shorten(row, to, across))
+                return []
+
+            def shorten(row: str, to: str, across: str) -> list[str]:
+                place = self.at(other, self.mul(row, lanes), scalar)
+                found = e.let(f"load {whole}, ptr {place}, align 64")
+                found = e.let(f"trunc {whole} {found} to {self.vector}")
+                goal = self.at(to, self.mul(row, across))
+                e.line(f"store {self.vector} {found}, ptr {goal}, align 1")
                 return []
 
             e.loop("0", self.vectors, 1, [], vector)
@@ -359,11 +429,61 @@ class Packer(Frame):
         e.loop("0", self.many, self.e.lanes, [], group)
 
 
+_FOURS = "ptr noalias %to, i64 %stride, i64 %owned, i64 %depth"
+
+
+def fours(registers: Registers) -> tuple[str, dict[str, str]]:
+    """The function `PART_fours` that makes panels of bytes panels of numbers of four bytes each.
+
+    Four rows of a panel and its numbers of one step take the same place. What is after the last
+    step is 0.
+    """
+    f = Frame("PART_fours", Numbers([]), [], registers.target.lanes, False)
+    e, lanes, panel = f.e, f.e.lanes, registers.panel
+    short, kind = f"<{lanes} x i8>", f"<{lanes} x i32>"
+    steps = e.let(f"and i64 {f.add('%depth', '3')}, -4")
+
+    def at(memory: str, place: str) -> str:
+        return e.let(f"getelementptr i8, ptr {memory}, i64 {place}")
+
+    def columns(first: str, _: list[str]) -> list[str]:
+        base = at("%to", f.mul(first, "%stride"))
+
+        def none(k: str, _: list[str]) -> list[str]:
+            row = at(base, f.mul(k, str(panel)))
+            for v in range(0, panel, lanes):
+                e.line(f"store {short} zeroinitializer, ptr {at(row, str(v))}, align 1")
+            return []
+
+        def four(k: str, _: list[str]) -> list[str]:
+            rows, found = at(base, f.mul(k, str(panel))), []
+            for v in range(0, panel, lanes):
+                total = ""
+                for i in range(4):
+                    byte = e.let(f"load {short}, ptr {at(rows, str(i * panel + v))}, align 1")
+                    wide = e.let(f"zext {short} {byte} to {kind}")
+                    if i:
+                        wide = e.let(f"shl {kind} {wide}, {e.const(8 * i, int32, True).text}")
+                        wide = e.let(f"or {kind} {total}, {wide}")
+                    total = wide
+                found.append(total)
+            for v, total in enumerate(found):
+                e.line(f"store {kind} {total}, ptr {at(rows, str(4 * lanes * v))}, align 1")
+            return []
+
+        e.loop("%depth", steps, 1, [], none)
+        e.loop("0", steps, 4, [], four)
+        return []
+
+    e.loop("0", "%owned", panel, [], columns)
+    return defined(f, f"internal void @PART_fours({_FOURS})")
+
+
 class _Lanes(Packer):
     """Finds out where the lanes of a packer are: the tables that its functions share."""
 
     def __init__(self, registers: Registers) -> None:
-        super().__init__(registers, "near")
+        super().__init__(registers, "near", registers.dtype)
         self.asked, self.places, self.starts, self.apart = "%asked", "%places", "%starts", "%apart"
         self.begins, self.offsets, self.masks = "%begins", "%offsets", "%masks"
         self.count, self.vectors, lanes = "%count", "%vectors", str(self.e.lanes)
@@ -491,6 +611,12 @@ class Seen(Lent):
 
     table = WINDOWS
 
+    def __init__(self, registers: Registers, memories: tuple[DType, DType]) -> None:
+        super().__init__(registers)
+        self.dot = bool(registers.dot)
+        both = [scalar_type(memory_dtype(dtype)) for dtype in memories]
+        self.outside = dict(zip(("left", "right"), both, strict=True))
+
     def memory(self, side: str, batch: str) -> str:
         """Where a factor begins for one product of a batch."""
         place = self.number(("start", side))
@@ -499,7 +625,11 @@ class Seen(Lent):
             if slot:
                 batch, rest = self.divided(batch, self.number((("batch", "size", slot), side)))
             place = self.add(place, self.mul(rest, self.number((("batch", "step", slot), side))))
-        return self.at(self.param(("param", side)), place)
+        return self.placed(side, self.param(("param", side)), place)
+
+    def placed(self, side: str, memory: str, place: str) -> str:
+        """The address of a place of a factor."""
+        return self.e.let(f"getelementptr {self.outside[side]}, ptr {memory}, i64 {place}")
 
     def param(self, name: Hashable) -> str:
         """The address of a param whose number is in the table, read once."""
@@ -536,4 +666,7 @@ class Seen(Lent):
         """Pack a block of a factor: places from `own`, k from `k`, of a product of a batch."""
         source = self.base(side) if batch == "0" else self.memory(side, batch)
         stride = self.number(("packed", side))
+        if self.dot:  # numbers are four bytes each
+            k, stride = self.mul(k, "4"), self.mul(stride, "4")
+            depth = self.least(self.mul(depth, "4"), self.sub(self.number("steps"), k))
         self.invoke(move, MOVE, [self.seen(side), source, own, k, to, stride, owned, depth])

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ..core.dtype import DType
 from ..kernel.windows import SLOTS
 from .code import FIRST
 from .lent import Tile
 from .microkernel import Module, Registers, named, transpose
 from .sweeping import sweeping
-from .views import WAYS_TO_PACK, Packer, Seen, defined, lanes_function
+from .views import WAYS_TO_PACK, Packer, Seen, defined, fours, lanes_function, lots
 
 _ARGUMENTS = (
     "ptr noalias %seen, ptr noalias %from, i64 %own, i64 %k, ptr noalias %to, i64 %stride, "
@@ -24,11 +25,10 @@ _ARGUMENTS = (
 )
 
 
-def _packer(registers: Registers, kind: str) -> tuple[str, dict[str, str]]:
+def _packer(registers: Registers, number: int, f: Packer) -> tuple[str, dict[str, str]]:
     """The function of one kind, and what it declares."""
-    f = Packer(registers, kind)
-    f.turned() if kind == "turned" else f.straight()
-    return defined(f, f"internal void @PART{WAYS_TO_PACK.index(kind)}({_ARGUMENTS})")
+    f.turned() if f.kind == "turned" else f.straight()
+    return defined(f, f"internal void @PART{number}({_ARGUMENTS})")
 
 
 class _Tile(Tile):
@@ -49,7 +49,8 @@ class _Tile(Tile):
         swept = self.goes("right", "swept")
 
         def sweep() -> None:
-            left = f.at(f.base("left"), f.mul(self.begin["left"], f.number(("down", "left"))))
+            down = f.mul(self.begin["left"], f.number(("down", "left")))
+            left = f.placed("left", f.base("left"), down)
             step = f.number((("lanes", "step", SLOTS - 1), "right"))
             along = e.let(f"icmp ne i64 {f.number(('along', 'right'))}, 0")
             rows = e.let(f"select i1 {along}, i64 0, i64 {self.count['left']}")
@@ -69,11 +70,11 @@ SWEEP = "ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64"  # types of what swee
 
 
 @lru_cache(maxsize=32)
-def tile(registers: Registers) -> Module:
+def tile(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr params, ptr numbers, i64 batch, i64 row, i64 column, i64 begin, i64 end,
     ptr sums, i64 width, ptr panel, ptr narrow, ptr move, ptr sweep)`: the sums of the tile at a row
     and column of tiles over some blocks of k."""
-    f = Seen(registers)
+    f = Seen(registers, memories)
     for side in ("left", "right"):
         f.base(side)  # once, before all loops
     _Tile(f, {"left": "%move", "right": "%move"}).write()
@@ -85,17 +86,24 @@ def tile(registers: Registers) -> Module:
 
 
 @lru_cache(maxsize=32)
-def windows(registers: Registers) -> Module:
+def windows(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr seen, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, the
     phases of both sides (`phase`), and what sweeps over windows (`settling` and `sweeper`)."""
-    made = [_packer(registers, kind) for kind in WAYS_TO_PACK]
-    made += [lanes_function(registers), *[_phase(registers, side) for side in ("left", "right")]]
-    made += sweeping(registers)
-    cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(WAYS_TO_PACK))])
+    packers = [
+        Packer(registers, kind, *lot) for lot in lots(registers, memories) for kind in WAYS_TO_PACK
+    ]
+    made = [_packer(registers, number, f) for number, f in enumerate(packers)]
+    made.append(lanes_function(registers))
+    made += [_phase(Seen(registers, memories), side) for side in ("left", "right")]
+    made += [*([fours(registers)] if registers.dot else []), *sweeping(registers, memories)]
+    cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(packers))])
     lines = ["  %kind = load i64, ptr %seen", f"  switch i64 %kind, label %done [ {cases} ]"]
     operands = _ARGUMENTS.replace(" noalias", "")
-    for i in range(len(WAYS_TO_PACK)):
-        lines += [f"is{i}:", f"  call void @PART{i}({operands})", "  br label %done"]
+    for i in range(len(packers)):
+        lines += [f"is{i}:", f"  call void @PART{i}({operands})"]
+        if packers[i].side == "right":
+            lines.append("  call void @PART_fours(ptr %to, i64 %stride, i64 %owned, i64 %depth)")
+        lines.append("  br label %done")
     lines += ["done:", "  ret void"]
     head = f"define void @SELF({_ARGUMENTS}) nounwind {{\nentry:"
     declared = {key: line for _, names in made for key, line in names.items()}
@@ -122,9 +130,8 @@ def sweeper(module: Module) -> str:
     return f"{module.name}_part_sweep"
 
 
-def _phase(registers: Registers, side: str) -> tuple[str, dict[str, str]]:
+def _phase(f: Seen, side: str) -> tuple[str, dict[str, str]]:
     """A phase of kernels without variables: a function of params and values."""
-    f = Seen(registers)
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
     f.pieces(side, "@SELF")
     arguments = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
