@@ -97,7 +97,8 @@ class Regions(Pieces):
                     4 * me.size <= size or (only and me.size == size))  # fmt: skip
             elif me.is_row:  # nothing is left of what is streamed
                 plain = inner.sums.products and not (me.sums.deep or me.sums.picks)
-                few = only and size <= FEW
+                whole = me.sums.deep or inner.sums.deep or not inner.narrow
+                few = only and size <= FEW and whole
                 beside = me.narrow and (few or self.is_summed_beside(node, place))
                 beside = beside or (few and me.size == size)
                 beside = beside and inner.is_row and node in me.inside
