@@ -20,7 +20,9 @@ from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import Registers
 from .operate import cast
-from .views import SEEN, Packer, Seen, defined, gathered, widened
+from .unfolding import Packer
+from .views import SEEN, Seen
+from .widening import defined, gathered, widened
 
 TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
 MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time

@@ -17,7 +17,9 @@ from .code import FIRST
 from .lent import Tile
 from .microkernel import Module, Registers, named, transpose
 from .sweeping import sweeping
-from .views import WAYS_TO_PACK, Packer, Seen, defined, fours, lanes_function, lots
+from .unfolding import Packer, lanes_function
+from .views import WAYS_TO_PACK, Seen, lots
+from .widening import defined, fours
 
 _ARGUMENTS = (
     "ptr noalias %seen, ptr noalias %from, i64 %own, i64 %k, ptr noalias %to, i64 %stride, "
@@ -27,7 +29,10 @@ _ARGUMENTS = (
 
 def _packer(registers: Registers, number: int, f: Packer) -> tuple[str, dict[str, str]]:
     """The function of one kind, and what it declares."""
-    f.turned() if f.kind == "turned" else f.straight()
+    ways = {"turned": f.turned, "tilted": f.turned, "level": f.level}
+    ways.get(f.kind, f.straight)()
+    if f.side == "right" and f.kind != "level":
+        f.by_fours("%to", str(registers.panel), "%stride")
     return defined(f, f"internal void @PART{number}({_ARGUMENTS})")
 
 
@@ -100,10 +105,7 @@ def windows(registers: Registers, memories: tuple[DType, DType]) -> Module:
     lines = ["  %kind = load i64, ptr %seen", f"  switch i64 %kind, label %done [ {cases} ]"]
     operands = _ARGUMENTS.replace(" noalias", "")
     for i in range(len(packers)):
-        lines += [f"is{i}:", f"  call void @PART{i}({operands})"]
-        if packers[i].side == "right":
-            lines.append("  call void @PART_fours(ptr %to, i64 %stride, i64 %owned, i64 %depth)")
-        lines.append("  br label %done")
+        lines += [f"is{i}:", f"  call void @PART{i}({operands})", "  br label %done"]
     lines += ["done:", "  ret void"]
     head = f"define void @SELF({_ARGUMENTS}) nounwind {{\nentry:"
     declared = {key: line for _, names in made for key, line in names.items()}
