@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from ..core.dtype import DType
 from ..kernel.contract import Contraction
 from .code import FIRST
+from .convert import memory_dtype
+from .emitter import scalar_type
 from .frame import Frame
 from .lent import BLOCK, MOVE, PIECES, TILE, packing, pieces, tile
 from .microkernel import MASKS, Module, Registers, block
@@ -72,7 +74,8 @@ class Borrower(Product):
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom in other]
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         pointer = f.pointer(number)
-        return f.e.let(f"getelementptr {self.inner}, ptr {pointer}, i64 {place}"), stride
+        kind = scalar_type(memory_dtype(self.memory_of(s)))
+        return f.e.let(f"getelementptr {kind}, ptr {pointer}, i64 {place}"), stride
 
     def base(self, f: Frame, s: Side, batch: str) -> str:
         """Where a factor that is memory as it is begins for one product of a batch."""

@@ -373,7 +373,7 @@ class _Template(Borrower):
         if not self.c.rows:  # b's rows or columns are memory as it is
             stride, module = (b[1], dots) if self.dotted else (b[2], sweep)
             operands = [a[0], b[0], stride, sums, depth, columns, first]
-            self.call(f, module(self.registers), _DOTS, operands)
+            self.call(f, module(self.registers, self.memories), _DOTS, operands)
             return
         if self.right.lined:
             operands = [a[0], a[1], *b, sums, width, depth, rows, columns, first]

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..core.dtype import float32, float64, int64
-from .convert import load_value, store_value
+from ..core.dtype import DType, float32, float64, int64
+from .convert import load_row, load_value, memory_dtype, store_value
 from .emitter import Val, scalar_type
 from .frame import Frame, Numbers
-from .microkernel import Module, Registers, multiplied, named, shuffle, suffix_of, vector_of
+from .microkernel import Module, Registers, multiplied, named, shuffle, vector_of
+from .operate import cast
+from .widening import widened
 
 DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
 TOGETHER = 8  # columns whose dot products run at the same time
@@ -24,30 +26,24 @@ LONG = 6  # steps whose sums are added to wide ones: more in a row would lose di
 
 
 @lru_cache(maxsize=32)
-def dots(registers: Registers) -> Module:
+def dots(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
     columns that memory has along k, `stride` apart. Lanes run along k, so B streams by once."""
-    row = _Row(registers)
+    row = _Row(registers, memories)
     f, e, width, kind = row.f, row.f.e, registers.width, vector_of(registers)
     rest = e.let(f"urem i64 %depth, {width}")
     whole, mask = f.sub("%depth", rest), f.tail(rest)
-    load = f"llvm.masked.load.{suffix_of(registers)}.p0"
-    e.declare(f"{kind} @{load}(ptr, <{width} x i1>, {kind})", load)
 
     def some(column: str, count: int) -> list[str]:
-        starts = [row.at("%B", f.mul(f.add(column, str(j)), "%bs")) for j in range(count)]
+        starts = [row.at("%B", f.mul(f.add(column, str(j)), "%bs"), 1) for j in range(count)]
 
         def step(k: str, sums: list[str], masked: bool) -> list[str]:
-            def vector(memory: str) -> str:
-                place = row.at(memory, k)
-                if not masked:
-                    return e.let(f"load {kind}, ptr {place}, align 1")
-                operands = f"ptr align 1 {place}, <{width} x i1> {mask}, {kind} zeroinitializer"
-                return e.let(f"call {kind} @{load}({operands})")
+            def vector(memory: str, which: int) -> str:
+                return row.read(row.at(memory, k, which), which, mask if masked else None)
 
-            x = vector("%A")
+            x = vector("%A", 0)
             found = zip(starts, sums, strict=True)
-            return [e.let(multiplied(registers, x, vector(b), c, e.let)) for b, c in found]
+            return [e.let(multiplied(registers, x, vector(b, 1), c, e.let)) for b, c in found]
 
         zeros = [(kind, "zeroinitializer")] * count
 
@@ -74,10 +70,10 @@ def dots(registers: Registers) -> Module:
 
 
 @lru_cache(maxsize=32)
-def sweep(registers: Registers) -> Module:
+def sweep(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
     rows of B, `stride` apart, that are added up in scratch first."""
-    row = _Row(registers)
+    row = _Row(registers, memories)
     f, e, dtype = row.f, row.f.e, registers.dtype
     sums = f.scratch("sums", row.inner, str(CHUNK))
     totals = f.scratch("totals", scalar_type(row.long), str(CHUNK))
@@ -107,14 +103,14 @@ def sweep(registers: Registers) -> Module:
 
         def rows(k: str, many: int) -> list[str]:
             steps = [f.add(k, str(i)) for i in range(many)]
-            numbers = [e.let(f"load {row.inner}, ptr {row.at('%A', s)}, align 1") for s in steps]
-            spread = [e.splat(Val(number, dtype)).text for number in numbers]
-            sources = [row.at("%B", f.add(column, f.mul(step, "%bs"))) for step in steps]
+            spread = [e.splat(row.number(row.at("%A", s, 0))).text for s in steps]
+            sources = [row.at("%B", f.add(column, f.mul(step, "%bs")), 1) for step in steps]
 
             def vector(step: str) -> None:
                 total = nothing
                 for x, source in zip(spread, sources, strict=True):
-                    total = e.let(multiplied(registers, x, load(source, step), total, e.let))
+                    here = row.read(row.at(source, step, 1), 1, f.mask)
+                    total = e.let(multiplied(registers, x, here, total, e.let))
                 store(sums, step, row.added(load(sums, step), total, vector_of(registers)))
 
             f.lanes(0, "0", count, [], vector)
@@ -156,17 +152,37 @@ class _Row:
     many of them the lanes of one take.
     """
 
-    def __init__(self, registers: Registers) -> None:
+    def __init__(self, registers: Registers, memories: tuple[DType, DType]) -> None:
         self.registers, self.inner = registers, scalar_type(registers.dtype)
+        self.memories = memories
         self.f = Frame("SELF", Numbers([]), [], registers.width, False)
         is_short = registers.dtype is float32
         self.long, self.parts = (float64, 2) if is_short else (registers.dtype, 1)
         self.lanes = registers.width // self.parts
         self.wide = f"<{self.lanes} x {scalar_type(self.long)}>"
 
-    def at(self, memory: str, place: str) -> str:
-        """The address of a number."""
-        return self.f.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
+    def at(self, memory: str, place: str, which: int | None = None) -> str:
+        """The address of a sum, or of a number of one of the factors."""
+        kind = self.inner
+        if which is not None:
+            kind = scalar_type(memory_dtype(self.memories[which]))
+        return self.f.e.let(f"getelementptr {kind}, ptr {memory}, i64 {place}")
+
+    def read(self, place: str, which: int, mask: str | None) -> str:
+        """A vector of a factor, as numbers that are multiplied."""
+        memory, e = self.memories[which], self.f.e
+        return widened(e, load_row(e, place, memory_dtype(memory), mask), memory, self.dtype)
+
+    def number(self, place: str) -> Val:
+        """A number of the left factor."""
+        memory, e = self.memories[0], self.f.e
+        found = load_value(e, place, Val("0", int64), memory, None, None, "one")
+        return cast(e, found, memory, self.dtype)
+
+    @property
+    def dtype(self) -> DType:
+        """What is accumulated in."""
+        return self.registers.dtype
 
     def added(self, a: str, b: str, kind: str = "") -> str:
         """a + b."""

@@ -90,7 +90,7 @@ class Product:
     def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
         self.dtypes, self.registers, self.target = dtypes, registers, registers.target
         self.inner = scalar_type(registers.dtype)
-        self.size = registers.dtype.itemsize
+        self.size, self.is_vector = registers.dtype.itemsize, not c.rows
         left, whole = side(c, "left"), c
         if (self.as_it_is(left) and left.straight) or (is_view(c) and is_low(c)):
             c = outer_columns_as_batch(c)
@@ -244,17 +244,24 @@ class Product:
         return not read and dict(index[1]).get(above.columns.axes[-1]) == 1
 
     def as_it_is(self, s: Side) -> bool:
-        """Is a factor memory of what is accumulated in?"""
+        """Is a factor memory that is multiplied where it lies: of what is accumulated in, but for
+        the functions of vectors, which convert what they read?"""
         if self.registers.dot or not s.memory:
             return False
-        return self.is_own(self.dtypes[s.root.arg[0]])
+        dtype = self.dtypes[s.root.arg[0]]
+        return self.is_own(dtype) or (self.is_vector and dtype.kind in "iuf")
 
     @property
     def memories(self) -> tuple[DType, DType]:
-        """The dtypes of both factors' memory, where it is not what is accumulated in."""
-        left, right = [self.dtypes[s.root.arg[0]] for s in (self.left, self.right)]
-        summed = self.registers.dtype
-        return summed if self.is_own(left) else left, summed if self.is_own(right) else right
+        """The dtypes of both factors as functions of the library read them."""
+        return self.memory_of(self.left), self.memory_of(self.right)
+
+    def memory_of(self, s: Side) -> DType:
+        """The dtype of a factor's memory if it is read there, else what it is packed in."""
+        if not self.windowed and not self.as_it_is(s):
+            return self.registers.dtype
+        dtype = self.dtypes[s.root.arg[0]]
+        return self.registers.dtype if self.is_own(dtype) else dtype
 
     def is_own(self, dtype: DType) -> bool:
         """Is memory of a dtype what is accumulated in?"""
@@ -268,7 +275,8 @@ class Product:
         both = all(self.as_it_is(s) for s in (self.left, self.right))
         if (both and not self.images) or None in self.views.values():
             return False
-        return all(dtype.kind in "iuf" for dtype in self.memories)
+        roots = [s.root for s in (self.left, self.right)]
+        return all(self.dtypes[root.arg[0]].kind in "iuf" for root in roots)
 
     def is_swept(self) -> bool:
         """Do a few rows sweep over windows of memory?"""
