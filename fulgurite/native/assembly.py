@@ -4,7 +4,8 @@ In: the size of a float in bytes, rows and vectors of columns of a block. Out: t
 function with the arguments of `microkernel._tile`, which says the same in LLVM's own language for
 every other target, and against which this is tested. Which register holds which sum is known
 beforehand, and no sum leaves it before the end; so assembling is all there is to do, in a twentieth
-of the time of compiling. Bits are the same: everything is added up in the same order.
+of the time of compiling. Bits are the same: everything is added up in the same order. Blocks that
+keep what they read of B pack it at no price but that of their stores.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _A, _K, _B, _DOWN, _C = "%rdi", "%rdx", "%rcx", "%r8", "%r9"  # as they are called with
-_SAVED = ("%rbx", "%r12", "%r13", "%r14")
-_FETCHED, _FURTHER, _LEFT, _BESIDE = _SAVED
+_SAVED = ("%rbx", "%r12", "%r13", "%r14", "%r15")
+_FETCHED, _FURTHER, _LEFT, _BESIDE, _TO = _SAVED
 _APART = {1: "%rax", 3: "%rsi", 5: "%r10", 7: "%r11"}  # bytes to a row, times an odd number
-_GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5, 7, "beside")
+_GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5, 7, "beside", "to")
 _FACTORS = ("%zmm0", "%zmm1")  # by turns
 LEAD = 7  # steps that a line of C takes to come
+FAR = 2048  # bytes between rows of B of which few pages have two: asked for three times as early
 
 
-def register_block(name: str, itemsize: int, rows: int, vectors: int, panel: int) -> str:
+def register_block(
+    name: str, itemsize: int, rows: int, vectors: int, panel: int, keeps: bool = False
+) -> str:
     """A function that adds rows of A times vectors of columns of B to C; vectors after those of a
-    panel are `beside` it."""
+    panel are `beside` it. One that `keeps` reads memory as it is, and puts it `to` such panels."""
     kind = "s" if itemsize == 4 else "d"
     columns = [f"%zmm{2 + v}" for v in range(vectors)]
     sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
@@ -35,7 +39,7 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int, panel: int
         found = [".p2align 4", f"{label}:"]
         for v, column in enumerate(columns):
             mask = f" {{%k{1 + v}}} {{z}}" if masked else ""
-            place = f"{64 * v}({_B})" if v < panel else f"({_B},{_BESIDE})"
+            place = f"{64 * v}({_B})" if v < panel or keeps else f"({_B},{_BESIDE})"
             found.append(f"vmovup{kind} {place}, {column}{mask}")
         for i, row in enumerate(sums):
             factor = _FACTORS[i % 2]
@@ -44,7 +48,13 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int, panel: int
                       for column, total in zip(columns, row, strict=True)]  # fmt: skip
             if i == rows // 2:
                 found += fetched
-        steps = ((_K, _A), (_DOWN, _B), (_FURTHER, _FETCHED))
+            if i == rows - 1 and keeps:
+                for v, column in enumerate(columns):
+                    place = f"{64 * v}({_TO})" if v < panel else f"({_TO},{_BESIDE})"
+                    found.append(f"vmovup{kind} {column}, {place}")
+        steps = [(_K, _A), (_DOWN, _B), (_FURTHER, _FETCHED)]
+        if keeps:
+            steps.append((f"${64 * panel}", _TO))
         return [*found, *[f"addq {by}, {what}" for by, what in steps], f"decq {_LEFT}",
                 f"jg {label}b"]  # fmt: skip
 
@@ -56,19 +66,18 @@ def register_block(name: str, itemsize: int, rows: int, vectors: int, panel: int
     lines += [f"movq {_given(odd)}, {register}" for odd, register in _APART.items() if odd < rows]
     lines += [
         f"movq {_given('beside')}, {_BESIDE}",
+        *([f"movq {_given('to')}, {_TO}"] if keeps else []),
         f"movq {_given('ahead')}, {_FETCHED}",
         f"movq {_given('below')}, {_FURTHER}",
         f"movq {_given('depth')}, {_LEFT}",
         f"leaq (,{_K},{itemsize}), {_K}",
         f"leaq (,{_DOWN},{itemsize}), {_DOWN}",
         *[f"vpxord {total}, {total}, {total}" for row in sums for total in row],
-        f"testb $1, {_given('plain')}",
-        "jne 3f",
-        f"subq ${last}, {_LEFT}",
-        "jle 2f",
     ]
-    lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
-    lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
+    if not keeps:
+        lines += [f"testb $1, {_given('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
+        lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
+        lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
     lines += [*loop(3, near, masked=True), *apart]  # memory as it is ends with its columns
     lines += [f"cmpl $0, {_given('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
     lines += ["4:", *_each(kind, sums, _C, "vmovup")]
@@ -87,6 +96,49 @@ def _each(kind: str, sums: list[list[str]], at: str, what: str) -> list[str]:
             lines.append(f"{what}{kind} {both} {mask}")
         lines.append(f"addq {_FURTHER}, {at}")
     return lines
+
+
+def keeping(
+    arguments: str, itemsize: int, panel: int, shapes: list[tuple[int, int]], ahead: int
+) -> str:
+    """Text of `microkernel.keeper`: the first rows by a register block that keeps what it reads,
+    which is asked for some rows `ahead`, the others by the driver."""
+    inner, width = {4: "float", 8: "double"}[itemsize], 64 // itemsize
+    cases = " ".join(f"i64 {v}, label %wide{v}" for _, v in shapes)
+    rows = ", ".join(f"[ {r}, %wide{v} ]" for r, v in shapes)
+    tiles = ", ".join(f"[ @PART{r}_{v}k, %wide{v} ]" for r, v in shapes)
+    lines = [
+        f"  %upper = add i64 %columns, {width - 1}",
+        f"  %needed = udiv i64 %upper, {width}",
+        "  %count = trunc i64 %columns to i32",
+        "  %old = select i1 %first, i32 0, i32 %count",
+        *[f"  %as{n} = mul i64 %as, {n * itemsize}" for n in _APART],
+        f"  %beside = mul i64 %depth, {64 * panel}",
+        "  %ahead = getelementptr i8, ptr %to, i64 %beside",
+        f"  %below = mul i64 %bs, {itemsize}",
+        f"  %far = icmp sgt i64 %below, {FAR}",
+        f"  %early = select i1 %far, i64 {3 * ahead}, i64 {ahead}",
+        "  %bytes.down = mul i64 %below, %early",
+        "  %down = getelementptr i8, ptr %B, i64 %bytes.down",
+        f"  switch i64 %needed, label %wide{shapes[-1][1]} [ {cases} ]",
+        *[line for _, v in shapes for line in (f"wide{v}:", "  br label %go")],
+        "go:",
+        f"  %taken = phi i64 {rows}",
+        f"  %tile = phi ptr {tiles}",
+        "  call void %tile(ptr %A, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %C, i64 %cs, i64 %depth, "
+        "ptr %down, i64 %below, i1 true, i32 %count, i32 %old"
+        f"{''.join(f', i64 %as{n}' for n in _APART)}, i64 %beside, ptr %to)",
+        "  %aoff = mul i64 %taken, %as",
+        f"  %a = getelementptr {inner}, ptr %A, i64 %aoff",
+        "  %coff = mul i64 %taken, %cs",
+        f"  %c = getelementptr {inner}, ptr %C, i64 %coff",
+        "  %left = sub i64 %rows, %taken",
+        f"  call void @SELF(ptr %a, i64 %as, i64 %ks, ptr %to, i64 {panel * width}, ptr %c, "
+        "i64 %cs, i64 %depth, i64 %left, i64 %columns, i1 %first, ptr %ahead)",
+        "  ret void",
+    ]
+    head = f"define void @PART_keep({arguments}i64 %rows, i64 %columns, i1 %first, ptr %to)"
+    return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
 
 
 def module_assembly(texts: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from .convert import memory_dtype
 from .emitter import scalar_type
 from .frame import Frame
 from .lent import BLOCK, MOVE, PIECES, TILE, packing, pieces, tile
-from .microkernel import MASKS, Module, Registers, block
+from .microkernel import MASKS, Module, Registers, block, keeper
 from .moving import moving
 from .narrow import NARROW, narrow
 from .packing import Side
@@ -143,12 +143,16 @@ class Borrower(Product):
         panel, few = self.address(f, block(self.registers), BLOCK), "null"
         if self.rows_along_k:
             few = self.address(f, narrow(self.registers, self.columns_along_k), NARROW)
+        keep = "null"
+        if self.registers.assembled:
+            keep = f"@{keeper(block(self.registers))}"
+            f.e.declare(f"void {keep}({BLOCK})", keep)
         moves = [
             self.address(f, moving(self.registers, s.name, s.straight), MOVE)
             for s in (self.left, self.right)
         ]
         operands = [
             self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
-            begin, end, sums, width, panel, few, *moves,
+            begin, end, sums, width, panel, few, *moves, keep,
         ]  # fmt: skip
         self.call(f, tile(self.registers), TILE, operands)

@@ -1,11 +1,11 @@
 """Tiles of products whose two factors are memory as it is: library functions for every shape.
 
 In: the registers. Out: texts of modules. `tile` computes the sums of one tile, over all blocks of
-k, going the way that each factor goes (plain, packed here, packed before); `pieces` packs a factor
-into the workspace, and `packing` is that as a phase by itself. All they know of a kernel is a table
-of numbers, in the order of `TABLE`, and what other functions of the library are called: they get
-those as arguments, since a module of the library knows no other. So a kernel over plain matrices
-has no text but its batch and its epilogue, and is quickly compiled.
+k, going the way that each factor goes (plain, packed here or on the way, packed before); `pieces`
+packs a factor into the workspace, and `packing` is that as a phase by itself. All they know of a
+kernel is a table of numbers, in the order of `TABLE`, and what other functions of the library are
+called: they get those as arguments, since a module of the library knows no other. So a kernel over
+plain matrices has no text but its batch and its epilogue, and is quickly compiled.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ WAYS = (
     "flat",
     "lined",
     "swept",
+    "kept",
 )  # numbers of how a factor reaches the microkernel
 BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of microkernels
 MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
-TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
+TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
 JOIN = "ptr, i64, i64, i64, ptr, i64, i64, i64"
 PIECES = "ptr, ptr, ptr, i64, i64, ptr"
 _SIDE = (
@@ -143,6 +144,7 @@ class Tile:
     packs: tuple[str, ...] = ("own",)  # ways of a factor that the tile packs for itself
     along_k = "narrow"  # the way of one that is multiplied with lanes along k
     as_lined: tuple[str, ...] = ("plain",)  # ways of one that lies in rows, with no panel after it
+    keeps = True  # may the first rows put columns that lie as they are into panels?
 
     def __init__(self, f: Lent, moves: dict[str, str]) -> None:
         self.f, self.moves = f, moves
@@ -161,6 +163,9 @@ class Tile:
         self.packed = {side: self.goes(side, *self.packs) for side in ("left", "right")}
         self.plain = {side: self.goes(side, "plain") for side in ("left", "right")}
         self.alone = self.goes("right", *self.as_lined)
+        if self.keeps:
+            self.kept = self.goes("right", "kept")
+            self.plain["right"] = self.goes("right", "plain", "kept")
 
     def goes(self, side: str, *ways: str) -> str:
         """Does a factor go one of some ways?"""
@@ -196,13 +201,17 @@ class Tile:
             column = f.mul(panel, wide)
             at, to = f.at(found["right"], f.mul(column, across)), f.at("%sums", column)
             ahead = f.at(at, f.mul(wide, across))
+            ahead, function = e.let(f"select i1 {self.alone}, ptr null, ptr {ahead}"), "%panel"
+            if self.keeps:
+                panel = f.at(f.read["right"], f.mul(column, f.number("deep")))
+                ahead = e.let(f"select i1 {self.kept}, ptr {panel}, ptr {ahead}")
+                function = e.let(f"select i1 {self.kept}, ptr %keep, ptr %panel")
             operands = [
                 found["left"], f.number(("own", "left")), f.number(("k", "left")), at,
                 f.number(("k", "right")), to, "%width", depth, count["left"],
-                f.in_panel(f.sub(count["right"], column), wide, f.number("reach")), first,
-                e.let(f"select i1 {self.alone}, ptr null, ptr {ahead}"),
+                f.in_panel(f.sub(count["right"], column), wide, f.number("reach")), first, ahead,
             ]  # fmt: skip
-            f.invoke("%panel", BLOCK, operands)
+            f.invoke(function, BLOCK, operands)
             return []
 
         e.loop("0", self.panels, 1, [], turn)
@@ -226,15 +235,15 @@ class Tile:
 @lru_cache(maxsize=32)
 def tile(registers: Registers) -> Module:
     """`void f(ptr numbers, ptr left, ptr right, ptr workspace, i64 batch, i64 row, i64 column,
-    i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right)`:
-    the sums of the tile at a row and column of tiles over some blocks of k; `panel` is a block,
-    `narrow` is for few columns."""
+    i64 begin, i64 end, ptr sums, i64 width, ptr panel, ptr narrow, ptr move_left, ptr move_right,
+    ptr keep)`: the sums of the tile at a row and column of tiles over some blocks of k; `panel` is
+    a block, `keep` its keeper, `narrow` is for few columns."""
     f = Lent(registers)
     Tile(f, {"left": "%move_left", "right": "%move_right"}).write()
     arguments = (
         "ptr %numbers, ptr %left, ptr %right, ptr %workspace, i64 %batch, i64 %row, i64 %column, "
         "i64 %begin, i64 %end, ptr %sums, i64 %width, ptr %panel, ptr %narrow, ptr %move_left, "
-        "ptr %move_right"
+        "ptr %move_right, ptr %keep"
     )
     return f.module(f"tile_{registers.dtype}", arguments)
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from ..core.digest import blake2b
 from ..core.dtype import DType
-from .assembly import module_assembly, register_block
+from .assembly import keeping, module_assembly, register_block
 from .emitter import scalar_type
 from .target import Target
 
@@ -115,7 +115,10 @@ def block(registers: Registers) -> Module:
         size, panel = registers.dtype.itemsize, registers.vectors
         blocks = [register_block(f"PART{r}_{v}", size, r, v, panel) for r, v in shapes]
         parts = [f"declare dso_local void @PART{r}_{v}()" for r, v in shapes]
-        parts.insert(0, module_assembly(blocks))
+        kept = [(_heights(registers, v)[-1], v) for v in range(1, registers.most + 1)]
+        blocks += [register_block(f"PART{r}_{v}k", size, r, v, panel, keeps=True) for r, v in kept]
+        parts += [f"declare dso_local void @PART{r}_{v}k()" for r, v in kept]
+        parts = [module_assembly(blocks), *parts, keeping(_ARGS, size, panel, kept, AHEAD)]
     else:
         parts = [_tile(registers, rows, vectors) for rows, vectors in shapes]
     text = "\n".join([_driver(registers), *parts, *_declared(registers)])
@@ -462,6 +465,16 @@ def _driver(registers: Registers) -> str:
     ]
     head = f"define void @SELF({_ARGS}i64 %rows, i64 %columns, i1 %first, ptr %ahead)"
     return f"{head} nounwind {{\n" + "\n".join(lines) + "\n}"
+
+
+def keeper(module: Module) -> str:
+    """The name of a block's other function, where register blocks are assembled.
+
+    Its last argument is memory for a panel, and one more where there are more columns. The first
+    rows, of which there are `height` at least, read B as it lies and put it there on their way; it
+    is there that all others find it.
+    """
+    return f"{module.name}_part_keep"
 
 
 def _far(registers: Registers) -> list[str]:

@@ -385,6 +385,13 @@ class Product:
         return self.cut.right == "own" and straight and few
 
     @property
+    def kept(self) -> bool:
+        """Can the first rows of a tile pack its columns while they are multiplied?"""
+        last = self.rows - (self.tall - 1) * self.cut.rows  # rows of the lowest tile
+        lies = self.lent and self.right.straight and self.registers.assembled
+        return lies and last >= self.registers.height
+
+    @property
     def lent(self) -> bool:
         """Are both factors memory as it is, so that the library has all but the epilogue?"""
         both = self.as_it_is(self.left) and self.as_it_is(self.right)
@@ -433,7 +440,7 @@ class Product:
     def road(self, s: Side) -> str:
         """The way of a factor as the library tells them apart."""
         if s.name == "right" and self.way("right") == "own":
-            return "lined" if s.lined else "flat" if self.flat else "own"
+            return "lined" if s.lined else "flat" if self.flat else "kept" if self.kept else "own"
         return self.way(s.name)
 
     def apart(self, s: Side) -> int:
@@ -478,7 +485,7 @@ class Product:
     def strides(self, s: Side) -> tuple[int, int]:
         """The strides of a factor that is memory as it is, on the way that it goes."""
         road = self.road(s)
-        if road != "plain":
+        if road not in ("plain", "kept"):
             if s.name == "left" or road == "lined":
                 return self.cut.stride, 1
             if road == "flat":

@@ -42,6 +42,7 @@ class _Tile(Tile):
     packs = ("own", "flat", "lined")
     along_k = "lined"
     as_lined = ("plain", "flat")
+    keeps = False
 
     def columns(self, found: dict[str, str], k: str) -> list[str]:
         f = self.f

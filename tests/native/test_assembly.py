@@ -18,6 +18,7 @@ from fulgurite.native.microkernel import (
     _tile,
     block,
     block_shapes,
+    keeper,
     named,
 )
 from fulgurite.native.target import target
@@ -25,6 +26,7 @@ from fulgurite.native.target import target
 pytest.importorskip("llvmlite")
 pytestmark = pytest.mark.skipif(target().vectors != "avx512", reason="there is no AVX-512 here")
 _TYPES = "pqqpqpqqqqbp"
+_KINDS = {"p": ctypes.c_void_p, "q": ctypes.c_int64, "b": ctypes.c_bool}
 Array = np.ndarray[Any, Any]
 
 
@@ -37,12 +39,19 @@ def functions(dtype: DType) -> tuple[Any, Any]:
         "block_compiled", "\n".join([_driver(registers), *written, *_declared(registers)])
     )
     assert "module asm" in block(registers).text and "module asm" not in other.text
-    kinds = {"p": ctypes.c_void_p, "q": ctypes.c_int64, "b": ctypes.c_bool}
     made = []
     for module in (block(registers), other):
         address = load(compile_object([module.text], target()))[module.name]
-        made.append(ctypes.CFUNCTYPE(None, *[kinds[t] for t in _TYPES])(address))
+        made.append(ctypes.CFUNCTYPE(None, *[_KINDS[t] for t in _TYPES])(address))
     return made[0], made[1]
+
+
+@lru_cache
+def kept(dtype: DType) -> Any:
+    """The same over columns that the first rows put into panels."""
+    module = block(Registers(dtype, target()))
+    place = load(compile_object([module.text], target()))[keeper(module)]
+    return ctypes.CFUNCTYPE(None, *[_KINDS[t] for t in _TYPES])(place)
 
 
 def address(array: Array, offset: int = 0) -> int:
@@ -81,6 +90,35 @@ def test_every_block_adds_up_what_llvm_adds_up(dtype: DType, way: str) -> None:
                 )
 
 
+@pytest.mark.parametrize("dtype", [float32, float64])
+def test_columns_that_are_kept_on_the_way_give_the_same_bits(dtype: DType) -> None:
+    registers, random = Registers(dtype, target()), np.random.default_rng(2)
+    most, panel = registers.most * registers.width, registers.panel
+    for columns in (1, 7, registers.width, registers.width + 3, panel, most - 3, most):
+        for rows in (registers.height, 10, 26):
+            depth, wide = int(random.integers(1, 40)), columns + int(random.integers(0, 9))
+            a = random.standard_normal((rows, depth)).astype(dtype.numpy)
+            b = random.standard_normal((depth, wide)).astype(dtype.numpy)
+            b.flat[0] = -0.0
+            for first in (True, False):
+                c = random.standard_normal((rows, columns + 2)).astype(dtype.numpy)
+                panels = np.full((2, depth, panel), np.nan, dtype.numpy)
+                found = [c.copy(), c.copy()]
+                for to, function, last in zip(
+                    found, (functions(dtype)[0], kept(dtype)), (0, address(panels)), strict=True
+                ):
+                    function(
+                        address(a), depth, 1, address(b), wide, address(to), columns + 2, depth,
+                        rows, columns, first, last,
+                    )  # fmt: skip
+                assert found[0].tobytes() == found[1].tobytes()
+                inside = np.hstack(list(panels))
+                vectors = -(-columns // registers.width) * registers.width
+                assert (inside[:, :columns] == b[:, :columns]).all()
+                assert not inside[:, columns:vectors].any()  # no odd number slows sums
+                assert np.isnan(inside[:, vectors:]).all()
+
+
 def test_more_columns_than_a_block_has_are_a_whole_block() -> None:
     registers = Registers(float32, target())
     most = registers.most * registers.width
@@ -102,10 +140,14 @@ def test_memory_as_it_is_is_not_read_beyond_its_columns() -> None:
         a, b = random.standard_normal((9, 3), np.float32), page[1024 - 3 * columns :]
         b[:] = random.standard_normal(3 * columns, np.float32)
         to = np.zeros((9, columns), np.float32)
-        functions(float32)[0](
-            address(a), 3, 1, address(b), columns, address(to), columns, 3, 9, columns, True, 0
-        )
-        np.testing.assert_allclose(to, a @ b.reshape(3, columns), 1e-4, 1e-5)
+        panels = np.empty((2, 3, 48), np.float32)
+        for function, last in ((functions(float32)[0], 0), (kept(float32), address(panels))):
+            function(
+                address(a), 3, 1, address(b), columns, address(to), columns, 3, 9, columns, True,
+                last,
+            )  # fmt: skip
+            np.testing.assert_allclose(to, a @ b.reshape(3, columns), 1e-4, 1e-5)
+            to[:] = np.nan
     del page, b
     mapping.close()
 

@@ -251,7 +251,7 @@ def test_products_go_every_way_that_a_factor_can_go() -> None:
                 ways.add((name, WAYS[text.numbers[TABLE.index(("way", name))]]))
             exact = (a.T if turned[0] else a).astype(np.float64) @ (b.T if turned[1] else b)
             close(found, exact, 10 * np.sqrt(k) + 20, np.float32)
-    assert len(ways) == 7
+    assert len(ways) == 7 + (target().vectors == "avx512")  # where assembly keeps columns
 
 
 @settings(max_examples=20, deadline=None)

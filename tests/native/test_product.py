@@ -53,3 +53,18 @@ def test_tiles_that_are_nearly_equal_have_all_columns(columns: int) -> None:
         assert np.array_equal(found, wanted)
     both, _ = run(x @ y + z, (x @ y + z) * 2, seed=1)
     assert np.array_equal(both[1], 2 * both[0]) and np.array_equal(both[0], a @ b + c)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(9, 300), st.integers(40, 700), st.integers(60, 700), st.integers(0, 99))
+@example(217, 65, 300, 0)
+@example(9, 2000, 600, 0)
+@example(75, 500, 257, 0)
+def test_columns_that_are_packed_on_the_way_fit_their_room(
+    m: int, n: int, k: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = [rng.integers(-9, 9, s).astype(np.float32) for s in ((m, k), (k, n))]
+    x, y = [fg.Tensor(array, device="cpu") for array in (a, b)]
+    (found,), _ = run(x @ y, seed=seed)
+    assert np.array_equal(found, a @ b)
