@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..core.dtype import float32
 from ..core.node import Node, make, toposort
-from ..core.ops.elementwise import CAST, DIV, MUL, NEG
+from ..core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB
 from ..core.ops.leaf import CONST
 from ..core.ops.movement import EXPAND, RESHAPE, reshape
 from ..core.ops.reduce import REDUCE
@@ -52,11 +52,32 @@ class _Product:
 def exchange(sink: Node) -> Node:
     """The graph with sums in the cheaper order, and without those of which nothing is left."""
     order = toposort([sink])
-    for change in (tails, repeats, vanish, _exchange, by_rows, _wide_rows):
+    for change in (tails, _taken_apart, repeats, vanish, _exchange, by_rows, _wide_rows):
         changed = change(sink, order)
         if changed is not sink:
             sink, order = changed, toposort([changed])
     return sink
+
+
+def _taken_apart(sink: Node, order: Sequence[Node]) -> Node:
+    """The graph with sums of several products as sums of each: Σ (a b + c d) = Σ a b + Σ c d."""
+    known: dict[Node, Node] = {}
+    for node in order:
+        if node.op is REDUCE and node.arg[0] == "add" and node.src[0].op in (ADD, SUB):
+            parts = _products(node.src[0], node)
+            if parts is not None:
+                known[node] = parts
+    return substitute(sink, known) if known else sink
+
+
+def _products(body: Node, total: Node) -> Node | None:
+    """A sum of a sum, term by term, if each is a product of two sides."""
+    if body.op in (ADD, SUB, NEG):
+        parts = [_products(s, total) for s in body.src]
+        found = [part for part in parts if part is not None]
+        return make(body.op, body.dtype, tuple(found)) if len(found) == len(parts) else None
+    part = make(REDUCE, total.dtype, (body,), total.arg)
+    return part if body.dtype.kind == "f" and is_contraction(part) else None
 
 
 def _wide_rows(sink: Node, order: Sequence[Node]) -> Node:

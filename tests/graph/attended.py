@@ -184,6 +184,8 @@ ONE_WALK: dict[str, Program] = {  # at most three kernels beside the first
         lambda s, given: _softmax(s - given.each_head("m") * _apart(given))
     ),
     "difference of two": lambda given: _difference(given),
+    "two values": lambda given: _two_values(given),
+    "three products": lambda given: _three_products(given),
     "gate": lambda given: (
         _attention(lambda s, given: _softmax(s))(given)
         * fg.sigmoid(given("g", *given.heads, given.rows, given.size))
@@ -222,6 +224,18 @@ def _difference(given: Given) -> fg.Tensor:
     others = given("q2", *q.shape), given("k2", *k.shape)
     first, second = (_softmax(a @ b.mT * given.size**-0.5) for a, b in ((q, k), others))
     return (first - given("part", 1) * second) @ v
+
+
+def _two_values(given: Given) -> fg.Tensor:
+    q, k, v = given.qkv()
+    p = _softmax(q @ k.mT * given.size**-0.5)
+    return p @ v * fg.sigmoid(p @ given("v2", *v.shape))
+
+
+def _three_products(given: Given) -> fg.Tensor:
+    q, k, v = given.qkv()
+    others = given("k2", *k.shape), given("q2", *q.shape)
+    return _softmax((q @ k.mT + q @ others[0].mT + others[1] @ k.mT) * 0.1) @ v
 
 
 def _divided_last(given: Given, less: bool) -> fg.Tensor:

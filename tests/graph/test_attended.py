@@ -63,7 +63,7 @@ COMPUTED = [
     "mask after, divided again", "mask of powers", "learned bias of keys", "learned scale",
     "squares", "gate", "less the largest, divided last", "with a penalty of entropy",
     "unit vectors", "heads taken apart", "an end beside the scores", "an end by hand",
-    "one more in the sum", "difference of two",
+    "one more in the sum", "difference of two", "two values", "three products",
 ]  # fmt: skip
 
 

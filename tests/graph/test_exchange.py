@@ -11,7 +11,7 @@ import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.reduce import REDUCE
-from fulgurite.graph.cost import elements
+from fulgurite.graph.cost import elements, is_contraction
 from fulgurite.graph.exchange import exchange
 from tests.graph.searching import lowered, numbers
 
@@ -114,6 +114,17 @@ def test_numbers_of_rows_are_rounded_where_they_are_used(dtype: str) -> None:
     sink, _ = lowered(x.sum(axis=-1) * 2, x @ x.mT)
     sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
     assert sorted([n.dtype.name for n in sums]) == sorted(["float32", sums[-1].dtype.name])
-    with fg.config(tier="native"):
-        found = [fg.realize(x.sum(axis=-1))[0].cast("float32").numpy() for _ in range(2)]
-    np.testing.assert_array_equal(*found)
+    made = []
+    for search in (False, True):
+        with fg.config(tier="native", search=search):
+            made.append((x.sum(axis=-1) * 2).cast("float32").numpy())
+    np.testing.assert_array_equal(made[0], made[1])
+
+
+def test_a_sum_of_two_products_is_a_sum_of_each() -> None:
+    a, b, c, d = (numbers(i, *shape) for i, shape in enumerate([(30, 1, 20), (1, 40, 20)] * 2))
+    sink, _ = lowered((a * b - c * d).sum(axis=-1))
+    sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
+    assert len(sums) == 2 and all(is_contraction(n) for n in sums)
+    beside, _ = lowered((a * b - c).sum(axis=-1))
+    assert exchange(beside) is beside

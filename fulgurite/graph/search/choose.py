@@ -30,8 +30,9 @@ from .ways import Ways
 ATTEMPTS = 48  # merged graphs that are tried for one region
 LITTLE = 0.05  # of a region's cost: less is not looked for
 SMALL = 0.03  # of the whole graph's cost, for equal regions together: nor is less than this
+SLACK = 0.01  # of the memory needed at once: numbers of rows are no more
 VAIN = 12  # of those for which nobody has a kernel
-LOOKS = 2000  # steps to see which of them may pay
+LOOKS = 4000  # steps to see which of them may pay
 _KEPT = 512  # regions whose answer is kept
 Choice: TypeAlias = "tuple[tuple[Way, str], ...]"  # with what it is, for people
 
@@ -105,19 +106,22 @@ class Searcher:
 
     def within(self, work: Regions, made: dict[int, list[tuple[int, Piece]]]) -> list[Piece]:
         """The pieces to run, without choices for which more memory would be needed at once."""
-        most = work.most_alive(work.pieces)
+        most = (1 + SLACK) * work.most_alive(work.pieces)
 
-        def assembled(without: int | None) -> list[Piece]:
+        def assembled(without: int | None) -> list[Piece] | None:
             return work.assembled([m for i, some in made.items() if i != without for m in some])
 
+        def alive(found: list[Piece] | None) -> float:
+            return inf if found is None else work.most_alive(found)
+
         found = assembled(None)
-        while made and work.most_alive(found) > most:
-            needs = {i: work.most_alive(assembled(i)) for i in made}
+        while made and alive(found) > most:
+            needs = {i: alive(assembled(i)) for i in made}
             worst = min(made, key=lambda i: (needs[i], i))
             found = assembled(worst)
             del made[worst]
             self.reports[worst] = replace(self.reports[worst], memory=True)
-        return found
+        return list(work.pieces) if found is None else found
 
 
 class RegionSearch:
@@ -239,12 +243,13 @@ class RegionSearch:
         if not hopes:
             return []
         every = [*self.producers, *[producer for _, producer in hopes.values()]]
-        found = extract(every, *self.ends(every), LOOKS)
         if self.known_best is None or self.known_best[0] != len(self.producers):
-            best = extract(self.producers, *self.ends(self.producers), LOOKS)
+            start = () if self.known_best is None else self.known_best[1].producers
+            best = extract(self.producers, *self.ends(self.producers), LOOKS, start=start)
             self.known_best = len(self.producers), best
             self.report.steps += best.steps
         known = self.known_best[1]
+        found = extract(every, *self.ends(every), LOOKS, start=known.producers)
         self.report.steps += found.steps
         asked = [hopes[p.name][0] for p in found.producers if p.name in hopes]
         asking = self.who.table.asked / self.equal * len(asked)

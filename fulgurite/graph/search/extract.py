@@ -4,9 +4,10 @@ In: producers, each with the values it makes, those it needs and its cost; the v
 cap on steps and, if wanted, on the bytes that are kept. Out: producers in an order that works. A
 value that two consumers share is paid once. `greedily` is the answer that always exists: for each
 value the producer that is cheapest with all it needs. `extract` begins there and improves it by
-branch and bound: it settles one missing value after the other, cheapest producers first, and leaves
-a branch whose cost plus the least that is still missing cannot beat the best. More steps never give
-a costlier answer, since the best so far is only ever replaced by a cheaper one.
+branch and bound: it settles one missing value after the other, first by producers that cost the
+least for each value they settle, and leaves a branch whose cost plus the least that is still
+missing cannot beat the best. More steps never give a costlier answer, since the best so far is only
+ever replaced by a cheaper one.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class NoPlanError(Exception):
 
 def extract(
     producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value] = (),
-    steps: int = STEPS, memory: int | None = None,
+    steps: int = STEPS, memory: int | None = None, start: Sequence[Producer] = (),
 ) -> Extraction:  # fmt: skip
-    """The cheapest producers found within so many steps."""
-    return _Search(producers, wanted, given, steps, memory).run()
+    """The cheapest producers found within so many steps; `start` is an answer that is known."""
+    return _Search(producers, wanted, given, steps, memory).run(start)
 
 
 class _Search:
@@ -60,6 +61,7 @@ class _Search:
         self.wanted, self.given = list(dict.fromkeys(wanted)), frozenset(given)
         self.limit, self.memory = steps, memory
         self.makers: dict[Value, list[Producer]] = {}
+        producers = _undominated(producers)
         for producer in producers:
             for value in producer.makes:
                 self.makers.setdefault(value, []).append(producer)
@@ -67,13 +69,13 @@ class _Search:
             makers.sort(key=lambda p: p.cost)  # stable: of equal ones the first given
         self.order = {value: i for i, value in enumerate(self.makers)}
         self.needs = {p: self.ordered(p.needs - self.given) for p in producers}
-        # of every value the least that a producer of it costs, alone and shared by all it makes
-        self.least = {v: min([p.cost for p in m]) for v, m in self.makers.items()}
-        self.share = {v: min([p.cost / len(p.makes) for p in m]) for v, m in self.makers.items()}
+        self.bounds: dict[frozenset[Value], float] = {}  # what some missing values cost at least
         self.steps, self.complete = 0, True
         self.best: tuple[float, tuple[Producer, ...]] | None = None
 
-    def run(self) -> Extraction:
+    def run(self, start: Sequence[Producer]) -> Extraction:
+        if start:
+            self.offer(tuple(start))
         first = self.greedily()
         if first is not None:
             self.offer(first)
@@ -125,12 +127,10 @@ class _Search:
 
     def offer(self, chosen: tuple[Producer, ...]) -> None:
         """A complete choice: without what the others make superfluous, if it is the best."""
-        if not self.sorted(chosen):
-            return
         if self.memory is not None and sum([p.bytes for p in chosen]) > self.memory:
             return
         cost = sum([p.cost for p in chosen])
-        if self.best is None or cost < self.best[0] - 1e-9:
+        if (self.best is None or cost < self.best[0] - 1e-9) and self.sorted(chosen):
             self.best = cost, chosen
 
     # --- branch and bound ------------------------------------------------------------------------
@@ -146,17 +146,17 @@ class _Search:
         if self.memory is not None and kept > self.memory:
             return
         if not missing:
-            if self.sorted(tuple(chosen)):
-                self.offer(tuple(chosen))
+            self.offer(tuple(chosen))
             return
         if not all([v in self.makers for v in missing]):
             return
-        if self.best is not None:
-            shared = sum([self.share[v] for v in missing])
-            if cost + max(shared, *[self.least[v] for v in missing]) >= self.best[0] - 1e-9:
-                return
+        open_values = frozenset(missing)
+        if self.best is not None and cost + self.bound(missing, open_values) >= self.best[0] - 1e-9:
+            return
         value = min(missing, key=lambda v: (len(self.makers[v]), self.order[v]))
-        for maker in self.makers[value]:
+        for maker in sorted(
+            self.makers[value], key=lambda p: p.cost / len(open_values.intersection(p.makes))
+        ):  # what it costs for each of the values that it saves others
             if not self.complete:
                 return
             if maker in chosen:
@@ -167,6 +167,17 @@ class _Search:
             self.branch(
                 rest + more, now, {**chosen, maker: None}, cost + maker.cost, kept + maker.bytes
             )
+
+    def bound(self, missing: list[Value], values: frozenset[Value]) -> float:
+        """What it costs at least to make some values: each its share of what makes it."""
+        if values not in self.bounds:
+            shared, most = 0.0, 0.0
+            for value in missing:
+                makers = self.makers[value]
+                shared += min([p.cost / len(values.intersection(p.makes)) for p in makers])
+                most = max(most, makers[0].cost)
+            self.bounds[values] = max(shared, most)
+        return self.bounds[values]
 
     def sorted(self, chosen: tuple[Producer, ...]) -> tuple[Producer, ...]:
         """The producers in an order that works, or nothing if there is none."""
@@ -180,3 +191,17 @@ class _Search:
                 out.append(producer)
                 ready.update(producer.makes)
         return tuple(out)
+
+
+def _undominated(producers: Sequence[Producer]) -> list[Producer]:
+    """The producers without those than which another makes as much of as little for less."""
+    found: list[Producer] = []
+    makes = {p: frozenset(p.makes) for p in producers}
+    for producer in sorted(producers, key=lambda p: p.cost):  # stable: of equal ones the first
+        mine = makes[producer]
+        if not any(
+            mine <= makes[other] and other.needs <= producer.needs and other.bytes <= producer.bytes
+            for other in found
+        ):
+            found.append(producer)
+    return found

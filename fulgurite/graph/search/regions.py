@@ -103,10 +103,13 @@ class Regions(Pieces):
                 beside = beside or (few and me.size == size)
                 beside = beside and inner.is_row and node in me.inside
                 fits = (me.size < size or beside) and (large or not plain or walked)
+            elif inner.is_product and node not in me.inside:  # sums of one walk that are added
+                both = [n for n in self.reads[place] if n in me.inside and n in inner.inside]
+                fits = only and inner.size == me.size and any(map(self.is_walked, both))
             elif inner.is_product:
                 fits = node in me.inside and (me.size < size or inner.sums.batched)
                 alone = (only and large) or self.is_summed_beside(node, place) or walked
-                fits = fits and (alone or self.goes_with_rows(node))
+                fits = fits and (alone or (inner.sums.is_wide and self.goes_with_rows(node)))
             else:
                 alone = only or self.is_summed_beside(node, place)
                 alone = alone and _top(node).op not in (ADD, SUB)
@@ -145,7 +148,9 @@ class Regions(Pieces):
             seen.update(level)
             level = [m for t in level for m in self.makers(t) if self.goes_with(m, t, place)]
             level = [m for m in dict.fromkeys(level) if m not in seen]
-        kept = [[t for t in level if not self.is_nested(t, seen)] for level in found]
+        added = {t for t in seen if all(self.reads_beside(place, n) for n in self.pieces[t][1])}
+        deep = seen.difference(t for t in self.takes[place] if t in added)
+        kept = [[t for t in level if not self.is_nested(t, deep)] for level in found]
         return [level for level in kept if level]
 
     def is_nested(self, place: int, taken: Set[int]) -> bool:
@@ -334,8 +339,11 @@ class Regions(Pieces):
             outputs.append(known[number if number >= 0 else -1 - number])
         return outputs
 
-    def assembled(self, made: Sequence[tuple[int, Piece]]) -> list[Piece]:
-        """The pieces that are needed, in an order that works, near where they were."""
+    def assembled(self, made: Sequence[tuple[int, Piece]]) -> list[Piece] | None:
+        """The pieces that are needed, in an order that works, near where they were.
+
+        None where kernels of several regions wait for each other: each would do alone, not all.
+        """
         instead = {node for _, piece in made for node in piece[1]}
         every = [(place, 0, piece) for place, piece in made]
         for place, piece in enumerate(self.pieces):
@@ -358,8 +366,8 @@ class Regions(Pieces):
         while left:
             able = (i for i, e in enumerate(left) if waits[id(e)] <= made_now)
             first = next(able, None)
-            if first is None:  # regions that wait for each other: each would do alone, not both
-                return list(self.pieces)
+            if first is None:
+                return None
             entry = left.pop(first)
             made_now.update(entry[2][1])
             out.append(entry[2])

@@ -90,7 +90,7 @@ class Ways:
             if not self.wait_for_each_other(a, b):
                 crossing[self.merged(both)] = None
         yield from crossing
-        yield from self.first_walks(crossing)
+        yield from dict.fromkeys(self.first_walks([*crossing, *good]))
         for way in (*good, *crossing):
             stored = [made for piece in way.rows for made in self.stored_rows(piece)]
             stored = [made for made in stored if self.is_read_beside(made, way)]
@@ -122,11 +122,11 @@ class Ways:
                 yield from self.crossing_rows(way, picking, good)
 
     def first_walks(self, ways: Iterable[Way]) -> Iterator[Way]:
-        """One walk for the numbers of rows that another one reads of several pieces."""
+        """One walk for all numbers of rows that another one reads, of what that takes in."""
         for way in ways:
             made = [value for piece in way.rows for value in self.row_values(piece)]
             taken = tuple([t for t in way.taken if t not in way.rows])
-            if len(way.rows) > 1 and taken:
+            if made and taken:
                 yield Way(tuple(made), taken)
 
     def crossing_rows(self, way: Way, picking: Sequence[int], good: Sequence[Way]) -> Iterator[Way]:
