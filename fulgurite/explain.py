@@ -28,6 +28,7 @@ from .graph.overlap import overlap
 from .graph.regroup import CannotLower
 from .graph.schedule import elements, schedule
 from .graph.simplify import simplify
+from .runtime.device import get_device
 from .runtime.donation import assigned_tensors, candidates
 from .runtime.realize import (
     FAMILIES,
@@ -134,7 +135,9 @@ def explain(*tensors: Tensor) -> Explanation:
         stages["search"] = "\n".join(map(str, regions))
     kernels = tuple([_report(item, found) for item in found.items])
     device = tensors[0].device
-    peak = plan_memory(found).peak_bytes
+    layout = plan_memory(found)
+    beside = get_device(device).beside([item.kernel for item in found.items])
+    peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)
     return Explanation(kernels, stages, _cache_state(normal, rest), peak, regions)
 

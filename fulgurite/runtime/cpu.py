@@ -9,6 +9,8 @@ first needs it: a process that only adds two numbers does not pay for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +25,11 @@ from .device import Executable, Linked, MemoryLimitError
 from .interpreter import HostBuffer, ReferenceDevice, SharedBuffer
 from .memory import POOL, BlockBuffer
 from .tiny import Tiny, is_whole
+
+if TYPE_CHECKING:
+    from ..native.code import Rendered
+
+_CONTROL = ("loop", "cond")  # Python drives these
 
 
 class CpuDevice(ReferenceDevice):
@@ -72,19 +79,15 @@ class CpuDevice(ReferenceDevice):
         found: list[Executable] = [None] * len(kernels)
         rendered = {}
         for number, kernel in enumerate(kernels):
-            if kernel.kind in ("loop", "cond"):
-                found[number] = self.interpret(kernel)
-                continue
-            product = self.library(kernel)
+            product = None if kernel.kind in _CONTROL else self.library(kernel)
             if product is not None:
                 found[number] = product
                 continue
             try:
-                if kernel.kind == "host":
-                    raise CannotLower("a host function")
-                rendered[number] = late("runtime.backend").rendering(kernel)
+                rendered[number] = self.rendered(kernel)
             except CannotLower as reason:
-                self.interpreted.append(f"{kernel.name}: {reason}")
+                if kernel.kind not in _CONTROL:
+                    self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.interpret(kernel)
         if rendered:
             natives = late("runtime.backend").code().add(list(rendered.values()))
@@ -92,6 +95,22 @@ class CpuDevice(ReferenceDevice):
                 found[number] = native
             self.native += len(rendered)
         return found
+
+    def rendered(self, kernel: Kernel) -> Rendered:
+        """A kernel as text; `CannotLower` says why not."""
+        if kernel.kind in ("host", *_CONTROL):
+            raise CannotLower("a host function")
+        found: Rendered = late("runtime.backend").rendering(kernel)
+        return found
+
+    def beside(self, kernels: Sequence[Kernel]) -> int:
+        """What texts say that they need."""
+        most = 0
+        for kernel in dict.fromkeys(kernels):
+            known = None if kernel.kind in _CONTROL else self.library(kernel)
+            with suppress(CannotLower):
+                most = max(most, 0 if known is not None else self.rendered(kernel).workspace)
+        return most
 
     def library(self, kernel: Kernel) -> Executable | None:
         """A library's way to run a kernel, where bits may depend on its threads."""

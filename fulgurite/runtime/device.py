@@ -48,6 +48,8 @@ Executable = Any
 class Linked(Protocol):
     """Compiled kernels joined to something that runs."""
 
+    workspace: int  # bytes that a kernel needs beside its values, at most
+
     def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
         """Run all kernels in order; a fresh buffer for each output."""
 
@@ -74,6 +76,9 @@ class Device(Protocol):
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Code for kernels that are all different, made together."""
+
+    def beside(self, kernels: Sequence[Kernel]) -> int:
+        """Bytes that a kernel needs beside its values, at most; nothing is compiled for that."""
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
         """The kernels of a schedule, one piece of code for each item, joined to run in order."""

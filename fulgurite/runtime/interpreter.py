@@ -110,6 +110,10 @@ class ReferenceDevice:
         """Callables that interpret the kernels."""
         return [self.interpret(kernel) for kernel in kernels]
 
+    def beside(self, kernels: Sequence[Kernel]) -> int:
+        """Nothing: what is interpreted has only values."""
+        return 0
+
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
         """A loop over the kernels."""
         return Steps(self, schedule, code, layout)

@@ -61,9 +61,8 @@ def link(
 ) -> Plan:
     """A plan of compiled kernels."""
     code = [kernel.code for kernel in kernels]
-    beside = max([getattr(c, "workspace", 0) for c in code], default=0)
-    layout = layout._replace(workspace_bytes=beside)
     linked = backend.link(schedule, code, layout)
+    layout = layout._replace(workspace_bytes=linked.workspace)
     return Plan(schedule, backend.name, tuple(kernels), layout, linked)
 
 

@@ -25,6 +25,8 @@ IDLE = 2  # arenas that a plan keeps for the next calls
 class Steps:
     """A schedule as a loop over its items."""
 
+    workspace = 0
+
     def __init__(
         self, device: Device, schedule: Schedule, code: Sequence[Executable], layout: Layout
     ) -> None:

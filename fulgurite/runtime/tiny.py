@@ -44,6 +44,8 @@ def _too_large(node: Node) -> MemoryLimitError:
 class Tiny:
     """The steps of a tiny graph."""
 
+    workspace = 0
+
     def __init__(self, schedule: Schedule) -> None:
         (item,) = schedule.items
         order = [n for n in toposort([item.kernel.body]) if n.op is not SINK]
