@@ -96,6 +96,9 @@ def no_grad() -> Iterator[None]:
         _recording.on = before
 
 
+_PLAIN = (float, int)  # operands that need no lifting
+
+
 def operand(x: Tensor) -> Node:
     """The node that a tensor brings into an expression."""
     node = x.entry.node
@@ -347,10 +350,14 @@ class Tensor(Methods, Habits, Operators):
     # --- operators -------------------------------------------------------------------------------
 
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Tensor:
-        if len(operands) == 2 and type(operands[0]) is type(operands[1]) is Tensor:
-            a, b = operand(operands[0]), operand(operands[1])
-            if a.device == b.device:  # the common case, on the path of every operator
-                return wrap(build.apply(op, a, b))
+        if len(operands) == 2:  # the common cases, on the path of every operator
+            a, b = operands
+            if type(a) is type(b) is Tensor:
+                a, b = operand(a), operand(b)
+                if a.device == b.device:
+                    return wrap(build.apply(op, a, b))
+            elif type(a) is Tensor and type(b) in _PLAIN:
+                return wrap(build.apply(op, operand(a), b))
         return wrap(build.apply(op, *lifted(*operands)))
 
     def __eq__(self, other: object) -> Any:

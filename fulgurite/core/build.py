@@ -37,7 +37,7 @@ from .dtype import (
     weak_dtype,
 )
 from .node import Node, Shape, Size, constant, constant_bits
-from .op import Op
+from .op import Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
 from .ops import update as box
 from .ops.elementwise import (
@@ -55,15 +55,15 @@ from .ops.elementwise import (
     SUB,
     WHERE,
 )
-from .origin import MOST, capture
+from .origin import MOST, Origin, capture
 
 Operand: TypeAlias = Node | Number
 Axes: TypeAlias = int | Sequence[int] | None
 
 
-def note(node: Node) -> Node:
-    """Remember beside a node the user's line that asked for it."""
-    here = capture()
+def note(node: Node, here: Origin | None = None) -> Node:
+    """Remember beside a node the user's line that asked for it (`here`, if that is known)."""
+    here = here or capture()
     if here is not None:
         known = node.origins
         if not known:
@@ -224,30 +224,26 @@ _BOOL_MEANING = {ADD: OR, MUL: AND}  # as in NumPy: of truths, + is or and * is 
 
 def apply(op: Op, *operands: Operand) -> Node:
     """An elementwise op after promotion and broadcasting: what `a + b` does."""
-    if len(operands) == 2:  # two nodes that fit as they are: on the path of every operator
-        a, b = operands
-        both = isinstance(a, Node) and isinstance(b, Node)
-        if both and a.dtype is b.dtype and a.shape == b.shape and a.dtype.kind in op.kinds:  # type: ignore[union-attr]
-            return note(op(a, b))  # type: ignore[arg-type]
-    if op in _COMPARISONS and (decided := _decided(op, operands)) is not None:
+    a, b = operands if len(operands) == 2 else (operands[0], None)
+    if isinstance(a, Node) and isinstance(b, Node):  # on the path of every operator
+        if a.dtype is b.dtype and a.dtype.kind in op.kinds:
+            here, shape = capture(), a.shape
+            if shape != b.shape:
+                shape = sizes.broadcast(shape, b.shape)
+                a, b = _stretched(a, shape, here), _stretched(b, shape, here)
+            return note(derived(op(a, b), shape), here)
+    elif op in _COMPARISONS and (decided := _decided(op, operands)) is not None:
         return decided
-    like = next((x for x in operands if isinstance(x, Node)), None)
-    if like is not None and like.dtype.kind in op.kinds:  # the common case: nothing to promote
-        kind, dtype, shape = like.dtype.kind, like.dtype, like.shape
-        for x in operands:
-            if isinstance(x, Node):
-                if x.dtype is not dtype or x.shape != shape:
-                    break
-            elif kind not in _KEEPS.get(type(x), ""):
-                break
-        else:
-            return note(
-                op(*[x if isinstance(x, Node) else constant(x, dtype, shape) for x in operands])
-            )
+    elif isinstance(a, Node) and a.dtype.kind in op.kinds:
+        if b is None and len(operands) == 1:
+            return note(derived(op(a), a.shape))
+        if a.dtype.kind in _KEEPS.get(type(b), ""):  # the number is one of this dtype
+            made = derived(constant(b, a.dtype, a.shape), a.shape)  # type: ignore[arg-type]
+            return note(derived(op(a, made), a.shape))
     dtype = promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in operands])
     op, dtype = _accept(op, dtype)
     shape = sizes.broadcast(*[x.shape if isinstance(x, Node) else () for x in operands])
-    return note(op(*[_fit(x, dtype, shape) for x in operands]))
+    return note(derived(op(*[_fit(x, dtype, shape) for x in operands]), shape))
 
 
 _COMPARISONS: dict[Op, Callable[[Any, Any], bool]] = {  # of whole numbers, by Python's meaning
@@ -287,7 +283,7 @@ def _accept(op: Op, dtype: DType) -> tuple[Op, DType]:
 
 def _fit(x: Operand, dtype: DType, shape: Shape) -> Node:
     if isinstance(x, Node):
-        return expand(cast(x, dtype), shape)
+        return _stretched(cast(x, dtype), shape)
     return constant(x.item() if hasattr(x, "item") else x, dtype, shape)
 
 
@@ -382,11 +378,21 @@ def expand(x: Node, shape: object) -> Node:
             f"{sizes.show(x.shape)} does not expand to {sizes.show(target)}",
             "only dimensions of size 1 stretch",
         )
+    return _stretched(x, target)
+
+
+def _stretched(x: Node, target: Shape, here: Origin | None = None) -> Node:
+    """x in a shape that it is known to broadcast to."""
+    if target == x.shape:
+        return x
+    here = here or capture()
     if x.op is leaf.CONST:
-        return note(constant_in(x, target))
+        return note(constant_in(x, target), here)
+    missing = len(target) - x.ndim
     if missing:
-        x = note(movement.reshape(x, (1,) * missing + x.shape))
-    return note(movement.expand(x, target))
+        shape = (1,) * missing + x.shape
+        x = note(derived(movement.reshape(x, shape), shape), here)
+    return note(derived(movement.expand(x, target), target), here)
 
 
 def permute(x: Node, order: Sequence[int]) -> Node:

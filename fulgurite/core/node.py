@@ -280,10 +280,24 @@ def constant_like(number: Number, node: Node) -> Node:
 
 def parents_of(node: Node) -> list[Node]:
     """The live interned nodes that have this one as a source."""
-    with _lock:
-        parents = node.parents
-        entries = list(parents) if isinstance(parents, list) else [parents] if parents else []
+    parents = node.parents
+    if parents is None:
+        return []
+    # copying a list is one step, whatever other threads append to it
+    entries = tuple(parents) if isinstance(parents, list) else (parents,)
     return [parent for entry in entries if (parent := entry()) is not None]
+
+
+def above(nodes: Iterable[Node]) -> list[Node]:
+    """These nodes and every live interned node that is computed from one of them."""
+    seen = set(nodes)
+    order = list(seen)
+    for node in order:  # which grows meanwhile
+        for parent in parents_of(node):
+            if parent not in seen:
+                seen.add(parent)
+                order.append(parent)
+    return order
 
 
 # --- symbolic sizes: sources of the node, named in its argument ----------------------------------

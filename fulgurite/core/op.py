@@ -41,8 +41,9 @@ def no_interval(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
 def source_device(node: Node) -> str | None:
     """The device rule "where the first source that is anywhere is"."""
     for source in node.src:
-        if source.device is not None:
-            return source.device
+        device = source.device
+        if device is not None:
+            return device
     return None
 
 
@@ -52,11 +53,33 @@ NOBODY: frozenset[int] = frozenset()
 def source_watched(node: Node) -> frozenset[int]:
     """The gradient scopes of all sources; only inexact values carry gradients."""
     watched = NOBODY
-    if node.dtype.is_inexact:
+    if node.dtype.kind in "fc":
         for source in node.src:
-            if source.watched is not watched and source.watched:
-                watched = source.watched | watched if watched else source.watched
+            more = source.watched
+            if more and more is not watched:
+                watched = more | watched if watched else more
     return watched
+
+
+def derived(node: Node, shape: Shape) -> Node:
+    """A node whose facts are filled in at once: this shape, the rest by the rules above.
+
+    A source that does not know its own yet leaves that to whoever asks first.
+    """
+    node._shape = shape
+    device: str | None = None
+    watched = NOBODY
+    try:
+        for source in node.src:
+            device = device or source._device
+            more = source._watched
+            if more and more is not watched:
+                watched = more | watched if watched else more
+    except AttributeError:
+        return node
+    node._device = device
+    node._watched = watched if node.dtype.kind in "fc" else NOBODY
+    return node
 
 
 def nothing_wrong(node: Node) -> str | None:

@@ -107,7 +107,11 @@ def normal(size: Size) -> Size:
 def broadcast(*shapes: Shape) -> Shape:
     """The shape that all of them stretch to: sizes agree or are 1, aligned on the right."""
     first = shapes[0]
-    if all([s == first for s in shapes]):
+    if len(shapes) == 2:  # most often they are one, or one is the end of the other
+        short, long = shapes if len(first) < len(shapes[1]) else shapes[::-1]
+        if short == long or not short or long[-len(short) :] == short:
+            return long
+    elif all([s == first for s in shapes]):
         return first
     out: list[Size] = []
     for place in range(1, max(map(len, shapes)) + 1):

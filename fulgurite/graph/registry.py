@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from ..core.node import Node, parents_of
+from ..core.node import Node, above
 from ..core.ops.effect import ASSIGN, TAPE, WATCH
 from ..core.ops.leaf import BUFFER, SINK
 from ..core.substitute import substitute
@@ -337,20 +337,10 @@ class Registry:
 
     def _affected(self, keys: Iterable[Node]) -> list[Entry]:
         """The entries above the keys, found through the parents of live nodes."""
-        seen = set(keys)
-        stack = list(seen)
-        found: dict[Entry, None] = {}
-        while stack:
-            node = stack.pop()
-            for entry in _entries_at(node):
-                if entry.node is node:
-                    found[entry] = None
-            for parent in parents_of(node):
-                if parent not in seen:
-                    seen.add(parent)
-                    stack.append(parent)
-        self.visited += len(seen)
-        return sorted(found, key=lambda entry: entry.id)
+        nodes = above(keys)
+        self.visited += len(nodes)
+        found = [entry for node in nodes if node.tensors for entry in _entries_at(node)]
+        return sorted(dict.fromkeys(found), key=lambda entry: entry.id)
 
 
 def _is_leaf(node: Node) -> bool:

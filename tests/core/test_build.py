@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fulgurite.core import build
 from fulgurite.core.dtype import (
+    DType,
     bool_,
     float16,
     float32,
@@ -17,9 +21,13 @@ from fulgurite.core.dtype import (
     int64,
     uint8,
 )
-from fulgurite.core.node import Node, constant
+from fulgurite.core.node import Node, constant, toposort
+from fulgurite.core.op import source_device, source_watched
+from fulgurite.core.operators import OPS
+from fulgurite.core.ops.effect import WATCH
 from fulgurite.core.ops.elementwise import ADD, AND, DIV, EXP, LT, MUL, NEG, OR, SUB
 from fulgurite.core.ops.leaf import CONST
+from fulgurite.core.verify import verify
 from fulgurite.errors import (
     ArgumentError,
     AxisError,
@@ -182,3 +190,38 @@ def test_bad_input_is_one_clear_error_at_the_users_line(
     assert type(caught.value) is error
     assert caught.value.where.startswith(__file__)
     assert caught.value.hint
+
+
+# --- facts that are filled in at once ------------------------------------------------------------
+
+
+def test_elementwise_and_movement_ops_have_the_usual_rules_for_device_and_gradient_scopes() -> None:
+    for op in OPS.values():
+        if op.family in ("elementwise", "movement") or op is CONST:
+            assert op.device is source_device and op.watched is source_watched, op
+
+
+@given(
+    shapes=st.lists(st.sampled_from([(), (1,), (3,), (4, 1), (1, 3), (4, 3)]), min_size=2),
+    kinds=st.lists(st.sampled_from([float32, int32, bool_]), min_size=1),
+    number=st.sampled_from([2.0, 2, True, np.float64(2.0), None]),
+    watching=st.booleans(),
+)
+def test_what_a_node_knows_from_the_start_is_what_its_op_says(
+    shapes: list[tuple[int, ...]], kinds: list[DType], number: Any, watching: bool
+) -> None:
+    leaves = [x(shape, kinds[i % len(kinds)]) for i, shape in enumerate(shapes)]
+    if watching:
+        leaves[0] = WATCH(build.cast(leaves[0], float32), arg=(1, 1))
+    top = leaves[0]
+    for leaf in leaves[1:]:
+        top = build.apply(LT, build.apply(ADD, top, leaf), top) if number is True else top
+        top = build.apply(MUL, leaf, top)
+        top = top if number is None else build.apply(ADD, top, number)
+        top = top if number is None else build.apply(ADD, number, top)
+    root = build.apply(EXP, top)
+    verify(root)
+    for node in toposort([root]):
+        assert node.shape == node.op.shape(node)
+        assert node.device == node.op.device(node)
+        assert node.watched == node.op.watched(node)
