@@ -214,7 +214,7 @@ class StreamLanes(FoldSplit):
         """Rows times keys, both along the depth."""
         left, right = f"ptr {x[0]}", f"ptr {b[0]}, i64 {b[1]}"
         if self.rows == 1:
-            module, kinds = dots(self.registers), DOTS
+            module, kinds = dots(self.registers, (self.registers.dtype,) * 2), DOTS
             operands = f"{left}, {right}, ptr {tile}, i64 {many}, i64 {self.deep}, i1 {first}"
         else:
             module, kinds = narrow(self.registers, True), NARROW

@@ -416,7 +416,11 @@ class FoldStates(FoldResults):
                 count = f.least(str(few), f.sub(end, k)) if short else f.sub(end, k)
                 if swept:
                     operands = f"ptr {left}, ptr {below}, i64 {stride}, ptr {to}, i64 {count}, "
-                    self.invoke(sweep(self.registers), DOTS, f"{operands}i64 {many}, i1 {begins}")
+                    self.invoke(
+                        sweep(self.registers, (self.registers.dtype,) * 2),
+                        DOTS,
+                        f"{operands}i64 {many}, i1 {begins}",
+                    )
                     return []
                 self.multiply(
                     module, (left, weights_by[0], weights_by[1]), (below, stride),
