@@ -2,9 +2,10 @@
 
 In: x of shape (batch, channels, *space) or without the batch, and weights as torch lays them out.
 Out: the sum over channels and window of x's windows times the weights: one contraction, which
-bias and activation join. The transposed form runs the same contraction over the output's phases:
-for stride s the s neighbouring results need different weights but the same window of x, so that
-nothing is multiplied by the zeros between strides. Half floats add up in float32, rounded once.
+bias and activation join. The transposed form is said the way it is thought of: every element times
+the weights is a window of the result, and windows add up where they overlap. How that becomes a
+contraction, without the zeros between strides, is the business of `graph/overlap.py`, and its
+gradient is a convolution. Half floats add up in float32, rounded once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..core import shape as sizes
 from ..core.dtype import DType
 from ..core.node import Node, Size
 from ..core.ops.elementwise import ADD
+from ..core.ops.movement import unwindow
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 from .linalg import contract, operands
@@ -306,83 +308,25 @@ def _transposed(
         raise ArgumentError(
             f"output_padding is {output_padding!r}", "it is less than the stride or the dilation"
         )
-    lengths, phases = [], []
-    for d in range(count):
-        size = node.shape[2 + d]
+    space = node.shape[2:]
+    at, inside = [("space", d) for d in range(count)], [("window", d) for d in range(count)]
+    out = contract(
+        build.reshape(node, (node.shape[0], groups, inner, *space)), ["batch", "group", "in", *at],
+        build.reshape(kernel, (groups, inner, outer, *window)), ["group", "in", "out", *inside],
+        ["batch", "group", "out", *at, *inside],
+    )  # fmt: skip
+    kept: list[tuple[int, int]] = []
+    for d in reversed(range(count)):
+        size = space[d]
         if not isinstance(size, int):
             raise ShapeError("a transposed convolution of variable size", "use fixed sizes")
         reach = (window[d] - 1) * dilations[d] + 1
         length = (size - 1) * strides[d] - 2 * cuts[d] + reach + extras[d]
         if size == 0 or length < 1:
             raise ShapeError(f"the result would have size {length}", "pad less")
-        lengths.append(length)
-        node, kernel = _phases(node, kernel, 2 + d, strides[d], cuts[d], dilations[d], length)
-        phases.append(node.shape[2 + d])
-    batch, taps = node.shape[0], [kernel.shape[2 + d] for d in range(count)]
-    node = build.reshape(node, (batch, groups, inner, *phases, *taps))
-    kernel = build.reshape(kernel, (groups, inner, outer, *taps, *strides))
-    at, inside = [("space", d) for d in range(count)], [("window", d) for d in range(count)]
-    phase = [("phase", d) for d in range(count)]
-    result = [label for pair in zip(at, phase, strict=True) for label in pair]
-    out = contract(
-        node, ["batch", "group", "in", *at, *inside],
-        kernel, ["group", "in", "out", *inside, *phase],
-        ["batch", "group", "out", *result],
-    )  # fmt: skip
-    channels = sizes.mul(groups, outer)
-    whole = [sizes.mul(p, s) for p, s in zip(phases, strides, strict=True)]
-    out = build.reshape(out, (batch, channels, *whole))
-    if whole != lengths:
-        out = build.shrink(out, [(0, batch), (0, channels), *[(0, n) for n in lengths]])
+        whole = (size - 1) * strides[d] + reach + extras[d]
+        out = build.note(unwindow(out, 3 + d, whole, strides[d], dilations[d]))
+        kept.insert(0, (cuts[d], cuts[d] + length))
+    out = build.shrink(out, [*[(0, n) for n in out.shape[:3]], *kept])
+    out = build.reshape(out, (out.shape[0], sizes.mul(groups, outer), *out.shape[3:]))
     return _finished(out, bias, dtype, alone)
-
-
-def _phases(
-    x: Node, kernel: Node, axis: int, stride: int, cut: int, dilation: int, length: int
-) -> tuple[Node, Node]:
-    """x's windows, and for each of their elements the weights of `stride` neighbouring results.
-
-    Result o = q * stride + r takes x[i] * w[j] where o + cut = i * stride + j * dilation. With
-    i = q + t the weight's place r + cut - t * stride depends on r and t only.
-    """
-    size, window = x.shape[axis], kernel.shape[axis]
-    assert isinstance(size, int) and isinstance(window, int)
-    reach = (window - 1) * dilation + 1
-    if stride == 1:  # no phases: the mirrored weights, with their dilation
-        kernel = build.flip(kernel, (axis,))
-        first, count, taps = cut - reach + 1, length, window
-    else:
-        kernel, dilation = _spread(kernel, axis, dilation), 1
-        last = (stride - 1 + cut) // stride
-        first = -((reach - 1 - cut) // stride)
-        taps = last - first + 1
-        before = last * stride - cut
-        kernel = _padded(kernel, axis, before, taps * stride - before - reach)
-        count = -(-length // stride)
-    kernel = build.reshape(kernel, (*kernel.shape[:axis], taps, stride, *kernel.shape[axis + 1 :]))
-    kernel = build.flip(kernel, (axis,)) if stride > 1 else kernel
-    order = [d for d in range(kernel.ndim) if d != axis + 1]
-    kernel = build.permute(kernel, [*order, axis + 1])  # phases last, in the order of the axes
-    span = count + (taps - 1) * dilation
-    x = _padded(x, axis, -first, first + span - size)
-    return build.window(x, axis, taps, 1, dilation), kernel
-
-
-def _spread(x: Node, axis: int, dilation: int) -> Node:
-    """Zeros between the elements."""
-    size = x.shape[axis]
-    if dilation == 1:
-        return x
-    column = build.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
-    pads = [(0, dilation - 1 if d == axis + 1 else 0) for d in range(column.ndim)]
-    shape = (*x.shape[:axis], sizes.mul(size, dilation), *x.shape[axis + 1 :])
-    return _padded(build.reshape(build.pad(column, pads), shape), axis, 0, 1 - dilation)
-
-
-def _padded(x: Node, axis: int, before: int, after: int) -> Node:
-    """Zeros before and after one axis; negative numbers cut instead."""
-    cuts = [(0, n) for n in x.shape]
-    cuts[axis] = (max(-before, 0), sizes.sub(x.shape[axis], max(-after, 0)))
-    pads = [(0, 0)] * x.ndim
-    pads[axis] = (max(before, 0), max(after, 0))
-    return build.pad(build.shrink(x, cuts), pads)

@@ -216,10 +216,14 @@ def is_bijection(
 
 
 def implied(conditions: Iterable[Condition], bound: Bound) -> list[Condition]:
-    """The conditions that bounds do not settle already."""
-    left: dict[Condition, None] = {}
-    for index, size in conditions:
-        low, high = bounds(index, bound)
-        if low < 0 or high >= size:
-            left[index, size] = None
-    return list(left)
+    """The conditions that bounds do not settle already; those on the same sum of axes are one."""
+    ranges: dict[tuple[tuple[Atom, int], ...], tuple[int, int]] = {}
+    for (start, terms), size in conditions:
+        first, last = ranges.get(terms, (-start, size - start))
+        ranges[terms] = max(first, -start), min(last, size - start)
+    left: list[Condition] = []
+    for terms, (first, last) in ranges.items():
+        low, high = bounds((0, terms), bound)
+        if low < first or high >= last:
+            left.append(((-first, terms), max(0, last - first)))
+    return left

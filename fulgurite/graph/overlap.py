@@ -130,11 +130,13 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
         chain.append((inner, {d: cut for d, cut in wanted.items() if d != node.arg[0]}))
     value, left = chain[-1][0].src[0], list(cuts)
     better, slices = False, SLICES
+    meet = any([_meet(node, wanted) for node, wanted in chain])
     for node, wanted in reversed(chain):
         axis = node.arg[0]
         windows = _windows_of(node, value, wanted.get(axis))
         rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
-        found = None if windows is None else _sum_of_one(value, windows, rows, slices)
+        last = node is top or not meet  # is there no product to be found after it?
+        found = None if windows is None else _sum_of_one(value, windows, rows, last, slices)
         if windows is None or found is None:
             value = unwindow(value, axis, node.shape[axis], *node.arg[2:])
             continue
@@ -142,7 +144,22 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
             start, stop = wanted[axis]
             left[axis] = (sizes.sub(start, windows.start), sizes.sub(stop, windows.start))
         value, better, slices = found, True, slices // windows.taps()
+    if better and left != [(0, n) for n in value.shape] and not _is_stored(value):
+        value = CONTIGUOUS(value)  # in the order that is wanted, so that rows of it are copied
     return shrink(value, left) if better else None
+
+
+def _meet(node: Node, wanted: dict[int, tuple[Size, Size]]) -> bool:
+    """May windows of an UNWINDOW have results in common?"""
+    windows = _windows_of(node, node.src[0], wanted.get(node.arg[0]))
+    return windows is None or windows.reach() > windows.stride
+
+
+def _is_stored(x: Node) -> bool:
+    """Is it memory that is only moved about, or put together?"""
+    while x.op in (RESHAPE, PERMUTE, PAD, SHRINK):
+        x = x.src[0]
+    return x.op in (PARAM, CONTIGUOUS) or (x.op is ADD and all(_is_stored(s) for s in x.src))
 
 
 def _windows_of(node: Node, value: Node, cut: tuple[Size, Size] | None) -> Windows | None:
@@ -160,14 +177,17 @@ def _windows_of(node: Node, value: Node, cut: tuple[Size, Size] | None) -> Windo
     return windows if cut is None else windows.aligned()
 
 
-def _sum_of_one(x: Node, windows: Windows, apart: bool, slices: int) -> Node | None:
-    """Windows of one dimension added up; `apart`: phases may be kernels of their own.
+def _sum_of_one(
+    x: Node, windows: Windows, apart: bool, last: bool, slices: int
+) -> Node | None:  # fmt: skip
+    """Windows of one dimension added up; `apart`: phases may be kernels of their own, `last`: what
+    they are made of may be stored.
 
     Where there is no product they may be so many `slices`, added one by one.
     """
     if windows.reach() <= windows.stride:
-        zeros = apart and windows.reach() < windows.stride and x.op is not PARAM
-        return _apart(CONTIGUOUS(x) if zeros else x, windows)  # rows of zeros need no columns
+        zeros = last and windows.reach() < windows.stride and not _is_stored(x)
+        return _apart(CONTIGUOUS(x) if zeros else x, windows)  # zeros need no products
     steps: list[Step | tuple[int, ...]] = []
     core, own = x, windows
     for _ in range(DEEP):
@@ -438,6 +458,7 @@ def _convolved(
     first, last = windows.steps()
     taps, count, before = last - first + 1, -(-length // stride), last * stride - start
     b = _span(_spread(b, inside, dilation), inside, -before, taps * stride - before)
+    b = CONTIGUOUS(b) if dilation > 1 else b  # or its places would be quotients
     b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
     b = _moved(flip(b, (inside,)), inside + 1, place + 1)
     a = _windows(a, place, inside, first, count, taps, 1)

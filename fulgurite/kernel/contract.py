@@ -347,6 +347,8 @@ def cut(
     steps = LINED if lined else block_of_k(rows, columns, depth, fine)
     deep = min(steps, _up(depth, block.lanes)) + block.lanes
     chunks = chunks_of_k(batch, rows, columns, depth, max(steps, SHALLOW)) if split else 1
+    blocks = -(-depth // steps)  # maybe more than were counted: no chunk must be empty
+    chunks = in_chunks(blocks, -(-blocks // chunks))
     near_sums, enough = direct or chunks > 1, 1 if chunks > 1 else ENOUGH
     across = columns % block.lanes > 0 and 2 * columns * block.bytes > NEAR  # of lines, and many
     few = rows <= FEW_BLOCKS[across] * block.height or columns * block.bytes <= SLIM

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.dtype import float32
+from ..core.dtype import float32, float64
 from .emitter import Emitter, Val
 from .maths import compare, intrinsic, select
 
@@ -50,3 +50,17 @@ def divided(e: Emitter, x: Val, by: Divisor) -> Val:
     mended = intrinsic(e, "llvm.fma", left, by.reciprocal, near)
     known = compare(e, "fcmp ord", mended, mended)
     return intrinsic(e, "llvm.copysign", select(e, known, mended, near), near)  # 0 keeps its sign
+
+
+def divided_lanes(e: Emitter, x: Val, by: Val) -> Val:
+    """Whole quotients of int64 lanes from 0 to 2^50; all lanes of the divisor are alike.
+
+    A half more than x is at least half a divisor's part away from any multiple of it: more than
+    what rounding in float64 takes.
+    """
+    whole, kind = e.type_of(x.dtype, True), e.type_of(float64, True)
+    real, below = [e.let(f"sitofp {whole} {v.text} to {kind}") for v in (x, by)]
+    reciprocal = e.let(f"fdiv {kind} {e.const(1.0, float64, True).text}, {below}")
+    more = e.let(f"fadd {kind} {real}, {e.const(0.5, float64, True).text}")
+    found = e.let(f"fmul {kind} {more}, {reciprocal}")
+    return Val(e.let(f"fptosi {kind} {found} to {whole}"), x.dtype, True)

@@ -25,7 +25,7 @@ from .maths import compare, random_bits, select
 from .operate import cast, operate
 
 Body = Callable[[], None]
-_LITERAL = (1, 2, 3, 4)  # steps of lanes that are worth a text of their own
+_LITERAL: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that are worth a text of their own
 
 
 class Numbers:
@@ -60,6 +60,8 @@ class Frame:
         self.open: dict[int, str] = {}  # axis -> its index now
         self.lane: int | None = None  # the axis whose lanes are live
         self.mask: str | None = None
+        self.literal = _LITERAL  # steps of lanes that the text knows
+        self.steady = False  # is every number of an index read, whatever it is?
         self.parted = False  # do whole vectors go without a mask, by a branch?
         self.left: str | None = None  # how many lanes there are at least, where that is so
         self.scopes: list[dict[Node, Val]] = [{}]
@@ -342,7 +344,10 @@ class Frame:
         assert self.part is not None
         e = self.e
         known = self.ahead.get(name)
-        total = known or Val(self.number((name, "offset"), index[0]) if index[0] else "0", int64)
+        offset = "0"
+        if (index[0] or self.steady) and not known:
+            offset = self.number((name, "offset"), index[0])
+        total = known or Val(offset, int64)
         lanes: Val | None = None
         for place, (atom, step) in enumerate(index[1]):
             if isinstance(atom, int) and (atom in self.part.absorbed or atom == without):
@@ -353,7 +358,7 @@ class Frame:
             found = self.atom(atom, sources, (name, place))
             if found.text == "0" and not along:
                 continue
-            if along and step in _LITERAL:
+            if along and step in self.literal:
                 factor = Val(str(step), int64)
                 lanes = Val(ramp(e.lanes, step, "i64"), int64, True)
             else:
@@ -388,7 +393,7 @@ class Frame:
         for number, (index, size) in enumerate(conditions):
             limit = Val(self.number((name, number, "below"), size), int64)
             place, lanes = self.first(index, sources, (name, number))
-            if lanes is not None and not place.vector and self.along(index)[0] in _LITERAL:
+            if lanes is not None and not place.vector and self.along(index)[0] in self.literal:
                 inside = self.between(place, self.along(index)[0], limit)
             else:
                 if lanes is not None:

@@ -23,11 +23,12 @@ from .code import Rendered
 from .contract import contractions
 from .llvm import loops
 from .parts import in_parts
+from .relaid import relaid_maps
 from .target import Target
 from .vecmath import library
 
 Template = Callable[[IndexKernel, Sequence[DType], Target], Rendered | None]
-TEMPLATES: tuple[Template, ...] = (contractions, loops)
+TEMPLATES: tuple[Template, ...] = (contractions, relaid_maps, loops)
 
 
 def render(

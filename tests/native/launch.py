@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fulgurite.core.dtype import array_of_bits
+from fulgurite.core.dtype import DType, array_of_bits
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.graph.kernel import Kernel
-from fulgurite.graph.lower import lower
+from fulgurite.graph.lower import IndexKernel, lower
+from fulgurite.kernel.axes import merge_axes
 from fulgurite.native.code import FIRST, Rendered
 from fulgurite.native.compiler import compile_object
 from fulgurite.native.loader import load
@@ -49,6 +50,12 @@ def functions(rendered: Rendered, machine: Target) -> dict[str, int]:
 def rendered_kernels(*tensors: Tensor, machine: Target | None = None) -> list[Rendered]:
     """The kernels of a schedule as text."""
     return [_rendered(item.kernel, machine or target()) for item in schedule(*tensors).items]
+
+
+def lowered(tensor: Tensor) -> tuple[IndexKernel, list[DType]]:
+    """The last kernel of a schedule, its axes merged, and the dtypes of its params."""
+    kernel = schedule(tensor).items[-1].kernel
+    return merge_axes(lower(kernel.body, kernel.inputs)), [p.dtype for p in _params(kernel)]
 
 
 def _rendered(kernel: Kernel, machine: Target) -> Rendered:
