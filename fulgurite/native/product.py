@@ -323,9 +323,11 @@ class Product:
         near, lanes = self.near(s, s.along), self.target.lanes
         panel = self.registers.panel
         memory = self.memories[s.name == "right"]
-        role = s.name if self.registers.dot else ""
-        lot = lots(self.registers, self.memories).index((memory, role))
-        return seen_numbers(v, s.along, shape, near, panel, lanes, across, self.swept, lot)
+        kinds = lots(self.registers, self.memories)
+        lot = 0 if self.registers.dot else kinds.index(memory)
+        flipped = 128 if self.registers.dot == "ss" and s.name == "left" else 0
+        sizes = near, panel, lanes, across
+        return seen_numbers(v, s.along, shape, *sizes, self.swept, lot, flipped)
 
     @property
     def swept_pieces(self) -> int:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..core.dtype import DType, bool_, int8, int32
+from ..core.dtype import DType, bool_, int32, uint8
 from ..kernel.contract import Line, Part
 from ..kernel.windows import SLOTS
 from .convert import load_row, memory_dtype
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
 from .microkernel import Registers, transpose
-from .views import SEEN
+from .views import SEEN, WHOLE
 from .widening import GOAL, defined, first_lanes, gathered, widened
 
 _BEGIN = 1 << 40  # what stands for the first number of `SEEN`
@@ -40,15 +40,18 @@ class Packer(Frame):
     lane is, and what conditions ask of them. Then every step of the other line is quickly done.
     """
 
-    def __init__(self, registers: Registers, kind: str, memory: DType, side: str = "") -> None:
+    def __init__(self, registers: Registers, kind: str, memory: DType) -> None:
         super().__init__("PART", Numbers([]), [registers.dtype], registers.target.lanes, False)
         self.part = Part((), _NOTHING, _NOTHING, _NOTHING, _NOTHING, frozenset())
-        self.registers, self.kind, self.memory, self.side = registers, kind, memory, side
+        self.registers, self.kind, self.memory = registers, kind, memory
         self.raw = memory_dtype(memory)
         self.outside = scalar_type(self.raw)
         self.inner = self.outside if registers.dot else scalar_type(registers.dtype)
         self.vector = f"<{self.e.lanes} x {self.inner}>"
         self.align = 1 if registers.dot else 4
+        if registers.dot:  # bytes with a sign become 128 too large on the left: they have none
+            bits = self.e.let(f"trunc i64 {self.number('flipped')} to i8")
+            self.flipped = self.e.splat(Val(bits, uint8)).text
         self.whole = f"<{self.e.lanes} x i32>"
         self.lanes_line, self.outer, self.tap = [_line(x) for x in ("lanes", "outer", "tap")]
 
@@ -196,12 +199,9 @@ class Packer(Frame):
 
     def taken(self, raw: str) -> str:
         """A vector of memory as it is packed."""
-        dot, e = self.registers.dot, self.e
-        if not dot:
-            return widened(e, raw, self.memory, self.registers.dtype)
-        if dot == "ss" and self.side == "left":  # 128 too large: its bytes have no sign
-            return e.let(f"xor {self.vector} {raw}, {e.const(-128, int8, True).text}")
-        return raw
+        if not self.registers.dot:
+            return widened(self.e, raw, self.memory, self.registers.dtype)
+        return self.e.let(f"xor {self.vector} {raw}, {self.flipped}")
 
     def placed(self, place: str) -> str:
         """Where a place of the packed rows or columns is."""
@@ -232,9 +232,10 @@ class Packer(Frame):
         """Lanes run along memory and the packed rows, and all of them are there."""
         e, lanes = self.e, self.e.lanes
         memory, step = self.as_it_is()
-        if self.side == "right":
+        many = self.many
+        if self.registers.dot:
             self.by_fours(memory, step, "1")
-            return
+            many = e.let(f"select i1 {self.in_panels()}, i64 0, i64 {many}")
         across = self.number("across")
         whole = e.let(f"lshr i64 {self.count}, {lanes.bit_length() - 1}")
         rest, goals = self.below(self.sub(self.count, self.mul(whole, str(lanes)))), self.goals()
@@ -264,7 +265,7 @@ class Packer(Frame):
             e.loop(whole, self.vectors, 1, [(f"<{lanes} x i1>", rest)], after)
             return []
 
-        e.loop("0", self.many, 1, [], line)
+        e.loop("0", many, 1, [], line)
 
     def straight(self) -> None:
         """Lanes run along the packed rows; steps with the same conditions one after the other."""
@@ -310,8 +311,14 @@ class Packer(Frame):
         self.walk(self.tap, ["0"] * SLOTS, taps, tap)
 
     def by_fours(self, memory: str, apart: str, between: str) -> None:
-        """Make bytes numbers of four each."""
-        self.e.line(f"call void @PART_fours(ptr {memory}, i64 {apart}, i64 {between}, {GOAL})")
+        """Make bytes numbers of four each, if they go to panels."""
+        operands = f"ptr {memory}, i64 {apart}, i64 {between}, {GOAL}"
+        call = f"call void @PART_fours({operands})"
+        self.e.branch(self.in_panels(), lambda: self.e.line(call))
+
+    def in_panels(self) -> str:
+        """Is it packed into panels, and not as rows?"""
+        return self.e.let(f"icmp slt i64 {self.number('panel')}, {WHOLE}")
 
     def turned(self) -> None:
         """Lanes run across the packed rows: squares are turned by the library."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from math import prod
 
-from ..core.dtype import DType
+from ..core.dtype import DType, uint8
 from ..kernel.windows import BATCH, SLOTS, View
 from .convert import memory_dtype
 from .emitter import scalar_type
@@ -20,7 +20,7 @@ from .microkernel import Registers
 # lanes next to each other or not, or turned; or memory as it is, straight or turned
 WAYS_TO_PACK = ("near", "apart", "turned", "level", "tilted")
 SEEN: tuple[Hashable, ...] = (
-    "kind", "along", "across", "panel", "unit", "taps", "conditions", "down",
+    "kind", "along", "across", "panel", "unit", "taps", "conditions", "down", "flipped",
     *[("batch", name, slot) for name in ("size", "step") for slot in range(BATCH)],
     *[(line, "size", slot) for line in ("lanes", "outer", "tap") for slot in range(SLOTS)],
     *[(line, "step", slot) for line in ("lanes", "other") for slot in range(SLOTS)],
@@ -35,7 +35,7 @@ WINDOWS = (
     *[(name, side) for side in ("left", "right") for name in SEEN],
     "steps",
 )
-_WHOLE = 1 << 30  # wider than any panel
+WHOLE = 1 << 30  # wider than any panel
 
 
 def seen_numbers(
@@ -48,11 +48,12 @@ def seen_numbers(
     across: int,
     swept: bool,
     lot: int = 0,
+    flipped: int = 0,
 ) -> dict[Hashable, int]:
     """The numbers of a view that is packed with lanes along a line, by their names in `SEEN`.
 
     It becomes rows of k or columns `across` numbers apart, or panels; `lot` is which of `lots`
-    packs it.
+    packs it, `flipped` the bits that bytes change.
     """
     turned = (along == "own") == (shape == "rows")
     lines = [size for size, _ in (*v.own[:-1], *v.folded[:-1])]
@@ -61,8 +62,8 @@ def seen_numbers(
     way = ways[0] if turned else ways[1]
     found: dict[Hashable, int] = {
         "kind": lot * len(WAYS_TO_PACK) + WAYS_TO_PACK.index(way),
-        "along": int(along == "folded"), "across": across,
-        "panel": panel if shape == "panels" else _WHOLE,
+        "along": int(along == "folded"), "across": across, "flipped": flipped,
+        "panel": panel if shape == "panels" else WHOLE,
         "unit": panel if shape == "panels" and not turned and not swept else lanes,
         "down": sum([step for _, step in v.own]),
     }  # fmt: skip
@@ -92,10 +93,9 @@ def seen_numbers(
     return found
 
 
-def lots(registers: Registers, memories: tuple[DType, DType]) -> tuple[tuple[DType, str], ...]:
-    """What packers there are: for each dtype in memory, and for each side where it is bytes."""
-    sides = ("left", "right") if registers.dot else ("", "")
-    return tuple(dict.fromkeys(zip(memories, sides, strict=True)))
+def lots(registers: Registers, memories: tuple[DType, DType]) -> tuple[DType, ...]:
+    """What packers there are: for each dtype in memory; bytes for sums of four are bits."""
+    return (uint8,) if registers.dot else tuple(dict.fromkeys(memories))
 
 
 class Seen(Lent):

@@ -31,7 +31,7 @@ def _packer(registers: Registers, number: int, f: Packer) -> tuple[str, dict[str
     """The function of one kind, and what it declares."""
     ways = {"turned": f.turned, "tilted": f.turned, "level": f.level}
     ways.get(f.kind, f.straight)()
-    if f.side == "right" and f.kind != "level":
+    if registers.dot and f.kind != "level":
         f.by_fours("%to", str(registers.panel), "%stride")
     return defined(f, f"internal void @PART{number}({_ARGUMENTS})")
 
@@ -96,7 +96,7 @@ def windows(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr seen, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, the
     phases of both sides (`phase`), and what sweeps over windows (`settling` and `sweeper`)."""
     packers = [
-        Packer(registers, kind, *lot) for lot in lots(registers, memories) for kind in WAYS_TO_PACK
+        Packer(registers, kind, lot) for lot in lots(registers, memories) for kind in WAYS_TO_PACK
     ]
     made = [_packer(registers, number, f) for number, f in enumerate(packers)]
     made.append(lanes_function(registers))

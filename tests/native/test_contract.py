@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.core.dtype import float32, float64, int32
+from fulgurite.core.dtype import float32, float64, int8, int32
 from fulgurite.kernel.contract import FEW_COLUMNS, NEAR_ROWS
 from fulgurite.native import compiler
 from fulgurite.native.dots import dots, sweep
@@ -573,8 +573,9 @@ def test_errors_of_long_sums_stay_near_numpys_over_a_hundred_seeds(
 def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
     modules = [
-        block(registers), dots(registers), transpose(registers), narrow(registers), tile(registers),
-        sweep(registers), join(registers), narrow(registers, True),
+        block(registers), transpose(registers), narrow(registers), tile(registers),
+        join(registers), narrow(registers, True),
+        *[make(registers, (dtype, memory)) for make in (dots, sweep) for memory in (dtype, int8)],
         *[pieces(registers, name) for name in ("left", "right")],
         *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
     ]  # fmt: skip

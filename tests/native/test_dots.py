@@ -21,7 +21,7 @@ from tests.native.launch import rendered_kernels, run
 @settings(max_examples=25, deadline=None)
 @given(
     st.one_of(st.integers(1, 400), st.integers(CHUNK - 3, 2 * CHUNK + 3)), st.integers(1, 1500),
-    st.booleans(), st.sampled_from([np.float32, np.float64, np.int32]),
+    st.booleans(), st.sampled_from([np.float32, np.float64, np.int32, np.float16, np.int8]),
     st.sampled_from(["auto", "avx2", "sse2"]), st.integers(0, 99),
 )  # fmt: skip
 @example(300, 3000, False, np.float32, "auto", 0)  # k in chunks
@@ -33,9 +33,11 @@ def test_a_vector_times_a_matrix_agrees_with_wide_numbers(
     x = rng.integers(-9, 9, k).astype(dtype)
     y = rng.integers(-9, 9, (n, k + 2) if turned else (k, n + 2)).astype(dtype)
     used = y[:, :k].T if turned else y[:, :n]
-    (y[:, k:] if turned else y[:, n:])[...] = 10**6  # what is beside does not matter
-    b = fg.Tensor(y, device="cpu")
-    lazy = fg.Tensor(x, device="cpu") @ (b[:, :k].T if turned else b[:, :n])
+    (y[:, k:] if turned else y[:, n:])[...] = 100 if dtype is np.int8 else 10**6  # no part of it
+    wide = {np.int8: fg.int32, np.float16: fg.float32}.get(dtype)
+    a, b = fg.Tensor(x, device="cpu"), fg.Tensor(y, device="cpu").realize()
+    b = b[:, :k].T if turned else b[:, :n]
+    lazy = a @ b if wide is None else a.astype(wide) @ b.astype(wide)
     (found,), _ = run(lazy, seed=seed, machine=target(vectors))
     assert np.array_equal(found.reshape(n), x.astype(np.int64) @ used.astype(np.int64))
 
@@ -47,4 +49,4 @@ def test_a_matrix_is_read_along_its_memory(turned: bool, module: Any) -> None:
     x = fg.ones((300,), device="cpu").realize()
     y = fg.ones((500, 300) if turned else (300, 500), device="cpu").realize()
     (found,) = rendered_kernels(x @ (y.T if turned else y))
-    assert module(Registers(float32, target())).text in found.library
+    assert module(Registers(float32, target()), (float32, float32)).text in found.library

@@ -1,14 +1,16 @@
-"""Tests of fulgurite/kernel/windows.py and of native/views, windows, sweeping and borrow.py.
+"""Tests of kernel/windows.py and of native/views, unfolding, windows, sweeping and borrow.py.
 
-Convolutions of every kind have one text for each epilogue, so a new shape compiles nothing; and
-what the library packs or sweeps over for them is right for any size, window, stride, dilation,
-padding, number of groups and of dimensions. The reference device in float64 says what is right.
+Convolutions of every kind have one text for each epilogue and pair of dtypes, so a new shape
+compiles nothing; and what the library packs or sweeps over for them is right for any size, window,
+stride, dilation, padding, number of groups and of dimensions. The reference device in float64 says
+what is right.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,12 +62,50 @@ class Case:
         return made
 
 
-def arrays(case: Case, seed: int, dtype: Any = np.float32) -> tuple[Array, Array, Array]:
-    """An image, weights and a number for each channel of results."""
+FLOAT32 = (np.float32, np.float32)
+BF16, HALF = (ml_dtypes.bfloat16, ml_dtypes.bfloat16), (np.float16, np.float16)
+BYTES, SIGNED = (np.uint8, np.int8), (np.int8, np.int8)
+NARROW = (BF16, SIGNED, HALF, BYTES, (np.float32, ml_dtypes.bfloat16), (np.int16, np.uint8))
+
+
+def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Numbers of a dtype: any whole ones, floats around 0."""
+    if np.dtype(dtype).kind in "iu" and dtype is not np.int32:
+        limits = np.iinfo(dtype)
+        found: Array = rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+        return found
+    return (rng.standard_normal(shape) * (100 if dtype is np.int32 else 1)).astype(dtype)
+
+
+def arrays(
+    case: Case, seed: int, image: Any = np.float32, weights: Any = None
+) -> tuple[Array, Array, Array]:
+    """An image, weights (of the same dtype) and a number for each channel of results."""
     rng = np.random.default_rng(seed)
+    last = np.int32 if np.dtype(image).kind in "iu" else image
     shapes = (*case.shapes, (case.out, *[1] * len(case.image)))
-    a, b, c = [rng.standard_normal(s).astype(dtype) for s in shapes]
+    kinds = zip(shapes, (image, weights or image, last), strict=True)
+    a, b, c = [random(rng, shape, dtype) for shape, dtype in kinds]
     return a, b, c
+
+
+def tensors(*found: Array) -> list[fg.Tensor]:
+    """The same; whole numbers are multiplied as int32."""
+    made = [fg.Tensor(a) for a in found]
+    return [
+        t.astype(fg.int32) if a.dtype.kind in "iu" else t for t, a in zip(made, found, strict=True)
+    ]
+
+
+def agree(found: Array, wanted: Array, *dtypes: Any) -> None:
+    """Whole numbers are exact, floats right to their last digits."""
+    if np.dtype(dtypes[0]).kind in "iu":
+        assert np.array_equal(found, wanted)
+        return
+    small = {np.float16: 2.0**-10, ml_dtypes.bfloat16: 2.0**-7}.get(found.dtype.type)
+    limit = 3 * small if small else 1e-4  # what is rounded after the sum, and the sums
+    most = max(1.0, np.abs(wanted).max(initial=0))
+    np.testing.assert_allclose(found.astype(np.float64), wanted, limit, limit * most)
 
 
 def exact(case: Case, *found: Array, scale: float) -> Array:
@@ -75,14 +115,13 @@ def exact(case: Case, *found: Array, scale: float) -> Array:
         return (fg.relu(case.apply(x, w) + b) * scale).numpy()
 
 
-def check(case: Case, seed: int = 0, scale: float = 1.0) -> None:
+def check(case: Case, seed: int = 0, scale: float = 1, dtypes: tuple[Any, Any] = FLOAT32) -> None:
     """Run a convolution with its epilogue as a user would, and look at the result."""
-    x, w, b = arrays(case, seed)
+    given = arrays(case, seed, *dtypes)
     with fg.config(device="cpu", tier="native"):
-        lazy = fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b)) * scale
-        found = fg.schedule(lazy).run()[0].numpy()
-    wanted = exact(case, x, w, b, scale=scale)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+        x, w, b = tensors(*given)
+        found = fg.schedule(fg.relu(case.apply(x, w) + b) * scale).run()[0].numpy()
+    agree(found, exact(case, *given, scale=scale), *dtypes)
 
 
 KNOWN = Case(8, 16, (20, 20), 24, (3, 3), padding=1)
@@ -120,22 +159,29 @@ def nothing_from_the_disk() -> Iterator[None]:
 
 
 def test_any_convolution_with_a_known_epilogue_compiles_nothing() -> None:
-    check(KNOWN)
+    some = (BF16, SIGNED, HALF)
+    for dtypes in (FLOAT32, *some):
+        check(KNOWN, dtypes=dtypes)
     before = compiler.calls
     for seed, case in enumerate(DIFFERENT):
         check(case, seed)
+        if seed % 2:  # each kind of case in some dtype
+            check(case, seed, dtypes=some[seed // 2 % 3])
         assert compiler.calls == before, case
-    check(KNOWN, scale=0.25)
-    assert compiler.calls == before + 1  # a new epilogue: the count does count
+    for count, dtypes in enumerate((FLOAT32, *some)):
+        check(KNOWN, scale=3, dtypes=dtypes)
+        assert compiler.calls == before + count + 1  # a new epilogue: the count does count
 
 
-@pytest.mark.parametrize("first", [DIFFERENT[0], DIFFERENT[12], DIFFERENT[18], DIFFERENT[23]])
-def test_whichever_convolution_comes_first_the_others_compile_nothing(first: Case) -> None:
-    scale = 0.5 + DIFFERENT.index(first)  # an epilogue of its own
-    check(first, scale=scale)
+@pytest.mark.parametrize(("first", "dtypes"), [(0, FLOAT32), (12, BF16), (18, SIGNED), (23, BYTES)])
+def test_whichever_convolution_comes_first_the_others_compile_nothing(
+    first: int, dtypes: tuple[Any, Any]
+) -> None:
+    scale = 5 + first  # an epilogue of its own
+    check(DIFFERENT[first], scale=scale, dtypes=dtypes)
     before = compiler.calls
     for case in (KNOWN, *DIFFERENT[:4], *DIFFERENT[16:19], *DIFFERENT[23:26]):
-        check(case, scale=scale)
+        check(case, scale=scale, dtypes=dtypes)
         assert compiler.calls == before, case
 
 
@@ -163,16 +209,21 @@ def cases(most: int = 12) -> st.SearchStrategy[Case]:
 
 @pytest.mark.parametrize("vectors", VECTORS)
 @settings(max_examples=15, deadline=None)
-@given(case=cases(), seed=st.integers(0, 99), dtype=st.sampled_from((np.float32, np.float64)))
+@given(
+    case=cases(),
+    seed=st.integers(0, 99),
+    dtypes=st.sampled_from((FLOAT32, (np.float64, np.float64), *NARROW)),
+)
 def test_a_convolution_of_any_shape_is_right(
-    vectors: str, case: Case, seed: int, dtype: Any
+    vectors: str, case: Case, seed: int, dtypes: tuple[Any, Any]
 ) -> None:
-    x, w, b = arrays(case, seed, dtype)
-    lazy = fg.relu(case.apply(fg.Tensor(x, device="cpu"), fg.Tensor(w, device="cpu")))
-    lazy = lazy + fg.Tensor(b, device="cpu")
-    wanted = exact(case, x, w, np.zeros_like(b), scale=1.0) + b
+    given = arrays(case, seed, *dtypes)
+    with fg.config(device="cpu"):
+        x, w, b = tensors(*given)
+        lazy = fg.relu(case.apply(x, w)) + b
+    wanted = exact(case, *given[:2], np.zeros_like(given[2]), scale=1.0) + given[2]
     (found,), _ = run(lazy, seed=seed, machine=target(vectors))
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    agree(found, wanted.astype(np.float64), *dtypes)
 
 
 @pytest.mark.parametrize("vectors", VECTORS)
