@@ -41,21 +41,17 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
     def group(column: str, _: list[str]) -> list[str]:
         few = f.least(f.sub("%columns", column), str(_SIDE))
 
-        def turn(j: str, _: list[str]) -> list[str]:
-            inside = f.least(j, f.sub(few, "1"))  # the last one again where there are fewer
-            source = at("%B", f.mul(f.add(column, inside), "%bn"))
-            goal = at(turned, f.mul(j, str(DEPTH)))
-
-            def move(k: str, _: list[str]) -> list[str]:
+        def turn(k: str, _: list[str]) -> list[str]:
+            for j, source in enumerate(sources):
                 number = e.let(f"load {inner}, ptr {at(source, f.mul(k, '%bk'))}, align 1")
-                e.line(f"store {inner} {number}, ptr {at(goal, k)}, align 1")
-                return []
-
-            e.loop("0", "%depth", 1, [], move)
+                e.line(f"store {inner} {number}, ptr {at(turned, f.add(k, str(j * DEPTH)))}, align 1")
             return []
 
         if not lined:
-            e.loop("0", str(_SIDE), 1, [], turn)
+            end = f.sub("%columns", "1")  # the last one again where there are fewer
+            places = [f.least(f.add(column, str(j)), end) for j in range(_SIDE)]
+            sources = [at("%B", f.mul(place, "%bn")) for place in places]
+            e.loop("0", "%depth", 1, [], turn)
         e.loop("0", "%rows", _SIDE, [], lambda row, _: rows(row, column, few))
         return []
 
