@@ -44,7 +44,9 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
         def turn(k: str, _: list[str]) -> list[str]:
             for j, source in enumerate(sources):
                 number = e.let(f"load {inner}, ptr {at(source, f.mul(k, '%bk'))}, align 1")
-                e.line(f"store {inner} {number}, ptr {at(turned, f.add(k, str(j * DEPTH)))}, align 1")
+                e.line(
+                    f"store {inner} {number}, ptr {at(turned, f.add(k, str(j * DEPTH)))}, align 1"
+                )
             return []
 
         if not lined:
@@ -83,7 +85,9 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
 
         zeros = [(kind, "zeroinitializer")] * (_SIDE * _SIDE)
         sums = e.loop("0", whole, width, zeros, lambda k, now: step(k, now, False))
-        totals = _summed(f, step(whole, sums, True), registers)
+        sums = e.loop(whole, "%depth", width, list(zip([kind] * len(sums), sums, strict=True)),
+                      lambda k, now: step(k, now, True))  # fmt: skip
+        totals = _summed(f, sums, registers)
         for r in range(_SIDE):
             inside = e.let(f"icmp slt i64 {f.add(row, str(r))}, %rows")
             count = e.let(f"select i1 {inside}, i64 {few}, i64 0")

@@ -133,7 +133,8 @@ class Product:
         right = right and self.readable
         few = FEW_LINES if self.depth < NARROW_DEPTH else 2 * FEW_LINES
         narrow = self.columns <= MOST < self.rows or (self.columns_along_k and self.rows <= few)
-        narrow = narrow and self.rows_along_k and self.depth >= FEW_STEPS
+        narrow = (narrow and self.depth >= FEW_STEPS) or self.along_lanes
+        narrow = narrow and self.rows_along_k
         shape = Block(r.height, r.panel, self.target.lanes, self.size)
         found = cut(
             self.batch,
@@ -176,6 +177,11 @@ class Product:
         In a batch each chunk costs as much as the product, and libraries have one chain as well.
         """
         return self.batch == 1 or self.left.along == self.right.along == "folded"
+
+    @property
+    def along_lanes(self) -> bool:
+        """Is it a small product that is summed along lanes of k, as libraries do?"""
+        return self.columns_along_k and is_tiny(self.rows, self.columns, self.depth)
 
     @property
     def readable(self) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.native.microkernel import MASKS
 from fulgurite.native.target import target
 
 pytest.importorskip("llvmlite")
@@ -68,3 +69,17 @@ def test_columns_that_are_packed_on_the_way_fit_their_room(
     x, y = [fg.Tensor(array, device="cpu") for array in (a, b)]
     (found,), _ = run(x @ y, seed=seed)
     assert np.array_equal(found, a @ b)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(5, 32, 32, 32), (3, 17, 70, 100), (1, 9, 33, 47), (2, 1, 7, 64)]
+)
+def test_small_products_along_k_are_summed_along_lanes_at_once(sizes: tuple[int, ...]) -> None:
+    batch, m, n, k = sizes
+    rng = np.random.default_rng(k)
+    a, b = [rng.integers(-9, 9, (batch, rows, k)).astype(np.float32) for rows in (m, n)]
+    x, y = [fg.Tensor(array, device="cpu") for array in (a, b)]
+    for machine in ("auto", "avx2"):
+        (found,), (text,) = run(x @ y.mT, seed=k, machine=target(machine))
+        assert np.array_equal(found, a @ b.swapaxes(1, 2))
+        assert len(text.phases) == 1 or target(machine).vectors not in MASKS  # no chunks to join
