@@ -21,14 +21,8 @@ from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
 from ..forks import late
 from ..graph.body import free_axes, indices
-from ..graph.cost import CostTable, both, memory_time, work_of
-from ..graph.kernel import Kernel
-from ..graph.lower import lower
-from ..graph.regroup import CannotLower
-from ..graph.search.online import State, Streaming, stream
-from ..graph.search.proposals import Proposal
-from .axes import merge_axes
-from .contract import DEPTH, Block, Contraction, Part, collect, line_of, ordered, reached, steps_of
+from ..graph.search.online import State, Streaming
+from .contract import Block, Contraction, Part, collect, line_of, ordered, reached, steps_of
 from .skip import Test, tests
 
 ROWS = 144  # of a tile, where there are as many: whole register blocks both ways
@@ -44,7 +38,6 @@ READ = 64  # rows up to which keys along the streamed axis are read where they l
 FEW = 16  # rows that are multiplied with keys where both lie along the depth
 UNITS = 8  # tiles that keep threads busy
 PART = 256  # elements at least of a part of the streamed axis
-ENTERED = 40.0  # nanoseconds that a block takes beyond its work
 
 
 @dataclass(frozen=True)
@@ -88,8 +81,10 @@ class Fold:
 
     @property
     def skips(self) -> tuple[Test, ...]:
-        """What tells that a block counts for nothing."""
+        """What tells that a block counts for nothing; elements that are stored are all made."""
         s = self.streaming
+        if s.whole:
+            return ()
         return tests((*s.states, *s.crossed), frozenset(s.axes))
 
     @property
@@ -185,6 +180,11 @@ class _Roles:
         common = frozenset[int]().union(*shared) if shared else frozenset[int]()
         self.batch = self.across & common
         self.rows = self.across - common
+        blocks = self.batch | self.rows | self.streamed
+        if any(self.free[w] != blocks or frozenset(w.arg[3]) != blocks for w in s.whole):
+            return False
+        if s.whole and (s.waits or not self.products):
+            return False
         return self.apart() and all(map(self.crosses, s.crossed, s.across))
 
     def is_base(self, fold: Node) -> bool:
@@ -283,7 +283,7 @@ class _Roles:
         )
 
     def fold(self) -> Fold:
-        steps = steps_of((*self.s.stores, *self.s.across))
+        steps = steps_of((*self.s.stores, *self.s.across, *self.s.whole))
         rows = ordered(self.rows, steps)
         if not rows:  # one row: an axis that no index has
             rows = (len(self.sizes),)
@@ -294,7 +294,7 @@ class _Roles:
         made += [n for _, *pair in self.products for n in pair]
         repairs = [state.repair for state in states if state.repair is not None]
         olds = [state.old for state in states]
-        stores = (*self.s.stores, *self.s.across)
+        stores = (*self.s.stores, *self.s.across, *self.s.whole)
         order = tuple(toposort([*stores, *self.group, *made, *repairs, *olds]))
         free = free_axes(order)
         streamed = self.s.axes
@@ -344,7 +344,7 @@ class _Roles:
     def along(self, rows: Sequence[int], free: dict[Node, frozenset[int]]) -> list[Node]:
         """Loads of rows and streamed elements whose memory runs along the latter."""
         pairs = (*self.pairs.values(), *self.over.values())
-        bodies = [s.body for s in self.scalars] + [w for w, _ in pairs]
+        bodies = [s.body for s in self.scalars] + [w for w, _ in pairs] + list(self.s.whole)
         stops = frozenset(self.group | set(self.inner))
         found = []
         for node in reached(bodies, stops):
@@ -395,55 +395,57 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
     wide = [fold.count(c) for c in fold.columns]
     across = [fold.count(m.contraction.columns) for m in fold.crossed]
     depths = [fold.count(p.contraction.folded) for p in fold.products]
-    along = "rows" if fold.crossed else lanes_along(fold, lanes)
+    stored = len(fold.streaming.whole)
+    along = "rows" if fold.crossed or stored else lanes_along(fold, lanes)
     unit = block.height if along == "rows" else panel
     blocks = max(1, round(length / STEPS))  # nearly equal ones: a few elements keep nobody busy
-    steps = min(_up(-(-length // blocks), unit), length)
+    steps = min(up(-(-length // blocks), unit), length)
     if along == "streamed":
-        steps = min(LONG_STEPS // unit * unit, _up(length, lanes))
+        steps = min(LONG_STEPS // unit * unit, up(length, lanes))
     ordered = all(lies_well(p) for p in fold.products)
     most, busy = (ROWS, UNITS) if ordered else (TALL, UNITS // 2)
     if ordered and fold.skips:  # all rows of a tile go as far as one of them
         most = 2 * panel if rows > 16 * panel else panel
-    alone = len(wide) == 1 and not fold.crossed  # may columns be cut?
-    tall = min(_up(rows, lanes), _up(most, panel) if rows > panel else panel)
+    alone = len(wide) == 1 and not fold.crossed and not stored  # may columns be cut?
+    tall = min(up(rows, lanes), up(most, panel) if rows > panel else panel)
     if rows > tall:
         tall = _even(rows, tall, panel)
-    tiles = len(fold.turned) + len(fold.products) + len(fold.matrices) + len(fold.crossed)
+    tiles = len(fold.turned) + len(fold.products) + len(fold.weighing) + stored
     while True:
-        each = [_up(c, panel) for c in wide]
+        each = [up(c, panel) for c in wide]
         if alone and fold.products:  # fewer rows, before products are done again
             while tall > panel and tall * each[0] * size > SUMS:
-                tall = _up(tall // 2, panel)
+                tall = up(tall // 2, panel)
         sums = WIDE_SUMS if fold.products else SUMS
         if alone and tall * each[0] * size > sums:
             most = max(panel, sums // (tall * size) // panel * panel)
-            each = [_up(-(-each[0] // -(-each[0] // most)), panel)]
+            each = [up(-(-each[0] // -(-each[0] // most)), panel)]
         used = tiles * (steps + lanes) * (tall + lanes) * size
         used += sum([tall * (c + lanes) for c in each]) * size
-        used += sum([(tall + lanes) * _up(c, panel) for c in across]) * size
+        used += sum([(tall + lanes) * up(c, panel) for c in across]) * size
         used += (2 * len(fold.streaming.states) + 8) * (tall + 2 * lanes) * size
+        used += lanes * (steps + lanes) * size if stored else 0
         # values and keys that must be packed
         used += sum([steps * c for c in each]) * size + sum(
             [(steps + lanes) * (min(d, deep) + lanes) for d in depths]
         ) * size  # fmt: skip
         resident = []
         for depth in depths:
-            whole = _up(tall, panel) * (_up(depth, lanes) + lanes) * size
+            whole = up(tall, panel) * (up(depth, lanes) + lanes) * size
             fits = used + whole <= ROOM
             resident.append(fits)
-            used += whole if fits else _up(tall, panel) * (min(depth, deep) + lanes) * size
+            used += whole if fits else up(tall, panel) * (min(depth, deep) + lanes) * size
         if used <= ROOM:
             break
         if tall > panel:
-            tall = _up(tall // 2, panel)
+            tall = up(tall // 2, panel)
         elif steps > 32:
             steps //= 2
         else:
             return None
     if fold.crossed:
         while batch * -(-rows // tall) < UNITS // 2 and tall > panel:
-            tall = _up(tall // 2, panel)
+            tall = up(tall // 2, panel)
         parts = min(-(-rows // tall), -(-UNITS // (2 * batch)))
         return FoldCut(tall, steps, tuple(each), tuple(resident), along, 1, length, parts)
     if ordered and length * sum(depths) * size <= CLOSE:
@@ -452,7 +454,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
             tall = _even(rows, max(NARROW, tall // 2), lanes)
     if along == "streamed" and fold.products and not fold.matrices:
         tall = _even(rows, tall, block.height)
-        least = _up(READ, block.height)
+        least = up(READ, block.height)
         while batch * -(-rows // tall) * max(1, length // LONG_STEPS) < busy and tall > least:
             tall = _even(rows, max(READ, tall // 2), block.height)
     units = batch * -(-rows // tall)
@@ -467,7 +469,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
         splits = max(1, min(-(-busy // units), length // least))
         splits -= splits > 1 and units * splits % 2  # threads are even in number more often
         share = -(-length // splits)
-        steps = min(steps, _up(-(-share // -(-share // steps)), unit))
+        steps = min(steps, up(-(-share // -(-share // steps)), unit))
         span = -(-share // steps) * steps
         splits = -(-length // span)
     return FoldCut(tall, steps, tuple(each), tuple(resident), along, splits, span)
@@ -475,7 +477,7 @@ def cut_fold(fold: Fold, block: Block, deep: int) -> FoldCut | None:
 
 def _even(rows: int, tall: int, lanes: int) -> int:
     """Rows of tiles that are as good as equal: none is left with few."""
-    return _up(-(-rows // -(-rows // tall)), lanes)
+    return up(-(-rows // -(-rows // tall)), lanes)
 
 
 def lanes_along(fold: Fold, lanes: int) -> str:
@@ -498,101 +500,6 @@ def lies_well(p: Product) -> bool:
     return (p.contraction.folded[-1], 1) in p.keys.arg[1][1]
 
 
-# --- as an alternative ---------------------------------------------------------------------------
-
-
-def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
-    """A kernel as a fold, and what that costs."""
-    try:
-        indexed = lower(kernel.body, kernel.inputs)
-    except CannotLower:
-        return None
-    streaming = stream(merge_axes(indexed))
-    fold = None if streaming is None else find_fold(streaming)
-    if streaming is None or fold is None:
-        return None
-    cut = cut_fold(fold, Block(9, 3 * 16 * 4 // fold.dtype.itemsize, 16, fold.dtype.itemsize), 256)
-    if cut is None:
-        return None
-    states = ", ".join(f"{s.op} {'row' if s in fold.scalars else 'rows of columns'}"
-                       for s in streaming.states)  # fmt: skip
-    length = fold.count(streaming.axes)
-    what = f"fold over {length} elements, {len(fold.products)} products inside; state: {states}"
-    if cut.strips:
-        what += f"; {cut.strips} strips of rows"
-        cost = late("kernel.strip").strip_time(kernel, fold, cut, table)
-    else:
-        cost = _time(kernel, fold, cut, table)
-    return Proposal("fold", cost, what, streaming.fired, streaming.nodes)
-
-
-def _time(kernel: Kernel, fold: Fold, cut: FoldCut, table: CostTable) -> float:
-    """Nanoseconds of a fold: products at their rate, blocks walked, rows in whole vectors."""
-    streaming = fold.streaming
-    streamed = frozenset(streaming.axes)
-    rows, length = fold.count(fold.rows), fold.count(streaming.axes)
-    if cut.along == "rows":
-        places = fold.count(fold.batch) * _up(rows, 16) * length
-    else:
-        places = fold.count(fold.batch) * rows * _up(length, 16)
-    tiles = 1
-    if len(fold.matrices) == 1 and not fold.crossed:
-        tiles = -(-fold.count(fold.columns[0]) // cut.columns[0])
-    inside = sum([deep_time(fold.count(p.contraction.folded), table) for p in fold.products])
-    beside = sum([deep_time(fold.count(m.contraction.columns), table) for m in fold.weighing])
-    stops = {s.fold for s in streaming.states} | {p.node for p in fold.products}
-    bodies = [s.body for s in fold.scalars] + [m.weights for m in fold.weighing]
-    turned = {c.left for c in fold.turned}
-    walked = 4 * len(turned)
-    strided = 0
-    for node in reached(bodies, frozenset(stops)):
-        if node in stops or not fold.free[node] & streamed:
-            continue
-        walked += node.op.cost
-        if node.op is LOAD and fold.free[node] & frozenset(fold.rows):
-            strided += (fold.rows[-1], 1) not in node.arg[1][1] and node not in turned
-    walked += 2 * len(fold.scalars)
-    alone = not fold.products and not fold.matrices  # rows that a plain kernel walks in registers
-    rate = table.simple / 2 if alone else table.walked
-    arithmetic = places * (inside * tiles + beside
-                           + tiles * (walked / rate + strided / table.strided))  # fmt: skip
-    if fold.skips:
-        blocks = min(-(-length // cut.steps), -(-rows // cut.rows))
-        arithmetic *= (1 + 1 / blocks) / 2  # about half of the blocks are left out
-    moved: float = work_of(kernel).bytes
-    for m in fold.crossed:  # sums of parts are written, read, and put together
-        numbers = fold.count(fold.batch) * length * fold.count(m.contraction.columns)
-        moved += 3 * cut.parts * numbers * fold.dtype.itemsize
-    memory = memory_time(moved, table)
-    arithmetic += _packed(fold, cut, tiles) / table.packed
-    entered = fold.count(fold.batch) * -(-rows // cut.rows) * -(-length // cut.steps)
-    return both(memory, arithmetic + ENTERED * entered, table)
-
-
-def deep_time(depth: int, table: CostTable) -> float:
-    """Nanoseconds of so many products: many in a row go as fast as in a contraction."""
-    share = min(1.0, depth / DEPTH)
-    return 2 * depth / (share * table.products + (1 - share) * table.folded)
-
-
-def _packed(fold: Fold, cut: FoldCut, tiles: int) -> int:
-    """Numbers that are put in order for microkernels."""
-    batch, length = fold.count(fold.batch), fold.count(fold.streaming.axes)
-    tall = -(-fold.count(fold.rows) // cut.rows)
-    found = 0
-    for p in fold.products:
-        depth = fold.count(p.contraction.folded)
-        found += batch * fold.count(fold.rows) * depth
-        dotted = fold.count(fold.rows) <= FEW and lies_well(p)
-        if not dotted and (cut.along == "streamed" or not lies_well(p)):
-            straight = p.keys.op is LOAD and (fold.streaming.axes[-1], 1) in p.keys.arg[1][1]
-            if not straight or min(cut.rows, fold.count(fold.rows)) > READ:
-                found += batch * tall * tiles * length * depth // (3 if straight else 1)
-    for m, columns in zip(fold.matrices, fold.columns, strict=True):
-        if fold.count(columns) > 512 or m.values.op is not LOAD:
-            found += batch * length * fold.count(columns)
-    return found
-
-
-def _up(size: int, step: int) -> int:
+def up(size: int, step: int) -> int:
+    """A size in whole steps."""
     return -(-size // step) * step

@@ -14,7 +14,7 @@ from ..graph.search.proposals import ROWS, Proposal, Source
 
 def propose_fold(kernel: Kernel, table: CostTable) -> Proposal | None:
     """A kernel as a fold, and what that costs."""
-    found: Proposal | None = late("kernel.fold").propose(kernel, table)
+    found: Proposal | None = late("kernel.price").propose(kernel, table)
     return found
 
 

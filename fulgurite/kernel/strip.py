@@ -17,7 +17,8 @@ from ..graph.cost import CostTable, both, kept_time, memory_time, work_of
 from ..graph.kernel import Kernel
 from ..graph.search.names import renamed
 from .contract import DEPTH, Block, reached
-from .fold import ENTERED, STEPS, Fold, FoldCut, Matrix, deep_time, lies_well
+from .fold import STEPS, Fold, FoldCut, Matrix, lies_well
+from .price import ENTERED, deep_time
 
 MEMORY = 32 << 20  # bytes of products that a strip keeps at most
 SHARE = 5  # of all rows, one strip: its products are a small part of the matrix of all of them

@@ -7,8 +7,9 @@ nothing is folded across lanes. The states of a row live in small arrays. States
 sums that a microkernel adds weights times values to; when bases under them moved, their rows are
 repaired first. Keys and values are read where they are if they lie well, else packed a block at a
 time: there is no memory but that of the tile. Sums over the rows themselves are added up beside
-(native/foldcross.py). Blocks that a condition on indices leaves out whole are skipped. The order of
-all sums follows from the shape alone.
+(native/foldcross.py), and elements that are asked for are kept (native/foldwhole.py). Blocks that a
+condition on indices leaves out whole are skipped. The order of all sums follows from the shape
+alone.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from ..kernel.contract import DEPTH, Block
 from ..kernel.fold import Fold, FoldCut, Product, cut_fold, find_fold
 from .code import Rendered
 from .emitter import Val
-from .foldcross import FoldCross
 from .foldlanes import StreamLanes
+from .foldwhole import FoldWhole
 from .microkernel import Registers, block
 from .packing import Span, side
 from .packing import Target as Goal
@@ -48,7 +49,7 @@ def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     return template(fold, dtypes, registers, cut).render()
 
 
-class RowLanes(FoldCross):
+class RowLanes(FoldWhole):
     """Tiles with the rows side by side."""
 
     def __init__(

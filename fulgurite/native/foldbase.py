@@ -11,6 +11,7 @@ from functools import partial
 
 from ..core.dtype import DType
 from ..core.node import Node, toposort
+from ..core.ops.elementwise import CAST
 from ..core.ops.index import FOLD, STORE
 from ..core.ops.leaf import SINK
 from ..kernel.contract import DEPTH, NEAR, is_plain
@@ -59,7 +60,8 @@ class FoldBase:
         self.numbers = Numbers(fold.order)
         self.tall = -(-self.rows // cut.rows)
         self.wide = 1
-        if len(fold.matrices) == 1 and not fold.crossed:
+        self.whole = [_element(store) for store in fold.streaming.whole]  # what blocks keep
+        if len(fold.matrices) == 1 and not fold.crossed and not self.whole:
             self.wide = -(-fold.count(fold.columns[0]) // cut.columns[0])
         self.olds = {s.old for s in self.states}
         self.tainted = self._tainted()
@@ -340,7 +342,7 @@ class FoldBase:
         self.tiles_of_products()
         self.tiles = self.weight_tiles()
         for name in dict.fromkeys(self.tiles):
-            if name.startswith("weights"):
+            if name.startswith(("weights", "whole")):
                 self.room(name, self.tile_numbers)
         for number in range(len(self.fold.matrices)):
             if not self.is_near(number) and not self.is_shared(number):
@@ -381,10 +383,13 @@ class FoldBase:
         return (self.cut.steps + self.lanes) * (self.cut.rows + self.lanes)
 
     def weight_tiles(self) -> list[str]:
-        """The tiles of weights: of what they are, or in a product's place, or of their own."""
+        """The tiles of weights: of what they are, or in a product's place, or of their own.
+
+        After them those of elements that are stored: the same as weights, or their own.
+        """
         names = {p.node: f"tile{number}" for number, p in enumerate(self.fold.products)}
         weights = dict.fromkeys([m.weights for m in self.fold.weighing])
-        free = [name for node, name in names.items() if node not in weights]
+        free = [name for node, name in names.items() if node not in (*weights, *self.whole)]
         names |= {load: f"turned{number}" for number, load in enumerate(self.turned)}
         crossed = [m.weights for m in self.fold.crossed]
         for m, s in zip(self.fold.matrices, self.lent, strict=True):
@@ -394,7 +399,10 @@ class FoldBase:
             if m.weights not in names:
                 here = free and self.in_place(m, len(weights))
                 names[m.weights] = free.pop(0) if here else f"weights{number}"
-        return [names[m.weights] for m in self.fold.weighing]
+        for number, node in enumerate(self.whole):
+            if not names.get(node):
+                names[node] = f"whole{number}"
+        return [names[node] for node in (*[m.weights for m in self.fold.weighing], *self.whole)]
 
     def in_place(self, m: Matrix, count: int) -> bool:
         """May weights take the place of a product? Where nobody needs that any more."""
@@ -564,3 +572,9 @@ class FoldBase:
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         return self.element(f.pointer(number), place), stride
+
+
+def _element(store: Node) -> Node:
+    """What a store keeps of each element, before it is rounded to what memory holds."""
+    value = store.src[0]
+    return value.src[0] if value.op is CAST and value.dtype.is_small_float else value

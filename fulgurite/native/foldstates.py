@@ -85,6 +85,10 @@ class FoldStates(FoldResults):
             lent = self.tiles[number] == ""
             if m.state.level == level and m.weights not in self.stops and not lent:
                 found.setdefault(m.weights, number)
+        if level == self.fold.levels - 1:
+            for number, node in enumerate(self.whole, start=len(self.fold.weighing)):
+                if self.tiles[number].startswith("whole"):
+                    found.setdefault(node, number)
         return scalars, [(number, node) for node, number in found.items()]
 
     def kept(self, level: int) -> Node | None:
@@ -118,6 +122,8 @@ class FoldStates(FoldResults):
         that the largest weight is.
         """
         e, value = self.f.e, self.f.value(node)
+        if number >= len(self.fold.weighing):  # an element that is stored
+            return value
         if self.fold.weighing[number].state.repair is None or node in self.powers:
             return value
         value = e.splat(value)

@@ -161,6 +161,9 @@ ONE_WALK: dict[str, Program] = {  # at most three kernels beside the first
     "learned bias of heads and keys": _attention(
         lambda s, given: _softmax(s + given("b", *given.heads, 1, given.keys))
     ),
+    "learned bias of all": _attention(
+        lambda s, given: _softmax(s + given("b", *given.heads, given.rows, given.keys))
+    ),
     "learned scale": _attention(lambda s, given: _softmax(s * given.each_head("t"))),
     "learned temperature": _attention(lambda s, given: _softmax(s / fg.exp(given("t", 1)))),
     "distances": _attention(lambda s, given: _softmax(s - 0.1 * _apart(given))),

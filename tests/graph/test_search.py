@@ -537,7 +537,7 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
     from dataclasses import replace
     from importlib import import_module
 
-    propose = import_module("fulgurite.kernel.fold").propose
+    propose = import_module("fulgurite.kernel.price").propose
     q, k, v = numbers(1, 2, 64, 16), numbers(2, 2, 64, 16), numbers(3, 2, 64, 16)
     sink, inputs = lowered(fg.softmax(q @ k.mT, axis=-1) @ v)
     from fulgurite.graph.schedule import schedule

@@ -6,13 +6,11 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.graph.affine import axis
-from fulgurite.graph.cost import SHIPPED
-from fulgurite.graph.kernel import Kernel
 from fulgurite.graph.lower import lower
 from fulgurite.graph.search.online import stream
 from fulgurite.kernel.axes import merge_axes
 from fulgurite.kernel.contract import Block
-from fulgurite.kernel.fold import ROOM, Fold, cut_fold, find_fold, propose
+from fulgurite.kernel.fold import ROOM, Fold, cut_fold, find_fold
 from fulgurite.kernel.skip import tests as skipped
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, lowered, numbers
 
@@ -87,24 +85,6 @@ def test_a_causal_test_is_the_distance_from_key_to_query() -> None:
     steps = dict(test.index[1])
     assert steps == {fold.rows[0]: 1, fold.streaming.axes[0]: -1} and test.index[0] == 0
     assert axis(fold.rows[0])[1][0][0] in steps
-
-
-def test_what_is_no_fold_is_not_proposed() -> None:
-    x = numbers(1, 30, 40)
-    for result in (x + 1, x.argmax(axis=-1), fg.sort(x, axis=-1)):
-        sink, inputs = lowered(result)
-        assert propose(Kernel("fold", sink, inputs), SHIPPED) is None
-
-
-def test_more_work_is_proposed_at_more_cost() -> None:
-    costs = []
-    for keys in (64, 256, 1024):
-        q, k, v = numbers(1, 4, 64, 16), numbers(2, 4, keys, 16), numbers(3, 4, keys, 16)
-        sink, inputs = lowered(ATTENTION["plain"](q, k, v))
-        found = propose(Kernel("fold", sink, inputs), SHIPPED)
-        assert found is not None
-        costs.append(found.cost)
-    assert costs == sorted(costs) and costs[2] > 2 * costs[0]
 
 
 def test_equal_bodies_of_other_sizes_are_other_folds() -> None:

@@ -49,6 +49,21 @@ def together(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
     return out
 
 
+def like_blocks(
+    store: Node, others: Sequence[Node], axes: tuple[int, ...], sizes: Sequence[int]
+) -> Node | None:
+    """A store of every element that others fold over some axes, with their names."""
+    known = {fold for other in others for fold in folds_of(other)}
+    mine = _in_order(store)
+    if mine is None:
+        return None
+    for names in islice(matches(mine, [*others[0].arg[3], *axes], sizes), _WAYS):
+        found = _named(store, {a: b for a, b in names.items() if a != b})
+        if folds_of(found) <= known:
+            return found
+    return None
+
+
 def matches(
     axes: Sequence[int], others: Sequence[int], sizes: Sequence[int]
 ) -> Iterator[dict[int, int]]:

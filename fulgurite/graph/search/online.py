@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import inf
+from math import inf, prod
 from weakref import WeakKeyDictionary
 
 from ...core.dtype import float32, float64
@@ -29,7 +29,7 @@ from .crossed import crossed, folded, inside, moving, outermost, parted
 from .doubts import may_stream
 from .ends import ended
 from .laws import improved
-from .names import apart, together, unified
+from .names import apart, like_blocks, together, unified
 from .rebase import Factor, Rebase, placeholder, product_of
 from .spelling import is_bounded, spelled
 
@@ -72,6 +72,7 @@ class Streaming:
     across: tuple[Node, ...] = ()  # stores of the streamed axes, which fold over the rows
     crossed: tuple[State, ...] = ()  # the sum of each
     waits: bool = False  # do the crossed sums need states at their end? Then rows are walked twice
+    whole: tuple[Node, ...] = ()  # stores of every element of a block
 
     @property
     def inner(self) -> list[Node]:
@@ -107,17 +108,35 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
     if not any(n.op is FOLD for n in order):
         return None
     stores, sizes = ended(*apart(spelled(stores, sizes), sizes))
+    whole = _matrices(stores, sizes)
+    if whole:
+        return _with_names([s for s in stores if s not in whole], sizes, whole)
+    return _with_names(stores, sizes, ())
+
+
+def _matrices(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
+    """Stores of what others fold: larger than those, and with no fold inside another."""
+    counts = {s: prod([sizes[a] for a in s.arg[3]]) for s in stores}
+    deep = [s for s in stores if inside(s)]
+    least = max([counts[s] for s in deep], default=0)
+    return [s for s in stores if deep and s not in deep and outermost(s) and counts[s] > least]
+
+
+def _with_names(
+    stores: Sequence[Node], sizes: Sequence[int], whole: Sequence[Node]
+) -> Streaming | None:
+    """One pass for some stores, each axis with one name."""
     if len(stores) > 1:
         for pair in crossed(together(parted(stores, sizes), sizes), sizes):
             axes = folded(pair[0][0])
-            found = None if axes is None else _over(axes, *pair, sizes, set())
+            found = None if axes is None else _over(axes, *pair, sizes, set(), whole)
             if found is not None:
                 return found
     stores = together(stores, sizes)
     best: Streaming | None = None
     tried: set[tuple[int, ...]] = set()
     for axes in _candidates(stores, sizes):
-        found = _over(axes, stores, (), sizes, tried)
+        found = _over(axes, stores, (), sizes, tried, whole)
         if found is not None and (best is None or len(found.states) > len(best.states)):
             best = found
     return best
@@ -125,11 +144,15 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
 
 def _over(
     axes: tuple[int, ...], stores: Sequence[Node], across: Sequence[Node], sizes: Sequence[int],
-    tried: set[tuple[int, ...]],
+    tried: set[tuple[int, ...]], whole: Sequence[Node] = (),
 ) -> Streaming | None:  # fmt: skip
-    """One pass over some axes, for stores and for those that cross them."""
+    """One pass over some axes, for stores, those that cross them, and what both are made of."""
     # one name for one axis first: then equal values are one term, and stay so
     named = unified((*stores, *across), axes, sizes)
+    elements = [like_blocks(store, named, axes, sizes) for store in whole]
+    blocks = [store for store in elements if store is not None]
+    if len(blocks) < len(whole):
+        return None
     plain = _Group(named[: len(stores)], axes, sizes, named[len(stores) :])
     like = len(plain.folds), *[sizes[a] for a in axes]  # other names make no other pass
     if like in tried or len(plain.folds) > _MOST_STATES or not plain.possible():
@@ -141,17 +164,20 @@ def _over(
     early = [fold for fold in plain.folds if not plain.is_late(fold)]
     if not may_stream(early, Rebase(plain.streamed, plain.free, plain.old)):
         return None
+    named = (*named, *blocks)
     written = [s.src[0] for s in named]
-    if is_asked_again(written, axes, plain.free):
+    free = free_axes(toposort(named))
+    if is_asked_again(written, axes, free):
         return None
-    kept = stand_ins(written, axes, plain.free)
+    kept = stand_ins(written, axes, free)
     values, report = improved(replaced(written, kept), sizes)
     values = replaced(values, {other: node for node, other in kept.items()})
     made = tuple(
         make(STORE, s.dtype, (value, *s.src[1:]), s.arg)
         for s, value in zip(named, values, strict=True)
     )
-    others = made[len(stores) :]
+    count = len(stores) + len(across)
+    others, blocks = made[len(stores) : count], list(made[count:])
     group = _Group(made[: len(stores)], axes, sizes, others)
     states = group.states()
     sums = [moving(store) for store in others]
@@ -159,13 +185,17 @@ def _over(
         return None
     if any(node in group.old for store in others for node in _above(store)):
         return None  # what all blocks of a row gave is no number of a streamed element
+    known = set(toposort([s.body for s in states] + [sum_of[0].src[0] for sum_of in sums]))
+    for node in toposort(blocks):
+        if node in group.old or (node.op is FOLD and node not in known):
+            return None  # blocks have what is worked out for their elements, and no state
     fresh = len(group.folds)
     return Streaming(
         axes, tuple(sizes), tuple(states), group.stores,
         free_axes(toposort([*made, *group.made, *group.folds])),
         tuple(sorted(report.fired.items())), report.nodes, others,
         tuple([State(s[0], placeholder(s[0], fresh + i), None, 0) for i, s in enumerate(sums)]),
-        group.waited,
+        group.waited, tuple(blocks),
     )  # fmt: skip
 
 

@@ -91,6 +91,7 @@ class Pieces:
         self.settled = False  # are the next two known?
         self.matrices: set[int] = set()  # pieces that make one
         self.walks: set[Node] = set()  # matrices of which nobody needs all at once
+        self.kept: set[Node] = set()  # of these: stored for others, and not read where it is walked
         self.summed: dict[int, dict[Node, frozenset[int]]] = {}
 
     def memory(self, cut: Cut) -> frozenset[Node]:
@@ -140,10 +141,36 @@ class Pieces:
             for place in sorted(self.matrices, reverse=True):
                 size = self.about(place).size
                 for own in self.pieces[place][1]:
-                    whole = own not in self.roots and elements(own.shape) == size
-                    if whole and all([self.is_walk(r, own) for r in self.readers.get(own, ())]):
+                    if elements(own.shape) != size:
+                        continue
+                    walks = [self.is_walk(r, own) for r in self.readers.get(own, ())]
+                    if own not in self.roots and all(walks):
                         self.walks.add(own)
+                    elif self.is_for_others(place, own):
+                        self.kept.add(own)
         return node in self.walks
+
+    def is_kept(self, node: Node) -> bool:
+        """Is it a matrix that is asked for, or read by others than those that walk it?"""
+        self.is_walked(node)
+        return node in self.kept
+
+    def is_for_others(self, place: int, node: Node) -> bool:
+        """Is a matrix with numbers of rows asked for, or read by what is never merged?
+
+        Another walk may store it on its way; what pieces that could be merged read whole is read.
+        """
+        me = self.about(place)
+        sums = me.is_product and any(
+            self.maker.get(n) in self.matrices for n in me.inside if isinstance(n, Node)
+        )
+        near = (place, *[self.maker[n] for n in self.reads[place] if n in self.maker])
+        readers = [r for r in self.readers.get(node, ()) if not self.is_walk(r, node)]
+        plain = any(self.pieces[r][2][0].kind in KINDS for r in readers)
+        if sums or plain or not any(self.is_row(p) for p in near):
+            return False
+        made = [(n, r) for n in self.pieces[place][1] for r in self.readers.get(n, ())]
+        return any(self.is_walk(r, n) for n, r in made)
 
     def makes_matrix(self, place: int) -> bool:
         """Is a piece a wide product, or made element by element of one as large?"""
@@ -175,7 +202,8 @@ class Pieces:
         me, size = self.about(place), elements(node.shape)
         if me.is_product and node in me.inside:
             return True
-        return all(n in self.walks for n in self.pieces[place][1] if elements(n.shape) >= size)
+        made = [n for n in self.pieces[place][1] if elements(n.shape) >= size]
+        return all(n in self.walks or n in self.kept for n in made)
 
     def reads_beside(self, place: int, node: Node) -> bool:
         """Does a product read a value, but not in its sum?"""

@@ -84,12 +84,15 @@ class Regions(Pieces):
         me = self.about(place)
         for node in self.reads[place]:
             other = self.maker.get(node)
-            if other is None or node in self.roots or self.pieces[other][2][0].kind not in KINDS:
+            if other is None or self.pieces[other][2][0].kind not in KINDS:
+                continue
+            kept = self.is_kept(node)
+            if node in self.roots and not kept:
                 continue
             inner, size = self.about(other), elements(node.shape)
             only = self.readers[node] == [place]
             large = size * node.dtype.itemsize > PUSHED  # or two kernels are as good as one
-            walked = self.is_walked(node)
+            walked = self.is_walked(node) or kept
             if size < inner.size and inner.is_row:  # numbers of rows, which a walk makes on its way
                 continue
             if me.kind == "map":
@@ -266,9 +269,12 @@ class Regions(Pieces):
             outputs = self.pieces[place][1]
             most = max([elements(node.shape) for node in outputs], default=0)
             whole = [node for node in outputs if elements(node.shape) == most]
-            if wanted.intersection(whole):
+            if any(node in wanted and not self.is_kept(node) for node in whole):
                 continue
-            readers = {r for node in whole for r in self.readers.get(node, ())}
+            readers = {
+                r for node in whole for r in self.readers.get(node, ())
+                if not self.is_kept(node) or self.is_walk(r, node)
+            }  # fmt: skip
             if all(
                 self.may_take(r, place)
                 or (r in found and all(place in taken[t] for t in takers.get(r, ())))

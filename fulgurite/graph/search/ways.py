@@ -64,6 +64,8 @@ class Ways:
             place = self.region[t]
             rows = list(self.work.row_values(place)) if self.work.is_row(place) else []
             for number, node in enumerate(self.work.pieces[place][1]):
+                if self.work.is_kept(node):  # one way at most stores it
+                    continue
                 if node in wanted and self.work.is_row(place):  # one name for one value
                     found.append((t, -1 - rows.index(node) if node in rows else number))
         return tuple(found)
@@ -94,6 +96,7 @@ class Ways:
         for way in (*good, *crossing):
             stored = [made for piece in way.rows for made in self.stored_rows(piece)]
             stored = [made for made in stored if self.is_read_beside(made, way)]
+            stored += self.kept(way)
             if stored:
                 yield _with(way, tuple(stored))
         yield from pairs
@@ -213,6 +216,13 @@ class Ways:
         """All that a piece stores."""
         count = len(self.work.pieces[place][1])
         return tuple([(self.local[place], number) for number in range(count)])
+
+    def kept(self, way: Way) -> Iterator[tuple[int, int]]:
+        """The matrices that others want of pieces that a way takes in."""
+        for piece in way.taken:
+            for number, node in enumerate(self.work.pieces[self.region[piece]][1]):
+                if self.work.is_kept(node):
+                    yield piece, number
 
     def is_read_beside(self, made: tuple[int, int], way: Way) -> bool:
         """Is something that a piece stores read by others than those that a way takes in?"""
