@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from ..core.dtype import DType, bool_, int64
 from ..core.node import Node
@@ -63,8 +63,6 @@ class StripLanes(RowLanes):
         """Values are packed for a block, which is not there twice."""
         return False
 
-    leaves: list[State] = []  # noqa: RUF012 - states are those of parts, with nothing beside them
-
     def is_plain(self, s: Side) -> bool:
         """Can microkernels read a left factor where it is, or where it was packed for all?"""
         return s in self.packed or super().is_plain(s)
@@ -111,7 +109,13 @@ class StripLanes(RowLanes):
     @property
     def row_states(self) -> int:
         """Numbers of the states of one number a row."""
-        return len(self.kept_scalars) * self.state_numbers
+        return len(self.kept_rows) * self.state_numbers
+
+    @cached_property
+    def kept_rows(self) -> list[str]:
+        """The states of one number a row, then what rounding took from sums among them."""
+        rests = [f"rest of {self.states.index(state)}" for state in self.leaves]
+        return [f"state{number}" for number in self.kept_scalars] + rests
 
     @property
     def column_sums(self) -> int:
@@ -150,8 +154,8 @@ class StripLanes(RowLanes):
         before = self.kept_scalars.index(number) * self.state_numbers
         return self.reserved(0, self.at, self.row_states, before)
 
-    def part_state(self, number: int, part: str) -> str:
-        before = self.kept_scalars.index(number) * self.state_numbers
+    def part_state(self, name: str, part: str) -> str:
+        before = self.kept_rows.index(name) * self.state_numbers
         return self.reserved(1, part, self.row_states, before)
 
     def part_sums(self, number: int, part: str) -> str:
@@ -294,6 +298,8 @@ class StripLanes(RowLanes):
                 self.room("square", lanes * lanes)
         self.reserve_group()
         self.reserve_rows()
+        for state in self.leaves:
+            self.room(f"rest of {self.states.index(state)}", self.state_numbers)
         f.scratch("begun", "i64", "1")
 
     # --- this strip: products and states ---------------------------------------------------------
@@ -305,6 +311,8 @@ class StripLanes(RowLanes):
         for number in self.kept_scalars:
             start = identity(e, self.states[number].op, self.fold.dtype, True)
             self.fill(f.read[f"state{number}"], self.count, start)
+        for state in self.leaves:
+            self.fill(self.rest_of(state), self.count, e.const(0, self.fold.dtype, True))
         for number in range(len(self.fold.products)):
             if self.cut.resident[number]:
                 self.pack_queries(number)
@@ -323,8 +331,8 @@ class StripLanes(RowLanes):
 
     def keep_states(self) -> None:
         """States of a part, for who puts them together."""
-        for number in self.kept_scalars:
-            self.copy(self.f.read[f"state{number}"], self.part_state(number, self.part), self.count)
+        for name in self.kept_rows:
+            self.copy(self.f.read[name], self.part_state(name, self.part), self.count)
 
     # --- the strip before: weights and sums ------------------------------------------------------
 
@@ -491,7 +499,7 @@ class StripLanes(RowLanes):
     def places_of(self, unit: str, part: str) -> dict[str, str]:
         """Where the states of a part of this strip are."""
         index = self.f.add(self.f.mul(self.at, self.part_count), part)
-        return {f"state{n}": self.part_state(n, index) for n in self.kept_scalars}
+        return {name: self.part_state(name, index) for name in self.kept_rows}
 
     def merge_states(self) -> None:
         """The states of all parts of this strip become final ones."""

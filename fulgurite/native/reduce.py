@@ -22,8 +22,11 @@ from .target import Target
 from .total import Total, empty
 from .walk import CHEAP, First, State, Walk, under
 
-BLOCK = 32  # vectors that a state of a float sum takes in before it goes to float64
+BLOCK = 16  # vectors that a state of a float sum takes in before it goes to float64
+SOON = 8  # the same of a sum so long that it waits for memory; a shorter one is no sum of parts
+LONG = 1 << 18  # elements of such a sum
 FEW = 16  # the same where a state is all there is of a result: as good as a pairwise sum
+STEEP = 8  # the same down columns, where a step takes in several rows
 SHORT = 16  # a fold of fewer steps stays inside the lanes
 INLINE = 4  # a fold of so few steps needs no loop
 DEEP = 4  # rows of cheap values that are folded together before they meet the running row
@@ -143,7 +146,7 @@ class Reduce(Walk):
         if lanes:
             self.begin_walk(writes=False)
         steps = -(-self.count(group[0]) // (copies * self.lanes if lanes else 1))
-        wide = steps > (BLOCK if lanes else FEW) and any(t.is_sum for t in totals)
+        wide = steps > (SOON if lanes else FEW) and any(t.is_sum for t in totals)
         nest = _Nest(self, group, totals, lanes, copies, wide)
         first = [t.start_wide() if wide else t.start() for t in totals]
         done = nest.loops(axes, [pair for state in first for pair in state])
@@ -240,7 +243,7 @@ class _Down:
         self.walk, self.axis, self.totals, self.rows = walk, axis, totals, rows
         self.bodies = [f.src[0] for f in group]
         self.deep = DEEP if walk.cost(self.bodies) <= CHEAP else 1
-        self.block = FEW * self.deep
+        self.block = STEEP * self.deep if self.deep > 1 else FEW
 
     def all(self, flush: Callable[[], None] | None) -> None:
         """All rows of the axis, in blocks if there is something to flush."""
@@ -326,6 +329,8 @@ class _Nest:
         self.lanes, self.copies, self.wide = lanes, copies, wide
         self.bodies = [f.src[0] for f in group]
         self.fresh = [t.start() for t in totals]
+        long = prod([walk.sizes[a] for a in group[0].arg[1]]) >= LONG
+        self.block = SOON if long else BLOCK
 
     def loops(self, axes: list[int], carried: First) -> State:
         """Loops over some axes and then, if lanes are parts, over the vector axis."""
@@ -343,7 +348,7 @@ class _Nest:
         walk = self.walk
         if not self.wide or walk.vector is None or walk.vector in walk.ranges:
             return 1
-        return BLOCK // (-(-walk.sizes[walk.vector] // (self.copies * walk.lanes)) + 1)
+        return self.block // (-(-walk.sizes[walk.vector] // (self.copies * walk.lanes)) + 1)
 
     def some_rows(self, axis: int, carried: First) -> State:
         """One axis, some rows at a time, each group flushed once."""
@@ -433,7 +438,7 @@ class _Nest:
             if more:
                 state = walk.rest(whole, list(zip(kinds, state, strict=True)), self.take)
             return state
-        step = BLOCK * self.copies * walk.lanes
+        step = self.block * self.copies * walk.lanes
 
         def block(first: str, names: State) -> State:
             end = e.let(f"add i64 {first}, {step}")
