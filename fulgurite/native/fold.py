@@ -192,7 +192,8 @@ class RowLanes(FoldWhole):
         memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
         for state in self.fold.scalars:
             scope[state.old] = self.load(memory[state], place)
-        self.rests = {s: self.load(self.rest_of(s), place) for s in self.leaves}
+        self.rests = {s: self.load(self.rest_of(s), place) for s in self.with_rests}
+        scope |= self.whole_olds(lambda name: self.load(f.read[name], place))
         for level in range(self.fold.levels):
             self.walk_level(level, place)
         self.put_coefficients(place, self.put, self.vector)

@@ -272,7 +272,8 @@ class StreamLanes(FoldSplit):
         memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
         for state in self.fold.scalars:
             scope[state.old] = self.one(memory[state], r)
-        self.rests = {s: self.one(self.rest_of(s), r) for s in self.leaves}
+        self.rests = {s: self.one(self.rest_of(s), r) for s in self.with_rests}
+        scope |= self.whole_olds(lambda name: self.one(f.read[name], r))
         line = f.mul(r, self.stride)
         for level in range(self.fold.levels):
             self.walk_level(level, line)
@@ -360,7 +361,7 @@ class StreamLanes(FoldSplit):
             return select(e, met, none, Val(text, self.fold.dtype))
         if state.op != "add":
             return Val(e.call(self.inner, name, vector), self.fold.dtype)
-        exact = state in self.leaves and self.fold.dtype is float32
+        exact = state in self.with_rests and self.fold.dtype is float32
         dtype = float64 if exact else self.fold.dtype
         kind, lanes = e.type_of(dtype, False), e.type_of(dtype, True)
         name = f"llvm.vector.reduce.fadd.{e.suffix(dtype, True)}"
@@ -368,6 +369,8 @@ class StreamLanes(FoldSplit):
         wide = e.let(f"fpext {vector} to {lanes}") if exact else total
         start = e.const(-0.0, dtype).text
         text = e.let(f"call reassoc {kind} @{name}({kind} {start}, {lanes} {wide})")
+        if state in self.doubled:
+            return Val(text, float64)
         if exact:
             return self.shortened(state, text)
         return Val(text, self.fold.dtype)

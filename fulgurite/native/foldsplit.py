@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..core.dtype import float64
 from ..core.node import Node
 from ..graph.search.online import State
 from .code import Phase
@@ -50,7 +51,7 @@ class FoldSplit(FoldStates):
         for number, state in enumerate(self.states):
             if state in self.fold.scalars:
                 found.append((f"state{number}", self.count, self.state_numbers))
-            if state in self.leaves:
+            if state in self.with_rests:
                 found.append((f"rest of {number}", self.count, self.state_numbers))
         for number in range(len(self.fold.matrices)):
             count = self.f.mul(self.count, self.width(number))
@@ -64,7 +65,7 @@ class FoldSplit(FoldStates):
     @property
     def unit_numbers(self) -> int:
         """Numbers of the states of one tile, in whole lines of memory."""
-        found = (len(self.fold.scalars) + len(self.leaves)) * self.state_numbers
+        found = (len(self.fold.scalars) + len(self.with_rests)) * self.state_numbers
         for number in range(len(self.fold.matrices)):
             found += (1 + self.is_fine(number)) * self.sum_numbers(number)
         return -(-found // 16) * 16
@@ -189,6 +190,10 @@ class FoldSplit(FoldStates):
         def more(_: str, places: dict[str, str], now: list[str]) -> list[str]:
             scope = self.f.scopes[-1]
             scope |= self.states_of(r, places) | final
+            if state in self.doubled:
+                scope |= self.whole_olds(lambda name: self.one(places[name], r))
+                own = self.wholes[state.old] if state.repair is None else self.repair_of(state)
+                return [combine(e, "add", Val(now[0], float64), self.f.value(own)).text]
             rest = e.const(0, dtype)
             if state in self.leaves:  # before the sum's own repair is known
                 rest = self.one(places[f"rest of {self.states.index(state)}"], r)
@@ -201,6 +206,10 @@ class FoldSplit(FoldStates):
             lost = combine(e, "add", lost, rest)
             return [total.text, combine(e, "add", known[1], lost).text]
 
+        if state in self.doubled:
+            zero = ("double", e.const(0, float64).text)
+            (total,) = self.each_part(unit, [zero], more)
+            return Val(e.let(f"fptrunc double {total} to {self.inner}"), dtype)
         start = identity(e, state.op, dtype, False).text
         carried = [(self.inner, start), (self.inner, e.const(0, dtype).text)][: 1 + is_sum]
         found = [Val(text, dtype) for text in self.each_part(unit, carried, more)]

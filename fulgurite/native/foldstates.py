@@ -141,7 +141,7 @@ class FoldStates(FoldResults):
         """
         f, e = self.f, self.f.e
         states = [s for s in self.at_level(level)[0] if s.repair is not None]
-        nodes = dict.fromkeys([s.repair for s in states if s.repair is not None])
+        nodes = dict.fromkeys([self.repair_of(s) for s in states])
         if states and level == self.fold.levels - 1:
             nodes |= dict.fromkeys(self.coefficients)
 
@@ -160,7 +160,7 @@ class FoldStates(FoldResults):
             self.rests[state] = Val(text, self.fold.dtype, vector)
         for node, text in zip(nodes, texts[len(exact) :], strict=True):
             f.scopes[-1][node] = Val(text, node.dtype, vector)
-        return {s: f.scopes[-1][s.repair] for s in states if s.repair is not None}
+        return {s: f.scopes[-1][self.repair_of(s)] for s in states}
 
     def put_coefficients(self, place: str, put: Callable[[str, str, Val], None], kind: str) -> None:
         """What repairs of states with columns need, and which rows do, after the first block."""

@@ -114,7 +114,7 @@ class StripLanes(RowLanes):
     @cached_property
     def kept_rows(self) -> list[str]:
         """The states of one number a row, then what rounding took from sums among them."""
-        rests = [f"rest of {self.states.index(state)}" for state in self.leaves]
+        rests = [f"rest of {self.states.index(state)}" for state in self.with_rests]
         return [f"state{number}" for number in self.kept_scalars] + rests
 
     @property
@@ -298,7 +298,7 @@ class StripLanes(RowLanes):
                 self.room("square", lanes * lanes)
         self.reserve_group()
         self.reserve_rows()
-        for state in self.leaves:
+        for state in self.with_rests:
             self.room(f"rest of {self.states.index(state)}", self.state_numbers)
         f.scratch("begun", "i64", "1")
 
@@ -311,7 +311,7 @@ class StripLanes(RowLanes):
         for number in self.kept_scalars:
             start = identity(e, self.states[number].op, self.fold.dtype, True)
             self.fill(f.read[f"state{number}"], self.count, start)
-        for state in self.leaves:
+        for state in self.with_rests:
             self.fill(self.rest_of(state), self.count, e.const(0, self.fold.dtype, True))
         for number in range(len(self.fold.products)):
             if self.cut.resident[number]:

@@ -9,13 +9,15 @@ An infinite sum has no rest: it stays what it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 
-from ..core.dtype import bool_
-from ..core.node import Node, constant_bits, toposort
-from ..core.ops.elementwise import MUL, WHERE
+from ..core.dtype import bool_, decode, float32, float64
+from ..core.node import Node, constant, constant_bits, make, toposort
+from ..core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
+from ..core.ops.index import LOAD
 from ..core.ops.leaf import CONST
+from ..core.substitute import substitute
 from ..graph.search.online import State
 from ..kernel.contract import is_tiny
 from ..kernel.fold import Product
@@ -51,12 +53,86 @@ class FoldSums(FoldSkip):
                 found.append(state)
         return found
 
+    @cached_property
+    def doubled(self) -> list[State]:
+        """The sums of one number a row that others are built on, or that do more than scale."""
+        if self.fold.dtype is not float32:
+            return []
+        return [s for s in self.fold.scalars if s.op == "add" and s not in self.leaves]
+
+    @property
+    def with_rests(self) -> list[State]:
+        """All sums of one number a row that have a rest."""
+        return [*self.leaves, *self.doubled]
+
+    @cached_property
+    def wholes(self) -> dict[Node, Node]:
+        """What stands for a wide sum before a block with its rest, in float64."""
+        found = {s.old: make(LOAD, float64, (), s.old.arg) for s in self.doubled}
+        self.name_nodes(list(found.values()))
+        return found
+
+    def name_nodes(self, nodes: Sequence[Node]) -> None:
+        """Nodes that the kernel itself does not have."""
+        for node in nodes:
+            self.numbers.position.setdefault(node, len(self.numbers.position))
+
+    def repair_of(self, state: State) -> Node:
+        """A state's repair, of a wide sum in float64."""
+        assert state.repair is not None
+        if state not in self.doubled:
+            return state.repair
+        found = widened(state.repair, self.wholes, self.rounded)
+        self.name_nodes(toposort([found]))
+        return found
+
+    @cached_property
+    def rounded(self) -> set[Node]:
+        """What bodies compute from bases, of now and of before: repairs take it as it is there."""
+        bodies = [s.body for s in self.states]
+        before = {s.fold: s.old for s in self.states}
+        return set(toposort([*bodies, *[substitute(body, before) for body in bodies]]))
+
+    def whole_olds(self, load: Callable[[str], Val]) -> dict[Node, Val]:
+        """Wide sums before a block, from memory of sums and of rests."""
+        e, found = self.f.e, {}
+        for state in self.doubled:
+            number = self.states.index(state)
+            parts = [load(name) for name in (f"state{number}", f"rest of {number}")]
+            pair = [self.lengthened(part) for part in parts]
+            found[self.wholes[state.old]] = combine(e, "add", *pair)
+        return found
+
+    def lengthened(self, value: Val) -> Val:
+        """A number in float64."""
+        e, kind = self.f.e, self.f.e.type_of(float64, value.vector)
+        if value.dtype is float64:
+            return value
+        return Val(e.let(f"fpext {e.typed(value)} to {kind}"), float64, value.vector)
+
+    def in_two(self, state: State, total: Val) -> Val:
+        """A float64 sum as one of float32, and what is left of it if that is finite."""
+        e, dtype, vector = self.f.e, self.fold.dtype, total.vector
+        kind, short = e.type_of(float64, vector), e.type_of(dtype, vector)
+        found = Val(e.let(f"fptrunc {e.typed(total)} to {short}"), dtype, vector)
+        back = self.lengthened(found).text
+        left = e.let(f"fptrunc {kind} {e.let(f'fsub {kind} {total.text}, {back}')} to {short}")
+        nothing = e.let(f"fsub {short} {found.text}, {found.text}")  # not a number if infinite
+        known = Val(e.let(f"fcmp ord {short} {nothing}, {nothing}"), bool_, vector)
+        zero = e.const(0, dtype, vector)
+        self.rests[state] = select(e, known, Val(left, dtype, vector), zero)
+        return found
+
     def rest_of(self, state: State) -> str:
         """Where the rests of a sum are."""
         return self.f.read[f"rest of {self.states.index(state)}"]
 
     def with_block(self, state: State, known: Val, total: Val) -> Val:
         """A state with what a block adds to it."""
+        if state in self.doubled:
+            before = self.f.value(self.wholes[state.old]) if known.dtype is float32 else known
+            both = combine(self.f.e, "add", before, self.lengthened(total))
+            return self.in_two(state, both)
         if state not in self.leaves:
             return combine(self.f.e, state.op, known, total)
         found, lost = two_sum(self.f.e, known, total)
@@ -203,13 +279,13 @@ class FoldSums(FoldSkip):
             count = rows * (self.cut.columns[number] + self.lanes) + self.lanes
             self.room(f"part{number}", count)
             self.room(f"rest{number}", count)
-        for state in self.leaves:
+        for state in self.with_rests:
             self.room(f"rest of {self.states.index(state)}", self.state_numbers)
 
     def begin(self) -> None:
         """States before anything was seen; perhaps no block comes, and there is no rest."""
         super().begin()
-        for state in self.leaves:
+        for state in self.with_rests:
             self.fill(self.rest_of(state), self.count, self.f.e.const(0, self.fold.dtype, True))
         if self.tests:
             for number in self.fine:
@@ -322,6 +398,26 @@ def scales(state: State) -> bool:
         return False
 
     return state.repair is None or linear(state.repair)
+
+
+def widened(node: Node, wholes: Mapping[Node, Node], rounded: Collection[Node]) -> Node:
+    """A repair in float64: sums before a block with their rests, bases as bodies have them."""
+
+    def found(node: Node, is_sum: bool) -> Node:
+        if is_sum and node in wholes:
+            return wholes[node]
+        if node.op is CONST:
+            return constant(decode(node.arg[0], node.dtype), float64)
+        if node.dtype is float32 and node not in rounded:
+            if node.op in (ADD, MUL, SUB, DIV, NEG):
+                sums = is_sum and node.op in (ADD, MUL)
+                return make(node.op, float64, tuple([found(s, sums) for s in node.src]), node.arg)
+            if node.op is WHERE:
+                sides = [found(s, is_sum) for s in node.src[1:]]
+                return make(WHERE, float64, (node.src[0], *sides), node.arg)
+        return make(CAST, float64, (node,), float64)
+
+    return found(node, True)
 
 
 def factors(state: State) -> list[Node]:
