@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.node import Node, make, toposort
-from ...core.ops.elementwise import EQ, LE, LT
+from ...core.ops.elementwise import ADD, EQ, EXP, EXP2, LE, LT, SUB
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from .crossed import outermost
@@ -29,6 +29,7 @@ def stand_ins(
     sides = [s for sides in _comparisons(values) for s in sides]
     for value in values:
         sides += [f.src[0] for f in outermost(value) if f is value and f.arg[0] != "add"]
+    sides += [side for n in toposort(values) if n.op in (EXP, EXP2) for side in _terms(n.src[0])]
     for side in sides:
         if _is_product(side, axes):
             place = 0, tuple([(axis, 1) for axis in sorted(free[side])])
@@ -52,6 +53,13 @@ def _comparisons(values: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The sides of all comparisons of numbers that are both worked out."""
     found = [n.src for n in toposort(values) if n.op in (EQ, LE, LT)]
     return [s for s in found if s[0].dtype.kind == "f" and not any(n.op is CONST for n in s)]
+
+
+def _terms(node: Node) -> list[Node]:
+    """What a sum is made of."""
+    if node.op not in (ADD, SUB):
+        return [node]
+    return [term for side in node.src for term in _terms(side)]
 
 
 def _is_product(node: Node, axes: tuple[int, ...]) -> bool:
