@@ -37,7 +37,7 @@ from .dtype import (
     weak_dtype,
 )
 from .node import Node, Shape, Size, constant, constant_bits
-from .op import Op, derived
+from .op import NOBODY, Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
 from .ops import update as box
 from .ops.elementwise import (
@@ -247,11 +247,8 @@ def apply(op: Op, *operands: Operand) -> Node:
 
 
 _COMPARISONS: dict[Op, Callable[[Any, Any], bool]] = {  # of whole numbers, by Python's meaning
-    EQ: operator.eq,
-    NE: operator.ne,
-    LT: operator.lt,
-    LE: operator.le,
-}
+    EQ: operator.eq, NE: operator.ne, LT: operator.lt, LE: operator.le,
+}  # fmt: skip
 
 
 def _decided(op: Op, operands: tuple[Operand, ...]) -> Node | None:
@@ -559,7 +556,9 @@ def contiguous(x: Node) -> Node:
 
 def detach(x: Node) -> Node:
     """The value, without a gradient."""
-    return note(effect.DETACH(x))
+    node = effect.DETACH(x)
+    node._watched = NOBODY  # whoever asks need not look at its sources
+    return note(node)
 
 
 def copy_to(x: Node, device: str) -> Node:

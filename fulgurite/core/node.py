@@ -105,7 +105,7 @@ class Node(Operators):
         try:
             return self._device
         except AttributeError:
-            return _worked_out(self, "_device", _device)
+            return _found_device(self)
 
     @property
     def bounds(self) -> Bounds | None:
@@ -375,8 +375,23 @@ def _shape(node: Node) -> Shape:
     return node.op.shape(node)
 
 
-def _device(node: Node) -> str | None:
-    return node.op.device(node)
+def _found_device(node: Node) -> str | None:
+    """As `_worked_out`, but behind the first source that is somewhere none is looked at."""
+    stack = [node]
+    while stack:
+        current = stack[-1]
+        for source in current.src:
+            if not hasattr(source, "_device"):
+                stack.append(source)
+                break
+            if source._device is not None:
+                current._device = current.op.device(current)
+                stack.pop()
+                break
+        else:
+            current._device = current.op.device(current)
+            stack.pop()
+    return node._device
 
 
 def _bounds(node: Node) -> Bounds | None:

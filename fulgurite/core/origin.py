@@ -24,6 +24,7 @@ _sites: dict[tuple[int, int, tuple[str, ...]], Origin] = {}
 
 class _State(threading.local):
     scopes: tuple[str, ...] = ()
+    here: Origin | None = None  # what `capture` answers while one line does all
 
 
 _state = _State()
@@ -65,6 +66,8 @@ def capture() -> Origin | None:
     """The origin of the innermost user frame, or None when capture is off."""
     if not _enabled:
         return None
+    if _state.here is not None:
+        return _state.here
     frame: FrameType | None = _getframe(1)
     while True:
         if frame is None:
@@ -92,6 +95,16 @@ def scope(name: str) -> Iterator[None]:
         yield
     finally:
         _state.scopes = before
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """What is built inside comes from the user's line that is running now: found once for all."""
+    before, _state.here = _state.here, capture()
+    try:
+        yield
+    finally:
+        _state.here = before
 
 
 @contextmanager

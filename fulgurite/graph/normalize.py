@@ -244,7 +244,12 @@ def digest(structure: Structure, constants: tuple[int, ...]) -> str:
 
 def hosts_in(structure: Structure) -> list[HostFunction]:
     """The host functions that a graph calls, also inside bodies."""
-    args = [entry[2] for entry in structure if isinstance(entry, tuple) and len(entry) > 2]
-    parts = [part for a in args if isinstance(a, tuple) for part in a]
+    parts = [
+        part
+        for entry in structure
+        if type(entry) is tuple and len(entry) > 2 and isinstance(entry[2], tuple)
+        for part in entry[2]
+        if type(part) is not int
+    ]
     inside = [host for part in parts if isinstance(part, Body) for host in part.hosts()]
     return inside + [part for part in parts if isinstance(part, HostFunction)]

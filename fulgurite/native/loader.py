@@ -16,12 +16,14 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import FulguriteError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _X86, _ARM = 62, 183  # ELF's numbers of architectures
 _ALLOCATED, _WRITABLE = 2, 1
@@ -37,7 +39,7 @@ _STUB = {  # jump to the address in the word behind it
 }
 _BY_WORD = {_X86: (9, 41, 42), _ARM: (311, 312)}  # relocations to a word that holds an address
 
-Words = npt.NDArray[np.int64]
+Words: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class LoadError(FulguriteError, RuntimeError):

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from .. import tree
 from ..core.dtype import float64
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..core.origin import one_line
+from ..errors import ArgumentError, DTypeError, ShapeError, is_ours
 from ..functional.elementwise import where
 from ..stepping import realize_step
 from ..tensor import Tensor, no_grad
@@ -169,7 +171,7 @@ class Optimizer:
         found = self._gradients(grads)
         changed: list[Tensor] = []
         before = [param.node for param in self.params]
-        with no_grad():
+        with no_grad(), one_line() if self._is_ours() else nullcontext():
             index = 0
             for group in self.param_groups:
                 count = len(group["params"])
@@ -180,6 +182,11 @@ class Optimizer:
                     changed += self._advance(group, step, sharing, found, when)
         realize_step(changed, before, [grad for grad in found if grad is not None])
         return None
+
+    def _is_ours(self) -> bool:
+        """Is no line of an update the user's own? Then all of a step is the line that asked."""
+        codes = [getattr(method, "__code__", None) for method in (self.update, self.scalars)]
+        return all([code is not None and is_ours(code.co_filename) for code in codes])
 
     def _complete(self, group: Group, members: Sequence[int]) -> None:
         """Start what an option needs that was set after the parameters were given."""

@@ -21,8 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.digest import blake2b
 from ..errors import ArgumentError
@@ -74,8 +73,7 @@ def store_for(options: Options) -> Store | None:
 _stores: dict[tuple[str, int], Store] = {}
 
 
-@dataclass(frozen=True)
-class StoreStats:
+class StoreStats(NamedTuple):
     """What a store holds: for each kind the number of entries and their bytes."""
 
     folder: str

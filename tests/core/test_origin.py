@@ -8,7 +8,7 @@ from fulgurite.core.dtype import float32
 from fulgurite.core.node import Node
 from fulgurite.core.ops.elementwise import ADD, EXP, NEG
 from fulgurite.core.ops.leaf import param
-from fulgurite.core.origin import MOST, origins, scope
+from fulgurite.core.origin import MOST, one_line, origins, scope
 from fulgurite.core.rewrite import rewrite
 from fulgurite.core.substitute import substitute
 from fulgurite.graph.laws import SIMPLIFY
@@ -82,3 +82,14 @@ def test_substitution_hands_origins_on() -> None:
     top = build.apply(EXP, x(709))
     moved = substitute(top, {x(709): x(710)})
     assert moved.origins == top.origins
+
+
+def test_one_line_is_found_once_for_all_that_is_built_inside() -> None:
+    x = build.buffer((2,), float32)
+    with one_line():
+        first = build.apply(ADD, x, 1.0)
+        second = build.apply(ADD, x, 2.0)
+    third = build.apply(ADD, x, 3.0)
+    assert first.origins == second.origins
+    assert first.origins[0].line < third.origins[0].line
+    assert third.origins[0].file == first.origins[0].file == __file__

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.core.ops.elementwise import SUB
 from fulgurite.errors import ArgumentError, DTypeError, ShapeError
 from fulgurite.runtime.backend import code
 from fulgurite.runtime.realize import cache_stats
@@ -321,3 +323,20 @@ def test_a_step_with_a_function_calls_it_first_and_gives_its_loss() -> None:
 
     assert [optimizer.step(closure).item() for _ in range(2)] == [5.0, 0.0]
     assert weight.tolist() == [0.0, 0.0]
+
+
+def test_an_update_comes_from_the_step_that_was_asked_for_or_from_the_users_own_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Own(fg.optim.SGD):
+        def update(self, group: Any, param: Any, grad: Any, state: Any, now: Any) -> Any:
+            return param - grad, {}
+
+    own = Own.update.__code__.co_firstlineno + 1
+    step = own + 7
+    monkeypatch.setattr("fulgurite.optim.optimizer.realize_step", lambda *_: None)
+    for kind, line in ((fg.optim.SGD, step), (Own, own)):
+        w = fg.Tensor([1.0, 2.0], requires_grad=True)
+        kind([w], lr=0.5).step([fg.ones(2)])
+        found = {origin.line for n in toposort([w.node]) if n.op is SUB for origin in n.origins}
+        assert found == {line}
