@@ -293,10 +293,17 @@ def above(nodes: Iterable[Node]) -> list[Node]:
     seen = set(nodes)
     order = list(seen)
     for node in order:  # which grows meanwhile
-        for parent in parents_of(node):
-            if parent not in seen:
+        parents = node.parents
+        if type(parents) is _Entry:  # most have one; for the rest see `parents_of`
+            parent = parents()
+            if parent is not None and parent not in seen:
                 seen.add(parent)
                 order.append(parent)
+        elif parents is not None:
+            for parent in parents_of(node):
+                if parent not in seen:
+                    seen.add(parent)
+                    order.append(parent)
     return order
 
 

@@ -105,7 +105,7 @@ class Captured:
 
     def _source(self) -> list[str]:
         """What a call does once its checks hold."""
-        tensors = ", ".join(self._tensors)
+        tensors = f"[{', '.join(self._tensors)}]"
         arrays = "".join([f"{name}, " for name in self._arrays])
         numbers = "".join([f"{source}, " for source in self._numbers])
         if self.replay.bare is not None:
@@ -114,15 +114,18 @@ class Captured:
                    "    try:",
                    "        m = launch(b.addresses + constants)",
                    "    except BOUNDS:",
-                   f"        named([{tensors}])",
+                   f"        named({tensors})",
                    "        raise",
                    *self._wrapped(),
                    "    break"]  # fmt: skip
+            first = []
         else:
-            run = []
+            run, first = [], [f"tensors = {tensors}"]
+            tensors = "tensors"
         keys = ", ".join([f"{name}.entry.key" for name in self._tensors])
         return [
             *self._given(numbers),
+            *first,
             "try:",
             "    b = idle.pop()",
             "except IndexError:",
@@ -137,9 +140,9 @@ class Captured:
             "        except AttributeError:",
             "            return MISS",
             "        if keys != b.keys:",
-            f"            bind(b, [{tensors}])",
+            f"            bind(b, {tensors})",
             *[f"        {line}" for line in run],
-            f"        o = run(b, [{tensors}], ({arrays}), numbers)",
+            f"        o = run(b, {tensors}, ({arrays}), numbers)",
             "        if o is not None:",
             "            break",
             "finally:",
@@ -438,8 +441,8 @@ class Capture:
         """Tensors that are several here must be several in a replay, where one is assigned."""
         names = [name for name, _, _ in self.survey.tensors]
         if len(names) > 1:
-            listed = ", ".join([f"id({name})" for name in names])
-            self.survey.line(f"if len({{{listed}}}) != {len(names)}:", "two tensors are one")
+            ids = f"{{*map(id, ({', '.join(names)}))}}"
+            self.survey.line(f"if len({ids}) != {len(names)}:", "two tensors are one")
 
     def _places(self, buffers: Iterable[Node], begin: int) -> tuple[list[Place], str]:
         """What every input of the plan is; text if one comes from somewhere else."""

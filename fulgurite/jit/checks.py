@@ -47,6 +47,14 @@ class Checks:
         self.lines.append(f"{name} = {source}")
         return name
 
+    def _unpacked(self, source: str, count: int) -> list[str]:
+        """Variables for so many parts of a thing, all in one statement."""
+        names = [f"v{self.count + 1 + i}" for i in range(count)]
+        self.count += count
+        if names:
+            self.lines.append(f"[{', '.join(names)}] = {source}")
+        return names
+
     def _leave(self, reason: str) -> None:
         self.outside = self.outside or reason
 

@@ -269,8 +269,9 @@ class Survey(Checks):
             self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
             self._items(keys, name, f"a key of {way}")
             children = []
-            for key, item in value.items():
-                source = f"{name}[{literal(key) or self.constant(key)}]"
+            places = self._unpacked(f"{name}.values()", len(value)) if kind is dict else []
+            for i, (key, item) in enumerate(value.items()):
+                source = places[i] if places else f"{name}[{literal(key) or self.constant(key)}]"
                 at = Holder("item", value, name, way, item, key), key
                 children.append(self.value(item, source, f"{way}[{key!r}]", argument, at))
             if isinstance(value, dict):
@@ -280,7 +281,9 @@ class Survey(Checks):
             made: Any = dict(zip(keys, children, strict=True)) if changed else value
         else:
             self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
-            children = [self.value(item, f"{name}[{i}]", f"{way}[{i}]", argument)
+            places = self._unpacked(name, len(value)) if kind in (list, tuple) else []
+            children = [self.value(item, places[i] if places else f"{name}[{i}]", f"{way}[{i}]",
+                                   argument)
                         for i, item in enumerate(value)]  # fmt: skip
             if isinstance(value, list):
                 self.holders.append(Holder("list", value, name, way, list(value)))
