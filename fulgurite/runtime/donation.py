@@ -107,9 +107,10 @@ def _explained(
     for node in order:
         found = mask.get(node, 0)
         for source in node.src:
-            now = known(source)
-            if now not in asked:
-                found |= mask.get(now, 0)
+            if source.realized is not None:
+                source = known(source)
+            if source not in asked:
+                found |= mask.get(source, 0)
         mask[node] = found
     checked = [n for n in order if mask[n] and n not in asked]
     return checked, [held[id(n)] + _ALONE for n in checked], [mask[n] for n in checked]
