@@ -203,7 +203,8 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
     masks = f"<{width} x i1>"
     load = f"call {kind} @llvm.masked.load.{suffix_of(registers)}.p0"
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
-    ways = ("p", "m") if _masked(registers) else ("p",)  # packed, or memory as it is
+    plain = _masked(registers) and not registers.dot  # bytes are always packed
+    ways = ("p", "m") if plain else ("p",)  # packed, or memory as it is
     lines: list[str] = []
     count = 0
 
