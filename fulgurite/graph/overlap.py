@@ -242,10 +242,34 @@ def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
 
 def _apart(x: Node, windows: Windows) -> Node:
     """Windows that do not meet, with the zeros between them: nothing is added."""
-    place, inside, _, _, stride, dilation, start, length = windows
+    place, inside, places, _, stride, dilation, start, length = windows
     x = _span(_spread(x, inside, dilation), inside, 0, stride)
     x = _merged(_moved(x, inside, place + 1), place)
+    if stride == 1 and start >= 0 and start + length <= places:
+        return _cropped(x, place, start, start + length)
     return _span(x, place, start, start + length)
+
+
+def _cropped(x: Node, axis: int, start: int, stop: int, depth: int = DEEP) -> Node:
+    """A part of a dimension, cut out of what sums and products are made of."""
+    op, before = x.op, axis
+    if op is PERMUTE:
+        before = x.arg[axis]
+    elif op is RESHAPE:
+        before = -1 if (found := _alone(x, axis)) is None else found
+    elif op not in (EXPAND, MUL, REDUCE) or (op is REDUCE and axis in x.arg[1]):
+        before = -1
+    if before < 0 or not depth:
+        return _span(x, axis, start, stop)
+    whole = [s.shape[before] == 1 for s in x.src]
+    parts = [
+        s if one else _cropped(s, before, start, stop, depth - 1)
+        for s, one in zip(x.src, whole, strict=True)
+    ]
+    shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+    if op is RESHAPE:
+        return reshape(parts[0], shape)
+    return expand(parts[0], shape) if op is EXPAND else rebuild(x, tuple(parts))
 
 
 def _slices(x: Node, windows: Windows) -> Node:

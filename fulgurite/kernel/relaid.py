@@ -48,6 +48,7 @@ class Relaid:
     rows: Line
     lane: int
     lanes: int  # how many
+    literal: bool  # does the text know the steps of lanes?
     divided: Divided  # empty, or of all rows, maybe lanes: every index has quotients and remainders
 
 
@@ -83,14 +84,16 @@ def relaid(kernel: IndexKernel, loose: bool = False) -> Relaid | None:
     those = (*rows, lane) if lane in divisions else rows
     divided = {a: divisions.get(a, (0, 1)) for a in those} if divisions else {}
     bare = all(n.op in _BARE for n in order)
-    work = _Steady(rows, lane, divided, bare)
+    loads = [dict(n.arg[1][1]).get(lane) for n in order if n.op is LOAD]
+    literal = len(loads) > 1 or loads == [1] or prod(sizes) > SMALL or len(stores) > 1
+    work = _Steady(rows, lane, divided, bare, literal)
     if not all(work.fits(n) for n in order):
         return None
     made = work.made(order, free)
     return Relaid(
         tuple([made[n] for n in order]), {made[n]: free[n] for n in order},
         tuple([made[s] for s in stores]), Line(rows, lengths, frozenset(rows[-1:])), lane,
-        sizes[lane], divided,
+        sizes[lane], literal and lane not in divided, divided,
     )  # fmt: skip
 
 
@@ -154,8 +157,10 @@ def _moves(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> bool:
 class _Steady:
     """Indices with a step for each axis, and loads with as many conditions as others."""
 
-    def __init__(self, rows: Sequence[int], lane: int, divided: Divided, bare: bool) -> None:
-        self.rows, self.lane, self.divided = rows, lane, divided
+    def __init__(
+        self, rows: Sequence[int], lane: int, divided: Divided, bare: bool, literal: bool
+    ) -> None:
+        self.rows, self.lane, self.divided, self.literal = rows, lane, divided, literal
         self.bare = bare  # is memory only moved? Then every load asks
 
     def fits(self, node: Node) -> bool:
@@ -171,6 +176,8 @@ class _Steady:
             if free[node]:
                 index = self.undivided if node.op is STORE else self.index
                 arg = argument(node, index, lambda names: names)
+                if node.op is LOAD and not self.literal and not self.divided:
+                    arg = (arg[0], self.with_lanes(arg[1]), arg[2])
                 if node.op is LOAD and (arg[2] or (self.bare and self.lane in free[node])):
                     arg = (*arg[:2], self.asked(arg[2]))
                 elif node.op is VALID:
@@ -199,6 +206,11 @@ class _Steady:
         steps: dict[Atom, int] = dict(index[1])
         along = [(self.lane, steps[self.lane])] if self.lane in steps else []
         return index[0], (*[(a, steps.get(a, 0)) for a in self.rows], *along)
+
+    def with_lanes(self, index: Affine) -> Affine:
+        """An index that has a step of lanes, if only 0."""
+        has = any(atom == self.lane for atom, _ in index[1] if isinstance(atom, int))
+        return index if has else (index[0], (*index[1], (self.lane, 0)))
 
     def asked(self, conditions: Sequence[Condition]) -> tuple[Condition, ...]:
         """Conditions on rows alone, as many as others have, then those on lanes."""

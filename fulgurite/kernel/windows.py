@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import prod
 
 from ..core.node import Node, make
 from ..core.ops.index import LOAD
@@ -57,13 +58,26 @@ class View:
     folded: tuple[tuple[int, int], ...]
     conditions: tuple[Condition, ...]
 
-    def place(self, k: int) -> int:
-        """Where memory has a step of k, beyond the first."""
+    def place(self, k: int, along: str = "folded") -> int:
+        """Where memory has a step of a line, beyond the first."""
         found = 0
-        for size, step in reversed(self.folded):
+        for size, step in reversed(self.own if along == "own" else self.folded):
             k, rest = divmod(k, size)
             found += rest * step
         return found
+
+    def block(self, along: str, most: int) -> int | None:
+        """The longest part of a line, up to so many steps, of which it is several that differ in
+        nothing but where memory begins."""
+        line = self.own if along == "own" else self.folded
+        first = next((slot for slot, (size, _) in enumerate(line) if size > 1), SLOTS - 1)
+        size, inner = line[first][0], prod([n for n, _ in line[first + 1 :]])
+        if size * inner <= most:
+            return size * inner
+        condition = self.conditions[first]
+        if inner > most or (condition.asks and condition.step(along)):
+            return None
+        return inner * max(n for n in range(1, most // inner + 1) if size % n == 0)
 
     def step(self, along: str) -> int:
         """The step between neighbours along one of the lines."""

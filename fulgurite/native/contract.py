@@ -87,8 +87,8 @@ class _Template(Borrower):
         if self.swept:
             module = windows(self.registers, self.memories)
             symbol = self.seen_phase(module, settling(module), "kernel_right", frames)
-            phases.append(Phase(symbol, self.wide, self.wide * self.swept_bytes))
-            workspace += self.wide * self.swept_bytes
+            phases.append(Phase(symbol, self.tables, self.tables * self.swept_bytes))
+            workspace += self.tables * self.swept_bytes
         frame = self.main()
         frames.append(frame)
         products = self.batch * self.rows * self.columns * self.depth

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from math import gcd
+from math import gcd, prod
 
 from ..core.dtype import DType, float32, float64, int8, int32, int64, uint8
 from ..core.ops.elementwise import CAST
@@ -52,7 +52,10 @@ FEW_LINES = 16  # rows that columns along k need not be turned for
 MANY_STEPS = 2048  # of k that lie apart
 FEW_DOTS = 64  # columns of a vector's product that keep threads busy
 FEW_SUMS = 64  # columns of windows along k that are summed without packing
+SOME_SUMS = 16  # of a tile where there are more: little is to be known, and it serves all tiles
 LONG_SUMS = 1 << 24  # masks of their lanes that are not worth keeping
+NEXT_BLOCK = (("next block", "left"), ("next block", "right"))  # names of numbers
+NEXT_TILE = ("next tile", "right")
 LONG_DOTS = 1 << 20  # products of numbers from which that matters
 
 
@@ -74,8 +77,8 @@ def accumulated(dtype: DType) -> DType:
 
 
 def is_low(c: Contraction) -> bool:
-    """Are there a few rows of few steps of k, so that nothing is worth packing?"""
-    return c.count(c.rows) <= FEW and c.count(c.folded) <= SWEPT_DEPTH
+    """Is there one row, or a few of few steps of k, so that nothing is worth packing?"""
+    return c.count(c.rows) <= FEW and (not c.rows or c.count(c.folded) <= SWEPT_DEPTH)
 
 
 def is_view(c: Contraction) -> bool:
@@ -123,10 +126,11 @@ class Product:
     def choose(self) -> Cut:
         r = self.registers
         if self.swept and self.sums_lanes:
-            sizes = self.columns, self.depth, self.depth, self.depth
+            sizes = self.swept_columns or 1, self.depth, self.depth, self.depth
             return Cut("plain", "swept", 1, *sizes, self.direct)
         if self.swept:
-            return swept_windows(self.batch, self.rows, self.columns, self.depth, self.direct)
+            steps = self.swept_steps or 1
+            return swept_windows(self.batch, self.rows, self.columns, steps, self.direct)
         left, right = [self.as_it_is(s) for s in (self.left, self.right)]
         if not self.left.straight and (self.rows * self.size > NEAR or self.depth >= MANY_STEPS):
             left = False  # steps of k are too far apart, or too many share places of a cache
@@ -293,7 +297,7 @@ class Product:
             return True
         rows = [step for size, step in left.own if size > 1]
         wide = self.c.count(self.c.columns) >= self.target.lanes
-        return len(rows) <= 1 and is_low(self.c) and wide
+        return len(rows) <= 1 and is_low(self.c) and wide and self.swept_steps is not None
 
     @property
     def sums_lanes(self) -> bool:
@@ -302,13 +306,32 @@ class Product:
         left, right = self.views["left"], self.views["right"]
         if self.c.rows or left is None or right is None:
             return False
-        columns, depth = self.c.count(self.c.columns), self.c.count(self.c.folded)
-        if columns > FEW_SUMS or depth * columns > LONG_SUMS:
+        columns, depth = self.swept_columns, self.c.count(self.c.folded)
+        if columns is None or depth * columns > LONG_SUMS:
             return False
         run, parts = left.folded[-1][0], [size for size, _ in left.folded if size > 1]
         if left.step("folded") != 1 or run % right.folded[-1][0] or len(parts) > 2:
             return False
         return len(parts) < 2 or right.place(run) != run * right.step("folded")
+
+    @property
+    def swept_columns(self) -> int | None:
+        """Columns of a tile where lanes run along k: tiles share what is known of them."""
+        right, columns = self.views["right"], self.c.count(self.c.columns)
+        if right is None or columns <= FEW_SUMS:
+            return None if right is None else columns
+        return right.block("own", SOME_SUMS) or right.block("own", FEW_SUMS)
+
+    @property
+    def swept_steps(self) -> int | None:
+        """Steps of k that are swept over at once: their products are one sum, and what is known of
+        them is known of all such blocks."""
+        left, right = self.views["left"], self.views["right"]
+        found = None if right is None else right.block("folded", SWEPT_DEPTH)
+        if left is None or found is None or found == self.c.count(self.c.folded):
+            return found
+        several = [size for size, _ in left.folded if size > 1]
+        return found if found % prod(several[1:]) == 0 else None
 
     def near(self, s: Side, along: str) -> bool:
         """Are neighbours along a line of a view neighbours in memory?"""
@@ -348,7 +371,7 @@ class Product:
     @property
     def swept_bytes(self) -> int:
         """Bytes of what is known of each of these tiles."""
-        steps = self.columns if self.sums_lanes else self.depth
+        steps = self.cut.columns if self.sums_lanes else self.cut.block
         return table_bytes(self.swept_pieces, steps) if self.swept else 0
 
     # --- numbers ---------------------------------------------------------------------------------
@@ -418,7 +441,8 @@ class Product:
             "blocks": self.blocks, "depth": self.depth, "block of k": cut_.block,
             "deep": cut_.depth, "tile numbers": (cut_.rows + self.target.lanes) * cut_.stride,
             "before right": self.before_right(), "workspace": len(self.dtypes), "steps": self.steps,
-            "pieces": self.swept_pieces, "bytes": self.swept_bytes, **self.panels(),
+            "pieces": self.swept_pieces, "bytes": self.swept_bytes if self.tables > 1 else 0,
+            **self.next_ones(), **self.panels(),
             **self.stretch(),
         }  # fmt: skip
         scratch = cut_.scratch(self.target.lanes)
@@ -444,6 +468,21 @@ class Product:
             if self.windowed and seen is not None:
                 found |= {(name, s.name): value for name, value in self.seen(s, seen).items()}
         return found
+
+    @property
+    def tables(self) -> int:
+        """How many tables of what is known of a tile there are, where windows are swept over."""
+        return 0 if not self.swept else 1 if self.sums_lanes else self.wide
+
+    def next_ones(self) -> dict[Hashable, int]:
+        """How far factors move from one block of k, or from one tile of columns, to the next."""
+        left, right = self.views["left"], self.views["right"]
+        if not self.swept or left is None or right is None:
+            return dict.fromkeys((*NEXT_BLOCK, NEXT_TILE), 0)
+        block = 0 if self.sums_lanes else self.cut.block
+        tile = right.place(self.cut.columns, "own") if self.sums_lanes else 0
+        moves = [v.place(block) for v in (left, right)]
+        return dict(zip((*NEXT_BLOCK, NEXT_TILE), (*moves, tile), strict=True))
 
     def road(self, s: Side) -> str:
         """The way of a factor as the library tells them apart."""

@@ -61,7 +61,7 @@ class _Rows(Frame):
         super().__init__("kernel", Numbers(m.order), dtypes, target.lanes, masked)
         self.m, self.steady = m, True
         self.quotients: dict[tuple[str, int], Val] = {}  # and remainders of divided axes
-        if m.lane in m.divided:
+        if not m.literal:
             self.literal = ()
         nothing = Line((), (), frozenset())
         self.part = Part(m.order, nothing, m.rows, nothing, nothing, frozenset())

@@ -31,7 +31,7 @@ BLOCK = 32  # pieces whose sums are added to others at once
 _PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
-    "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down"
+    "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down, i64 %more"
 )
 
 
@@ -67,9 +67,9 @@ def sweeping(
     """Functions of a module that has `PART_lanes`, and what each of them declares.
 
     `void PART_sweep(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
-    i64 steps, i64 step, i64 down)` computes the sums of a tile; lanes are `step` apart, rows of the
-    left factor `down`. With no rows lanes run along k, and steps are columns. `PART_settle` is the
-    phase that fills tables.
+    i64 steps, i64 step, i64 down, i64 more)` computes the sums of a tile; lanes are `step` apart,
+    rows of the left factor `down`; `more`: they are added to those that are there. With no rows
+    lanes run along k, and steps are columns. `PART_settle` is the phase that fills tables.
     """
     made = []
     for load in LOADS:
@@ -174,7 +174,7 @@ class _Rows(Frame):
                 place = self.get(table.places, n)
                 for row in range(self.rows):
                     goal = self.at("%sums", self.add(place, self.mul(str(row), "%width")))
-                    self.write(sums[row * together + u], goal, mask)
+                    self.write(self.joined(sums[row * together + u], goal, mask), goal, mask)
             return []
 
         e.loop("0", count, together, [], group)
@@ -238,6 +238,20 @@ class _Rows(Frame):
         """Neighbours of the left factor, 0 in lanes that are not live."""
         found = load_row(self.e, memory, memory_dtype(self.memories[0]), live)
         return widened(self.e, found, self.memories[0], self.registers.dtype)
+
+    def joined(self, value: str, goal: str, mask: str) -> str:
+        """Sums of a block of k added to those of the blocks before it, if there are any."""
+        e, dtype = self.e, self.registers.dtype
+        add = "fadd" if dtype.kind == "f" else "add"
+
+        def both() -> Val:
+            before = load_row(e, goal, dtype, mask)
+            return Val(e.let(f"{add} {self.vector} {before}, {value}"), dtype, True)
+
+        more = e.let("icmp ne i64 %more, 0")
+        found = e.either(more, both, lambda: Val(value, dtype, True))
+        assert found is not None
+        return found.text
 
     def write(self, value: str, goal: str, mask: str) -> None:
         """Sums to their tile."""
@@ -341,8 +355,8 @@ def _tiles(f: Seen) -> None:
         own = f.mul(number, size)
         owned = f.least(size, f.sub(f.number(("all", "right")), own))
         operands = [
-            f.seen("right"), f.seen("left"), own, "0", owned, f.number("depth"), f.table_of(number),
-            f.number("pieces"),
+            f.seen("right"), f.seen("left"), own, "0", owned, f.number("block of k"),
+            f.table_of(number), f.number("pieces"),
         ]  # fmt: skip
         f.invoke("@PART_table", "ptr, ptr, i64, i64, i64, i64, ptr, i64", operands)
         return []

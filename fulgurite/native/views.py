@@ -32,6 +32,9 @@ WINDOWS = (
     *TABLE,
     "pieces",
     "bytes",
+    ("next block", "left"),
+    ("next block", "right"),
+    ("next tile", "right"),
     *[(name, side) for side in ("left", "right") for name in SEEN],
     "steps",
 )

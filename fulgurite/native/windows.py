@@ -49,30 +49,37 @@ class _Tile(Tile):
         return [found["right"], f.number(("own", "right")), f.number(("k", "right"))]
 
     def write(self) -> None:
-        """All blocks of k, or a sweep of a few rows over all of k."""
+        """All blocks of k, packed or swept over."""
         f, e = self.f, self.f.e
         assert isinstance(f, Seen)
         swept = self.goes("right", "swept")
 
-        def sweep() -> None:
+        def sweep(number: str, _: list[str]) -> list[str]:
             down = f.mul(self.begin["left"], f.number(("down", "left")))
+            down = f.add(down, f.mul(number, f.number(("next block", "left"))))
             left = f.placed("left", f.base("left"), down)
+            over = f.mul(number, f.number(("next block", "right")))
+            over = f.add(over, f.mul("%column", f.number(("next tile", "right"))))
+            right = f.placed("right", f.base("right"), over)
             step = f.number((("lanes", "step", SLOTS - 1), "right"))
             along = e.let(f"icmp ne i64 {f.number(('along', 'right'))}, 0")
             rows = e.let(f"select i1 {along}, i64 0, i64 {self.count['left']}")
-            steps = e.let(f"select i1 {along}, i64 {self.count['right']}, i64 {f.number('depth')}")
+            block = f.number("block of k")
+            steps = e.let(f"select i1 {along}, i64 {self.count['right']}, i64 {block}")
             f.invoke("%sweep", SWEEP, [
-                left, f.base("right"), f.table_of("%column"), f.number("pieces"), "%sums", "%width",
-                rows, steps, step, f.number(("down", "left")),
+                left, right, f.table_of("%column"), f.number("pieces"), "%sums", "%width",
+                rows, steps, step, f.number(("down", "left")), f.sub(number, "%begin"),
             ])  # fmt: skip
+            return []
 
-        e.branch(swept, sweep)
+        end = e.let(f"select i1 {swept}, i64 %end, i64 %begin")
+        e.loop("%begin", end, 1, [], sweep)
         end = e.let(f"select i1 {swept}, i64 %begin, i64 %end")
         e.loop("%begin", end, 1, [], lambda number, _: self.deep(number))
 
 
 TILE = "ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr"
-SWEEP = "ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64"  # types of what sweeps over windows
+SWEEP = "ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64"  # types of what sweeps over windows
 
 
 @lru_cache(maxsize=32)
