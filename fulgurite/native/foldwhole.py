@@ -2,12 +2,14 @@
 
 In: a fold some of whose results have its rows and its streamed elements (the gradient of a bias of
 every score). Out: further lines. What a block works out for each element is in a tile, rows side by
-side; squares of it are turned into a strip of rows, and from there each row is stored as its memory
-lies. Every block of every tile is written once, by the unit that owns it.
+side. Where memory runs along the rows too it is stored from there; else squares of it are turned
+into a strip of rows first. Every block of every tile is written once, by the unit that owns it.
 """
 
 from __future__ import annotations
 
+from ..core.node import Node
+from ..kernel.contract import Part
 from .foldcross import FoldCross
 from .microkernel import transpose
 
@@ -39,6 +41,9 @@ class FoldWhole(FoldCross):
         part = f.part = self.fold.part([store], {node}, self.fold.streaming.axes)
         f.opened(part.batch, f.coordinates(part.batch, self.at))
         tile = f.read[self.tiles[len(self.fold.weighing) + number]]
+        if self.along_rows(part, [store]):
+            self.keep_straight(part, store, node, tile)
+            return
         strip, width = f.read["strip"], f.number("strip width", self.strip_width)
         turn = transpose(self.registers)
 
@@ -66,3 +71,20 @@ class FoldWhole(FoldCross):
             return []
 
         e.loop("0", self.count, self.lanes, [], rows)
+
+    def keep_straight(self, part: Part, store: Node, node: Node, tile: str) -> None:
+        """The same where memory lies as the tile does."""
+        f = self.f
+
+        def step(i: str) -> None:
+            def run(offset: str, first: str, last: str) -> None:
+                def vector(r: str) -> None:
+                    place = f.add(f.mul(i, self.stride), f.add(offset, r))
+                    f.scopes[-1][node] = self.load(tile, place)
+                    f.store(store, f.value(store.src[0]))
+
+                f.lanes(part.rows.axes[-1], first, last, [], vector)
+
+            f.runs(part.rows, f.coordinates(part.rows, self.top), self.count, run)
+
+        f.walk(part.columns, f.coordinates(part.columns, self.k), self.deep, step)

@@ -156,7 +156,7 @@ class Pieces:
         return node in self.kept
 
     def is_for_others(self, place: int, node: Node) -> bool:
-        """Is a matrix with numbers of rows asked for, or read by what is never merged?
+        """Is a matrix with numbers of rows asked for, or read by what no walk takes in?
 
         Another walk may store it on its way; what pieces that could be merged read whole is read.
         """
@@ -166,7 +166,9 @@ class Pieces:
         )
         near = (place, *[self.maker[n] for n in self.reads[place] if n in self.maker])
         readers = [r for r in self.readers.get(node, ()) if not self.is_walk(r, node)]
-        plain = any(self.pieces[r][2][0].kind in KINDS for r in readers)
+        plain = any(
+            self.pieces[r][2][0].kind in KINDS and not self.sums_matrices(r, node) for r in readers
+        )
         if sums or plain or not any(self.is_row(p) for p in near):
             return False
         made = [(n, r) for n in self.pieces[place][1] for r in self.readers.get(n, ())]
@@ -202,8 +204,15 @@ class Pieces:
         me, size = self.about(place), elements(node.shape)
         if me.is_product and node in me.inside:
             return True
+        if self.sums_matrices(place, node):
+            return False
         made = [n for n in self.pieces[place][1] if elements(n.shape) >= size]
         return all(n in self.walks or n in self.kept for n in made)
+
+    def sums_matrices(self, place: int, node: Node) -> bool:
+        """Does a piece of rows add up the matrices of a batch, so that one as large is left?"""
+        over = self.lines(place).get(node) if self.is_row(place) else None
+        return over is not None and len(over) > 0 and all(axis < node.ndim - 2 for axis in over)
 
     def reads_beside(self, place: int, node: Node) -> bool:
         """Does a product read a value, but not in its sum?"""
