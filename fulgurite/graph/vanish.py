@@ -34,6 +34,7 @@ _MOST = 6  # terms of a value
 _DEEP, _NEAR = 32, 10  # ops that are looked through, with products and without
 _SUMMED = 4  # axes of one sum
 _OPEN = (ADD, SUB, NEG, MUL, DIV, CAST, EXPAND, PERMUTE, RESHAPE, REDUCE)  # looked through
+_SHORT = 32  # numbers of a row whose sum is off by as much as one of them
 _TINY = 1e-12  # of what was added: a sum that is no more than this is 0
 
 
@@ -47,6 +48,8 @@ def vanish(sink: Node, order: Sequence[Node]) -> Node:
         for summand, other in (node.src, node.src[::-1]):
             chosen = summand.op is MUL and any(_is_choice(s) for s in summand.src)
             rows = next(filter(deep.is_zero, summand.src), None) if chosen else summand
+            if chosen and rows is not None and _is_short(rows):
+                continue
             if _is_shared(summand):  # by an extreme of two values
                 zero = not deep.terms(summand, 0)
             else:
@@ -56,6 +59,11 @@ def vanish(sink: Node, order: Sequence[Node]) -> Node:
                 known[node] = make(NEG, node.dtype, (other,)) if less else other
                 break
     return substitute(sink, known) if known else sink
+
+
+def _is_short(rows: Node) -> bool:
+    """Are rows so short that what is left of their sum mends more than a pass over them costs?"""
+    return elements(rows.shape) <= _SHORT * elements(rows.src[0].shape)
 
 
 def _read_by(value: Node, either: bool = False) -> set[Node]:

@@ -72,8 +72,8 @@ OTHER: dict[str, Weights] = {
 }
 
 
-def _graph(weigh: Weights) -> tuple[Node, list[fg.Tensor]]:
-    s, g = numbers(1, 5, 33), numbers(2, 5, 33)
+def _graph(weigh: Weights, length: int = 33) -> tuple[Node, list[fg.Tensor]]:
+    s, g = numbers(1, 5, length), numbers(2, 5, length)
     found = [fg.grad(lambda s: (weigh(s) * g).sum())(s)]
     return lowered(*found)[0], found
 
@@ -90,6 +90,11 @@ def test_what_only_measures_gets_no_adjoint(name: str) -> None:
     with fg.config(search=False, tier="native", disk_cache=False):
         plain = _graph(SAME[name])[1][0].numpy()
     np.testing.assert_allclose(found[0].numpy(), plain, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_left_of_the_sum_of_a_short_row_mends_it() -> None:
+    sink, _ = _graph(_divided, 32)
+    assert _asks_for_ties(vanish(sink, toposort([sink])))
 
 
 @pytest.mark.parametrize("name", OTHER)
