@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import cbrt, prod
+from math import cbrt, prod, sqrt
 
 from ..core.node import Node, toposort
 from ..core.ops.elementwise import MUL
@@ -461,10 +461,11 @@ def block_of_k(rows: int, columns: int, depth: int, fine: bool = True) -> int:
     """Steps of k that are summed before they are added: it decides the order of additions.
 
     Libraries sum small products along lanes of k, which is more exact than one chain of `DEPTH`.
-    About as many blocks as the third root of the depth are as exact, whether sums grow or not.
+    About as many blocks as the third root of the depth are as exact, whether sums grow or not; in
+    one chunk half the square root of them are nearly so.
     """
-    if fine and is_tiny(rows, columns, depth):
-        return -(-depth // round(cbrt(1.7 * depth)))
+    if is_tiny(rows, columns, depth):
+        return -(-depth // round(cbrt(1.7 * depth) if fine else max(2.0, sqrt(depth) / 2)))
     return SHALLOW if rows * columns * depth <= SMALL and depth > DEPTH else DEPTH
 
 
