@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from math import floor, inf, log2
 from typing import TypeAlias
 
-from ...core.node import Node
+from ...core.node import Node, toposort
+from ...core.ops.elementwise import EXP, EXP2
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
 from ..kernel import Cut, Kernel
 from .extract import STEPS, Extraction, Producer, extract
@@ -143,6 +144,7 @@ class RegionSearch:
         self.tried: dict[Way, bool] = {}  # was there a kernel?
         self.bounds: dict[Way, Producer | None] = {}
         self.cuts: dict[Way, Cut] = {}
+        self.inside: dict[str, frozenset[Node]] = {}  # of every way: products it works out itself
         self.known_best: tuple[int, Extraction] | None = None  # of how many producers
 
     def run(self) -> tuple[Choice, RegionReport]:
@@ -168,6 +170,10 @@ class RegionSearch:
         wanted, given = self.ends(self.producers)
         self.producers = self.who.weighed(self, wanted, given)
         chosen = extract(self.producers, wanted, given, self.who.steps)
+        if not self.agree(chosen.producers):
+            plain = [p for p in self.producers if p.name not in self.ways]
+            agree = self.agree
+            chosen = extract(self.producers, wanted, given, self.who.steps, None, agree, plain)
         report.steps += chosen.steps
         report.complete, report.cost = chosen.complete, chosen.cost
         names = {p.name for p in chosen.producers}
@@ -176,6 +182,32 @@ class RegionSearch:
             for name, a in zip(self.ways, report.alternatives, strict=True)
         ]
         return tuple([way for name, way in self.ways.items() if name in names])
+
+    def agree(self, chosen: Sequence[Producer]) -> bool:
+        """Does nobody read a product that who made, or reads, other numbers of his worked out?
+
+        Sums in another order differ in the last bits. Powers of large numbers differ by much more
+        then, and what should cancel in a gradient does not.
+        """
+        for one in chosen:
+            inside = self.inside.get(one.name)
+            for other in chosen if inside else ():
+                joined = not (
+                    other.needs.isdisjoint(one.makes) and one.needs.isdisjoint(other.makes)
+                )
+                if joined and not other.needs.isdisjoint(inside or ()):
+                    return False
+        return True
+
+    def products_in(self, way: Way) -> frozenset[Node]:
+        """The products that a way with powers works out for itself."""
+        pieces = [
+            self.work.pieces[self.region[p]] for p in (*way.taken, *[p for p, _ in way.makes])
+        ]
+        if not any(n.op in (EXP, EXP2) for _, _, cut in pieces for n in toposort([cut[0].body])):
+            return frozenset()
+        taken = [self.work.pieces[self.region[piece]] for piece in way.taken]
+        return frozenset([n for _, nodes, cut in taken if cut[0].kind == "contract" for n in nodes])
 
     def ends(self, producers: Sequence[Producer]) -> tuple[list[Node], set[Node]]:
         """What the region must make, and what it finds made."""
@@ -310,6 +342,7 @@ class RegionSearch:
                 report.rules[rule] = report.rules.get(rule, 0) + count
             name = f"{source} {len(self.ways)}"
             self.ways[name] = replace(way, kind=found.kind), found.what
+            self.inside[name] = self.products_in(way)
             needs = self.work.memory(merged)
             cost = found.cost + beside
             self.producers.append(Producer(name, tuple(outputs), needs, cost))

@@ -4,8 +4,9 @@ In: the values of stores, and the axes that are streamed. Out: what stands for v
 leave alone. Which element is the largest of its row is asked by comparing each with what another
 kernel has stored: a factor that one of them pulls out of a product rounds otherwise, and then none
 is the largest. So products that are compared, and those of which an extreme is stored, stay as they
-are; and as kernels of other kinds sum in orders of their own, none is compared with what another
-kernel made of it (`is_asked_again`).
+are. So do those that powers and other functions are taken of: two kernels of a gradient do so, and
+what one rounds otherwise does not cancel. As kernels of other kinds sum in orders of their own,
+none is compared with what another kernel made of it (`is_asked_again`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.node import Node, make, toposort
-from ...core.ops.elementwise import ADD, EQ, EXP, EXP2, LE, LT, SUB
+from ...core.ops.elementwise import ADD, CAST, EQ, LE, LT, NEG, SUB
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from .crossed import outermost
@@ -29,7 +30,7 @@ def stand_ins(
     sides = [s for sides in _comparisons(values) for s in sides]
     for value in values:
         sides += [f.src[0] for f in outermost(value) if f is value and f.arg[0] != "add"]
-    sides += [side for n in toposort(values) if n.op in (EXP, EXP2) for side in _terms(n.src[0])]
+    sides += [side for n in toposort(values) if _is_curved(n) for side in _terms(n.src[0])]
     for side in sides:
         if _is_product(side, axes):
             place = 0, tuple([(axis, 1) for axis in sorted(free[side])])
@@ -53,6 +54,11 @@ def _comparisons(values: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The sides of all comparisons of numbers that are both worked out."""
     found = [n.src for n in toposort(values) if n.op in (EQ, LE, LT)]
     return [s for s in found if s[0].dtype.kind == "f" and not any(n.op is CONST for n in s)]
+
+
+def _is_curved(node: Node) -> bool:
+    """Is it a function of one number that laws know nothing of?"""
+    return node.op.family == "elementwise" and len(node.src) == 1 and node.op not in (NEG, CAST)
 
 
 def _terms(node: Node) -> list[Node]:

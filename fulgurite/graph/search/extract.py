@@ -12,7 +12,7 @@ ever replaced by a cheaper one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,6 +31,9 @@ class Producer:
     bytes: int = 0  # that it leaves in memory
 
 
+Agree: TypeAlias = Callable[[Sequence[Producer]], bool]
+
+
 @dataclass(frozen=True)
 class Extraction:
     """What to run, in order."""
@@ -47,17 +50,22 @@ class NoPlanError(Exception):
 
 def extract(
     producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value] = (),
-    steps: int = STEPS, memory: int | None = None, start: Sequence[Producer] = (),
+    steps: int = STEPS, memory: int | None = None, agree: Agree | None = None,
+    start: Sequence[Producer] = (),
 ) -> Extraction:  # fmt: skip
-    """The cheapest producers found within so many steps; `start` is an answer that is known."""
-    return _Search(producers, wanted, given, steps, memory).run(start)
+    """The cheapest producers found within so many steps, of those that agree with each other.
+
+    `start` is an answer that is known.
+    """
+    return _Search(producers, wanted, given, steps, memory, agree).run(start)
 
 
 class _Search:
     def __init__(
         self, producers: Sequence[Producer], wanted: Iterable[Value], given: Iterable[Value],
-        steps: int, memory: int | None,
+        steps: int, memory: int | None, agree: Agree | None,
     ) -> None:  # fmt: skip
+        self.agree = agree
         self.wanted, self.given = list(dict.fromkeys(wanted)), frozenset(given)
         self.limit, self.memory = steps, memory
         self.makers: dict[Value, list[Producer]] = {}
@@ -128,6 +136,8 @@ class _Search:
     def offer(self, chosen: tuple[Producer, ...]) -> None:
         """A complete choice: without what the others make superfluous, if it is the best."""
         if self.memory is not None and sum([p.bytes for p in chosen]) > self.memory:
+            return
+        if self.agree is not None and not self.agree(chosen):
             return
         cost = sum([p.cost for p in chosen])
         if (self.best is None or cost < self.best[0] - 1e-9) and self.sorted(chosen):
