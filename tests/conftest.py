@@ -6,6 +6,7 @@ hides that the slow or the CUDA tests did not take part.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import tempfile
@@ -21,8 +22,8 @@ from hypothesis import settings
 MARKS = ("slow", "cuda", "browser")
 GOLDENS = Path(__file__).parent / "golden"
 
-# tests/devices.py runs the suite on each device; what computes nothing, or chooses its device
-# itself, is in one of these groups instead, each a run of its own
+# tests/devices.py runs the suite on each device; folders, files and tests that compute nothing, or
+# choose their device themselves, are in one of these groups instead, each a run of its own
 GROUPS = {
     "code": [
         "native", "kernel", "runtime/test_store.py", "runtime/test_store_index.py",
@@ -44,24 +45,43 @@ GROUPS = {
         "nn/test_known_odd.py", "nn/test_functional.py", "functional/test_activation.py",
         "functional/test_losses.py", "functional/test_ctc.py", "functional/test_resampling.py",
         "onnx/test_wire.py", "onnx/test_weights.py", "onnx/test_pictures.py", "onnx/test_run.py",
+        "graph/test_choose.py", "graph/test_crossed.py", "graph/test_doubts.py",
+        "graph/test_pieces.py", "graph/test_registry.py", "graph/test_sources.py",
+        "runtime/test_indexed.py", "runtime/test_reference.py",
+        "graph/test_attended.py::test_gradients_keep_no_matrix",
+        "graph/test_attended.py::test_gradients_of_small_floats_keep_no_matrix",
+        "graph/test_search.py::test_repairs_hold_for_every_block_and_every_split",
+        "graph/test_search.py::test_two_processes_choose_the_same_plan",
+        "graph/test_search.py::test_branch_and_bound_finds_what_trying_everything_finds",
+        "graph/test_spelling.py::test_programs_nobody_thought_of_are_one_fold_without_a_matrix",
+        "graph/test_by_rows.py::test_what_scores_share_gets_its_adjoint_from_the_walk",
+        "graph/test_gpt.py::test_twelve_layers_are_the_same_kernels_as_four",
     ],
 }  # fmt: skip
+_GROUP_OF = {name: group for group, listed in GROUPS.items() for name in listed}
 SUITE = os.environ.get("FULGURITE_SUITE", "")  # a group, a device, or all of it
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out what is not in this run."""
+    """Leave out files that have nothing for this run."""
     if not SUITE or collection_path.is_dir():
         return None
-    group = group_of(collection_path)
-    return group != SUITE if SUITE in GROUPS else group is not None
+    name = str(collection_path.relative_to(Path(__file__).parent))
+    if any(test.startswith(f"{name}::") for test in GROUPS.get(SUITE, ())):
+        return None
+    return not is_run(name)
 
 
-def group_of(path: Path) -> str | None:
-    """The group a file of tests is in, if it is in one."""
-    names = {str(path.relative_to(Path(__file__).parent))}
-    names.update(str(parent) for parent in Path(*names).parents)
-    return next((group for group, listed in GROUPS.items() if names & set(listed)), None)
+def is_run(name: str) -> bool:
+    """Is a file, or one of its tests, in this run? The devices run what no group does."""
+    return group_of(name) == (SUITE if SUITE in GROUPS else None)
+
+
+def group_of(name: str) -> str | None:
+    """The group that a file or test, or what it is part of, is in."""
+    file = name.partition("::")[0]
+    names = [name, file, *map(str, Path(file).parents)]
+    return next((_GROUP_OF[part] for part in names if part in _GROUP_OF), None)
 
 
 _left_out = pytest.StashKey[Counter[str]]()
@@ -89,6 +109,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite tests/golden with what the code produces now; read the diff afterwards",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out tests that are in another run than the rest of their file."""
+    if SUITE:
+        folder = Path(__file__).parent
+        file = {path: str(path.relative_to(folder)) for path in {item.path for item in items}}
+        items[:] = [i for i in items if is_run(f"{file[i.path]}::{_function(i)}")]
+
+
+def _function(item: pytest.Item) -> str:
+    return item.name.partition("[")[0]
+
+
+def pytest_collection_finish() -> None:
+    """Tests and modules live until the end: no collection need walk over them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

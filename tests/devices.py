@@ -3,7 +3,8 @@
 In: arguments for pytest. Out: a run on the reference device, a run on native code (every graph
 compiled, however small), and a run for each group of tests that choose their device themselves
 (`GROUPS` in conftest.py). Each is a process of its own, two at a time, the longest first; the exit
-code is the worst of them. What a run prints is shown whole when it has ended.
+code is the worst of them. What a run prints is shown whole when it has ended. NumPy's products
+have one thread each: two runs' second threads would wait for a core, and busily.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         print(f"{name}: started", flush=True)
         code = subprocess.call(
             [sys.executable, "-m", "pytest", *arguments],
-            env=os.environ | RUNS[name] | {"FULGURITE_SUITE": name},
+            env=os.environ | RUNS[name] | {"FULGURITE_SUITE": name, "OPENBLAS_NUM_THREADS": "1"},
             stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
         output.seek(0)

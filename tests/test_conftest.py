@@ -31,16 +31,34 @@ def test_text(golden) -> None:
 """
 
 
-def test_every_group_names_files_that_exist() -> None:
-    for listed in GROUPS.values():
-        assert all((ROOT / "tests" / name).exists() for name in listed)
+@pytest.mark.parametrize("name", [name for listed in GROUPS.values() for name in listed])
+def test_every_group_names_files_and_tests_that_exist(name: str) -> None:
+    file, _, test = name.partition("::")
+    path = ROOT / "tests" / file
+    assert path.exists()
+    assert not test or f"\ndef {test}(" in path.read_text(encoding="utf-8")
 
 
 def test_a_file_is_in_the_group_that_names_it_or_its_folder() -> None:
-    tests = ROOT / "tests"
-    assert group_of(tests / "core" / "ops" / "test_batch.py") == "meaning"
-    assert group_of(tests / "runtime" / "test_store.py") == "code"
-    assert group_of(tests / "runtime" / "test_realize.py") is None
+    assert group_of("core/ops/test_batch.py") == "meaning"
+    assert group_of("runtime/test_store.py") == "code"
+    assert group_of("runtime/test_realize.py") is None
+
+
+def test_every_test_is_in_one_run_or_in_one_of_each_device(project: Path) -> None:
+    text = "def test_gradients_keep_no_matrix(): ...\ndef test_other(): ...\n"
+    for name in ("graph/test_attended.py", "graph/test_fuzz.py"):
+        path = project / "tests" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    ran = {
+        suite: [line for line in run(project, "-v", suite=suite).stdout.split("\n") if "%]" in line]
+        for suite in ("", "code", "meaning", "cpu", "reference")
+    }
+    assert len(ran[""]) == 4 and not ran["code"]
+    assert ["test_other" in line for line in ran["meaning"]] == [False, False, True]
+    assert ["attended.py::test_other" in line for line in ran["cpu"]] == [True]
+    assert ran["cpu"] == ran["reference"]
 
 
 @pytest.fixture
@@ -51,10 +69,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *arguments: str, suite: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    whole = {name: value for name, value in os.environ.items() if name != "FULGURITE_SUITE"}
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, env=whole)
+    chosen = os.environ | {"FULGURITE_SUITE": suite}
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, env=chosen)
 
 
 def test_a_run_prints_how_many_tests_each_mark_left_out(project: Path) -> None:

@@ -20,12 +20,11 @@ from fulgurite.core.dtype import DType
 from fulgurite.graph.lower import IndexKernel, lower
 from fulgurite.kernel.axes import merge_axes
 from fulgurite.native.code import Rendered
-from fulgurite.native.compiler import compile_object
 from fulgurite.native.llvm import loops
-from fulgurite.native.loader import load
 from fulgurite.native.target import Target, target
 from fulgurite.runtime.backend import params_of
 from fulgurite.runtime.indexed import Runner
+from tests.native.launch import functions
 
 Array = np.ndarray[Any, Any]
 VECTORS = ("avx512", "avx2", "sse2")
@@ -85,7 +84,7 @@ def run(
     at_once: bool = False,
 ) -> list[Array]:
     """The params after the code ran over copies of them, unit by unit or all at once."""
-    functions = load(compile_object([rendered.text, *rendered.library], wanted(vectors)))
+    found = functions(rendered, wanted(vectors))
     rooms = [np.full(a.nbytes + 65, 0xA5, np.uint8) for a in params]
     places = [room[1 : 1 + a.nbytes] for room, a in zip(rooms, params, strict=True)]
     for place, array in zip(places, params, strict=True):
@@ -97,7 +96,7 @@ def run(
     numbers = [0, 0, *[(variables or {})[v] for v in rendered.variables], *rendered.numbers]
     values = (ctypes.c_int64 * len(numbers))(*numbers)
     for phase in rendered.phases:
-        call = _Function(functions[phase.symbol])
+        call = _Function(found[phase.symbol])
         pieces = [(unit, unit + 1) for unit in reversed(range(phase.units))]
         for first, last in [(0, phase.units)] if at_once else pieces:
             call(ctypes.addressof(table), ctypes.addressof(values), first, last)

@@ -13,8 +13,7 @@ import fulgurite as fg
 
 pytest.importorskip("llvmlite")
 
-from fulgurite.native.compiler import compile_object
-from fulgurite.native.loader import load
+from tests.native.launch import functions
 from tests.native.machine import VECTORS, Array, both, subject, wanted
 
 DTYPES = ("float32", "float64", "float16", "int8", "int16", "int64", "bool")
@@ -96,12 +95,12 @@ def test_nothing_outside_is_read(work: str, at_end: bool) -> None:
     for shape in ((35, 67), (16, 16), (2, 3)):
         what = subject(WORKS[work](filled(shape, "float32")).contiguous())
         rendered, params = what.render(), what.params(0, 0.0)
-        functions = load(compile_object([rendered.text, *rendered.library], wanted("auto")))
+        found = functions(rendered, wanted("auto"))
         fences = [Fenced(a.nbytes) for a in params]
         places = [f.put(a, at_end) for f, a in zip(fences, params, strict=True)]
         table = (ctypes.c_void_p * len(places))(*places)
         values = (ctypes.c_int64 * (2 + len(rendered.numbers)))(0, 0, *rendered.numbers)
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
         for phase in rendered.phases:
-            call = kind(functions[phase.symbol])
+            call = kind(found[phase.symbol])
             call(ctypes.addressof(table), ctypes.addressof(values), 0, phase.units)
