@@ -36,6 +36,7 @@ KEYWORDS: tuple[tuple[str, str], ...] = (  # theirs, ours
     ("shifts", "shift"),
     ("reps", "repetitions"),
 )
+_OURS = frozenset([ours for _, ours in KEYWORDS])
 
 
 class _Alias:
@@ -245,13 +246,15 @@ def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
     code: CodeType = inspect.unwrap(function).__code__  # a signature of each is slow to make
     stars = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
+    if _OURS.isdisjoint(known):
+        return function
     renames = {theirs: ours for theirs, ours in KEYWORDS if ours in known and theirs not in known}
     if not renames:
         return function
 
     @wraps(function)
     def renamed(*args: Any, **keywords: Any) -> Any:
-        for theirs in keywords.keys() & renames.keys():
+        for theirs in keywords.keys() & renames.keys() if keywords else ():
             ours = renames[theirs]
             if ours in keywords:
                 raise ArgumentError(f"{theirs}= and {ours}= mean the same", "give one of them")

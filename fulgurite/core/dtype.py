@@ -22,7 +22,7 @@ from ..errors import ConstantError, DataError, DTypeError
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DType:
     """One element type; compared by identity, so it hashes at C speed."""
 

@@ -37,7 +37,7 @@ def gradients(
     for result, seed in zip(results, seeds, strict=True):
         found[result] = found[result] + seed if result in found else seed
     for node in reversed(order):
-        if node not in live or not any([s in live for s in node.src]):
+        if node not in live or live.isdisjoint(node.src):
             continue
         shares: tuple[Node | None, ...]
         if node.op.siblings is not None:
@@ -63,8 +63,9 @@ def live_nodes(order: Iterable[Node], wrt: Iterable[Node]) -> set[Node]:
     """The nodes through which gradients flow to `wrt`; `order` has sources first."""
     live = set(wrt)
     for node in order:
-        passes = node.dtype.is_inexact and node.op.name != "detach"  # behind it no rule is needed
-        if passes and any([s in live for s in node.src]):
+        if live.isdisjoint(node.src):
+            continue
+        if node.dtype.is_inexact and node.op.name != "detach":  # behind it no rule is needed
             live.add(node)
     return live
 

@@ -87,7 +87,7 @@ def nothing_wrong(node: Node) -> str | None:
     return None
 
 
-@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Op:
     """One kind of operation; compared by identity."""
 

@@ -40,7 +40,7 @@ class _Anything:
 ANYTHING = _Anything()  # as a pattern's argument: not looked at
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Pattern(Operators):
     """Matches a node: an op on patterns, a number, or (a variable) the same node each time."""
 
@@ -130,7 +130,7 @@ class once(Generic[T]):
         return value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Rule:
     """A pattern and the function that answers its matches, or declines with None."""
 
@@ -171,7 +171,7 @@ class Rule:
         return list(signature(self.build).parameters)[1:]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Law(Rule):
     """`left == right` for every dtype that `when` accepts."""
 

@@ -108,7 +108,7 @@ def _filled(parts: Sequence[Any], x: Node) -> list[Any]:
     return [*parts[:place], *[slice(None)] * (x.ndim - used), *parts[place:]]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Data:
     """An array of an index: the dimension it picks from, once the basic parts are applied."""
 
@@ -117,7 +117,7 @@ class _Data:
     size: Size
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Index:
     """An index read from left to right: its basic parts, its arrays, and where those stand."""
 

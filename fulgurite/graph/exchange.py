@@ -25,7 +25,7 @@ from .tails import tails
 from .vanish import vanish
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Product:
     """The factors of a product, up to its sign; some values stay whole."""
 

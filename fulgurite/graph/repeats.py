@@ -22,7 +22,7 @@ from ..core.substitute import rebuild
 from .by_rows import places
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Split:
     """A value with one of its axes as two."""
 
