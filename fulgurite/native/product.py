@@ -56,6 +56,7 @@ SOME_SUMS = 16  # of a tile where there are more: little is to be known, and it 
 LONG_SUMS = 1 << 24  # masks of their lanes that are not worth keeping
 NEXT_BLOCK = (("next block", "left"), ("next block", "right"))  # names of numbers
 NEXT_TILE = ("next tile", "right")
+FEW_BYTES = 4  # rows that sweep over windows of bytes: for more it pays to put them into fours
 LONG_DOTS = 1 << 20  # products of numbers from which that matters
 
 
@@ -297,6 +298,9 @@ class Product:
             return True
         rows = [step for size, step in left.own if size > 1]
         wide = self.c.count(self.c.columns) >= self.target.lanes
+        many = self.c.count(self.c.rows) > FEW_BYTES or (bool(self.c.rows) and self.right.memory)
+        if self.registers.dot and many:
+            return False
         return len(rows) <= 1 and is_low(self.c) and wide and self.swept_steps is not None
 
     @property
