@@ -122,6 +122,17 @@ def test_the_least_numbers_are_summed_exactly(dtype: Any) -> None:
     assert np.array_equal(found, wanted)  # int16 wraps
 
 
+@pytest.mark.parametrize("dtype", [np.int8, HALF])
+def test_more_batches_than_a_view_has_are_packed_all_the_same(dtype: Any) -> None:
+    rng = np.random.default_rng(6)
+    shapes = (2, 1, 2, 1, 20, 30), (1, 3, 2, 2, 30, 50)  # none of them is its neighbour's
+    a, b = [rng.integers(-9, 9, shape).astype(dtype) for shape in shapes]
+    wide = fg.int32 if dtype is np.int8 else fg.float32
+    with fg.config(device="cpu", tier="native"):
+        found = (fg.Tensor(a).astype(wide) @ fg.Tensor(b).astype(wide)).numpy()
+    assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32))
+
+
 CASES = [
     Case(1, 3, (9, 11), 4, (3, 3), padding=1), Case(2, 3, (11, 13), 20, (3, 3), 2),
     Case(1, 5, (10, 17), 5, (3, 3), 3, groups=5), Case(2, 4, (9, 21), 4, (3, 3), 2, 1, groups=4),
