@@ -159,6 +159,7 @@ def _lies_along_rows(
     rows, columns = [prod([sizes[a] for a in axes]) for _, axes in (left, right)]
     along = any(step == 1 and atom in left[1] for atom, step in left[0].arg[1][1])
     pays = depth >= (6 if rows <= NEAR_ROWS else 3) * columns
+    pays = pays or (columns <= FEW and bool(left[0].arg[2]))  # windows are packed, or swept over
     return along and bool(right[1]) and columns <= FEW_COLUMNS < rows and pays
 
 

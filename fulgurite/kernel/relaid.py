@@ -17,7 +17,7 @@ from ..core.node import Node, make, toposort
 from ..core.ops.elementwise import ADD, MUL
 from ..core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE, VALID
 from ..core.ops.leaf import CONST, SINK
-from ..graph.affine import Affine, Atom, Condition, axes_of, sources_of
+from ..graph.affine import Affine, Atom, Condition, add, axes_of, axis, number, sources_of
 from ..graph.body import free_axes, indices, is_scatter
 from ..graph.lower import IndexKernel
 from .axes import argument
@@ -30,12 +30,12 @@ TURNS = (1, 2, 3, 4)  # steps of lanes that are written as whole rows, by stores
 WHOLE = LANES // 2  # lanes that fill enough of a vector
 SHORT = 4  # the same where stores take turns
 SMALL = 1 << 16  # results so few that lanes may be few, or lie anywhere
+GUARDS = 2  # axes of rows that may be divided
 ENDLESS = 1 << 30  # more steps than any index has that asks nothing
 
 _BARE = (LOAD, STORE, CONST, ADD, MUL)  # of maps that do little but move memory
 
 Where = tuple[int, int, object]
-Divided = Mapping[int, tuple[int, int]]  # of each axis: what is added to it, and the divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,13 @@ class Relaid:
     lane: int
     lanes: int  # how many
     literal: bool  # does the text know the steps of lanes?
-    divided: Divided  # empty, or of all rows, maybe lanes: every index has quotients and remainders
+    divided: tuple[int, int] | None  # what is added to lanes, and the divisor, if indices have it
+    guards: tuple[Condition, ...]  # which rows there are
 
 
 def relaid(kernel: IndexKernel, loose: bool = False) -> Relaid | None:
     """A kernel as such a map, if it is one; `loose`: lanes may be few or lie anywhere where there
-    are few results, and indices may divide axes."""
+    are few results, and indices may divide them."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     if len(sizes) != len(kernel.axes) or not all(sizes) or len(sizes) > ROWS[-1] + 1:
@@ -69,8 +70,16 @@ def relaid(kernel: IndexKernel, loose: bool = False) -> Relaid | None:
     if lane is None or any(free[s] != everything for s in stores) or not _moves(order, free):
         return None
     divisions = _divisions(order)
-    if divisions is None or (divisions and not loose):
+    if divisions is None or (lane in divisions and not loose):
         return None
+    guards: list[Condition] = []
+    if divisions.keys() - {lane}:
+        kernel, guards = _split(kernel, {a: d for a, d in divisions.items() if a != lane})
+        sizes = [n for n in kernel.axes if isinstance(n, int)]
+        order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+        free, stores, everything = free_axes(order), kernel.body.src, frozenset(range(len(sizes)))
+        if len(guards) > GUARDS or len(sizes) > ROWS[-1] + 1:
+            return None
     anyhow = loose and prod(sizes) <= SMALL
     least = WHOLE if len(stores) == 1 else SHORT
     if not anyhow and (sizes[lane] < least or across(order, free, sizes, lane)):
@@ -81,19 +90,19 @@ def relaid(kernel: IndexKernel, loose: bool = False) -> Relaid | None:
     unused = range(len(sizes), len(sizes) + many - len(axes))
     rows = (*unused, *axes)
     lengths = (*[1] * len(unused), *[sizes[a] for a in axes])
-    those = (*rows, lane) if lane in divisions else rows
-    divided = {a: divisions.get(a, (0, 1)) for a in those} if divisions else {}
     bare = all(n.op in _BARE for n in order)
-    loads = [dict(n.arg[1][1]).get(lane) for n in order if n.op is LOAD]
-    literal = len(loads) > 1 or loads == [1] or prod(sizes) > SMALL or len(stores) > 1
-    work = _Steady(rows, lane, divided, bare, literal)
+    loads = [n for n in order if n.op is LOAD]
+    anywhere = len(loads) == len(stores) == 1 and lane in free[loads[0]] and prod(sizes) <= SMALL
+    literal = not anywhere or dict(loads[0].arg[1][1]).get(lane) == 1
+    literal = literal and lane not in divisions
+    work = _Steady(rows, lane, divisions.get(lane), bare, literal)
     if not all(work.fits(n) for n in order):
         return None
     made = work.made(order, free)
     return Relaid(
         tuple([made[n] for n in order]), {made[n]: free[n] for n in order},
         tuple([made[s] for s in stores]), Line(rows, lengths, frozenset(rows[-1:])), lane,
-        sizes[lane], literal and lane not in divided, divided,
+        sizes[lane], literal, divisions.get(lane), work.guarded(guards),
     )  # fmt: skip
 
 
@@ -113,6 +122,41 @@ def _divisions(order: Sequence[Node]) -> dict[int, tuple[int, int]] | None:
                 if found.setdefault(terms[0][0], (start, by)) != (start, by):
                     return None
     return found
+
+
+def _split(
+    kernel: IndexKernel, divisions: Mapping[int, tuple[int, int]]
+) -> tuple[IndexKernel, list[Condition]]:
+    """The kernel with quotients and remainders of axes as axes, and which of their steps count."""
+    sizes = [n for n in kernel.axes if isinstance(n, int)]
+    rests = {axis: len(sizes) + place for place, axis in enumerate(divisions)}
+    guards: list[Condition] = []
+    for a, (start, by) in divisions.items():
+        guards.append(((-start, ((a, by), (rests[a], 1))), sizes[a]))
+        sizes[a] = -(-(start + sizes[a]) // by)
+        sizes.append(by)
+
+    def moved(index: Affine) -> Affine:
+        out = number(index[0])
+        for atom, step in index[1]:
+            if isinstance(atom, tuple) and (inner := atom[1][1][0][0]) in rests:
+                assert isinstance(inner, int)
+                out = add(out, axis(inner if atom[0] == "//" else rests[inner]), step)
+            elif isinstance(atom, int) and atom in rests:
+                start, by = divisions[atom]
+                out = add(out, (-start, ((atom, by), (rests[atom], 1))), step)
+            else:
+                out = add(out, axis(atom), step)
+        return out
+
+    def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([n for a in axes for n in ((a, rests[a]) if a in rests else (a,))])
+
+    done: dict[Node, Node] = {}
+    for node in toposort([kernel.body]):
+        arg = argument(node, moved, kept)
+        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
+    return IndexKernel(tuple(sizes), done[kernel.body], False), guards
 
 
 def where(store: Node, turn: int = 0) -> Where:
@@ -158,8 +202,9 @@ class _Steady:
     """Indices with a step for each axis, and loads with as many conditions as others."""
 
     def __init__(
-        self, rows: Sequence[int], lane: int, divided: Divided, bare: bool, literal: bool
-    ) -> None:
+        self, rows: Sequence[int], lane: int, divided: tuple[int, int] | None, bare: bool,
+        literal: bool,
+    ) -> None:  # fmt: skip
         self.rows, self.lane, self.divided, self.literal = rows, lane, divided, literal
         self.bare = bare  # is memory only moved? Then every load asks
 
@@ -176,7 +221,7 @@ class _Steady:
             if free[node]:
                 index = self.undivided if node.op is STORE else self.index
                 arg = argument(node, index, lambda names: names)
-                if node.op is LOAD and not self.literal and not self.divided:
+                if node.op is LOAD and not self.literal and self.divided is None:
                     arg = (arg[0], self.with_lanes(arg[1]), arg[2])
                 if node.op is LOAD and (arg[2] or (self.bare and self.lane in free[node])):
                     arg = (*arg[:2], self.asked(arg[2]))
@@ -187,19 +232,13 @@ class _Steady:
 
     def index(self, index: Affine) -> Affine:
         """The same index with all axes of rows in their order, then lanes, if it has any."""
-        if not self.divided:
+        if self.divided is None or self.lane not in axes_of(index):
             return self.undivided(index)
         steps: dict[Atom, int] = dict(index[1])
-        terms: list[tuple[Atom, int]] = []
-        for axis in (*self.rows, self.lane):
-            if axis == self.lane and axis not in (axes_of(index) & self.divided.keys()):
-                terms += [(axis, steps[axis])] if axis in steps else []
-                continue
-            start, by = self.divided[axis]
-            inner: Affine = (start, ((axis, 1),))
-            atoms: tuple[Atom, ...] = (axis, ("//", inner, by), ("%", inner, by))
-            terms += [(atom, steps.get(atom, 0)) for atom in atoms]
-        return index[0], tuple(terms)
+        start, by = self.divided
+        inner: Affine = (start, ((self.lane, 1),))
+        atoms: tuple[Atom, ...] = (*self.rows, self.lane, ("//", inner, by), ("%", inner, by))
+        return index[0], tuple([(atom, steps.get(atom, 0)) for atom in atoms])
 
     def undivided(self, index: Affine) -> Affine:
         """The same for an index without divisions."""
@@ -211,6 +250,14 @@ class _Steady:
         """An index that has a step of lanes, if only 0."""
         has = any(atom == self.lane for atom, _ in index[1] if isinstance(atom, int))
         return index if has else (index[0], (*index[1], (self.lane, 0)))
+
+    def guarded(self, guards: Sequence[Condition]) -> tuple[Condition, ...]:
+        """Which rows there are, where that is asked."""
+        if not guards and not self.bare:
+            return ()
+        nothing = self.undivided((0, ())), ENDLESS
+        found = [(self.undivided(index), size) for index, size in guards]
+        return (*[nothing] * (GUARDS - len(found)), *found)
 
     def asked(self, conditions: Sequence[Condition]) -> tuple[Condition, ...]:
         """Conditions on rows alone, as many as others have, then those on lanes."""

@@ -60,7 +60,7 @@ class _Rows(Frame):
         masked = target.vectors == "avx512"
         super().__init__("kernel", Numbers(m.order), dtypes, target.lanes, masked)
         self.m, self.steady = m, True
-        self.quotients: dict[tuple[str, int], Val] = {}  # and remainders of divided axes
+        self.quotients: dict[str, Val] = {}  # and remainders of lanes that are divided
         if not m.literal:
             self.literal = ()
         nothing = Line((), (), frozenset())
@@ -82,8 +82,6 @@ class _Rows(Frame):
             left = self.least(high, self.sub(many, top))
 
             def run(_: str, first: str, last: str) -> None:
-                for axis in m.rows.axes[:-1]:
-                    self.divide(axis)
                 self.e.loop(first, last, 1, [], lambda at, _: self.row(at, start, stop))
 
             self.runs(m.rows, self.coordinates(m.rows, top), left, run)
@@ -95,15 +93,21 @@ class _Rows(Frame):
         """The lanes of one row."""
         m = self.m
         self.open[m.rows.axes[-1]] = at
-        self.divide(m.rows.axes[-1])
         still = [n for n in m.order if m.lane not in m.free[n]]
         moving = [n for n in m.order if n.op is LOAD and m.lane in m.free[n]]
-        self.scope(lambda: self.lanes(m.lane, start, stop, still, self.vector, moving))
+
+        def all_() -> None:
+            self.scope(lambda: self.lanes(m.lane, start, stop, still, self.vector, moving))
+
+        if m.guards:
+            self.e.branch(self.conditions(m.guards, (), "guards").text, all_)
+        else:
+            all_()
         return []
 
     def vector(self, _: str) -> None:
         """One vector of results; all loads come first, for memory may be written over."""
-        self.divide(self.m.lane)
+        self.divide()
         values = {where(s): (s, self.value(s.src[0])) for s in self.m.stores}
         while values:
             store, value = next(iter(values.values()))
@@ -121,29 +125,24 @@ class _Rows(Frame):
             taken = [self.e.splat(values.pop(t)[1]) for t in turns]
             store_every(self.e, self.pointer(number), place, taken, self.dtypes[number], self.mask)
 
-    def divide(self, axis: int) -> None:
-        """Work out an axis's quotient and remainder where it stands, if indices have them."""
-        if axis not in self.m.divided:
+    def divide(self) -> None:
+        """Work out the lanes' quotients and remainders, if indices have them."""
+        if self.m.divided is None:
             return
-        e, (start, by) = self.e, self.m.divided[axis]
-        at, divisor = self.number(("start", axis), start), self.number(("by", axis), by)
-        place = self.add(self.open[axis], at)
-        if axis != self.m.lane:
-            quotient, rest = [Val(found, int64) for found in self.divided(place, divisor)]
-        else:
-            all_, each = e.splat(Val(place, int64)).text, e.splat(Val(divisor, int64)).text
-            kind = f"<{e.lanes} x i64>"
-            places = Val(e.let(f"add {kind} {all_}, {ramp(e.lanes, 1, 'i64')}"), int64, True)
-            quotient = divided_lanes(e, places, Val(each, int64, True))
-            taken = e.let(f"mul {kind} {quotient.text}, {each}")
-            rest = Val(e.let(f"sub {kind} {places.text}, {taken}"), int64, True)
-        self.quotients["//", axis], self.quotients["%", axis] = quotient, rest
+        e, (start, by) = self.e, self.m.divided
+        at, divisor = self.number("start", start), self.number("by", by)
+        place = Val(self.add(self.open[self.m.lane], at), int64)
+        all_, each = e.splat(place).text, e.splat(Val(divisor, int64)).text
+        kind = f"<{e.lanes} x i64>"
+        places = Val(e.let(f"add {kind} {all_}, {ramp(e.lanes, 1, 'i64')}"), int64, True)
+        quotient = divided_lanes(e, places, Val(each, int64, True))
+        taken = e.let(f"mul {kind} {quotient.text}, {each}")
+        rest = Val(e.let(f"sub {kind} {places.text}, {taken}"), int64, True)
+        self.quotients = {"//": quotient, "%": rest}
 
     def atom(self, atom: Atom, sources: Sequence[Val], name: Hashable) -> Val:
         if isinstance(atom, tuple):
-            axis = atom[1][1][0][0]
-            assert isinstance(axis, int)
-            return self.quotients[atom[0], axis]
+            return self.quotients[atom[0]]
         return super().atom(atom, sources, name)
 
     def load(self, node: Node, sources: Sequence[Val]) -> Val:

@@ -89,7 +89,7 @@ def moves(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[str, tuple[int, 
     ops: list[tuple[str, tuple[int, ...]]] = []
     for _ in range(draw(st.integers(1, 4))):
         axis = draw(st.integers(0, len(shape) - 1))
-        kind = draw(st.sampled_from(("pad", "cut", "step", "flip", "swap", "spread")))
+        kind = draw(st.sampled_from(("pad", "cut", "step", "flip", "swap", "spread", "repeat")))
         if kind == "pad":
             more = draw(st.integers(0, 2)), draw(st.integers(0, 3))
             ops.append((kind, (axis, *more)))
@@ -106,6 +106,9 @@ def moves(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[str, tuple[int, 
             other = draw(st.integers(0, len(shape) - 1))
             ops.append((kind, (axis, other)))
             shape[axis], shape[other] = shape[other], shape[axis]
+        elif kind == "repeat" and shape[axis] * 3 < 60:
+            ops.append((kind, (axis, times := draw(st.integers(2, 3)))))
+            shape[axis] *= times
         elif kind == "spread" and shape[axis] * 3 < 60:
             ops.append((kind, (axis, step := draw(st.integers(2, 3)))))
             shape[axis] = shape[axis] * step - 1
@@ -126,6 +129,8 @@ def applied(module: Any, x: Any, ops: list[tuple[str, tuple[int, ...]]]) -> Any:
         elif kind in ("step", "flip"):
             every[axis] = slice(None, None, more[0] if more else -1)
             x = x[tuple(every)]
+        elif kind == "repeat":
+            x = module.repeat(x, more[0], axis)
         elif kind == "swap":
             x = module.swapaxes(x, axis, more[0])
         else:  # zeros between

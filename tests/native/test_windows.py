@@ -149,6 +149,12 @@ DIFFERENT = [
     Case(1, 3, (6, 7, 8), 3, (2, 2, 2), groups=3),
     Case(4, 16, (14, 14), 24, (3, 3), padding=1, transposed=True),
     Case(1, 5, (14,), 7, (4,), padding=1, transposed=True),
+    # a result of many products in each group
+    Case(2, 6, (30, 30), 2, (11, 11), groups=2), Case(2, 128, (12, 11), 2, (3, 3), 2, 1, groups=2),
+]  # fmt: skip
+ALONE = [  # one result, whose bias is one number: blocks of k, some of one channel
+    Case(3, 64, (20, 21), 1, (3, 3), padding=1), Case(1, 67, (20, 21), 1, (3, 3), 2, 1),
+    Case(2, 40, (6, 7, 8), 1, (3, 3, 3), padding=1), Case(2, 300, (30,), 1, (5,), padding=2),
 ]  # fmt: skip
 
 
@@ -171,6 +177,14 @@ def test_any_convolution_with_a_known_epilogue_compiles_nothing() -> None:
     for count, dtypes in enumerate((FLOAT32, *some)):
         check(KNOWN, scale=3, dtypes=dtypes)
         assert compiler.calls == before + count + 1  # a new epilogue: the count does count
+
+
+def test_one_result_of_any_number_of_products_has_a_text_for_all_shapes() -> None:
+    check(ALONE[0])
+    before = compiler.calls
+    for seed, case in enumerate(ALONE):
+        check(case, seed)
+        assert compiler.calls == before, case
 
 
 @pytest.mark.parametrize(("first", "dtypes"), [(0, FLOAT32), (12, BF16), (18, SIGNED), (23, BYTES)])
@@ -273,6 +287,10 @@ GRADIENTS = [
     Case(2, 6, (12, 12), 12, (3, 3), padding=1, groups=6),
     Case(3, 8, (50,), 4, (5,), padding=2), Case(2, 8, (50,), 8, (3,), padding=1, groups=8),
     Case(2, 4, (6, 7, 8), 8, (3, 3, 3), padding=1),
+    # one result of several channels; windows of one element with padding, which is cut off again
+    Case(3, 64, (12, 13), 1, (3, 3), padding=1), Case(1, 32, (10, 10), 4, (3, 3), groups=4),
+    Case(2, 8, (9, 10), 12, (1, 1), padding=1), Case(2, 6, (9, 10), 8, (1, 3), padding=2),
+    Case(4, 16, (9, 9), 24, (3, 3), padding=1, transposed=True),
 ]  # fmt: skip
 STRIDED = [
     Case(4, 16, (20, 20), 24, (3, 3), 2, 1), Case(1, 3, (21, 14), 5, (5, 5), 3, 2),
@@ -310,3 +328,24 @@ def test_gradients_of_new_shapes_compile_nothing(which: int) -> None:
     for seed, case in enumerate(GRADIENTS + (STRIDED if which else [])):
         check_gradient(case, which, seed)
         assert compiler.calls == before, case
+
+
+IN_PHASES = [  # each with the size, window, padding or channels of another
+    (Case(4, 64, (20, 20), 40, (3, 3), 2, 1), Case(2, 48, (11, 29), 33, (3, 3), 2, 1)),
+    (Case(4, 16, (20, 20), 24, (4, 4), 2, 1), Case(2, 5, (22, 11), 7, (4, 4), 2, 1)),
+    (Case(1, 3, (21, 17), 5, (5, 5), 2, 2), Case(3, 6, (33, 13), 8, (3, 3), 2, 1)),
+    (Case(2, 16, (20, 44), 24, (1, 1), 2), Case(3, 40, (14, 36), 8, (1, 1), 2)),
+    (Case(2, 8, (17, 29), 8, (3, 3), 2, 1, groups=8),
+     Case(1, 5, (31, 19), 5, (5, 5), 2, 2, groups=5)),
+    (Case(3, 8, (51,), 4, (5,), 2, 2), Case(1, 3, (37,), 9, (3,), 2, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", IN_PHASES, ids=lambda pair: str(pair[0].shapes))
+def test_phases_of_a_stride_are_put_together_by_a_text_for_all_shapes(
+    pair: tuple[Case, Case],
+) -> None:
+    check_gradient(pair[0], 0, 1)
+    before = compiler.calls
+    check_gradient(pair[1], 0, 2)
+    assert compiler.calls == before, pair[1]
