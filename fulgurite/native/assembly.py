@@ -104,12 +104,11 @@ def keeping(
     """Text of `microkernel.keeper`: the first rows by a register block that keeps what it reads,
     which is asked for some rows `ahead`, the others by the driver."""
     inner, width = {4: "float", 8: "double"}[itemsize], 64 // itemsize
-    cases = " ".join(f"i64 {v}, label %wide{v}" for _, v in shapes)
-    rows = ", ".join(f"[ {r}, %wide{v} ]" for r, v in shapes)
-    tiles = ", ".join(f"[ @PART{r}_{v}k, %wide{v} ]" for r, v in shapes)
+    (few, some), (fewer, most) = shapes[0], shapes[-1]  # rows and vectors of columns
     lines = [
-        f"  %upper = add i64 %columns, {width - 1}",
-        f"  %needed = udiv i64 %upper, {width}",
+        f"  %more = icmp sgt i64 %columns, {panel * width}",
+        f"  %taken = select i1 %more, i64 {fewer}, i64 {few}",
+        f"  %tile = select i1 %more, ptr @PART{fewer}_{most}k, ptr @PART{few}_{some}k",
         "  %count = trunc i64 %columns to i32",
         "  %old = select i1 %first, i32 0, i32 %count",
         *[f"  %as{n} = mul i64 %as, {n * itemsize}" for n in _APART],
@@ -120,11 +119,6 @@ def keeping(
         f"  %early = select i1 %far, i64 {3 * ahead}, i64 {ahead}",
         "  %bytes.down = mul i64 %below, %early",
         "  %down = getelementptr i8, ptr %B, i64 %bytes.down",
-        f"  switch i64 %needed, label %wide{shapes[-1][1]} [ {cases} ]",
-        *[line for _, v in shapes for line in (f"wide{v}:", "  br label %go")],
-        "go:",
-        f"  %taken = phi i64 {rows}",
-        f"  %tile = phi ptr {tiles}",
         "  call void %tile(ptr %A, i64 %as, i64 %ks, ptr %B, i64 %bs, ptr %C, i64 %cs, i64 %depth, "
         "ptr %down, i64 %below, i1 true, i32 %count, i32 %old"
         f"{''.join(f', i64 %as{n}' for n in _APART)}, i64 %beside, ptr %to)",

@@ -115,7 +115,7 @@ def block(registers: Registers) -> Module:
         size, panel = registers.dtype.itemsize, registers.vectors
         blocks = [register_block(f"PART{r}_{v}", size, r, v, panel) for r, v in shapes]
         parts = [f"declare dso_local void @PART{r}_{v}()" for r, v in shapes]
-        kept = [(_heights(registers, v)[-1], v) for v in range(1, registers.most + 1)]
+        kept = [(_heights(registers, v)[-1], v) for v in range(panel, registers.most + 1)]
         blocks += [register_block(f"PART{r}_{v}k", size, r, v, panel, keeps=True) for r, v in kept]
         parts += [f"declare dso_local void @PART{r}_{v}k()" for r, v in kept]
         parts = [module_assembly(blocks), *parts, keeping(_ARGS, size, panel, kept, AHEAD)]
