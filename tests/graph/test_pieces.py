@@ -105,3 +105,31 @@ def test_a_value_counts_from_when_it_is_made_to_when_it_is_last_read() -> None:
     work = _pieces(fg.cumsum(fg.cumsum(y, axis=1), axis=0) + y)
     assert work.most_alive(work.pieces) == 3 * 100 * 100 * 4
     assert work.most_alive(work.pieces[:1]) == 100 * 100 * 4
+
+
+@pytest.mark.parametrize("asked", ["all", "some"])
+def test_a_matrix_that_is_asked_for_is_kept_where_others_walk_it(asked: str) -> None:
+    q, k, v, g = (numbers(i, 4, 200, 32) for i in range(4))
+
+    def loss(q: fg.Tensor, k: fg.Tensor, bias: fg.Tensor) -> fg.Tensor:
+        return (fg.softmax(q @ k.mT + bias, axis=-1) @ v * g).sum()
+
+    found = list(fg.grad(loss, argnums=(0, 1, 2))(q, k, numbers(9, 4, 200, 200)))
+    work = _pieces(*(found if asked == "all" else found[:2]))
+    kept = [n for n in work.maker if work.is_kept(n)]
+    assert len(kept) == (asked == "all") and all(n in work.roots for n in kept)
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_it_is_known_whether_one_element_of_a_row_counts(classes: bool) -> None:
+    x, w = numbers(1, 60, 32), numbers(2, 32, 200)
+    labels = fg.Tensor(np.arange(60) % 7)
+
+    def loss(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        scores = x @ w
+        if classes:
+            return fg.cross_entropy(scores, labels)
+        return (fg.softmax(scores, axis=-1) * numbers(3, 60, 200)).sum()
+
+    work = _pieces(*fg.grad(loss, argnums=(0, 1))(x, w))
+    assert any(work.about(i).sums.classes for i in range(len(work.pieces))) is classes

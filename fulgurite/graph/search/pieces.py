@@ -14,8 +14,9 @@ from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from ...core.node import Node, toposort
+from ...core.ops.elementwise import EQ
 from ...core.ops.indexing import GATHER
-from ...core.ops.leaf import PARAM
+from ...core.ops.leaf import IOTA, PARAM
 from ...core.ops.movement import EXPAND, SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
 from ..cost import elements, is_contraction
@@ -37,6 +38,7 @@ class Sums(NamedTuple):
     batched: bool  # have both factors of the first contraction an axis that is not summed?
     deep: bool  # is one above another?
     picks: bool  # are elements chosen by an index?
+    classes: bool  # is it one element of each row that counts, or not like the others?
     columns: int  # the fewer of the two sides of the first contraction's results
     depth: int  # of its sums
     params: frozenset[int]  # that are inside
@@ -344,8 +346,18 @@ def _sums(body: Node) -> Sums:
     deep = any(n in inside for n in folds)
     batched = bool(products) and _is_batched(products[0])
     picks = any(n.op is GATHER for n in order)
+    classes = picks or any(_is_class(n) for n in order)
     depth = sum([elements(n.src[0].shape) // max(1, elements(n.shape)) for n in products[:1]])
-    return Sums(bool(folds), bool(products), batched, deep, picks, columns, depth, params)
+    return Sums(bool(folds), bool(products), batched, deep, picks, classes, columns, depth, params)
+
+
+def _is_class(node: Node) -> bool:
+    """Is a place compared with a number that was read?"""
+    if node.op is not EQ or node.src[0].dtype.kind not in "iu":
+        return False
+    read = [any(n.op is PARAM for n in toposort([side])) for side in node.src]
+    placed = [any(n.op is IOTA for n in toposort([side])) for side in node.src]
+    return read[0] != read[1] and placed[read.index(False)]
 
 
 def _is_batched(product: Node) -> bool:

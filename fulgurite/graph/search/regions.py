@@ -183,7 +183,8 @@ class Regions(Pieces):
         """Is it a matrix that need not be stored and is as large as what it is made of?
 
         That is a wide product, or what is made of one element by element; one without a batch only
-        if it has to do with numbers of its rows: hidden values of layers are as quick to read.
+        if it has to do with numbers of its rows: hidden values of layers are as quick to read. Nor
+        are scores of classes spared, of which one counts: where they are few they are as quick.
         """
         if node not in self.spared:
             place = self.maker.get(node)
@@ -196,8 +197,16 @@ class Regions(Pieces):
         for p in (place, *self.makers(place)):
             me = self.about(p)
             if me.is_product and me.size == elements(node.shape):
+                if not me.sums.batched and self.is_of_classes(p):
+                    return False
                 return me.sums.is_wide and (self.has_numbers(p) or self.is_row(place))
         return False
+
+    def is_of_classes(self, place: int) -> bool:
+        """Is one element of each row of a product told from the others? So it is for losses."""
+        readers = [r for n in self.pieces[place][1] for r in self.readers.get(n, ())]
+        known = [r for r in readers if self.pieces[r][2][0].kind in KINDS]
+        return any(self.about(r).sums.classes for r in (place, *known))
 
     def goes_with_rows(self, node: Node) -> bool:
         """Is a product with numbers of rows summed by all that read it?"""
