@@ -330,11 +330,11 @@ def test_an_interruption_while_memory_is_written_over_loses_nothing() -> None:
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             for turn in range(12):  # a signal in the native call is looked at when it is over
-                signal.setitimer(signal.ITIMER_REAL, 1e-4 + 3e-4 * turn)
                 with suppress(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 + 3e-4 * turn)
                     for _ in range(2000):
                         step()
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
                 found = (state.min(), state.max())
                 assert found[0].item() == found[1].item()
         finally:

@@ -347,9 +347,11 @@ def toposort(roots: Iterable[Node]) -> list[Node]:
         for node in stack[-1]:
             if node not in seen:
                 seen.add(node)
-                path.append(node)
-                stack.append(iter(node.src))
-                break
+                if node.src:
+                    path.append(node)
+                    stack.append(iter(node.src))
+                    break
+                order.append(node)
         else:
             stack.pop()
             if path:

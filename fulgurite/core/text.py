@@ -393,7 +393,6 @@ class _Line:
         self.number = number
         self.tokens: list[_Token] = []
         self.place = 0
-        self.end = _Token("end", "the end of the line", len(content) + 1)
         start = 0
         token = re.compile(_TOKEN, re.VERBOSE | re.ASCII)
         while start < len(content):
@@ -401,15 +400,13 @@ class _Line:
             if found is None:
                 bad = _Token("bad", content[start : start + 12], start + 1)
                 self.fail(f"{bad.text!r} is not part of any text", _HINT, bad)
-            assert found.lastgroup is not None
-            if found.lastgroup not in ("space", "comment"):
-                self.tokens.append(_Token(found.lastgroup, found.group(), start + 1))
+            kind = found.lastgroup
+            assert kind is not None
+            if kind != "space" and kind != "comment":
+                self.tokens.append(_Token(kind, found.group(), start + 1))
             start = found.end()
-
-    @property
-    def current(self) -> _Token:
-        """The next token, which stays."""
-        return self.tokens[self.place] if self.place < len(self.tokens) else self.end
+        self.tokens.append(_Token("end", "the end of the line", len(content) + 1))
+        self.current = self.tokens[0]  # the next one, which stays
 
     @property
     def word(self) -> str:
@@ -424,7 +421,7 @@ class _Line:
     @property
     def at_end(self) -> bool:
         """Is nothing left?"""
-        return self.place >= len(self.tokens)
+        return self.current.kind == "end"
 
     @property
     def is_number(self) -> bool:
@@ -439,7 +436,9 @@ class _Line:
     def next(self) -> _Token:
         """Take the next token."""
         token = self.current
-        self.place += 1
+        if token.kind != "end":
+            self.place += 1
+            self.current = self.tokens[self.place]
         return token
 
     def take(self, kind: str, what: str) -> str:
@@ -450,9 +449,9 @@ class _Line:
 
     def accept(self, word: str) -> bool:
         """Take the next token if it is this word."""
-        if self.at_end or self.word != word:
+        if self.current.text != word:
             return False
-        self.place += 1
+        self.next()
         return True
 
     def expect(self, sign: str) -> None:
