@@ -294,13 +294,12 @@ class Product:
         left = self.views["left"]
         if left is None or not self.is_windowed() or any(c.asks for c in left.conditions):
             return False
+        if self.registers.dot and (self.c.count(self.c.rows) > FEW_BYTES or self.right.memory):
+            return False
         if self.sums_lanes:
             return True
         rows = [step for size, step in left.own if size > 1]
         wide = self.c.count(self.c.columns) >= self.target.lanes
-        many = self.c.count(self.c.rows) > FEW_BYTES or (bool(self.c.rows) and self.right.memory)
-        if self.registers.dot and many:
-            return False
         return len(rows) <= 1 and is_low(self.c) and wide and self.swept_steps is not None
 
     @property
