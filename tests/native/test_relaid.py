@@ -145,7 +145,7 @@ def applied(module: Any, x: Any, ops: list[tuple[str, tuple[int, ...]]]) -> Any:
 
 
 @pytest.mark.parametrize("vectors", ["auto", "avx2"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(drawn=moves(), dtype=st.sampled_from(("float32", "float64", "float16", "int8", "int64")),
        seed=st.integers(0, 99))  # fmt: skip
 def test_any_moves_are_right(
