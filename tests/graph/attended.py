@@ -302,6 +302,22 @@ MORE_KERNELS: dict[str, Program] = {  # no matrix, but what comes before and aft
 }
 
 
+def _of_table(given: Given) -> fg.Tensor:
+    rows, keys = fg.arange(given.rows)[:, None], fg.arange(given.keys)[None]
+    found: fg.Tensor = given("t", *given.heads[-1:], given.rows + given.keys)[
+        ..., rows - keys + given.keys
+    ]
+    return found
+
+
+ONE_MATRIX: dict[str, Program] = {  # the adjoint of scores, which something else reads whole
+    "bias that heads share": _attention(
+        lambda s, given: _softmax(s + given("b", given.rows, given.keys))
+    ),
+    "table of relative places": _attention(lambda s, given: _softmax(s + _of_table(given))),
+}
+
+
 def _heads_apart(given: Given) -> fg.Tensor:
     (b, h), d = given.heads, given.size
     lengths = (("q", given.rows), ("k", given.keys), ("v", given.keys))

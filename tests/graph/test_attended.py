@@ -11,11 +11,12 @@ import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.graph.cost import elements
 from fulgurite.graph.kernel import Schedule
-from tests.graph.attended import MORE_KERNELS, OF_HEADS, ONE_WALK, Given, asked
+from tests.graph.attended import MORE_KERNELS, OF_HEADS, ONE_MATRIX, ONE_WALK, Given, asked
 from tests.graph.searching import planned
 
 HEADS: list[tuple[int, ...]] = [(), (2, 4)]
 EVERY = {**ONE_WALK, **MORE_KERNELS, **OF_HEADS}
+WITH_VALUES = {**EVERY, **ONE_MATRIX}
 
 
 def _given(heads: tuple[int, ...], dtype: str = "float32") -> Given:
@@ -44,9 +45,17 @@ def test_gradients_keep_no_matrix(name: str, heads: tuple[int, ...], forward: bo
         assert len(found.items) <= 4  # the result and three for its gradients
 
 
+@pytest.mark.parametrize("forward", [True, False], ids=["with the result", "alone"])
+@pytest.mark.parametrize("name", ONE_MATRIX)
+def test_what_must_be_read_whole_is_the_only_matrix(name: str, forward: bool) -> None:
+    given = _given((4,))
+    found, _ = planned(*asked(ONE_MATRIX[name], given, forward))
+    assert len(_matrices(found, given)) == 1 and len(found.items) <= 4
+
+
 def _values(name: str, heads: tuple[int, ...], dtype: str, search: bool) -> list[Array]:
     with fg.config(search=search, tier="native", poison=True):
-        found = fg.realize(*asked(EVERY[name], Given(heads, 50, 70, 16, dtype), True))
+        found = fg.realize(*asked(WITH_VALUES[name], Given(heads, 50, 70, 16, dtype), True))
         return [np.asarray(t.cast(fg.float64).numpy()) for t in found]
 
 
@@ -64,6 +73,7 @@ COMPUTED = [
     "squares", "gate", "less the largest, divided last", "with a penalty of entropy",
     "unit vectors", "heads taken apart", "an end beside the scores", "an end by hand",
     "one more in the sum", "difference of two", "two values", "three products",
+    *ONE_MATRIX,
 ]  # fmt: skip
 
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from tests.graph.searching import error, numbers
+from fulgurite.core.node import toposort
+from fulgurite.graph.body import free_axes
+from fulgurite.graph.lower import lower
+from fulgurite.graph.search.compared import stand_ins
+from fulgurite.graph.search.crossed import outermost
+from tests.graph.searching import error, lowered, numbers
 
 Two = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
 
@@ -77,3 +82,13 @@ def test_the_least_of_plain_products_is_found_again() -> None:
         return [found, *slopes]
 
     _compare(make)
+
+
+def test_every_product_has_a_stand_in_of_its_own() -> None:
+    q, k, others = numbers(1, 20, 8), numbers(2, 30, 8), numbers(3, 30, 8)
+    first, second = q @ k.mT, q @ others.mT
+    every = fg.exp(first) + fg.exp(second) + fg.tanh(first) + fg.tanh(second)
+    values = [store.src[0] for store in lower(*lowered(every.sum(axis=-1))).body.src]
+    (fold,) = outermost(values[0])
+    found = stand_ins(values, fold.arg[1], free_axes(toposort(values)))
+    assert len(found) == len(set(found.values())) == 2

@@ -200,14 +200,20 @@ class RegionSearch:
         return True
 
     def products_in(self, way: Way) -> frozenset[Node]:
-        """The products that a way with powers works out for itself."""
+        """The products that a way with powers works out for itself, and does not store."""
         pieces = [
             self.work.pieces[self.region[p]] for p in (*way.taken, *[p for p, _ in way.makes])
         ]
         if not any(n.op in (EXP, EXP2) for _, _, cut in pieces for n in toposort([cut[0].body])):
             return frozenset()
-        taken = [self.work.pieces[self.region[piece]] for piece in way.taken]
-        return frozenset([n for _, nodes, cut in taken if cut[0].kind == "contract" for n in nodes])
+        taken = [self.region[piece] for piece in way.taken]
+        made = {n for place in taken for n in self.work.pieces[place][1]}
+        found = [  # of those that sum what others made of them no powers are taken
+            n for place in taken if self.work.is_product(place)
+            and made.isdisjoint(self.work.about(place).inside)
+            for n in self.work.pieces[place][1]
+        ]  # fmt: skip
+        return frozenset(found).difference(self.work.made(way, self.region))
 
     def ends(self, producers: Sequence[Producer]) -> tuple[list[Node], set[Node]]:
         """What the region must make, and what it finds made."""
