@@ -92,3 +92,17 @@ def test_every_product_has_a_stand_in_of_its_own() -> None:
     (fold,) = outermost(values[0])
     found = stand_ins(values, fold.arg[1], free_axes(toposort(values)))
     assert len(found) == len(set(found.values())) == 2
+
+
+def test_functions_of_a_product_and_of_its_half_are_told_apart() -> None:
+    # both are asked for several times, and each is what it was
+    def make(dtype: str) -> list[fg.Tensor]:
+        def loss(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+            s = x @ w
+            apart = fg.log_softmax(s, axis=-1) - fg.log_softmax(s * 0.5, axis=-1)
+            return (fg.softmax(s, axis=-1) * apart).sum()
+
+        given = numbers(1, 64, 8).cast(dtype), numbers(2, 8, 600).cast(dtype)
+        return list(fg.grad(loss, argnums=(0, 1))(*given))
+
+    _compare(make)

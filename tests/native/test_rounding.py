@@ -128,6 +128,58 @@ def test_gradients_of_attention_are_as_exact_as_the_reference(
     assert max(found) <= MOST, str(found)
 
 
+def _of_two(s: fg.Tensor) -> fg.Tensor:
+    powers = fg.exp2((s - s.max(axis=-1, keepdims=True)) * 1.442695)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("weigh", "rows", "keys", "depth", "columns"),
+    [(lambda s: fg.softmax(s, axis=-1), 5, 16, 64, 33), (_of_two, 40, 2, 16, 8)],
+    ids=["softmax", "powers of two"],
+)
+def test_gradients_of_a_number_for_each_head_are_as_exact_as_the_reference(
+    weigh: Callable[[fg.Tensor], fg.Tensor], rows: int, keys: int, depth: int, columns: int
+) -> None:
+    # scores around 1e5: a kernel that scales or sums them otherwise takes other powers of them
+    def make(rng: np.random.Generator) -> list[Array]:
+        shapes = ((rows, depth), (keys, depth), (keys, columns), (rows, columns))
+        found = [rng.normal(1e4 if n == 1 else 0, 1, (2, *s)) for n, s in enumerate(shapes)]
+        return [*found, rng.uniform(0.5, 1.5, 2)]
+
+    def program(*given: fg.Tensor) -> list[fg.Tensor]:
+        def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor, t: fg.Tensor) -> fg.Tensor:
+            return (weigh(q @ k.mT * t[:, None, None] * 0.25) @ v * given[3]).sum()
+
+        return list(fg.grad(loss, argnums=(0, 1, 2, 3))(*given[:3], given[4]))
+
+    found = ratios(program, make, 12)
+    assert max(found) <= MOST, str(found)
+
+
+@pytest.mark.parametrize("mean", [0.0, 10.0])
+def test_small_products_of_a_batch_are_as_exact_as_the_reference(mean: float) -> None:
+    def make(rng: np.random.Generator) -> list[Array]:
+        return [rng.normal(mean, 1, (8, 33, 70)), rng.normal(mean, 1, (8, 70, 33))]
+
+    (found,) = ratios(lambda a, b: a @ b, make, 2)
+    assert found <= MOST, f"{found:.2f} times"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((64, 256), 0), ((17, 1000), 1), ((1_000_003,), 0)], ids=str
+)
+def test_sums_of_one_sign_are_as_exact_as_the_reference(
+    shape: tuple[int, ...], axis: int
+) -> None:  # fmt: skip
+    def make(rng: np.random.Generator) -> list[Array]:
+        many = len(shape) == 1  # equal numbers round the same way each time
+        return [np.full(shape, 0.1) if many else rng.normal(1e6, 10, shape)]
+
+    (found,) = ratios(lambda x: x.var(axis=axis), make, 1 if len(shape) == 1 else 8)
+    assert found <= MOST, f"{found:.2f} times"
+
+
 @pytest.mark.parametrize(
     ("rows", "depth", "classes", "mean"), [(1, 500, 16, 1e6), (17, 128, 33, 0.0), (3, 512, 16, 1e3)]
 )

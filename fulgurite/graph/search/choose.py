@@ -12,12 +12,12 @@ process; reports say what was found, what it costs and why it was chosen.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import floor, inf, log2
 from typing import TypeAlias
 
-from ...core.node import Node, toposort
+from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
 from ..kernel import Cut, Kernel
@@ -200,20 +200,23 @@ class RegionSearch:
         return True
 
     def products_in(self, way: Way) -> frozenset[Node]:
-        """The products that a way with powers works out for itself, and does not store."""
-        pieces = [
-            self.work.pieces[self.region[p]] for p in (*way.taken, *[p for p, _ in way.makes])
-        ]
-        if not any(n.op in (EXP, EXP2) for _, _, cut in pieces for n in toposort([cut[0].body])):
-            return frozenset()
-        taken = [self.region[piece] for piece in way.taken]
-        made = {n for place in taken for n in self.work.pieces[place][1]}
-        found = [  # of those that sum what others made of them no powers are taken
-            n for place in taken if self.work.is_product(place)
-            and made.isdisjoint(self.work.about(place).inside)
-            for n in self.work.pieces[place][1]
-        ]  # fmt: skip
-        return frozenset(found).difference(self.work.made(way, self.region))
+        """The products under powers that a way works out for itself, and does not store."""
+        taken = [self.work.pieces[self.region[piece]] for piece in way.taken]
+        products = {n for _, nodes, cut in taken if cut[0].kind == "contract" for n in nodes}
+        made = {n for place in self.region for n in self.work.pieces[place][1]} if products else ()
+        powers = {n for n in (*made, *self.below(made)) if n.op in (EXP, EXP2)}
+        own = products & self.below(powers)
+        return frozenset(own.difference(self.work.made(way, self.region)))
+
+    def below(self, nodes: Iterable[Node]) -> set[Node]:
+        """What is reached from some nodes before anything else that is stored, and that."""
+        found, stack = set[Node](), [s for n in nodes for s in n.src]
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found.add(node)
+                stack.extend(() if node in self.work.stored else node.src)
+        return found
 
     def ends(self, producers: Sequence[Producer]) -> tuple[list[Node], set[Node]]:
         """What the region must make, and what it finds made."""

@@ -31,8 +31,8 @@ def stand_ins(
     for value in values:
         sides += [f.src[0] for f in outermost(value) if f is value and f.arg[0] != "add"]
     sides += [side for n in toposort(values) if _is_curved(n) for side in _terms(n.src[0])]
-    for side in sides:
-        if side not in found and _is_product(side, axes):  # each has a number of its own
+    for side in dict.fromkeys(sides):  # each has a number of its own
+        if _is_product(side, axes):
             place = 0, tuple([(axis, 1) for axis in sorted(free[side])])
             found[side] = make(LOAD, side.dtype, (), (_FIRST + len(found), place, ()))
     return found
