@@ -25,7 +25,7 @@ SLOTS = 4  # axes of each line: three dimensions of an image, and channels or im
 BATCH = 3  # axes of a batch
 # axes of batch, rows and columns above the sum, at least: groups and images, both ways; where
 # phases of a stride are columns, rows are images and pixels
-_LEAST = ((2, 1, 2), (2, 2, 2), (2, 3, 3), (2, 4, 4))
+_LEAST = ((2, 1, 2), (2, 3, 3), (2, 4, 4))
 ENDLESS = 1 << 31  # more steps than any axis has
 
 
