@@ -22,7 +22,8 @@ from .target import Target
 from .total import Total, empty
 from .walk import CHEAP, First, State, Walk, under
 
-BLOCK = 16  # vectors that a state of a float sum takes in before it goes to float64
+BLOCK = 32  # vectors that a state of a float sum takes in before it goes to float64
+CHEAP_BLOCK = 16  # the same of cheap values, of which several states run side by side
 SOON = 8  # the same of a sum so long that it waits for memory; a shorter one is no sum of parts
 LONG = 1 << 18  # elements of such a sum
 FEW = 16  # the same where a state is all there is of a result: as good as a pairwise sum
@@ -146,7 +147,8 @@ class Reduce(Walk):
         if lanes:
             self.begin_walk(writes=False)
         steps = -(-self.count(group[0]) // (copies * self.lanes if lanes else 1))
-        wide = steps > (SOON if lanes else FEW) and any(t.is_sum for t in totals)
+        most = SOON if copies > 1 else BLOCK if lanes else FEW
+        wide = steps > most and any(t.is_sum for t in totals)
         nest = _Nest(self, group, totals, lanes, copies, wide)
         first = [t.start_wide() if wide else t.start() for t in totals]
         done = nest.loops(axes, [pair for state in first for pair in state])
@@ -330,7 +332,7 @@ class _Nest:
         self.bodies = [f.src[0] for f in group]
         self.fresh = [t.start() for t in totals]
         long = prod([walk.sizes[a] for a in group[0].arg[1]]) >= LONG
-        self.block = SOON if long else BLOCK
+        self.block = BLOCK if copies == 1 else SOON if long else CHEAP_BLOCK
 
     def loops(self, axes: list[int], carried: First) -> State:
         """Loops over some axes and then, if lanes are parts, over the vector axis."""
