@@ -45,20 +45,14 @@ def test_a_file_is_in_the_group_that_names_it_or_its_folder() -> None:
     assert group_of("runtime/test_realize.py") is None
 
 
-def test_every_test_is_in_one_run_or_in_one_of_each_device(project: Path) -> None:
+def test_a_group_may_have_one_test_of_a_file_and_the_devices_the_others(project: Path) -> None:
+    (project / "tests" / "graph").mkdir()
     text = "def test_gradients_keep_no_matrix(): ...\ndef test_other(): ...\n"
-    for name in ("graph/test_attended.py", "graph/test_fuzz.py"):
-        path = project / "tests" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    ran = {
-        suite: [line for line in run(project, "-v", suite=suite).stdout.split("\n") if "%]" in line]
-        for suite in ("", "code", "meaning", "cpu", "reference")
-    }
-    assert len(ran[""]) == 4 and not ran["code"]
-    assert ["test_other" in line for line in ran["meaning"]] == [False, False, True]
-    assert ["attended.py::test_other" in line for line in ran["cpu"]] == [True]
-    assert ran["cpu"] == ran["reference"]
+    for name in ("test_attended.py", "test_fuzz.py"):
+        (project / "tests" / "graph" / name).write_text(text)
+    for suite, ran in (("meaning", ["matrix", "matrix", "other"]), ("cpu", ["other"])):
+        lines = [x for x in run(project, "-v", suite=suite).stdout.split("\n") if "%]" in x]
+        assert len(lines) == len(ran) and all(map(str.__contains__, lines, ran)), lines
 
 
 @pytest.fixture
