@@ -88,7 +88,7 @@ PLANTS = [
           "(atom[0], rename(atom[1], new), atom[2])", "atom",
           test_affine.test_renaming_is_a_change_of_names_also_inside_divisions),
     Plant("conditions that are never checked", affine, "implied",
-          "low < 0 or high >= size", "low < 0 and high >= size"),
+          "low < first or high >= last", "low < first and high >= last"),
     # lowering
     Plant("a reduction that captures an axis in use", _Lower, "fresh",
           "axes_of(found) & used", "False"),
@@ -110,7 +110,7 @@ PLANTS = [
     Plant("a pad without its condition", _Lower, "pad",
           "checks = implied(checks, self.bound)", "checks = []"),
     Plant("a pad whose zero is left out", _Lower, "pad",
-          "if not checks or inner.op is LOAD:", "if True:"),
+          "if is_zero_outside(inner, checks) else", "if True else"),
     Plant("a window without its stride", _Lower, "window", "index[place], stride",
           "index[place], 1"),
     Plant("a window without its dilation", _Lower, "window", "index[-1], dilation", "index[-1], 1"),
