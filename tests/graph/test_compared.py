@@ -106,3 +106,14 @@ def test_functions_of_a_product_and_of_its_half_are_told_apart() -> None:
         return list(fg.grad(loss, argnums=(0, 1))(*given))
 
     _compare(make)
+
+
+def test_products_that_are_compared_twice_stay_apart() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        def loss(q: fg.Tensor, k: fg.Tensor) -> fg.Tensor:
+            return fg.logsumexp(fg.maximum(q @ k.mT * 0.35, -0.5), axis=-1).sum()
+
+        q, k = (numbers(i, n, 8).cast(dtype) for i, n in ((1, 16), (2, 17)))
+        return list(fg.grad(loss, (0, 1))(q, k))
+
+    _compare(make)
