@@ -27,7 +27,7 @@ from .widening import defined, gathered, widened
 TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
 MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
-BLOCK = 32  # pieces whose sums are added to others at once
+BLOCK = 32  # pieces, or steps of k, whose sums are added to others at once
 _PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
@@ -168,7 +168,14 @@ class _Rows(Frame):
                         out.append(self.sum(x, factor, now[row * together + u]))
                 return out
 
-            sums = e.loop("0", "%steps", 1, zero, step)
+            def block(first: str, totals: list[str]) -> list[str]:
+                last = self.least(self.add(first, str(BLOCK)), "%steps")
+                found = e.loop(first, last, 1, zero, step)
+                return self.totals(totals, found)
+
+            sums = e.loop("0", self.least("%steps", str(BLOCK)), 1, zero, step)  # mostly all
+            known = [(self.vector, total) for total in sums]
+            sums = e.loop(str(BLOCK), "%steps", BLOCK, known, block)
             for u, n in enumerate(numbers):
                 mask = self.chosen(self.get(table.lanes, n, "i32"))
                 place = self.get(table.places, n)
@@ -253,6 +260,12 @@ class _Rows(Frame):
         assert found is not None
         return found.text
 
+    def totals(self, before: list[str], block: list[str]) -> list[str]:
+        """Sums of a block added to those of the blocks before it."""
+        add = "fadd" if self.registers.dtype.kind == "f" else "add"
+        pairs = zip(before, block, strict=True)
+        return [self.e.let(f"{add} {self.vector} {a}, {b}") for a, b in pairs]
+
     def write(self, value: str, goal: str, mask: str) -> None:
         """Sums to their tile."""
         e, lanes, kind = self.e, self.e.lanes, self.vector
@@ -309,10 +322,7 @@ class _Dots(_Rows):
 
         def block(first: str, totals: list[str]) -> list[str]:
             last = self.least(self.add(first, str(BLOCK)), count)
-            found = e.loop(first, last, TOGETHER, zero, piece)
-            add = "fadd" if self.registers.dtype.kind == "f" else "add"
-            pairs = zip(totals, found, strict=True)
-            return [e.let(f"{add} {self.vector} {a}, {b}") for a, b in pairs]
+            return self.totals(totals, e.loop(first, last, TOGETHER, zero, piece))
 
         totals = e.loop("0", count, BLOCK, zero, block)
         for step, total in zip(steps, totals, strict=True):

@@ -265,6 +265,28 @@ def test_memory_that_conditions_leave_out_is_never_counted(case: Case) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "case", [Case(2, 8, (30, 30), 8, (11, 11), groups=8), Case(4, 32, (200,), 1, (9,))]
+)
+def test_errors_of_sums_that_sweep_over_windows_stay_near_numpys(case: Case) -> None:
+    """NumPy multiplies windows, as rows of a matrix, with the weights of one result channel."""
+    ours = theirs = 0.0
+    spaces = tuple(range(2, 2 + len(case.image)))
+    for seed in range(5):
+        x, w, _ = [np.abs(a) for a in arrays(case, seed)]
+        with fg.config(device="cpu", tier="native"):
+            found = case.apply(fg.Tensor(x), fg.Tensor(w)).numpy()
+        seen = np.lib.stride_tricks.sliding_window_view(x, case.window, spaces)
+        grouped = seen.reshape(case.batch, case.groups, -1, *seen.shape[2:])
+        order = (0, 1, *[a + 1 for a in spaces], 2, *range(-len(case.image), 0))
+        rows = grouped.transpose(order).reshape(*found.shape, -1)
+        columns = w.reshape(case.out, *[1] * (len(case.image) - 1), -1, 1)
+        exact = (rows.astype(np.float64) @ columns.astype(np.float64))[..., 0]
+        ours += float(((found - exact) ** 2).sum())
+        theirs += float((((rows @ columns)[..., 0] - exact) ** 2).sum())
+    assert ours <= 1.5**2 * theirs, f"{(ours / theirs) ** 0.5:.2f} times"
+
+
 def test_bits_do_not_depend_on_the_number_of_threads() -> None:
     for case in (KNOWN, DIFFERENT[4], DIFFERENT[18], GRADIENTS[5]):
         found = []
