@@ -180,3 +180,22 @@ def test_an_entropy_is_as_exact_as_the_reference() -> None:
     with fg.config(device="reference", search=False):
         known, exact = make("float32").numpy(), make("float64").numpy()
     assert error(got, exact) <= 1.5 * error(known, exact)
+
+
+def test_a_sign_before_logarithms_that_are_weighed_stays() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        scores = (numbers(1, 15, 8) @ numbers(2, 65, 8).mT).cast(dtype)
+        weights, values = fg.abs(numbers(3, 15, 65)).cast(dtype), numbers(4, 65, 8).cast(dtype)
+        less = -fg.log_softmax(scores, axis=-1)
+        return [
+            (less * weights).sum(axis=-1),
+            (less * weights) @ values,
+            (-less * weights) @ values,
+        ]
+
+    for number in range(3):
+        with fg.config(tier="native", device="cpu"), one_fold():
+            got = make("float32")[number].numpy()
+        with fg.config(device="reference", search=False):
+            exact = make("float64")[number].numpy()
+        np.testing.assert_allclose(got, exact, rtol=1e-3, atol=1e-3)

@@ -370,12 +370,13 @@ def _terms(node: Node, sign: int) -> list[tuple[Node, int]]:
 
 
 def _less(body: Node, factor: Node) -> Node | None:
-    """A product without one of its factors; None if nothing is left."""
+    """A product without one of its factors; None if nothing is left, not even a sign."""
     if body is factor:
         return None
     if body.op is NEG:
         left = _less(body.src[0], factor)
-        return None if left is None else make(NEG, body.dtype, (left,))
+        one = constant(1, body.dtype)
+        return make(NEG, body.dtype, (one if left is None else left,))
     place = 0 if factor in _factors(body.src[0]) else 1
     left, other = _less(body.src[place], factor), body.src[1 - place]
     return other if left is None else make(MUL, body.dtype, (left, other))
