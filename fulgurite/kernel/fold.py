@@ -16,7 +16,7 @@ from math import prod
 
 from ..core.dtype import DType, decode
 from ..core.node import Node, constant, make, toposort
-from ..core.ops.elementwise import DIV, MUL
+from ..core.ops.elementwise import DIV, EQ, LE, LT, MUL, NE
 from ..core.ops.index import FOLD, LOAD
 from ..core.ops.leaf import CONST
 from ..forks import late
@@ -145,7 +145,7 @@ class _Roles:
     def find(self) -> bool:
         s = self.s
         sums = (*self.group, *self.inner, *[state.fold for state in s.crossed])
-        if any(n.dtype is not self.dtype for n in sums):
+        if any(n.dtype is not self.dtype for n in sums) or self.compares():
             return False
         bodies = [state.body for state in (*s.states, *s.crossed)]
         if s.waits:  # it is worked out before all rows
@@ -186,6 +186,19 @@ class _Roles:
         if s.whole and (s.waits or not self.products):
             return False
         return self.apart() and all(map(self.crosses, s.crossed, s.across))
+
+    def compares(self) -> bool:
+        """Is a state compared with a fold that its own loops work out, which round otherwise?"""
+        for node in toposort(self.s.stores):
+            if node.op not in (EQ, NE, LE, LT) or node.src[0].dtype.kind != "f":
+                continue
+            first, second = (
+                {n in self.group for n in reached([side], self.group) if n.op is FOLD}
+                for side in node.src
+            )
+            if (True in first and False in second) or (False in first and True in second):
+                return True
+        return False
 
     def is_base(self, fold: Node) -> bool:
         """Is another state built on it?"""

@@ -117,3 +117,27 @@ def test_products_that_are_compared_twice_stay_apart() -> None:
         return list(fg.grad(loss, (0, 1))(q, k))
 
     _compare(make)
+
+
+def test_all_but_the_largest_of_scaled_products_are_found_again() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        q, k, v = (numbers(i, n, 16).cast(dtype) for i, n in ((1, 60), (2, 40), (3, 40)))
+        scores = (q * 1.3) @ (k * 0.7).mT * 0.3
+        return [fg.where(scores != scores.max(axis=-1, keepdims=True), scores, -1.0) @ v]
+
+    _compare(make)
+
+
+def test_the_largest_of_distances_is_found_again_in_one_kernel() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        def loss(q: fg.Tensor, k: fg.Tensor) -> fg.Tensor:
+            apart = ((q[:, None, :3] - k[None, :, :3]) ** 2).sum(axis=-1)
+            near = fg.softplus(-apart)
+            near = near - near.max(axis=-1, keepdims=True).detach()
+            near = near - near.max(axis=-1, keepdims=True)
+            return (near * near * numbers(3, 40, 16).cast(dtype).sum()).sum()
+
+        q, k = (numbers(i, n, 16).cast(dtype) for i, n in ((1, 60), (2, 40)))
+        return list(fg.grad(loss, (0, 1))(q, k))
+
+    _compare(make)

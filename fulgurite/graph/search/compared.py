@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.node import Node, make, toposort
-from ...core.ops.elementwise import ADD, CAST, EQ, LE, LT, NEG, SUB
+from ...core.ops.elementwise import ADD, CAST, EQ, LE, LT, NE, NEG, SUB
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from .crossed import outermost
@@ -52,7 +52,7 @@ def is_asked_again(
 
 def _comparisons(values: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The sides of all comparisons of numbers that are both worked out."""
-    found = [n.src for n in toposort(values) if n.op in (EQ, LE, LT)]
+    found = [n.src for n in toposort(values) if n.op in (EQ, NE, LE, LT)]
     return [s for s in found if s[0].dtype.kind == "f" and not any(n.op is CONST for n in s)]
 
 
