@@ -80,6 +80,8 @@ def relaid(kernel: IndexKernel, loose: bool = False) -> Relaid | None:
         free, stores, everything = free_axes(order), kernel.body.src, frozenset(range(len(sizes)))
         if len(guards) > GUARDS or len(sizes) > ROWS[-1] + 1:
             return None
+    if sizes[lane] > ENDLESS:
+        return None
     anyhow = loose and prod(sizes) <= SMALL
     least = WHOLE if len(stores) == 1 else SHORT
     if not anyhow and (sizes[lane] < least or across(order, free, sizes, lane)):
@@ -223,8 +225,9 @@ class _Steady:
                 arg = argument(node, index, lambda names: names)
                 if node.op is LOAD and not self.literal and self.divided is None:
                     arg = (arg[0], self.with_lanes(arg[1]), arg[2])
-                if node.op is LOAD and (arg[2] or (self.bare and self.lane in free[node])):
-                    arg = (*arg[:2], self.asked(arg[2]))
+                lanes = self.bare and self.lane in free[node]
+                if node.op is LOAD and (arg[2] or lanes):
+                    arg = (*arg[:2], self.asked(arg[2], lanes))
                 elif node.op is VALID:
                     arg = self.asked(arg)
             done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
@@ -259,12 +262,15 @@ class _Steady:
         found = [(self.undivided(index), size) for index, size in guards]
         return (*[nothing] * (GUARDS - len(found)), *found)
 
-    def asked(self, conditions: Sequence[Condition]) -> tuple[Condition, ...]:
-        """Conditions on rows alone, as many as others have, then those on lanes."""
+    def asked(
+        self, conditions: Sequence[Condition], lanes: bool = False
+    ) -> tuple[Condition, ...]:  # fmt: skip
+        """Conditions on rows alone, as many as others have, then those on lanes: `lanes`, one at
+        least."""
         along = [c for c in conditions if self.lane in axes_of(c[0])]
         alone = [c for c in conditions if c not in along]
         many = next(n for n in ASKED if len(alone) <= n)
         nothing = self.index((0, ())), ENDLESS
-        if self.bare and not along:
+        if lanes and not along:
             along = [(self.index((0, ((self.lane, 1),))), ENDLESS)]
         return (*[nothing] * (many - len(alone)), *alone, *along)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.kernel.relaid import ENDLESS
 from fulgurite.native import compiler
 from fulgurite.native.relaid import relaid_maps
 from fulgurite.native.target import target
@@ -65,6 +66,16 @@ def test_memory_that_is_moved_compiles_once_for_all_sizes(name: str) -> None:
         np.testing.assert_array_equal(found, right(x, n))
         assert turn == 0 or compiler.calls == before, shape
         before = compiler.calls
+
+
+def test_rows_that_ask_and_have_one_number_for_all_lanes_are_right() -> None:
+    x = values((7, 2), "int32")
+    with fg.config(device="cpu", tier="native"):
+        rows = fg.flip(fg.pad(fg.Tensor(x)[::-1], ((0, 5), (0, 0))), 1)
+        lazy = fg.broadcast_to(rows[..., None], (12, 2, 3)).contiguous()
+        found = fg.schedule(lazy).run()[0].numpy()
+    wanted = np.flip(np.pad(x[::-1], ((0, 5), (0, 0))), 1)
+    np.testing.assert_array_equal(found, np.repeat(wanted[..., None], 3, -1))
 
 
 def test_results_in_turns_compile_once_for_a_stride() -> None:
@@ -171,3 +182,11 @@ def test_the_template_takes_crops_and_leaves_sums_and_flat_maps() -> None:
         for name, tensor in taken.items()
     }
     assert found == {"crop": True, "sum": False, "flat": False, "gather": False}
+
+
+def test_the_template_leaves_rows_that_are_longer_than_what_asks_nothing() -> None:
+    for length, takes in ((ENDLESS, True), (ENDLESS + 1, False)):
+        with fg.config(device="cpu"):
+            row = fg.from_numpy(np.empty(length, np.uint8))  # never touched
+            lazy = fg.broadcast_to(row, (2, length)).contiguous()
+        assert (relaid_maps(*lowered(lazy), target()) is not None) == takes, length
