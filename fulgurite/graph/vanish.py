@@ -124,8 +124,8 @@ class _Polynomials:
                     return terms
                 found.append((left, number))
             whole = _sum(found, _MOST * _MOST)
-            if whole is None:
-                return terms
+            if not whole:
+                return terms if whole is None else whole
             terms = whole
         return terms
 

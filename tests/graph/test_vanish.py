@@ -131,3 +131,19 @@ def test_what_is_made_of_other_numbers_stays() -> None:
     rows = _total(x * w) - _total(w * x)
     sink = lowered(y + fg.where(x > y, 1.0, 0.0) * rows)[0]
     assert vanish(sink, toposort([sink])) is sink  # NaN in x would be lost
+
+
+def test_what_is_divided_by_two_sums_is_told_once_nothing_is_left() -> None:
+    def weights(s: fg.Tensor) -> fg.Tensor:
+        s = s - _most(s)
+        powers = fg.exp(s - _most(s))
+        found = powers / (_total(powers) + fg.exp(-_most(s)))
+        return found / (_most(fg.abs(found)) + 1.0)
+
+    s, g = numbers(1, 40, 65), numbers(2, 40, 65)
+    found = []
+    for device in ("reference", "cpu"):
+        with fg.config(device=device, tier="native"):
+            a, b = fg.Tensor(s.numpy()), fg.Tensor(g.numpy())
+            found.append(fg.grad(lambda s, b=b: (weights(s) * b).sum())(a).numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3, atol=1e-5)
