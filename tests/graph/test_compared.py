@@ -141,3 +141,21 @@ def test_the_largest_of_distances_is_found_again_in_one_kernel() -> None:
         return list(fg.grad(loss, (0, 1))(q, k))
 
     _compare(make)
+
+
+def test_the_largest_of_shares_times_factors_is_found_again() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        def loss(
+            q: fg.Tensor, k: fg.Tensor, end: fg.Tensor, w: fg.Tensor, m: fg.Tensor
+        ) -> tuple[fg.Tensor, fg.Tensor]:
+            scores = fg.concatenate([end.expand((2, 1, 1)), q @ k.mT], axis=-1)
+            shares = fg.softmax(scores, axis=-1)[..., 1:].mT @ w
+            found = (shares - shares.max(axis=-2, keepdims=True)) @ m
+            return (found * numbers(5, 2, 16, 4).cast(dtype)).sum(), found
+
+        shapes = ((2, 1, 4), (2, 16, 4), (1, 1, 1), (2, 1, 4), (4, 4))
+        leaves = [numbers(i, *shape).cast(dtype) for i, shape in enumerate(shapes)]
+        (_, found), slopes = fg.value_and_grad(loss, (0, 1, 2, 3, 4), has_aux=True)(*leaves)
+        return [found, *slopes]
+
+    _compare(make)

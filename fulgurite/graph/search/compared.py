@@ -30,9 +30,9 @@ def stand_ins(
     sides = [s for sides in _comparisons(values) for s in sides]
     for value in values:
         sides += [f.src[0] for f in outermost(value) if f is value and f.arg[0] != "add"]
-    sides += [side for n in toposort(values) if _is_curved(n) for side in _terms(n.src[0])]
-    for side in dict.fromkeys(sides):  # each has a number of its own
-        if _is_product(side, axes):
+    curved = [side for n in toposort(values) if _is_curved(n) for side in _terms(n.src[0])]
+    for side in dict.fromkeys([*sides, *curved]):  # each has a number of its own
+        if _is_product(side, axes) or (side in sides and _is_plain(side)):
             place = 0, tuple([(axis, 1) for axis in sorted(free[side])])
             found[side] = make(LOAD, side.dtype, (), (_FIRST + len(found), place, ()))
     return found
@@ -72,6 +72,11 @@ def _is_product(node: Node, axes: tuple[int, ...]) -> bool:
     """Is it made of folds, none of them over the streamed axes?"""
     folds = [n for n in toposort([node]) if n.op is FOLD]
     return bool(folds) and all(f.arg[1] != axes for f in folds)
+
+
+def _is_plain(node: Node) -> bool:
+    """Is it worked out from memory, without folds? Products of three may be taken in any order."""
+    return bool(node.src) and not any(n.op is FOLD for n in toposort([node]))
 
 
 def replaced(values: Sequence[Node], known: Mapping[Node, Node]) -> list[Node]:
