@@ -27,7 +27,7 @@ from .widening import defined, gathered, widened
 TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
 MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
-BLOCK = 32  # pieces, or steps of k, whose sums are added to others at once
+BLOCK = 16  # pieces, or steps of k, whose sums are added to others at once
 _PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "

@@ -266,7 +266,12 @@ def test_memory_that_conditions_leave_out_is_never_counted(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [Case(2, 8, (30, 30), 8, (11, 11), groups=8), Case(4, 32, (200,), 1, (9,))]
+    "case",
+    [
+        Case(2, 8, (30, 30), 8, (11, 11), groups=8),
+        Case(4, 32, (200,), 1, (9,)),
+        Case(8, 8, (131,), 1, (3,)),
+    ],
 )
 def test_errors_of_sums_that_sweep_over_windows_stay_near_numpys(case: Case) -> None:
     """NumPy multiplies windows, as rows of a matrix, with the weights of one result channel."""
