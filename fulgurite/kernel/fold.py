@@ -185,6 +185,9 @@ class _Roles:
             return False
         if s.whole and (s.waits or not self.products):
             return False
+        kept = [w.src[0].dtype for w in s.whole]  # from tiles that hold numbers of one kind
+        if any(dtype is not self.dtype and not dtype.is_small_float for dtype in kept):
+            return False
         return self.apart() and all(map(self.crosses, s.crossed, s.across))
 
     def compares(self) -> bool:

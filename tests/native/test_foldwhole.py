@@ -78,3 +78,25 @@ def test_elements_do_not_depend_on_threads() -> None:
     for other in runs[1:]:
         for a, b in zip(runs[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_conditions_of_elements_are_not_kept_in_tiles_of_numbers() -> None:
+    def made() -> list[fg.Tensor]:
+        def loss(
+            q: fg.Tensor, k: fg.Tensor, other: fg.Tensor, m: fg.Tensor, v: fg.Tensor, g: fg.Tensor
+        ) -> tuple[fg.Tensor, tuple[fg.Tensor, fg.Tensor]]:
+            far = fg.abs(fg.arange(1)[:, None] - fg.arange(65)).cast("float32")
+            s = fg.relu(q @ k.mT * 0.2 + other @ k.mT * 0.1 - m * far)
+            found, rows = s @ v * fg.sigmoid(g), (s * numbers(7, 1, 65)).sum(axis=-1)
+            total = (found * numbers(8, 2, 1, 3)).sum() + (rows * numbers(9, 2, 1)).sum()
+            return total, (found, rows)
+
+        shapes = ((2, 1, 3), (2, 65, 3), (2, 1, 3), (2, 1, 1), (2, 65, 3), (2, 1, 3))
+        leaves = [numbers(i, *shape) for i, shape in enumerate(shapes)]
+        (_, found), slopes = fg.value_and_grad(loss, tuple(range(6)), has_aux=True)(*leaves)
+        return [*found, *slopes]
+
+    with fg.config(device="cpu"):
+        found, plain = _values(made()), _values(made(), search=False)
+    for a, b in zip(found, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
