@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 RUNS = {
-    "code": {"FULGURITE_DEVICE": "reference"},
+    "code": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
     "cpu": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
     "meaning": {"FULGURITE_DEVICE": "reference"},
     "reference": {"FULGURITE_DEVICE": "reference"},
