@@ -1,6 +1,6 @@
 """Tests of fulgurite/native/llvm.py: kernels in machine code agree with the reference."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -28,12 +28,13 @@ def ones(*shape: int) -> fg.Tensor:
 
 
 @pytest.fixture
-def native(monkeypatch: pytest.MonkeyPatch) -> CpuDevice:
+def native(monkeypatch: pytest.MonkeyPatch) -> Iterator[CpuDevice]:
     """The reference device replaced by native code, for tests written against it."""
     found = CpuDevice()
     monkeypatch.setitem(device._devices, "reference", found)
     fg.clear_caches()
-    return found
+    with fg.config(device="reference"):
+        yield found
 
 
 def test_most_kernels_of_random_graphs_are_machine_code(native: CpuDevice) -> None:
