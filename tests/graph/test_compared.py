@@ -159,3 +159,12 @@ def test_the_largest_of_shares_times_factors_is_found_again() -> None:
         return [found, *slopes]
 
     _compare(make)
+
+
+def test_a_difference_from_the_largest_that_is_nothing_is_found() -> None:
+    def make(dtype: str) -> list[fg.Tensor]:
+        q, k, v = (numbers(i, n, 16).cast(dtype) for i, n in ((1, 60), (2, 40), (3, 40)))
+        s = (q * 1.3) @ (k * 0.7).mT * 0.3
+        return [fg.where((s - s.max(axis=-1, keepdims=True)) == 0, 1.0, 0.0).cast(dtype) @ v]
+
+    _compare(make)

@@ -52,8 +52,16 @@ def is_asked_again(
 
 def _comparisons(values: Sequence[Node]) -> list[tuple[Node, ...]]:
     """The sides of all comparisons of numbers that are both worked out."""
-    found = [n.src for n in toposort(values) if n.op in (EQ, NE, LE, LT)]
+    found = [_sides(n) for n in toposort(values) if n.op in (EQ, NE, LE, LT)]
     return [s for s in found if s[0].dtype.kind == "f" and not any(n.op is CONST for n in s)]
+
+
+def _sides(node: Node) -> tuple[Node, ...]:
+    """What is compared: of a difference that is or is not a given number, what it is between."""
+    difference = [n for n in node.src if n.op is SUB]
+    if node.op in (EQ, NE) and difference and any(n.op is CONST for n in node.src):
+        return difference[0].src
+    return node.src
 
 
 def _is_curved(node: Node) -> bool:
