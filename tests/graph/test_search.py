@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import combinations
 from math import inf
 from pathlib import Path
@@ -476,6 +477,21 @@ def test_more_budget_never_gives_a_costlier_plan(seed: int) -> None:
     producers, wanted = _random(seed)
     costs = [extract(producers, wanted, steps=steps).cost for steps in (1, 2, 4, 8, 16, 64, 999)]
     assert costs == sorted(costs, reverse=True)
+
+
+def test_what_agrees_is_chosen_though_another_beats_it() -> None:
+    makes = {"a": (("a",), "x", 10.0), "b": (("b",), "a", 10.0), "better": (("b",), "a", 5.0),
+             "both": (("a", "b"), "x", 3.0)}  # fmt: skip
+    known = {
+        n: Producer(n, made, frozenset([need]), cost) for n, (made, need, cost) in makes.items()
+    }
+
+    def agree(chosen: Sequence[Producer]) -> bool:
+        return known["both"] not in chosen
+
+    start = known["a"], known["b"]
+    found = extract([*known.values()], ["b"], ["x"], agree=agree, start=start)
+    assert [p.name for p in found.producers] == ["a", "better"]
 
 
 def test_what_nothing_makes_is_an_error() -> None:

@@ -69,7 +69,8 @@ class _Search:
         self.wanted, self.given = list(dict.fromkeys(wanted)), frozenset(given)
         self.limit, self.memory = steps, memory
         self.makers: dict[Value, list[Producer]] = {}
-        producers = _undominated(producers)
+        if agree is None:  # or what beats a producer in everything may be what does not agree
+            producers = _undominated(producers)
         for producer in producers:
             for value in producer.makes:
                 self.makers.setdefault(value, []).append(producer)
