@@ -253,6 +253,8 @@ def _apart(x: Node, windows: Windows) -> Node:
 def _cropped(x: Node, axis: int, start: int, stop: int, depth: int = DEEP) -> Node:
     """A part of a dimension, cut out of what sums and products are made of."""
     op, before = x.op, axis
+    if (start, stop) == (0, x.shape[axis]):
+        return x
     if op is PERMUTE:
         before = x.arg[axis]
     elif op is RESHAPE:
@@ -349,16 +351,27 @@ def _replaced(cuts: Cuts, z: Node, whole: tuple[int, int]) -> Cuts:
 
 
 def _alone(node: Node, axis: int) -> int | None:
-    """The dimension that a dimension of a RESHAPE was before, if it is no part of another."""
+    """The dimension that a dimension of a RESHAPE was before, if it was one and is all of it."""
+    before = _made_of(node, axis)
+    return before[0] if before is not None and len(before) == 1 else None
+
+
+def _made_of(node: Node, axis: int) -> tuple[int, ...] | None:
+    """The dimensions that one of a RESHAPE was merged from, or None if it is a part of them.
+
+    A step along a merged dimension is one along any of those, so what is true of it has to be true
+    of all of them; it has a part, or its own order, only if it was one.
+    """
     old = node.src[0].shape
+    if 0 in old:  # there are no products to regroup by
+        return None
     try:
         runs = groups(node.shape, old)
     except CannotLower:
         return None
     for news, olds in runs:
-        if axis in news:
-            before = [d for d in olds if old[d] != 1]
-            return before[0] if [d for d in news if node.shape[d] != 1] == [axis] else None
+        if axis in news and [d for d in news if node.shape[d] != 1] == [axis]:
+            return tuple([d for d in olds if old[d] != 1])
     return None
 
 
@@ -397,12 +410,12 @@ def _ones(core: Node, axis: int) -> Node:
 # --- what does not vary --------------------------------------------------------------------------
 
 
-def _without(node: Node, axes: Sequence[int]) -> Node | None:
+def _without(node: Node, axes: Sequence[int], depth: int = DEEP) -> Node | None:
     """The node with size 1 along dimensions that it does not vary along, or None if it does."""
     found: Node | None = node
     for axis in axes:
         if found is not None:
-            found = _squeezed(found, axis, {}, DEEP)
+            found = _squeezed(found, axis, {}, depth)
     return found
 
 
@@ -438,22 +451,20 @@ def _squeezed_anew(node: Node, axis: int, memo: dict[Node, Node | None], depth: 
                 return None
             parts.append(part)
         return rebuild(node, tuple(parts))
-    before: int | None = axis
+    before: tuple[int, ...] | None = (axis,)
     if op is PERMUTE:
-        before = node.arg[axis]
+        before = (node.arg[axis],)
     elif op is RESHAPE:
-        before = _alone(node, axis)
+        before = _made_of(node, axis)
     elif op is WINDOW:
-        before = axis if axis not in (node.arg[0], node.ndim - 1) else None
+        before = None if axis in (node.arg[0], node.ndim - 1) else before
     elif op is REDUCE:
-        before = axis if axis not in node.arg[1] else None
+        before = None if axis in node.arg[1] else before
     elif op in (PAD, SHRINK, FLIP):
-        before = axis if axis not in _touched(node) else None
+        before = None if axis in _touched(node) else before
     elif op is not EXPAND:
         before = None
-    if before is None:
-        return None
-    inner = _squeezed(node.src[0], before, {}, depth - 1)
+    inner = None if before is None else _without(node.src[0], before, depth - 1)
     if inner is None:
         return None
     if op is RESHAPE:

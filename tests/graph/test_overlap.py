@@ -114,6 +114,47 @@ def test_windows_of_products_are_summed_with_none_left_and_equal_values(root: No
     assert left(rewritten(root)) == 0
 
 
+@st.composite
+def merged(draw: st.DrawFn) -> Node:
+    """Windows of a product whose dimensions were merged, split or moved before and after it."""
+    small = st.integers(1, 3)
+    parts = [draw(small) for _ in range(4)]  # of the windows' number, and of their size
+    count, size = parts[0] * parts[1], parts[2] * parts[3]
+    full = (draw(st.integers(1, 2)), count, size)
+
+    def regrouped(value: Node, order: list[int]) -> Node:
+        """Windows as three dimensions, whichever way they are kept as five."""
+        value = permute(value, (0, *[order.index(d) + 1 for d in range(4)]))
+        return reshape(value, full)
+
+    factors = []
+    for i, varies in enumerate(((1, 1, 0, 0), (0, 0, 1, 1))):
+        kept = [draw(st.integers(0, 1)) for _ in range(4)] if draw(st.booleans()) else varies
+        order = draw(st.permutations(range(4)))
+        mine = [parts[d] if kept[d] else 1 for d in order]
+        stored = param(i, (full[0], *mine), float64)
+        factors.append(expand(stored, (full[0], *[parts[d] for d in order])))
+        factors[i] = regrouped(factors[i], order)
+    value = MUL(*factors)
+    if draw(st.booleans()):
+        wide = (full[0], *parts)
+        value = reshape(
+            MUL(reshape(value, wide), expand(param(2, (1, *parts), float64), wide)), full
+        )
+    stride, dilation = draw(small), draw(small)
+    length = (count - 1) * stride + (size - 1) * dilation + 1 + draw(st.integers(0, 2))
+    value = unwindow(value, 1, length, stride, dilation)
+    start = draw(st.integers(0, length - 1))
+    cuts = [(0, full[0]), (start, draw(st.integers(start + 1, length)))]
+    return shrink(value, cuts) if draw(st.booleans()) else value
+
+
+@settings(max_examples=150)
+@given(merged())
+def test_dimensions_that_were_merged_or_split_add_up_to_the_same(root: Node) -> None:
+    rewritten(root)
+
+
 def test_windows_with_numbers_of_their_own_are_a_few_slices_or_stay_as_they_are() -> None:
     few = rewritten(unwindow(param(0, (2, 5, 3), float64), 1, 7))
     assert {n.op.name for n in toposort([few])} & {"unwindow", "reduce"} == set()
@@ -201,6 +242,11 @@ def test_nothing_of_no_size_is_summed() -> None:
     assert left(rewritten(unwindow(empty, 1, 6))) == 1
 
 
+def test_nothing_in_another_shape_between_zeros_is_summed() -> None:
+    nothing = reshape(param(0, (3, 0), float64), (0, 3))
+    rewritten(unwindow(pad(nothing, [(4, 0), (0, 0)]), 0, 6))
+
+
 # --- convolutions --------------------------------------------------------------------------------
 
 
@@ -232,6 +278,16 @@ def loss(f: Any, how: dict[str, Any]) -> Callable[[fg.Tensor, fg.Tensor], fg.Ten
         return (out * fg.Tensor(whole(3, tuple(out.shape)))).sum()
 
     return total
+
+
+def conv1(x: fg.Tensor, w: fg.Tensor, **how: Any) -> fg.Tensor:
+    """A product at every place."""
+    return fg.conv1d(x, w, **how)
+
+
+def conv2(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+    """The same of an image."""
+    return fg.conv2d(x.reshape((2, 3, 6, 6)), w[..., None])
 
 
 def with_windows(make: Callable[[], fg.Tensor]) -> Array:
@@ -338,6 +394,61 @@ def test_pooling_has_no_windows_left_and_equal_gradients() -> None:
 
             assert "unwindow" not in fg.explain(gradient()).stages["schedule"]
             np.testing.assert_allclose(gradient().numpy(), with_windows(gradient), 1e-12, 1e-12)
+
+
+def tokens(y: fg.Tensor) -> fg.Tensor:
+    """Places that attend to one another."""
+    n, c, h, w = y.shape
+    rows: fg.Tensor = y.reshape((n, c, h * w)).permute(0, 2, 1)
+    return (rows @ rows.permute(0, 2, 1)).reshape((n, h, w, h, w)).max(axis=-1)
+
+
+RELATIVES: dict[str, Callable[[fg.Tensor, fg.Tensor], fg.Tensor]] = {
+    "space split": lambda x, w: conv1(x, w).reshape((2, 5, 6, 6)).max(axis=-1),
+    "space split in three": lambda x, w: conv1(x, w).reshape((2, 5, 2, 3, 6)).max(axis=3),
+    "space split, and padding": lambda x, w: conv1(x, w, padding=3)
+        .reshape((2, 5, 6, 7)).max(axis=2),
+    "space split, and a stride": lambda x, w: conv1(x, w, stride=3)
+        .reshape((2, 5, 3, 4)).max(axis=3),
+    "space split twice": lambda x, w: conv1(conv1(x, w).reshape((2, 5, 6, 6))
+        .max(axis=-1), w[:, :1].expand(5, 5, 1)).reshape((2, 5, 2, 3)).max(axis=-1),
+    "groups of channels": lambda x, w: fg.conv1d(x, w[:3, :1], groups=3)
+        .reshape((2, 3, 9, 4)).max(axis=-1),
+    "dilation": lambda x, w: fg.conv1d(x, w, dilation=2).reshape((2, 5, 4, 9)).max(axis=2),
+    "windows of an image": lambda x, w: conv2(x, w).reshape((2, 5, 3, 2, 3, 2)).max(axis=(3, 5)),
+    "adaptive pooling": lambda x, w: fg.adaptive_max_pool2d(conv2(x, w), 2),
+    "adaptive pooling in one dimension": lambda x, w: fg.adaptive_max_pool1d(conv1(x, w), 4),
+    "pixels into channels": lambda x, w: fg.pixel_unshuffle(conv2(x, w), 2) ** 2,
+    "channels into pixels": lambda x, w: fg.pixel_shuffle(conv2(x, w)[:, :4], 2) ** 2,
+    "space merged": lambda x, w: conv2(x, w).reshape((2, 5, 36)).max(axis=-1),
+    "places as tokens": lambda x, w: tokens(conv2(x, w)),
+    "a transposed convolution of a merged product": lambda x, w: fg.conv_transpose1d(
+        conv2(x, w).reshape((2, 5, 36)), w, padding=1) ** 2,
+    "a transposed convolution of merged repeats": lambda x, w: fg.conv_transpose1d(
+        x[:, :, None, :6].expand(2, 3, 4, 6).reshape((2, 3, 24)), w[:3].expand(3, 3, 3)) ** 2,
+    "a transposed convolution of split repeats": lambda x, w: fg.conv_transpose2d(
+        x[:, :, :1].expand(2, 3, 24).reshape((2, 3, 4, 6)), w[:3, :, None].expand(3, 3, 3, 2)) ** 2,
+    "two dimensions of a volume": lambda x, w: fg.conv3d(x.reshape((2, 3, 3, 3, 4)),
+        w[..., None, None]).reshape((2, 5, 9, 2, 2)).max(axis=(2, 3)),
+    "long windows": lambda x, w: fg.conv2d(x.reshape((2, 3, 6, 6)),
+        w[..., None].expand(5, 3, 3, 1)).reshape((2, 5, 4, 2, 3)).max(axis=3),
+    "a gradient of a gradient": lambda x, w: fg.grad(
+        lambda x: (conv1(x, w).reshape((2, 5, 6, 6)).max(axis=-1) ** 3).sum())(x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_what_is_split_or_merged_behind_a_convolution_has_equal_gradients(name: str) -> None:
+    x, w = fg.Tensor(whole(1, (2, 3, 36))), fg.Tensor(whole(2, (5, 3, 1)))
+
+    def gradients() -> fg.Tensor:
+        def total(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+            out = RELATIVES[name](x, w)
+            return (out * fg.Tensor(whole(3, tuple(out.shape)))).sum()
+
+        return fg.concatenate([g.reshape(-1) for g in fg.grad(total, (0, 1))(x, w)])
+
+    np.testing.assert_array_equal(gradients().numpy(), with_windows(gradients))
 
 
 def test_exact_sums_are_left_in_the_order_they_are_written_in() -> None:
