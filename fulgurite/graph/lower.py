@@ -428,13 +428,14 @@ class _Lower:
     def pad(self, node: Node, index: Index, valid: Valid) -> Lowering:
         out, checks = [], []
         source = node.src[0]
-        for part, (before, _), n in zip(index, pairs(node), source.shape, strict=True):
+        for part, (before, after), n in zip(index, pairs(node), source.shape, strict=True):
             part = self.moved(part, before, -1)
             low, high = bounds(part, self.bound)
             if high < 0 or low >= upper(n):
                 return self.zero(node.dtype)
             checks.append((part, upper(n)))
-            if not isinstance(n, int):  # 0 <= part < n, as sizes of conditions are fixed
+            padded = (before, after) != (0, 0)  # else an index of the whole is one of the source
+            if padded and not isinstance(n, int):  # part < n, as sizes of conditions are fixed
                 below = add(add(part, number(upper(n))), self.size_value(n), -1)
                 checks.append((below, upper(n)))
             out.append(part)

@@ -488,6 +488,21 @@ def test_variable_sizes_are_lowered_and_give_right_answers(place: int, value: in
         lower(item.kernel.body, item.kernel.inputs)  # none falls back to the evaluator
 
 
+@pytest.mark.parametrize("value", [1, 4, 6])
+def test_a_pad_asks_nothing_of_a_variable_size_that_it_does_not_pad(value: int) -> None:
+    n = build.bind(build.variable("n", 1, 6), value)
+    part = build.shrink(memory(6, 4, dtype=float64), [(0, n), (0, 4)])
+    beside, below = (
+        build.pad(ADD(part, part), pads) for pads in ([(0, 0), (2, 1)], [(1, 2), (0, 0)])
+    )
+    agrees(beside, exact=True)
+    agrees(below, exact=True)
+    for root, sources in ((beside, 0), (below, 1)):
+        (item,) = scheduled(root).items
+        loads = nodes_of(lower(item.kernel.body, item.kernel.inputs), LOAD)
+        assert [len(load.src) for load in loads] == [sources]
+
+
 def test_a_size_that_is_also_a_result_stays_a_size() -> None:
     for value in (1, 4):
         n = build.bind(build.variable("n", 1, 4), value)

@@ -22,7 +22,7 @@ from fulgurite.native.target import target
 
 pytest.importorskip("llvmlite")
 
-from tests.native.launch import Array, run
+from tests.native.launch import Array, rendered_kernels, run
 
 VECTORS = ("auto", "avx2", "sse2")
 
@@ -177,6 +177,23 @@ def test_any_convolution_with_a_known_epilogue_compiles_nothing() -> None:
     for count, dtypes in enumerate((FLOAT32, *some)):
         check(KNOWN, scale=3, dtypes=dtypes)
         assert compiler.calls == before + count + 1  # a new epilogue: the count does count
+
+
+@pytest.mark.parametrize("case", [KNOWN, *DIFFERENT[8:14:2]])
+def test_a_variable_number_of_images_runs_in_the_same_functions(case: Case) -> None:
+    x, w, b = arrays(case, 0)
+    images = fg.Var("images", 1, case.batch)
+
+    def made(count: int) -> fg.Tensor:
+        part = fg.Tensor(x)[: images.bind(count)]
+        return fg.relu(case.apply(part, fg.Tensor(w)) + fg.Tensor(b))
+
+    with fg.config(device="cpu", tier="native"):
+        known = rendered_kernels(fg.relu(case.apply(fg.Tensor(x), fg.Tensor(w)) + fg.Tensor(b)))
+        for count in (1, case.batch):
+            found = made(count)
+            assert [r.library for r in rendered_kernels(found)][-1:] == [known[-1].library]
+            agree(found.numpy(), exact(case, x[:count], w, b, scale=1), np.float32)
 
 
 def test_one_result_of_any_number_of_products_has_a_text_for_all_shapes() -> None:
