@@ -13,6 +13,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, VariableError
+from fulgurite.jit.varying import Varying, padded
+from fulgurite.runtime.device import get_device
 
 
 def t(*numbers: float) -> fg.Tensor:
@@ -264,6 +266,14 @@ def test_sizes_that_are_variables_are_captured_once() -> None:
         jitted(fg.ones((17, 2)), fg.ones((17, 2)))
     other = jitted(fg.ones((5, 3)), fg.ones((5, 3)))[0]  # other sizes are captured as ever
     assert other.tolist() == [10] * 3 and len(jitted.captures) == 2
+
+
+def test_memory_beyond_a_variable_size_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, n = get_device("cpu"), fg.Var("n", 1, 5)
+    monkeypatch.setattr(device, "allocate", partial(device.allocate, poison=True))
+    ones, how = np.ones((3, 4), np.float32), Varying(((0, n.node),), (3, 4))
+    found = padded(device, device.from_host(ones), fg.Tensor(ones).node, how)
+    np.testing.assert_array_equal(device.to_host(found), np.pad(ones, ((0, 2), (0, 0))))
 
 
 def test_what_dynamic_may_be() -> None:

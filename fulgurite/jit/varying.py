@@ -109,8 +109,14 @@ def varying(axes: Mapping[int, Node], shape: tuple[int, ...], way: str) -> Varyi
 
 
 def padded(device: Device, memory: Buffer, node: Node, how: Varying) -> Buffer:
-    """A value in memory that has room for the largest sizes."""
+    """A value in memory that has room for the largest sizes.
+
+    All of it is written: a vector that is read under a mask of none maps no page, and is slow
+    wherever a page was never mapped.
+    """
     made = device.allocate(how.most, node.dtype)
-    part = device.to_host(made)[tuple([slice(n) for n in node.shape])]
-    part[...] = device.to_host(memory).reshape(node.shape)  # type: ignore[arg-type]
+    whole = device.to_host(made)
+    if node.shape != how.most:
+        whole[...] = 0
+    whole[tuple([slice(n) for n in node.shape])] = device.to_host(memory).reshape(node.shape)  # type: ignore[arg-type]
     return made

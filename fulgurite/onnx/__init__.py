@@ -6,6 +6,7 @@ used. `python -m fulgurite.onnx.conformance` runs the node tests of the installe
 """
 
 from .errors import ModelError, UnsupportedError
-from .model import Model, Outputs, Port, load
+from .model import Model, Outputs, load
+from .ports import Port
 
 __all__ = ["Model", "ModelError", "Outputs", "Port", "UnsupportedError", "load"]

@@ -5,7 +5,8 @@ in the model's order. For each set of input shapes the graph is built once, sche
 call copies its inputs into the plan's own and runs it. If building looked at the numbers of an
 input (a shape that is computed from it), the plan is good for these numbers only and is chosen by
 them. Where results decide shapes the graph is built at every call. Dimensions may be variables
-(`dims=`): then other sizes reuse what is compiled.
+(`dims=`): then other sizes reuse what is compiled. One that is not said to be a variable is none
+where plans for its sizes are quicker (sizes.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -30,29 +31,15 @@ from ..schedule import TensorSchedule
 from ..tensor import Tensor
 from .errors import ModelError
 from .graph import FOLDED, Build, Program
-from .proto import Dimension, ValueInfo, read_model
-from .types import STRING, Kind, carried, kind_of, kind_of_array, kind_of_dtype, shown
+from .ports import Port, checked_dims, names_of, port_of
+from .proto import read_model
+from .sizes import WORTH, patience
+from .types import STRING, carried, kind_of_array, kind_of_dtype, shown
 from .values import NOTHING, Maps, Value, is_symbolic
 from .weights import Files
 
 PATIENCE = 2  # sizes of a dimension that get a plan each, before it becomes a variable
 PLANS = 16  # sets of shapes (and numbers) whose plans are kept
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output: its name, element kind and sizes (a number, a name, or None)."""
-
-    name: str
-    kind: Kind | None
-    shape: tuple[int | str | None, ...] | None
-    form: str = "tensor"  # or "sequence", "optional"
-
-    def __str__(self) -> str:
-        if self.kind is None or self.shape is None:
-            return f"{self.name}: {self.kind or self.form}"
-        sizes = ", ".join("?" if n is None else str(n) for n in self.shape)
-        return f"{self.name}: {self.kind}[{sizes}]"
 
 
 class Outputs(dict[Any, Any]):
@@ -92,18 +79,19 @@ class Model:
                 pass
         graph = self.program.graph
         stored = self.program.weights_of(graph).makers
-        ports = [_port(info) for info in graph.input]
+        ports = [port_of(info) for info in graph.input]
         self.inputs = [port for port in ports if port.name not in stored]
         self.optional = [port for port in ports if port.name in stored]
-        self.outputs = [_port(info) for info in graph.output]
+        self.outputs = [port_of(info) for info in graph.output]
         self._ports = [*self.inputs, *self.optional]
         self._by_name = {port.name: port for port in self._ports}
-        self.dims = _dims(dims or {}, ports)
+        self.dims = checked_dims(dims or {}, ports)
         self.opset = self.program.opsets.get("", 0)
         self.reasons: list[str] = []  # why a variable dimension was fixed after all
         self.builds = 0
         self.last: _Plan | None = None  # of the latest graph that was built
         self._sizes: dict[str, set[int]] = {}  # of every named dimension, what came so far
+        self._fixed: set[tuple[str, str]] = set()  # of a device: dimensions that varied in vain
         self._plans: OrderedDict[Any, list[_Plan]] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -129,18 +117,19 @@ class Model:
             named, values = {**values[0], **named}, ()
         if len(values) > len(ports):
             raise ArgumentError(
-                f"{len(values)} inputs for a model of {len(self.inputs)}", f"{_names(self.inputs)}"
+                f"{len(values)} inputs for a model of {len(self.inputs)}",
+                f"{names_of(self.inputs)}",
             )
         found = {port.name: value for port, value in zip(ports, values, strict=False)}
         for name, value in named.items():
             if name not in known:
-                raise ArgumentError(f"there is no input {name!r}", _names(self.inputs))
+                raise ArgumentError(f"there is no input {name!r}", names_of(self.inputs))
             if name in found:
                 raise ArgumentError(f"input {name!r} is given twice", "by order or by name")
             found[name] = value
         for port in self.inputs:
             if port.name not in found and port.form != "optional":
-                raise ArgumentError(f"input {port} is missing", _names(self.inputs))
+                raise ArgumentError(f"input {port} is missing", names_of(self.inputs))
         return {p.name: _converted(found[p.name], p) for p in ports if p.name in found}
 
     def _check_sizes(self, given: Mapping[str, Any]) -> None:
@@ -181,9 +170,12 @@ class Model:
         key = (current().device, shapes)
         plans = self._plans.setdefault(key, [])
         self._plans.move_to_end(key)
-        for plan in plans:
+        for number, plan in enumerate(plans):
             if plan.fits(given):
-                return plan.run(given, self.outputs)
+                if plan.left >= 1:
+                    return plan.run(given, self.outputs)
+                plans[number] = self.last = _Plan(self, given, {})
+                return plans[number].first(self.outputs)
         self._check_sizes(given)  # a plan that was found has these shapes already
         plan = self.last = self._bound(given) or self._built(given)
         if plan.schedule is not None or not plan.dynamic:
@@ -194,47 +186,77 @@ class Model:
         return plan.first(self.outputs)
 
     def _bound(self, given: dict[str, Any]) -> _Plan | None:
-        """A plan with variable dimensions that was made for other sizes."""
+        """A plan with variable dimensions that was made for other sizes, if it pays for these."""
         device, kinds = current().device, {name: _kind_and_rank(v) for name, v in given.items()}
         for (where, shapes), plans in self._plans.items():
             for plan in plans if where == device and len(shapes) == len(given) else ():
                 if plan.variables and plan.kinds == kinds and plan.fits(given):
                     found = plan.bound(given)
                     if found is not None:
-                        return found
+                        return found if found.left >= 1 else _Plan(self, given, {})
         return None
 
     def _built(self, given: dict[str, Any]) -> _Plan:
-        """A plan with variable dimensions where there are some and the graph allows it."""
+        """A plan with variable dimensions where there are some and that is no worse."""
         variables = self._variables(given)
-        if variables:
-            try:
-                plan = _Plan(self, given, variables)
-            except FulguriteError as problem:
-                self.reasons.append(str(problem).split("\n")[0])
-            else:
-                slow = {} if variables.keys() <= self.dims.keys() else plan.slow()
-                if not slow:
-                    return plan
-                self.reasons.append(f"with variable sizes {', '.join(slow)} is Python's work")
-        return _Plan(self, given, {})
+        if not variables:
+            return _Plan(self, given, {})
+        found = self._varying(given, variables)
+        if isinstance(found, _Plan):
+            return found
+        plan = _Plan(self, given, {})  # or the inputs are to blame, which is no reason
+        self._say(found)
+        device, chosen = current().device, variables.keys() - self.dims.keys()
+        self._fixed |= {(device, name) for name in chosen or variables}
+        return plan
+
+    def _varying(self, given: dict[str, Any], variables: Mapping[str, fg.Var]) -> _Plan | str:
+        """A plan with variable dimensions, or why there should be none; users may want it slow."""
+        try:
+            plan = _Plan(self, given, variables)
+        except FulguriteError as problem:
+            return str(problem).split("\n")[0]
+        if variables.keys() <= self.dims.keys() or plan.schedule is None:
+            return plan
+        if slow := plan.slow():
+            return f"with variable sizes {', '.join(slow)} is Python's work"
+        plan.chosen, plan.left = True, patience(plan.schedule, plan.sizes_of(plan.held) or {})
+        if plan.left < WORTH:
+            return "with variable sizes a run computes all of their upper bounds"
+        for known in [known for plans in self._plans.values() for known in plans]:
+            alike = known.kinds == plan.kinds and not known.variables
+            sizes = plan.sizes_of(known.held) if alike else None
+            if sizes is None or known.schedule is None:
+                continue
+            if patience(plan.schedule, sizes, known.schedule) < WORTH:
+                return "with variable sizes kernels are slower than those for a size"
+        return plan
 
     def _variables(self, given: Mapping[str, Any]) -> dict[str, fg.Var]:
         """The dimensions that vary: those the user says, and those that came in many sizes."""
+        device = current().device
         found = {name: var for name, var in self.dims.items() if isinstance(var, fg.Var)}
         for port in (*self.inputs, *self.optional):
             value = given.get(port.name)
             if not isinstance(value, np.ndarray) or port.shape is None:
                 continue
             for name, size in zip(port.shape, value.shape, strict=True):
-                if not isinstance(name, str) or name in self.dims or size == 0:
-                    continue
-                seen = self._sizes.setdefault(name, set())
-                seen.add(size)
-                if len(seen) > PATIENCE and not self.reasons:
-                    number = list(self._sizes).index(name)  # names may hold any letters
-                    found[name] = fg.Var(f"onnx_{number}", 1, 1 << max(4, max(seen).bit_length()))
-        return found
+                if isinstance(name, str) and name not in self.dims and size:
+                    seen = self._sizes.setdefault(name, set())
+                    seen.add(size)
+                    if len(seen) > PATIENCE:
+                        number = list(self._sizes).index(name)  # names may hold any letters
+                        most = 1 << max(4, (max(seen) - 1).bit_length())
+                        found[name] = fg.Var(f"onnx_{number}", 1, most)
+                elif name in found and not found[name].low <= size <= found[name].high:
+                    self._say(f"{name} is {size}, which is not in {found[name]}")
+                    del found[name]  # for this call
+        return {name: var for name, var in found.items() if (device, name) not in self._fixed}
+
+    def _say(self, reason: str) -> None:
+        """Why a dimension is fixed after all, once."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
 
     def _lazy(self, given: dict[str, Any]) -> Outputs:
         """Outputs as expressions of tensors that are expressions themselves."""
@@ -265,6 +287,8 @@ class _Plan:
         self.held: dict[str, Any] = {}
         self.variables: dict[str, dict[int, fg.Var]] = {}  # of each input, by axis
         self.whole: dict[str, Array] = {}  # what is held, at the variables' upper bounds
+        self.chosen = False  # did nobody say that these sizes vary?
+        self.left = inf  # runs until a plan for the sizes of this one would have cost less
         self.kinds = {name: _kind_and_rank(v) for name, v in given.items()}
         build = Build(model.program)
         build.floats = frozenset({n for n, v in given.items() if _is_float(v)})
@@ -311,7 +335,7 @@ class _Plan:
             slice(0, found[axis].bind(n)) if axis in found else slice(None)
             for axis, n in enumerate(value.shape)
         ]
-        whole = self.whole[port.name] = np.zeros(most, value.dtype)
+        whole = self.whole[port.name] = np.full(most, 0, value.dtype)  # as jit/varying.py pads
         self.held[port.name] = whole[tuple([slice(0, n) for n in value.shape])]
         np.copyto(self.held[port.name], value)
         return Value(fg.from_numpy(whole)[tuple(cuts)], port.kind, None, sources)
@@ -326,25 +350,33 @@ class _Plan:
 
     def bound(self, given: Mapping[str, Any]) -> _Plan | None:
         """The same plan for other sizes of its variables; None where they do not fit it."""
-        sizes: dict[str, int] = {}
+        sizes = self.sizes_of(given)
+        if self.schedule is None or sizes is None:
+            return None
         made = copy(self)
         made.held = dict(self.held)
+        for name in self.held:
+            if name in self.variables:
+                cuts = tuple([slice(0, n) for n in given[name].shape])
+                made.held[name] = self.whole[name][cuts]
+            np.copyto(made.held[name], given[name])
+        made.schedule = self.schedule.bound(sizes)
+        made.left = patience(self.schedule, sizes) if self.chosen else inf
+        return made
+
+    def sizes_of(self, given: Mapping[str, Any]) -> dict[str, int] | None:
+        """The sizes of its variables for some inputs; None where they do not fit it."""
+        sizes: dict[str, int] = {}
         for name, held in self.held.items():
-            axes, shape = self.variables.get(name, {}), given[name].shape
-            for axis, (old, new) in enumerate(zip(held.shape, shape, strict=True)):
+            axes = self.variables.get(name, {})
+            for axis, (old, new) in enumerate(zip(held.shape, given[name].shape, strict=True)):
                 var = axes.get(axis)
                 if var is None:
                     if old != new:
                         return None
                 elif not var.low <= new <= var.high or sizes.setdefault(var.name, new) != new:
                     return None
-            if axes:
-                made.held[name] = self.whole[name][tuple([slice(0, n) for n in shape])]
-            np.copyto(made.held[name], given[name])
-        if self.schedule is None:
-            return None
-        made.schedule = self.schedule.bound(sizes)
-        return made
+        return sizes
 
     def fits(self, given: Mapping[str, Any]) -> bool:
         """Is it good for the numbers of these inputs?"""
@@ -361,6 +393,7 @@ class _Plan:
         return self._results(ports)
 
     def _results(self, ports: Sequence[Port]) -> Outputs:
+        self.left -= 1
         fresh = self.schedule.run() if self.schedule is not None else self.tensors
         found = dict(zip(map(id, self.tensors), fresh, strict=True))
         return Outputs(
@@ -434,45 +467,6 @@ def _shown_value(value: Any, fresh: Mapping[int, Tensor] | None = None) -> Any:
 
 
 # --- ports and inputs ----------------------------------------------------------------------------
-
-
-def _port(info: ValueInfo) -> Port:
-    kind, form, shape = None, "tensor", None
-    type_ = info.type
-    if type_ is not None and type_.tensor_type is not None:
-        if type_.tensor_type.elem_type:
-            kind = kind_of(type_.tensor_type.elem_type)
-        if type_.tensor_type.shape is not None:
-            shape = tuple(_size(d) for d in type_.tensor_type.shape.dim)
-    elif type_ is not None and type_.sequence_type is not None:
-        form = "sequence"
-    elif type_ is not None and type_.optional_type is not None:
-        form = "optional"
-    return Port(info.name, kind, shape, form)
-
-
-def _size(dimension: Dimension) -> int | str | None:
-    if dimension.dim_value is not None:
-        return dimension.dim_value if dimension.dim_value >= 0 else None
-    return dimension.dim_param or None
-
-
-def _dims(dims: Mapping[str, object], ports: Sequence[Port]) -> dict[str, Any]:
-    known = {n for port in ports for n in port.shape or () if isinstance(n, str)}
-    for name, value in dims.items():
-        if name not in known:
-            raise ArgumentError(
-                f"there is no dimension {name!r}", f"one of {', '.join(sorted(known)) or 'none'}"
-            )
-        if not isinstance(value, int | fg.Var) or (isinstance(value, int) and value < 0):
-            raise ArgumentError(
-                f"dimension {name!r} is {value!r}", 'a number, or fg.Var("batch", 1, 64)'
-            )
-    return dict(dims)
-
-
-def _names(ports: Sequence[Port]) -> str:
-    return "the model takes " + (", ".join(map(str, ports)) or "no inputs")
 
 
 def _is_lazy(value: Any) -> bool:

@@ -282,6 +282,102 @@ def test_sizes_that_vary_are_not_left_to_python_unless_the_user_wants_them_to_va
         assert not asked.reasons
 
 
+def images(pixels: int) -> bytes:
+    """A convolution of any number of images."""
+    ports = [port("x", shape=["n", 8, pixels, pixels])]
+    conv = node("Conv", "x w", "y", pads=[1, 1, 1, 1])
+    return model(graph([conv], ports, [port("y")], {"w": f(16, 8, 3, 3)}))
+
+
+def test_images_of_any_number_get_plans_for_the_number_where_those_are_quicker() -> None:
+    with fg.config(device="cpu", tier="native"):
+        made = load(images(40))
+        for count, n in enumerate((1, 2, 3, 4, 5, 9, 16, 17), start=1):
+            assert made(f(n, 8, 40, 40))["y"].shape == (n, 16, 40, 40)
+            assert made.last is not None and not made.last.variables
+            assert made.builds == count + (n > 2)  # an attempt in vain is not repeated
+        assert made.reasons == ["with variable sizes a run computes all of their upper bounds"]
+        before = made.builds
+        made(f(3, 8, 40, 40))
+        assert made.builds == before
+
+
+def test_images_that_are_soon_done_share_a_plan() -> None:
+    with fg.config(device="cpu", tier="native"):
+        made = load(images(4))
+        for n in (1, 2, 3, 4, 5, 9, 16):
+            made(f(n, 8, 4, 4))
+        assert made.builds == 3 and not made.reasons
+
+
+def test_a_size_that_keeps_coming_gets_a_plan_once_that_costs_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[dict[str, int]] = []
+
+    def patience(schedule: object, sizes: dict[str, int], fixed: object = None) -> float:
+        counted.append(sizes)
+        return 33.0 if sizes == {"onnx_0": 5} or fixed else 2.5 if sizes["onnx_0"] > 1 else 0.5
+
+    monkeypatch.setattr("fulgurite.onnx.model.patience", patience)
+    made = load(simple("Exp"))
+    for n in (3, 4, 5):  # the last one varies
+        made(f(n, 3))
+    builds = []
+    for n in (6, 6, 6, 6, 7, 1, 1, 6, 7, 7, 7, 3):
+        x = f(n, 3)
+        np.testing.assert_allclose(made(x)["y"].numpy(), np.exp(x), rtol=1e-6)
+        builds.append(made.builds - 3)
+    assert builds == [0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]
+    assert counted.count({"onnx_0": 6}) == 1 and not made.reasons
+
+
+def test_plans_for_a_size_that_are_better_made_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "fulgurite.onnx.model.patience", lambda schedule, sizes, fixed=None: 9.0 if fixed else 99.0
+    )
+    made = load(simple("Exp"))
+    for n in (3, 4, 5, 6):
+        made(f(n, 3))
+    assert made.builds == 5 and "slower" in made.reasons[0] and len(made.reasons) == 1
+
+
+def test_a_dimension_that_cannot_vary_is_tried_once() -> None:
+    nodes = [
+        node("Shape", "x", "s"), node("Gather", "s zero", "n"), node("Range", "zero n two", "r"),
+        node("Cast", "r", "c", to=1), node("ReduceSum", "c", "t"), node("Add", "x t", "y"),
+    ]  # fmt: skip
+    numbers = {"zero": np.int64(0), "two": np.int64(2)}
+    data = model(graph(nodes, [port("x", shape=["n"])], [port("y")], numbers))
+    for dims in (None, {"n": fg.Var("n", 1, 64)}):
+        made = load(data, dims=dims)
+        for count, n in enumerate((2, 5, 7, 8, 11), start=1):
+            np.testing.assert_allclose(made(np.zeros(n, np.float32))["y"], sum(range(0, n, 2)))
+            assert made.builds == count + (count > 2 or dims is not None)
+        assert len(made.reasons) == 1 and "variable" in made.reasons[0]
+
+
+def test_a_size_outside_its_bounds_is_no_reason_for_others() -> None:
+    made = load(simple("Exp"), dims={"n": fg.Var("n", 1, 8)})
+    for n, builds in ((9, 1), (3, 2), (4, 2), (10, 3), (8, 3)):
+        made(f(n, 3))
+        assert made.builds == builds
+    assert len(made.reasons) == 2 and "9" in made.reasons[0]
+
+
+def test_inputs_that_are_wrong_are_no_reason_against_variable_sizes() -> None:
+    nodes = [node("MatMul", "x w", "y")]
+    made = load(model(graph(nodes, [port("x", shape=["n", "k"])], [port("y")], {"w": f(4, 2)})))
+    for n in (2, 3):
+        made(f(n, 4))
+    for n in (4, 5, 6):
+        with pytest.raises(FulguriteError):
+            made(f(n, 5))
+    for n in (7, 8):
+        made(f(n, 4))
+    assert not made.reasons and made.last is not None and made.last.variables
+
+
 def test_elements_are_gathered_by_several_numbers_whatever_varies() -> None:
     nodes = [node("GatherND", "x at", "y")]
     ports = [port("x", shape=["n", "m", 3]), port("at", "int64", ["k", "j", 2])]
