@@ -441,12 +441,13 @@ RELATIVES: dict[str, Callable[[fg.Tensor, fg.Tensor], fg.Tensor]] = {
 def test_what_is_split_or_merged_behind_a_convolution_has_equal_gradients(name: str) -> None:
     x, w = fg.Tensor(whole(1, (2, 3, 36))), fg.Tensor(whole(2, (5, 3, 1)))
 
-    def gradients() -> fg.Tensor:
-        def total(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
-            out = RELATIVES[name](x, w)
-            return (out * fg.Tensor(whole(3, tuple(out.shape)))).sum()
+    def total(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
+        out = RELATIVES[name](x, w)
+        return (out * fg.Tensor(whole(3, tuple(out.shape)))).sum()
 
-        return fg.concatenate([g.reshape(-1) for g in fg.grad(total, (0, 1))(x, w)])
+    def gradients() -> fg.Tensor:
+        found: fg.Tensor = fg.concatenate([g.reshape(-1) for g in fg.grad(total, (0, 1))(x, w)])
+        return found
 
     np.testing.assert_array_equal(gradients().numpy(), with_windows(gradients))
 
