@@ -12,7 +12,10 @@ import os
 import sys
 from types import FrameType
 
+import numpy as np
+
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _BETWEEN = (os.sep + "contextlib.py", os.sep + "functools.py")
 IS_OURS: dict[str, bool] = {}  # file name -> is it part of this package?
 
@@ -22,8 +25,9 @@ def is_ours(file: str) -> bool:
     found = IS_OURS.get(file)
     if found is None:
         name = os.path.abspath(file)
-        # helpers of the standard library that call us back are between the user and us
-        found = IS_OURS[file] = name.startswith(PACKAGE) or name.endswith(_BETWEEN)
+        # NumPy, and helpers of the standard library, that call us back are between the user and us
+        found = name.startswith((PACKAGE, _NUMPY)) or name.endswith(_BETWEEN)
+        IS_OURS[file] = found
     return found
 
 

@@ -80,10 +80,12 @@ def closing(scope: int) -> Iterator[None]:
     """Tensors that are assigned inside are ordinary ones when the scope ends."""
     touched: list[weakref.ref[Entry]] = []
     SCOPES.stack.append(touched)
+    SCOPES.open.append(scope)
     try:
         yield
     finally:
         SCOPES.stack.pop()
+        SCOPES.open.pop()
         for reference in touched:
             entry = reference()
             while entry is not None and scope in (node := entry.node).watched:

@@ -27,7 +27,7 @@ from .core.op import Array, Op
 from .core.operators import Operators
 from .core.ops.effect import TAPE, WATCH
 from .core.shape import prod, show
-from .errors import ArgumentError, DataError, DTypeError, ShapeError
+from .errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from .forks import late
 from .graph.registry import REGISTRY, Entry
 from .host import array_node, to_array
@@ -54,6 +54,7 @@ class _Scopes(threading.local):
 
     def __init__(self) -> None:
         self.stack: list[list[weakref.ref[Entry]]] = []
+        self.open: list[int] = []  # the numbers of these scopes
         self.bodies: list[int] = []  # of loops being built: entries before this one are outside
         self.transforms = 0  # that are rewriting a function in this thread
         self.capturing = False  # is a function being captured in this thread?
@@ -223,9 +224,19 @@ class Tensor(Methods, Habits, Operators):
             found = value_node(self.entry.node)
         return get_device(found.device or "").to_host(storage_of(found)).reshape(found.shape)
 
+    def _outside(self) -> Array:
+        """The same for NumPy to compute with, which no gradient sees: an error inside `grad`."""
+        if _recording.on and not self.entry.node.watched.isdisjoint(SCOPES.open):
+            raise GradientError(
+                "a NumPy array of a tensor that is being differentiated has no gradient",
+                "use fulgurite's functions (fg.stack([x, y]), fg.sin(x)), or x.detach() for a"
+                " constant",
+            )
+        return self._array()
+
     def numpy(self) -> Array:
         """The value as a NumPy array of its own."""
-        return np.array(self._array())
+        return np.array(self._outside())
 
     def item(self) -> Number:
         """The value of a tensor of one element, as a Python number."""
@@ -244,7 +255,7 @@ class Tensor(Methods, Habits, Operators):
         return self._array().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self._array()
+        array = self._outside()
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             if copy is False:
                 raise ArgumentError(f"{self.dtype} as {dtype} is a copy", "leave copy=False out")
@@ -303,7 +314,8 @@ class Tensor(Methods, Habits, Operators):
 
     def __contains__(self, value: Any) -> bool:
         """Is one of the elements equal to this?"""
-        return bool(np.any(self._array() == np.asarray(value)))
+        other = value._array() if isinstance(value, Tensor) else np.asarray(value)
+        return bool(np.any(self._array() == other))
 
     def __bool__(self) -> bool:
         return bool(self.item())
@@ -509,6 +521,8 @@ def _from_data(data: TensorLike, dtype: DType | None, device: str | None) -> Nod
         node = node_of(data) if dtype is None else build.cast(node_of(data), dtype)
     elif isinstance(data, bool | int | float | complex):
         node = build.const(data, dtype or promote(weak_dtype(data)))
+    elif nested.holds_tensor(data):
+        node = nested.stacked(data, dtype, device)
     else:
         return array_node(to_array(data, dtype), device, share=False)
     return node if device is None else build.copy_to(node, get_device(device).name)
@@ -553,4 +567,4 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.
-from .functional import advanced, assignment, elementwise, linalg  # noqa: E402
+from .functional import advanced, assignment, elementwise, linalg, nested  # noqa: E402

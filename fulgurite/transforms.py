@@ -29,7 +29,7 @@ from .core.substitute import substitute
 from .core.tangent import tangents as moved
 from .errors import ArgumentError, GradientError, ShapeError
 from .generator import sharing_draws
-from .grad import check_callable, new_scope, places_of, value_and_grad, vjp, watched_leaf
+from .grad import check_callable, closing, new_scope, places_of, value_and_grad, vjp, watched_leaf
 from .tensor import Tensor, node_of, transforming, wrap
 from .tree import Form, flatten, leaves_like, unflatten
 from .tree import spread as spread_tree
@@ -141,9 +141,9 @@ def jvp(
     seeds = leaves_like(tuple(tangents), form)
     watches = [watched_leaf(leaf, scope) for leaf in leaves]
     inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watches, strict=True)]
-    with transforming():
+    with transforming(), closing(scope):
         outputs, out_form = flatten(function(*unflatten(form, inside)))
-    roots = [node_of(output) for output in outputs]
+        roots = [node_of(output) for output in outputs]
     pairs = [(w, _seed(s, w)) for w, s in zip(watches, seeds, strict=True) if w is not None]
     found = moved(roots, [w for w, _ in pairs], [s for _, s in pairs])
     still = [constant_like(0, r) if m is None else m for r, m in zip(roots, found, strict=True)]

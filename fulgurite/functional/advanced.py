@@ -23,6 +23,7 @@ from ..core.ops.elementwise import ADD, AND, LE, LT, MUL
 from ..errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ..tensor import Tensor, node_of, wrap
 from .indexing import basic, places, slices_at
+from .nested import holds_tensor, is_nest
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
@@ -69,7 +70,9 @@ def part_of(node: Node, found: Index) -> Node:
 
 def _part(part: Any) -> Any:
     """Lists and truths as arrays; a 0-d array of a whole number is that number."""
-    if isinstance(part, list | tuple | range | bool | np.bool_):
+    if is_nest(part) and holds_tensor(part):
+        part = Tensor(part)
+    elif isinstance(part, list | tuple | range | bool | np.bool_):
         array = np.asarray(part)
         part = array.astype(np.int32) if not array.size and array.dtype.kind == "f" else array
     if isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu":

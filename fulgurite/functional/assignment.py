@@ -30,6 +30,7 @@ from ..runtime.realize import is_realized
 from ..tensor import SCOPES, Tensor, TensorLike, is_recording, lift, node_of, wrap
 from .advanced import part_of, understood
 from .indexing import cuts_of
+from .nested import holds_tensor, is_nest, stacked
 
 _RANK = "buifc"  # a kind is cast to those after it
 
@@ -113,7 +114,9 @@ def fitted(value: TensorLike, target: Node, shape: tuple[Any, ...]) -> Node:
 
     Dimensions of size 1 in front of a value that has too many are dropped, as NumPy drops them.
     """
-    if isinstance(value, list | tuple):
+    if is_nest(value) and holds_tensor(value):
+        value = stacked(value, None, target.device)
+    elif isinstance(value, list | tuple):
         value = _numbers(value, target.dtype)
     if isinstance(value, list | tuple | np.ndarray | np.generic):  # they are where they are needed
         node = array_node(to_array(value, None), target.device, share=False)

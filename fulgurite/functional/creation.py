@@ -30,6 +30,7 @@ from ..errors import ArgumentError, VariableError
 from ..runtime.device import get_device
 from ..tensor import Tensor, TensorLike, from_numpy, node_of, wrap
 from .common import ShapeLike, apply, as_tensor, as_whole, astype
+from .complexes import imag, real
 from .elementwise import floor, where
 from .movement import broadcast_arrays, reshape
 
@@ -208,6 +209,21 @@ def _number(value: Any, what: str) -> int | float:
     raise ArgumentError(f"{what} is {value!r}", f"{what} is a real number")
 
 
+def _end(value: Any, what: str) -> Any:
+    """A number of a ramp as a float; one in a tensor stays there, for it may have a gradient."""
+    if isinstance(value, Tensor) and value.size == 1 and value.dtype.kind != "c":
+        return reshape(value, ()).astype(float64)
+    return float(_number(value, what))
+
+
+def _real_and_imag(value: Any) -> tuple[Any, Any]:
+    """The parts of a complex number; a real one has no second."""
+    if isinstance(value, Tensor):
+        return (real(value), imag(value)) if value.dtype.kind == "c" else (value, None)
+    value = value.item() if hasattr(value, "item") else value
+    return (value.real, value.imag) if isinstance(value, complex) else (value, None)
+
+
 def arange(
     start: int | float | Node,
     stop: int | float | Node | None = None,
@@ -224,6 +240,7 @@ def arange(
     if isinstance(last, Node) and isinstance(first, int) and step == 1:
         ramp = build.iota(sizes.sub(build.as_size(last), first), 0, dtype or default_int)
         return placed(build.apply(ADD, ramp, first), device)
+    ends = first, step
     first, last, step = _number(first, "start"), _number(last, "stop"), _number(step, "step")
     if step == 0 or not all(-float("inf") < n < float("inf") for n in (first, last, step)):
         raise ArgumentError(f"arange({first}, {last}, {step}) has no end", "use finite steps")
@@ -231,8 +248,9 @@ def arange(
         count = len(range(first, last, step))
         return placed(_whole_ramp(first, step, count, _known(dtype)), device)
     count = max(0, ceil((last - first) / step))
-    ramp = build.iota((count,), 0, float64) * float(step) + float(first)
-    return placed(build.cast(ramp, dtype_of(dtype or default_float)), device)
+    origin, stride = _end(ends[0], "start"), _end(ends[1], "step")
+    ramp = wrap(build.iota((count,), 0, float64)) * stride + origin
+    return placed(build.cast(node_of(ramp), dtype_of(dtype or default_float)), device)
 
 
 def _known(dtype: object) -> DType | None:
@@ -266,16 +284,20 @@ def linspace(
     >>> fg.linspace(0, 1, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    ends = [x.item() if hasattr(x, "item") else x for x in (start, stop)]
-    if any(isinstance(x, complex) for x in ends):
+    parts = [_real_and_imag(x) for x in (start, stop)]
+    if any(imag is not None for _, imag in parts):
         pair = dtype_of(dtype or complex64)
         if pair.kind != "c":
             raise ArgumentError(f"{start} to {stop} is complex, {pair} is not", "leave dtype out")
-        a, b = (x if isinstance(x, complex) else complex(_number(x, "an end")) for x in ends)
-        real = linspace(a.real, b.real, num, endpoint, float64, device)
-        imag = linspace(a.imag, b.imag, num, endpoint, float64, device)
-        return astype(real + imag * 1j, pair)
-    first, last = float(_number(start, "start")), float(_number(stop, "stop"))
+        (a, b), (c, d) = parts
+        wide = linspace(a, c, num, endpoint, float64, device)
+        return astype(
+            wide
+            + linspace(0 if b is None else b, 0 if d is None else d, num, endpoint, float64, device)
+            * 1j,
+            pair,
+        )
+    first, last = _end(start, "start"), _end(stop, "stop")
     count, kind = build.as_size(num), dtype_of(dtype or default_float)
     if not isinstance(count, int):
         raise ArgumentError("linspace needs a fixed number of points", "give an int")

@@ -288,7 +288,7 @@ def concat(arrays: Sequence[TensorLike], axis: int | None = 0) -> Tensor:
                 f"axis {place}",
                 "all other dimensions must agree",
             )
-    return wrap(_join([node for node in nodes if node.shape[place] != 0] or nodes[:1], place))
+    return wrap(join([node for node in nodes if node.shape[place] != 0] or nodes[:1], place))
 
 
 def _listed(arrays: Sequence[TensorLike]) -> list[Node]:
@@ -303,11 +303,11 @@ def _listed(arrays: Sequence[TensorLike]) -> list[Node]:
     return [build.cast(node, dtype) for node in nodes]
 
 
-def _join(nodes: Sequence[Node], axis: int) -> Node:
+def join(nodes: Sequence[Node], axis: int) -> Node:
     """Halves joined by choosing between them, padded: work grows with log(pieces)."""
     if len(nodes) == 1:
         return nodes[0]
-    left, right = _join(nodes[: len(nodes) // 2], axis), _join(nodes[len(nodes) // 2 :], axis)
+    left, right = join(nodes[: len(nodes) // 2], axis), join(nodes[len(nodes) // 2 :], axis)
     before, after = left.shape[axis], right.shape[axis]
     left = build.pad(left, [(0, after if d == axis else 0) for d in range(left.ndim)])
     right = build.pad(right, [(before if d == axis else 0, 0) for d in range(right.ndim)])

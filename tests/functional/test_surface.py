@@ -19,13 +19,14 @@ from fulgurite.userkernel import USER_KERNELS
 FAMILIES = sorted(
     path.stem
     for path in Path(functional.__path__[0]).glob("[a-z]*.py")
-    if path.stem not in ("assignment", "common", "results")  # tensors' own methods, helpers
+    if path.stem
+    not in ("assignment", "common", "nested", "results")  # tensors' own methods, helpers
 )
 PRIVATE = {  # what the package itself needs
     "basic", "contract", "diagonal_of", "for_sums", "getitem", "neighbours", "operands",
     "pads_of", "per_axis", "placed", "places", "slices_at", "Index", "cuts_of", "part_of",
     "understood", "reduced", "row_of", "windows_of", "overhang", "max_pool_with_indices",
-    "adaptive_max_pool_with_indices", "max_unpool", "lp_pool", "p_norm", "classes_along",
+    "adaptive_max_pool_with_indices", "join", "max_unpool", "lp_pool", "p_norm", "classes_along",
 }  # fmt: skip
 
 
