@@ -22,6 +22,7 @@ from .functional import creation
 from .functional.arrangement import roll
 from .functional.common import as_tensor, as_whole, astype, wide
 from .functional.complexes import conj, real
+from .functional.elementwise import positive
 from .functional.movement import moveaxis, pad
 from .tensor import Tensor, TensorLike
 
@@ -225,7 +226,7 @@ def fftn(
     >>> fg.fft.fftn(fg.ones((2, 2))).tolist()
     [[(4+0j), 0j], [0j, 0j]]
     """
-    tensor = as_tensor(x)
+    tensor = positive(x)
     return _over(tensor, _plan(tensor, s, axes), fft, norm)
 
 
@@ -238,7 +239,7 @@ def ifftn(
     >>> fg.fft.ifftn(fg.ones((2, 2))).tolist()
     [[(1+0j), 0j], [0j, 0j]]
     """
-    tensor = as_tensor(x)
+    tensor = positive(x)
     return _over(tensor, _plan(tensor, s, axes), ifft, norm)
 
 
@@ -300,7 +301,7 @@ def _shifted(x: TensorLike, axes: int | Sequence[int] | None, sign: int) -> Tens
         math.floor(tensor.shape[a] / 2) if sign > 0 else -math.floor(tensor.shape[a] / 2)
         for a in chosen
     ]
-    return roll(tensor, tuple(places), axis=tuple(chosen)) if places else tensor
+    return roll(tensor, tuple(places), axis=tuple(chosen)) if places else positive(tensor)
 
 
 def fftshift(x: TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:

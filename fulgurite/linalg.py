@@ -448,7 +448,7 @@ def matrix_power(x: TensorLike, n: int) -> Tensor:
     >>> fg.linalg.matrix_power(fg.Tensor([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
     [[1.0, 5.0], [0.0, 1.0]]
     """
-    a, count = as_tensor(x), as_whole(n, "n")
+    a, count = elementwise.positive(x), as_whole(n, "n")
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise ShapeError(f"matrix_power of shape {show(a.shape)}", "it takes square matrices")
     base, count = (inv(a), -count) if count < 0 else (a, count)

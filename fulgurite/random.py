@@ -542,7 +542,7 @@ def dropout(
     if not tensor.dtype.is_inexact:
         raise DTypeError(f"dropout scales {tensor.dtype} numbers", "cast them to a float dtype")
     if not training or p == 0:
-        return tensor
+        return wrap(node_of(tensor))
     if p == 1:
         return tensor * 0
     keep = bernoulli(1 - p, tensor.shape, key=key, device=tensor.device)

@@ -25,7 +25,7 @@ from .core.dtype import DType, Number, dtype_of, promote, weak_dtype
 from .core.node import Node, Size
 from .core.op import Array, Op
 from .core.operators import Operators
-from .core.ops.effect import TAPE, WATCH
+from .core.ops.effect import TAPE, WATCH, unnamed
 from .core.shape import prod, show
 from .errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from .forks import late
@@ -130,10 +130,15 @@ def lifted(*operands: object) -> list[Any]:
     return found
 
 
+def _entered(node: Node) -> Entry:
+    """The entry of a new tensor. What moves nothing (`w[:]`) is as little a leaf as what does."""
+    return REGISTRY.enter(unnamed(node) if node.op is WATCH and node.arg[0] == TAPE else node)
+
+
 def wrap(node: Node) -> Tensor:
     """A new tensor whose value is this node's."""
     tensor = Tensor.__new__(Tensor)
-    tensor.entry = REGISTRY.enter(node)
+    tensor.entry = _entered(node)
     tensor.grad = None
     return tensor
 
@@ -163,7 +168,7 @@ class Tensor(Methods, Habits, Operators):
         requires_grad: bool = False,
     ) -> None:
         node = _from_data(data, None if dtype is None else dtype_of(dtype), device)
-        self.entry = REGISTRY.enter(node)
+        self.entry = _entered(node)
         self.grad = None
         if requires_grad:
             self.requires_grad_()

@@ -155,7 +155,7 @@ def rot90(x: TensorLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
     order[first], order[second] = second, first
     turns = k % 4
     if turns == 0:
-        return tensor
+        return wrap(node_of(tensor))
     if turns == 2:
         return flip(tensor, (first, second))
     if turns == 1:

@@ -110,7 +110,7 @@ def _nearest(x: Tensor, axis: int, new: int, factor: float | None, exact: bool) 
     old = shape[axis]
     assert isinstance(old, int)
     if new == old and (factor is None or factor == 1):
-        return x
+        return wrap(node_of(x))
     if new % old == 0 and (factor is None or factor == new // old):
         copies = new // old
         node = build.reshape(node_of(x), (*shape[: axis + 1], 1, *shape[axis + 1 :]))

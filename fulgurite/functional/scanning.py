@@ -16,7 +16,7 @@ from ..core.ops.elementwise import EQ, EXP, LOG, NE, OR
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from .common import apply, as_tensor, astype, floating, wide
-from .elementwise import isfinite, where
+from .elementwise import isfinite, positive, where
 from .movement import concat, pad
 from .reduction import for_sums
 from .results import Chosen
@@ -153,7 +153,7 @@ def diff(
     """
     if n < 0:
         raise ArgumentError(f"n is {n}", "n is at least 0")
-    tensor = as_tensor(x)
+    tensor = positive(x)
     place = build.as_axis(axis, tensor.ndim)
     if prepend is not None or append is not None:
         ends = [prepend, tensor, append]

@@ -78,7 +78,9 @@ def _measure() -> None:
     for leaf in (False, True):
         buffer = new_buffer((1,), float32, "reference")
         REGISTRY.attach(buffer, HostBuffer(np.zeros(1, np.float32)))
-        tensors = [wrap(watch(buffer, TAPE) if leaf else buffer)]
+        tensors = [wrap(buffer)]
+        if leaf:
+            REGISTRY.rebind(tensors[0].entry, buffer, watch(buffer, TAPE))
         memories = [ref(REGISTRY.storage(buffer))]
         del buffer
         memory = memories[0]()

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ..errors import ArgumentError
 from ..functional.common import as_tensor, floating
-from ..functional.elementwise import where
+from ..functional.elementwise import positive, where
 from ..random import bernoulli, dropout
 from ..tensor import Tensor, TensorLike
 from .module import Module
@@ -59,7 +59,7 @@ class _ChannelDropout(_Dropout):
 
 def _without_channels(x: Tensor, p: float, training: bool, alone: bool) -> Tensor:
     if not training or p == 0:
-        return x
+        return positive(x)
     if p == 1:
         return x * 0
     return where(_kept(x, p, alone), x * (1 / (1 - p)), 0)
@@ -113,7 +113,7 @@ class AlphaDropout(_Dropout):
         """x with elements left out, in training."""
         tensor = floating(x)
         if not self.training or self.p == 0:
-            return tensor
+            return positive(tensor)
         if self.p == 1:
             return tensor * 0
         kept = bernoulli(1 - self.p, tensor.shape, device=tensor.device)
@@ -133,7 +133,7 @@ class FeatureAlphaDropout(_Dropout):
         if tensor.ndim < 2:
             self.misfit("(batch, channels, ...)", tensor)
         if not self.training or self.p == 0:
-            return tensor
+            return positive(tensor)
         return tensor * 0 if self.p == 1 else _moved(tensor, _kept(tensor, self.p, False), self.p)
 
 

@@ -1,7 +1,8 @@
 """Tests of fulgurite/functional/assignment.py: what may be assigned, errors, gradients."""
 
+import copy
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -257,3 +258,82 @@ def test_wrapped_nodes_are_assigned_like_any_other() -> None:
     x = wrap(build.const(2.0, fg.float32, (2,)))
     x[0] = 1
     assert x.tolist() == [1, 2]
+
+
+NOTHING_MOVED: dict[str, Callable[[Any], fg.Tensor]] = {
+    "slice": lambda w: w[:],
+    "dots": lambda w: w[...],
+    "reshape": lambda w: w.reshape(3),
+    "astype": lambda w: w.astype("float32"),
+    "squeeze": lambda w: w.squeeze(),
+    "to device": lambda w: w.to(w.device),
+    "to dtype": lambda w: w.to("float32"),
+    "pad": lambda w: fg.pad(w, 0),
+    "concat": lambda w: fg.concat([w]),
+    "expand": lambda w: w.expand(3),
+    "broadcast": lambda w: fg.broadcast_to(w, (3,)),
+    "transpose": lambda w: w.T,
+    "contiguous": lambda w: w.contiguous(),
+    "flip": lambda w: fg.flip(w, ()),
+    "plus": lambda w: +w,
+    "roll": lambda w: fg.roll(w, 0),
+    "flatten": lambda w: w.flatten(),
+    "diff": lambda w: fg.diff(w, n=0),
+    "clip": lambda w: w.clip(),
+    "split": lambda w: w.split(3)[0],
+    "dropout": lambda w: fg.dropout(w, 0.0),
+    "Tensor": lambda w: fg.Tensor(w),
+    "array": lambda w: fg.asarray(w, copy=True),
+    "real": lambda w: fg.real(w),
+    "view": lambda w: w.view_as(w),
+    "chain": lambda w: w[:].reshape(3)[:],
+}
+
+
+@pytest.mark.parametrize("name", NOTHING_MOVED)
+def test_what_moves_nothing_of_a_leaf_is_a_value_and_no_leaf(name: str) -> None:
+    w = fg.Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = NOTHING_MOVED[name](w)
+    assert y is not w and y.requires_grad
+    y += 1
+    y[0] = w[1] * 2
+    assert w.tolist() == [1.0, 2.0, 3.0] and y.tolist() == [4.0, 3.0, 4.0]
+    with fg.no_grad():
+        z = NOTHING_MOVED[name](w)
+        z *= 2
+    assert not z.requires_grad and w.tolist() == [1.0, 2.0, 3.0]
+    (y * y).sum().backward()
+    assert y.grad is None and w.grad is not None and w.grad.tolist() == [0.0, 22.0, 8.0]
+    with fg.no_grad():
+        w += 1
+    assert y.tolist() == [4.0, 3.0, 4.0] and w.requires_grad
+    with pytest.raises(GradientError):
+        w += 1
+
+
+def test_a_copy_of_a_leaf_that_moves_nothing_is_no_leaf_either() -> None:
+    w = fg.Tensor([1.0, 2.0], requires_grad=True)
+    for part in (w[:], w[:1]):
+        twin = copy.copy(part)
+        twin += 1
+        twin.sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [2.0, 1.0]
+
+
+def test_a_function_gives_a_tensor_of_its_own_where_it_does_nothing() -> None:
+    x = fg.Tensor([[1.0, 2.0], [3.0, 4.0]])
+    image = fg.ones((1, 1, 2, 2))
+    for y, source in (
+        (fg.dropout(x, 0.0), x),
+        (fg.nn.functional.dropout(x, training=False), x),
+        (fg.nn.functional.alpha_dropout(x, 0.0), x),
+        (fg.nn.functional.dropout1d(x, 0.0), x),
+        (fg.rot90(x, 0), x),
+        (fg.diff(x, n=0), x),
+        (fg.linalg.matrix_power(x, 1), x),
+        (fg.fft.fftshift(x, ()), x),
+        (fg.interpolate(image, 2), image),
+    ):
+        before = source.tolist()
+        y += 1
+        assert source.tolist() == before

@@ -83,6 +83,12 @@ def unwatch(x: Node, scope: int) -> Node:
     return UNWATCH(x, arg=scope) if scope in x.watched else x
 
 
+def unnamed(x: Node) -> Node:
+    """The value of a leaf, which is not the leaf: UNWATCH of a scope that there never is."""
+    return UNWATCH(x, arg=_NO_SCOPE)
+
+
+_NO_SCOPE = -2
 REMAT = Op(
     name="remat", family="effect", doc="the value, computed again once the second source is known",
     arity=2, numpy=_same, grad=_pass, batch=_rebuild, interval=_first_bounds, cost=0,
