@@ -36,6 +36,9 @@ KEYWORDS: tuple[tuple[str, str], ...] = (  # theirs, ours
     ("shifts", "shift"),
     ("reps", "repetitions"),
 )
+OF_ONE: dict[str, tuple[tuple[str, str], ...]] = {  # of one function, where they mean others
+    name: (("dim1", "axis1"), ("dim2", "axis2")) for name in ("diagonal", "trace")
+}
 _OURS = frozenset([ours for _, ours in KEYWORDS])
 
 
@@ -248,7 +251,8 @@ def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + stars]
     if _OURS.isdisjoint(known):
         return function
-    renames = {theirs: ours for theirs, ours in KEYWORDS if ours in known and theirs not in known}
+    pairs = OF_ONE.get(function.__name__, KEYWORDS)
+    renames = {theirs: ours for theirs, ours in pairs if ours in known and theirs not in known}
     if not renames:
         return function
 

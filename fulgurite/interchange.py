@@ -272,6 +272,7 @@ def _renamed(
     for number, value in enumerate(arguments):
         parameter = theirs[min(number, len(theirs) - 1)]
         same = number < len(own) and own[number].name == parameter.name
+        same = same and own[number].kind is not parameter.KEYWORD_ONLY
         if parameter.kind is parameter.VAR_POSITIONAL:
             return [*places, *arguments[number:]], names
         needed = parameter.default is parameter.empty or parameter.kind is _NAMELESS

@@ -19,7 +19,7 @@ from .core.op import Array
 from .core.shape import show
 from .custom import custom, register_host
 from .errors import ArgumentError, DTypeError, FulguriteError, ShapeError
-from .functional import creation, elementwise, maths, reduction
+from .functional import creation, elementwise, reduction
 from .functional.arrangement import diagonal as _diagonal
 from .functional.common import Axis, as_tensor, as_whole, astype, common_floats, wide
 from .functional.complexes import conj
@@ -400,7 +400,9 @@ def eigvals(x: TensorLike) -> Tensor:
     return eig(x).eigenvalues
 
 
-def pinv(x: TensorLike, rtol: TensorLike | None = None, atol: TensorLike | None = None) -> Tensor:
+def pinv(
+    x: TensorLike, rtol: TensorLike | None = None, *, atol: TensorLike | None = None
+) -> Tensor:
     """The Moore-Penrose inverse; singular values below rtol times the largest, or atol, are 0.
 
     >>> fg.linalg.pinv(fg.Tensor([[2.0, 0.0], [0.0, 0.0]])).tolist()
@@ -414,7 +416,7 @@ def pinv(x: TensorLike, rtol: TensorLike | None = None, atol: TensorLike | None 
 
 
 def matrix_rank(
-    x: TensorLike, rtol: TensorLike | None = None, atol: TensorLike | None = None
+    x: TensorLike, *, rtol: TensorLike | None = None, atol: TensorLike | None = None
 ) -> Tensor:
     """How many singular values are above rtol times the largest, and above atol.
 
@@ -463,31 +465,16 @@ def matrix_power(x: TensorLike, n: int) -> Tensor:
     return creation.eye(a.shape[-1], dtype=a.dtype) + creation.zeros_like(a)
 
 
-def vector_norm(x: TensorLike, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(x: TensorLike, ord: float = 2, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The length of vectors: (Σ |x| ** ord) ** (1 / ord); inf and -inf are the largest, smallest.
 
     >>> fg.linalg.vector_norm(fg.Tensor([3.0, 4.0])).item()
     5.0
     """
-    a = wide(x)
-    size = elementwise.abs(a)
-    keep = {"axis": axis, "keepdims": keepdims}
-    if ord == float("inf"):
-        found = reduction.max(size, **keep)  # type: ignore[arg-type]
-    elif ord == float("-inf"):
-        found = reduction.min(size, **keep)  # type: ignore[arg-type]
-    elif ord == 0:
-        found = astype(reduction.count_nonzero(size, **keep), size.dtype)  # type: ignore[arg-type]
-    elif ord == 1:
-        found = reduction.sum(size, **keep)  # type: ignore[arg-type]
-    elif ord == 2:
-        found = maths.sqrt(reduction.sum(size * size, **keep))  # type: ignore[arg-type]
-    else:
-        found = reduction.sum(size**ord, **keep) ** (1 / ord)  # type: ignore[arg-type]
-    return _back(found, x)
+    return _back(reduction.p_norm(wide(x), ord, axis, keepdims), x)
 
 
-def matrix_norm(x: TensorLike, keepdims: bool = False, ord: float | str = "fro") -> Tensor:
+def matrix_norm(x: TensorLike, ord: float | str = "fro", *, keepdims: bool = False) -> Tensor:
     """The norm of matrices: 'fro', 'nuc', 1, -1, 2, -2, inf or -inf.
 
     >>> fg.linalg.matrix_norm(fg.Tensor([[3.0, 0.0], [0.0, 4.0]])).item()

@@ -300,9 +300,9 @@ class Methods:
         """log of the running sum of exp(x)."""
         return fg.logcumsumexp(self, axis)
 
-    def diff(self, axis: int = -1, n: int = 1) -> Tensor:
+    def diff(self, n: int = 1, axis: int = -1) -> Tensor:
         """Each element less the one before, n times over."""
-        return fg.diff(self, axis, n)
+        return fg.diff(self, n, axis)
 
     # --- arrangement ------------------------------------------------------------------------------
 

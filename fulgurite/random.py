@@ -10,8 +10,9 @@ Parameters that are tensors have gradients where a draw is a smooth function of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from .core.dtype import (
 )
 from .core.node import Node, Shape, constant, constant_like
 from .core.ops.elementwise import CAST, LT, MAX, MIN, SHR, WHERE
-from .errors import ArgumentError, DTypeError, ShapeError
+from .errors import ArgumentError, DataError, DTypeError, ShapeError
 from .functional.common import as_tensor, as_whole
 from .functional.elementwise import nextafter, where
 from .functional.indexing import take
@@ -208,6 +209,23 @@ def _non_negative(value: TensorLike, what: str) -> None:
 # --- floats --------------------------------------------------------------------------------------
 
 
+Draw = TypeVar("Draw", bound=Callable[..., Tensor])
+
+
+def _shape_first(draw: Draw) -> Draw:
+    """The function, which does not take arguments in NumPy's order, shapes last, for its own."""
+
+    @wraps(draw)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        if len(args) > 1 and isinstance(args[0], int | float):
+            name, given = draw.__name__, ", ".join(map(repr, args))
+            raise DataError(f"{name}({given}): a number for a shape", "a tuple: (3,) comes first")
+        return draw(*args, **keywords)
+
+    return cast(Draw, checked)
+
+
+@_shape_first
 def uniform(
     shape: ShapeLike = None,
     low: TensorLike = 0.0,
@@ -236,6 +254,7 @@ def uniform(
     return where(drawn < limit, drawn, nextafter(limit, floor))  # rounding may reach the limit
 
 
+@_shape_first
 def normal(
     shape: ShapeLike = None,
     loc: TensorLike = 0.0,
@@ -256,6 +275,7 @@ def normal(
     return _located(sampling.standard_normal(source, whole, _wide(kind)), loc, scale, kind)
 
 
+@_shape_first
 def truncated_normal(
     shape: ShapeLike = None,
     low: float = -2.0,
@@ -286,6 +306,7 @@ def truncated_normal(
     return _located(inside, loc, scale, kind)
 
 
+@_shape_first
 def exponential(
     shape: ShapeLike = None,
     scale: TensorLike = 1.0,

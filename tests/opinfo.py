@@ -160,7 +160,7 @@ SAID: dict[str, Said] = {
     "linalg.matrix_norm": lambda x, ord="fro", dim=(-2, -1), keepdim=False, dtype=None:
         fg.linalg.norm(x if dtype is None else x.astype(dtype), ord, tuple(dim), keepdim),
     "linalg.vector_norm": lambda x, ord=2, dim=None, keepdim=False, dtype=None:
-        fg.linalg.vector_norm(x if dtype is None else x.astype(dtype), dim, keepdim, ord),
+        fg.linalg.vector_norm(x if dtype is None else x.astype(dtype), ord, dim, keepdim),
     "linalg.norm": lambda x, ord=None, dim=None, keepdim=False, dtype=None: fg.linalg.norm(
         x if dtype is None else x.astype(dtype), ord, tuple(dim) if isinstance(dim, list) else dim,
         keepdim),

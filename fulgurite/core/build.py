@@ -23,6 +23,15 @@ from ..errors import (
     VariableError,
 )
 from . import shape as sizes
+from .checked import Axes as Axes
+from .checked import as_axes as as_axes
+from .checked import as_axis as as_axis
+from .checked import as_flag as as_flag
+from .checked import as_place as as_place
+from .checked import as_positive as as_positive
+from .checked import as_shape as as_shape
+from .checked import as_size as as_size
+from .checked import whole_number
 from .dtype import (
     DType,
     Number,
@@ -58,7 +67,6 @@ from .ops.elementwise import (
 from .origin import MOST, Origin, capture
 
 Operand: TypeAlias = Node | Number
-Axes: TypeAlias = int | Sequence[int] | None
 
 
 def note(node: Node, here: Origin | None = None) -> Node:
@@ -71,91 +79,6 @@ def note(node: Node, here: Origin | None = None) -> Node:
         elif here not in known and len(known) < MOST:
             node.origins = (*known, here)
     return node
-
-
-# --- checking what users write -------------------------------------------------------------------
-
-
-def as_size(size: object) -> Size:
-    """A size: a whole number at least 0, or an expression of variables that is never less."""
-    found = as_place(size)
-    if not isinstance(found, int) and sizes.lower(found) < 0:
-        raise ShapeError(
-            f"the size {sizes.size_text(found)} is {sizes.lower(found)} for some value of its "
-            "variables",
-            "sizes are never below 0: narrow the bounds of the variables",
-        )
-    return found
-
-
-def as_place(size: object) -> Size:
-    """A whole number at least 0, or any expression of variables."""
-    if type(size) is int and 0 <= size < 1 << 63:
-        return size
-    if isinstance(size, Node):
-        if size.dtype.kind in "iu" and size.shape == ():
-            return sizes.normal(size)
-        raise ShapeError(
-            f"a size is a whole number, not {size.dtype} of shape {sizes.show(size.shape)}",
-            "use ints, or expressions of fg.Var",
-        )
-    try:
-        whole = as_index(None if isinstance(size, bool) else size)  # type: ignore[arg-type]
-    except TypeError:
-        raise ShapeError(f"{size!r} is not a size", "sizes are whole numbers") from None
-    if not 0 <= whole < 1 << 63:
-        raise ShapeError(f"{whole} is not a size", "sizes run from 0 to 2**63 - 1")
-    return whole
-
-
-def as_shape(shape: object) -> Shape:
-    """A shape: one size, or several."""
-    if isinstance(shape, tuple) and all([type(n) is int and 0 <= n < 1 << 63 for n in shape]):
-        return shape
-    if isinstance(shape, Iterable) and not isinstance(shape, str | Node):
-        return tuple([as_size(size) for size in shape])
-    return (as_size(shape),)
-
-
-def as_axis(axis: object, ndim: int) -> int:
-    """An axis counted from the front; negative ones count from the back."""
-    try:
-        place = as_index(axis)  # type: ignore[arg-type]
-    except TypeError:
-        raise AxisError(f"{axis!r} is not an axis", "axes are whole numbers") from None
-    if not -ndim <= place < ndim:
-        hint = f"axes run from {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
-        raise AxisError(f"there is no axis {place} in {ndim} dimensions", hint)
-    return place % ndim
-
-
-def as_axes(axes: Axes, ndim: int) -> tuple[int, ...]:
-    """Several axes in rising order; None means all of them."""
-    if axes is None:
-        return tuple(range(ndim))
-    listed = [axes] if not isinstance(axes, Iterable) else list(axes)
-    found = sorted(as_axis(a, ndim) for a in listed)
-    if len(set(found)) != len(found):
-        raise AxisError(f"an axis is named twice in {tuple(listed)}", "name each axis once")
-    return tuple(found)
-
-
-def as_positive(value: object, what: str) -> int:
-    """A whole number above 0."""
-    try:
-        whole = as_index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ArgumentError(f"{what} is {value!r}", f"{what} is a whole number") from None
-    if whole < 1:
-        raise ArgumentError(f"{what} is {whole}", f"{what} is at least 1")
-    return whole
-
-
-def _whole(value: object, what: str) -> int:
-    try:
-        return as_index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise VariableError(f"{what} is {value!r}", "use whole numbers") from None
 
 
 # --- leaves --------------------------------------------------------------------------------------
@@ -179,7 +102,7 @@ def variable(name: str, low: int, high: int) -> Node:
     """A whole number that is known when the graph runs, within bounds that are known now."""
     if not isinstance(name, str) or not name.isidentifier():
         raise VariableError(f"{name!r} cannot name a variable", "use letters, digits and _")
-    low, high = _whole(low, "a bound"), _whole(high, "a bound")
+    low, high = whole_number(low, "a bound"), whole_number(high, "a bound")
     if not -(1 << 62) <= low <= high < 1 << 62:
         raise VariableError(
             f"{name} has no values in {low}..{high}", "give low <= high, both within 2**62"
@@ -192,7 +115,7 @@ def bind(var: Node, value: int) -> Node:
     if not isinstance(var, Node) or var.op is not leaf.VAR:
         raise VariableError(f"{var!r} is not a variable", "bind what fg.Var made")
     name, low, high, _ = var.arg
-    whole = _whole(value, name)
+    whole = whole_number(value, name)
     if not low <= whole <= high:
         raise VariableError(f"{name} = {whole} is not in {low}..{high}", "widen the variable")
     return note(leaf.bind(var, whole))
@@ -466,6 +389,7 @@ def fold(name: str, x: Node, axes: Axes = None, keepdims: bool = False) -> Node:
     """An op ("add", "mul", "max", "min") folded over axes."""
     _reducible(name, x)
     found = as_axes(axes, x.ndim)
+    keepdims = as_flag(keepdims, "keepdims")
     if name in ("max", "min") and any(x.shape[a] == 0 for a in found):
         raise ShapeError(
             f"the {name} of no elements does not exist", "reduce over a dimension that is not empty"
@@ -543,7 +467,8 @@ def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
     """The stable order along an axis, as places."""
     if x.dtype.kind == "c":
         raise DTypeError("complex numbers have no order", "sort their real part or magnitude")
-    return note(indexing.sort_order(x, as_axis(axis, x.ndim), bool(descending)))
+    found = as_flag(descending, "descending")
+    return note(indexing.sort_order(x, as_axis(axis, x.ndim), found))
 
 
 # --- effects -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from .common import Axis, ShapeLike
 from .elementwise import clip, where
 
 
-def reshape(x: TensorLike, shape: ShapeLike, copy: bool | None = None) -> Tensor:
+def reshape(x: TensorLike, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """The elements in order, in another shape; one size may be -1 and is worked out.
 
     `copy` is the array API standard's: values never change under a reader, so it makes no odds.

@@ -201,11 +201,11 @@ def _scaled(
 def cross_entropy(
     x: TensorLike,
     target: TensorLike,
+    weight: TensorLike | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     axis: int | None = None,
-    weight: TensorLike | None = None,
 ) -> Tensor:
     """How badly the scores x predict the target: class numbers, or a probability for each class.
 

@@ -77,6 +77,7 @@ def _taken_in(running: Tensor, new: Tensor, momentum: float) -> Tensor:
 
 def instance_norm(
     x: TensorLike,
+    *,
     weight: TensorLike | None = None,
     bias: TensorLike | None = None,
     eps: float = 1e-5,

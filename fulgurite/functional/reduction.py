@@ -7,15 +7,17 @@ float32; half floats add up in float32. An extreme of no elements does not exist
 
 from __future__ import annotations
 
+from math import inf
+
 from ..core import build
 from ..core import shape as sizes
 from ..core.dtype import DType, bool_, dtype_of, float64, int32, int64, uint32
 from ..core.node import Node, Shape, Size
-from ..core.ops.elementwise import DIV, EQ, NE, OR, SQRT
-from ..errors import DTypeError, ShapeError
+from ..core.ops.elementwise import DIV, EQ, NE, OR, POW, SQRT
+from ..errors import DataError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from .common import Axis, apply, as_tensor, astype, floating, wide
-from .elementwise import isfinite, maximum, where
+from .elementwise import abs, isfinite, maximum, where
 from .maths import exp, log
 
 
@@ -40,6 +42,8 @@ def prod(x: TensorLike, axis: Axis = None, dtype: object = None, keepdims: bool 
 def for_sums(x: TensorLike, dtype: object) -> Node:
     """x in the dtype that its sums have."""
     node = node_of(x)
+    if isinstance(dtype, bool):
+        raise DataError(f"dtype is {dtype}", f"name other arguments: keepdims={dtype}")
     return build.cast(node, _sum_dtype(node.dtype) if dtype is None else dtype_of(dtype))
 
 
@@ -107,6 +111,8 @@ def var(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
 
 def _freedom(count: Size, correction: float) -> Tensor | float:
     """count - correction, but not below 0: what squared distances are divided by."""
+    if not isinstance(correction, int | float):
+        raise DataError(f"correction is {correction!r}", "a number; name other arguments")
     if isinstance(count, int):
         return count - correction if count > correction else 0.0
     return maximum(astype(count, float64) - float(correction), 0.0)
@@ -118,7 +124,31 @@ def std(x: TensorLike, axis: Axis = None, correction: float = 0, keepdims: bool 
     >>> fg.std(fg.Tensor([1.0, 3.0])).item()
     1.0
     """
-    return astype(apply(SQRT, var(wide(x), axis, correction, keepdims)), floating(x).dtype)
+    return astype(_root(var(wide(x), axis, correction, keepdims)), floating(x).dtype)
+
+
+def _root(total: Tensor, p: float = 2.0) -> Tensor:
+    """The root number p of a sum of powers; its slope is 0, not infinite, where all are 0."""
+    some = where(total == 0, 1, total)
+    return where(total == 0, 0, apply(SQRT, some) if p == 2 else apply(POW, some, 1 / p))
+
+
+def p_norm(x: Tensor, p: float, axis: Axis, keepdims: bool) -> Tensor:
+    """(Σ |x| ** p) ** (1 / p), whose slope at 0 is 0; p = 0 counts what is not 0."""
+    size = abs(x)
+    if p == 0:
+        return astype(count_nonzero(size, axis, keepdims), size.dtype)
+    if p == 1:
+        return sum(size, axis, None, keepdims)
+    if p in (inf, -inf):
+        return (max if p > 0 else min)(size, axis, keepdims)
+    if p == 2:
+        base = x if x.dtype.is_float else size
+        return _root(sum(base * base, axis, None, keepdims))
+    powers = apply(POW, size, p)
+    if p < 1:  # the slope of each power is infinite at 0
+        powers = where(size == 0, 0.0 if p > 0 else inf, apply(POW, where(size == 0, 1, size), p))
+    return _root(sum(powers, axis, None, keepdims), p)
 
 
 def any(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -181,7 +211,8 @@ def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Ten
         flat = _place_of(
             name, wrap(build.reshape(node_of(tensor), sizes.prod(tensor.shape))), 0, False
         )
-        return wrap(build.reshape(node_of(flat), (1,) * tensor.ndim)) if keepdims else flat
+        kept = build.as_flag(keepdims, "keepdims")
+        return wrap(build.reshape(node_of(flat), (1,) * tensor.ndim)) if kept else flat
     size = tensor.node.shape[build.as_axis(axis, tensor.ndim)]
     if size == 0:
         raise ShapeError(

@@ -15,7 +15,7 @@ from ..core.node import Node, Size
 from ..core.ops.elementwise import EQ, EXP, LOG, NE, OR
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, node_of, wrap
-from .common import apply, as_tensor, astype, floating, wide
+from .common import apply, as_tensor, as_whole, astype, floating, wide
 from .elementwise import isfinite, positive, where
 from .movement import concat, pad
 from .reduction import for_sums
@@ -32,7 +32,7 @@ def cumulative_sum(
     >>> fg.cumulative_sum(fg.Tensor([[1, 2], [3, 4]]), axis=0, include_initial=True).tolist()
     [[0, 0], [1, 2], [4, 6]]
     """
-    return _running("add", for_sums(x, dtype), axis, 0 if include_initial else None)
+    return _running("add", for_sums(x, dtype), axis, include_initial, 0)
 
 
 def cumulative_prod(
@@ -43,7 +43,7 @@ def cumulative_prod(
     >>> fg.cumulative_prod(fg.Tensor([1, 2, 3, 4])).tolist()
     [1, 2, 6, 24]
     """
-    return _running("mul", for_sums(x, dtype), axis, 1 if include_initial else None)
+    return _running("mul", for_sums(x, dtype), axis, include_initial, 1)
 
 
 def cumulative_max(x: TensorLike, axis: int | None = None) -> Tensor:
@@ -71,10 +71,12 @@ def _lined(x: Node, axis: int | None) -> tuple[Node, int]:
     return x, build.as_axis(axis, x.ndim)
 
 
-def _running(name: str, x: Node, axis: int | None, initial: int | None = None) -> Tensor:
+def _running(
+    name: str, x: Node, axis: int | None, include_initial: bool = False, initial: int = 0
+) -> Tensor:
     node, place = _lined(x, axis)
     out = wrap(build.scan(name, node, place))
-    if initial is None:
+    if not build.as_flag(include_initial, "include_initial"):
         return out
     return pad(out, [(int(d == place), 0) for d in range(node.ndim)], constant_values=initial)
 
@@ -141,8 +143,8 @@ def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
 
 def diff(
     x: TensorLike,
-    axis: int = -1,
     n: int = 1,
+    axis: int = -1,
     prepend: TensorLike | None = None,
     append: TensorLike | None = None,
 ) -> Tensor:
@@ -151,7 +153,7 @@ def diff(
     >>> fg.diff(fg.Tensor([1, 4, 9, 16])).tolist(), fg.diff(fg.Tensor([1, 4, 9, 16]), n=2).tolist()
     ([3, 5, 7], [2, 2])
     """
-    if n < 0:
+    if as_whole(n, "n") < 0:
         raise ArgumentError(f"n is {n}", "n is at least 0")
     tensor = positive(x)
     place = build.as_axis(axis, tensor.ndim)

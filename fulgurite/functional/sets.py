@@ -114,6 +114,7 @@ def unique_inverse(x: TensorLike) -> UniqueInverse:
 
 def unique(
     x: TensorLike,
+    *,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -131,7 +132,7 @@ def unique(
     return chosen if len(chosen) > 1 else chosen[0]
 
 
-def isin(x1: TensorLike, x2: TensorLike, invert: bool = False) -> Tensor:
+def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
     """Which elements of x1 are among those of x2; NaN is among none.
 
     >>> fg.isin(fg.Tensor([1, 2, 3]), fg.Tensor([3, 1])).tolist()

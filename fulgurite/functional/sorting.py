@@ -68,7 +68,7 @@ def topk(
             f"there are no {k} elements in a dimension of {sizes.size_text(size)}",
             "choose k from 0 up to the size",
         )
-    order = build.sort_order(node, place, largest)
+    order = build.sort_order(node, place, build.as_flag(largest, "largest"))
     cuts = [(0, k if d == place else n) for d, n in enumerate(order.shape)]
     few = build.shrink(order, cuts)
     return Chosen(wrap(build.gather(node, few, place)), wrap(few))
@@ -82,6 +82,7 @@ def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> C
     (3.0, 2)
     """
     build.as_positive(k, "k")
+    keepdims = build.as_flag(keepdims, "keepdims")
     found = topk(x, k, axis, largest=False)
     place = build.as_axis(axis, found.values.ndim)
     out = []
@@ -112,6 +113,7 @@ def quantile(
     [1.0, 4.0]
     """
     narrow, tensor = floating(x), wide(x)
+    keepdims = build.as_flag(keepdims, "keepdims")
     if method not in _BETWEEN:
         raise ArgumentError(f"method is {method!r}", f"one of {', '.join(_BETWEEN)}")
     gone = build.as_axes(axis, tensor.ndim)

@@ -33,7 +33,7 @@ from ..functional.attention import scaled_dot_product_attention as _attention
 from ..functional.common import as_tensor, astype, floating, wide
 from ..functional.elementwise import maximum
 from ..functional.linalg import einsum
-from ..functional.reduction import argmax
+from ..functional.reduction import argmax, p_norm
 from ..functional.reduction import max as _max
 from ..random import dropout as _dropout
 from ..random import uniform
@@ -215,7 +215,7 @@ def instance_norm(
         return _normalization.batch_norm(x, running_mean, running_var, weight, bias, eps=eps).output
     if running_mean is not None and running_var is not None:
         _normalization_layers.take_in(wide(x), running_mean, running_var, momentum)
-    return _normalization.instance_norm(x, weight, bias, eps)
+    return _normalization.instance_norm(x, weight=weight, bias=bias, eps=eps)
 
 
 @_torch
@@ -234,7 +234,7 @@ def rms_norm(
 def normalize(x: TensorLike, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
     """x over its p-norm along an axis, which counts as eps at least."""
     tensor = wide(x)
-    length = _losses.p_norm(tensor, p, axis, True)
+    length = p_norm(tensor, p, axis, True)
     return astype(tensor / maximum(length, eps), floating(x).dtype)
 
 
@@ -342,8 +342,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """How badly the scores x predict the target: class numbers, or a probability for each class."""
-    settings = (ignore_index, reduction, label_smoothing, None, weight)
-    return _nn.cross_entropy(x, target, *settings)
+    return _nn.cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
 
 
 @_torch

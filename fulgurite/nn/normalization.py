@@ -195,7 +195,7 @@ class _InstanceNorm(_WithStatistics):
         else:
             if tensor.size == tensor.shape[0] * tensor.shape[1]:
                 self.misfit("more than one number for each channel", tensor)
-            out = instance_norm(tensor, self.weight, self.bias, self.eps)
+            out = instance_norm(tensor, weight=self.weight, bias=self.bias, eps=self.eps)
             if self.running_mean is not None and self.running_var is not None:
                 # as torch does it: no count, and no cumulative mean without a momentum
                 share = self.momentum or 0.0

@@ -97,7 +97,7 @@ def test_torch_habits_work_on_tensors() -> None:
     assert X.repeat_interleave(2, dim=0).shape == (4, 3, 4)
     assert X.roll(shifts=1, dims=0).shape == X.shape
     assert X.unfold(2, 2, 1).shape == (2, 3, 3, 2)
-    assert X.diagonal(0, dim0=1, dim1=2).shape == (2, 3)
+    assert X.diagonal(0, dim1=1, dim2=2).shape == (2, 3)
     assert X.tril(diagonal=1).shape == X.shape
     assert X.scatter_add(1, fg.zeros((2, 1, 4), "int32"), X).shape == X.shape
     assert X.take_along_dim(fg.zeros((2, 1, 4), "int32"), dim=1).shape == (2, 1, 4)

@@ -72,7 +72,7 @@ def test_instances_and_groups_are_normalised_apart(shape: tuple[int, ...]) -> No
     x = values(*shape)
     w, b = values(shape[1]), values(shape[1])
     scale, shift = column(w, x.ndim), column(b, x.ndim)
-    got = fg.instance_norm(tensor(x), tensor(w), tensor(b))
+    got = fg.instance_norm(tensor(x), weight=tensor(w), bias=tensor(b))
     want = normal(x, tuple(range(2, x.ndim))) * scale + shift
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-11, atol=1e-11)
     for groups in (1, 3, shape[1]):
@@ -125,7 +125,7 @@ def test_gradients() -> None:
         lambda x, w, b: fg.batch_norm(x, zeros, ones, w, b, training=True).output, x, w, b
     )
     check_gradients(lambda x, w, b: fg.batch_norm(x, zeros, ones, w, b).output, x, w, b)
-    check_gradients(fg.instance_norm, x, w, b)
+    check_gradients(lambda x, w, b: fg.instance_norm(x, weight=w, bias=b), x, w, b)
     check_gradients(lambda x, w, b: fg.group_norm(x, 2, w, b), x, w, b)
     check_gradients(lambda x: fg.local_response_norm(x, 3, alpha=0.5), x)
 
@@ -137,7 +137,7 @@ def test_mistakes_name_the_users_line() -> None:
     with raises(ShapeError, "channels"):
         fg.batch_norm(fg.ones(3), training=True)
     with raises(ShapeError, "channels"):
-        fg.instance_norm(x, fg.ones(3))
+        fg.instance_norm(x, weight=fg.ones(3))
     with raises(ShapeError, "space"):
         fg.instance_norm(fg.ones((2, 3)))
     with raises(ShapeError, "groups"):

@@ -1,0 +1,125 @@
+"""What users write where numbers are meant: sizes, axes, flags, checked and in normal form.
+
+In: anything. Out: whole numbers that fit, counted from the front, or an error at the user's line
+that says what is taken. The constructors in `build.py` are called with nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from typing import TypeAlias
+
+import numpy as np
+
+from ..errors import ArgumentError, AxisError, DataError, ShapeError, VariableError
+from . import shape as sizes
+from .node import Node, Shape, Size
+
+Axes: TypeAlias = int | Sequence[int] | None
+
+
+def as_size(size: object) -> Size:
+    """A size: a whole number at least 0, or an expression of variables that is never less."""
+    found = as_place(size)
+    if not isinstance(found, int) and sizes.lower(found) < 0:
+        raise ShapeError(
+            f"the size {sizes.size_text(found)} is {sizes.lower(found)} for some value of its "
+            "variables",
+            "sizes are never below 0: narrow the bounds of the variables",
+        )
+    return found
+
+
+def as_place(size: object) -> Size:
+    """A whole number at least 0, or any expression of variables."""
+    if type(size) is int and 0 <= size < 1 << 63:
+        return size
+    if isinstance(size, Node):
+        if size.dtype.kind in "iu" and size.shape == ():
+            return sizes.normal(size)
+        raise ShapeError(
+            f"a size is a whole number, not {size.dtype} of shape {sizes.show(size.shape)}",
+            "use ints, or expressions of fg.Var",
+        )
+    try:
+        whole = as_index(None if isinstance(size, bool) else size)  # type: ignore[arg-type]
+    except TypeError:
+        raise ShapeError(f"{size!r} is not a size", "sizes are whole numbers") from None
+    if not 0 <= whole < 1 << 63:
+        raise ShapeError(f"{whole} is not a size", "sizes run from 0 to 2**63 - 1")
+    return whole
+
+
+def as_shape(shape: object) -> Shape:
+    """A shape: one size, or several."""
+    if isinstance(shape, tuple) and all([type(n) is int and 0 <= n < 1 << 63 for n in shape]):
+        return shape
+    if isinstance(shape, Iterable) and not isinstance(shape, str | Node):
+        return tuple([as_size(size) for size in shape])
+    return (as_size(shape),)
+
+
+def as_axis(axis: object, ndim: int) -> int:
+    """An axis counted from the front; negative ones count from the back.
+
+    A tensor is none, nor is a truth: who passes one means another argument (`fg.max(x, y)` as
+    torch reads it, `x.sort(True)`).
+    """
+    if type(axis) is not int:
+        _no_tensor(axis)
+    try:
+        place = as_index(None if isinstance(axis, bool) else axis)  # type: ignore[arg-type]
+    except TypeError:
+        raise AxisError(f"{axis!r} is not an axis", "axes are whole numbers") from None
+    if not -ndim <= place < ndim:
+        hint = f"axes run from {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
+        raise AxisError(f"there is no axis {place} in {ndim} dimensions", hint)
+    return place % ndim
+
+
+def as_axes(axes: Axes, ndim: int) -> tuple[int, ...]:
+    """Several axes in rising order; None means all of them."""
+    if axes is None:
+        return tuple(range(ndim))
+    if type(axes) is not int:
+        _no_tensor(axes)
+    listed = [axes] if not isinstance(axes, Iterable) else list(axes)
+    found = sorted(as_axis(a, ndim) for a in listed)
+    if len(set(found)) != len(found):
+        raise AxisError(f"an axis is named twice in {tuple(listed)}", "name each axis once")
+    return tuple(found)
+
+
+def _no_tensor(axis: object) -> None:
+    if hasattr(type(axis), "__array_namespace__") and not isinstance(axis, np.ndarray | np.generic):
+        raise DataError(
+            "a tensor is no axis",
+            "axes are whole numbers; the larger of two tensors is fg.maximum(x, y)",
+        )
+
+
+def as_flag(value: object, what: str) -> bool:
+    """True or False, or 1 or 0: what else is given by place means another argument."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise DataError(f"{what} is {value!r}", f"{what} is True or False; name other arguments")
+
+
+def as_positive(value: object, what: str) -> int:
+    """A whole number above 0."""
+    try:
+        whole = as_index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ArgumentError(f"{what} is {value!r}", f"{what} is a whole number") from None
+    if whole < 1:
+        raise ArgumentError(f"{what} is {whole}", f"{what} is at least 1")
+    return whole
+
+
+def whole_number(value: object, what: str) -> int:
+    """A whole number that belongs to a variable."""
+    try:
+        return as_index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise VariableError(f"{what} is {value!r}", "use whole numbers") from None
