@@ -16,7 +16,7 @@ from operator import index
 from typing import Any
 
 from .core import build
-from .core.gradient import gradients
+from .core.gradient import gradients, live_nodes
 from .core.node import Node, constant_like, toposort
 from .core.ops.effect import TAPE, WATCH, unwatch, watch
 from .errors import ArgumentError, GradientError, ShapeError
@@ -287,10 +287,11 @@ def backward(tensor: Tensor, seed: TensorLike | None) -> None:
     if seed is None:
         _check_scalar(tensor)
     start = constant_like(1, node) if seed is None else node_of(seed)
-    leaves = [n for n in toposort([node]) if n.op is WATCH and n.arg[1] in _leaves]
+    order = toposort([node])
+    leaves = [n for n in order if n.op is WATCH and n.arg[1] in _leaves]
     for leaf, found in zip(leaves, _pull([node], [start], leaves), strict=True):
         owner = _leaves.get(leaf.arg[1])
-        if owner is None or found is None:
-            continue
-        share = wrap(build.detach(found))
+        if owner is None or (found is None and node not in live_nodes(order, [leaf])):
+            continue  # the result does not depend on it, or as a constant does
+        share = wrap(build.detach(_or_zero(found, leaf)))  # 0 through steps: floor, sign
         owner.grad = share if owner.grad is None else owner.grad + share

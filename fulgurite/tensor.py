@@ -383,6 +383,12 @@ class Tensor(Methods, Habits, Operators):
     def __ne__(self, other: object) -> Any:
         return NotImplemented if other is None else self.ne(other)
 
+    def __pow__(self, other: Any) -> Tensor:
+        return elementwise.pow(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return elementwise.pow(other, self)
+
     def __pos__(self) -> Tensor:
         return elementwise.positive(self)
 

@@ -270,3 +270,29 @@ def test_what_comes_beside_a_value_is_an_ordinary_tensor_again() -> None:
         return found
 
     assert fg.grad(outer)(fg.Tensor([1.0, 2.0])).tolist() == [2, 2]  # to one further out it is not
+
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "floor": fg.floor, "ceil": fg.ceil, "round": fg.round, "trunc": fg.trunc, "sign": fg.sign,
+    "floordiv": lambda w: w // 2, "behind": lambda w: w.detach() * fg.floor(w),
+    "beside": lambda w: fg.floor(w) + (w > 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_gradient_through_steps_is_zero_and_there(name: str) -> None:
+    w = fg.Tensor([1.5, -2.5], requires_grad=True)
+    other = fg.Tensor([1.0, 1.0], requires_grad=True)
+    (STEPS[name](w) + other.detach()).sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [0.0, 0.0]
+    assert other.grad is None
+
+
+@pytest.mark.parametrize(
+    "choice", [lambda w: (w > 0).astype("float32"), lambda w: fg.argmax(w).astype("float32")]
+)
+def test_comparisons_and_places_have_no_gradient(choice: Callable[[Any], Any]) -> None:
+    w = fg.Tensor([1.5, -2.5], requires_grad=True)
+    with pytest.raises(GradientError):
+        choice(w).sum().backward()
+    assert w.grad is None

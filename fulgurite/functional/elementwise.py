@@ -6,8 +6,13 @@ shape. Names are the array API standard's. Functions of one real number are in `
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from ..core import build
 from ..core.dtype import bool_, dtype_of
+from ..core.node import Node
 from ..core.op import Op as _Op
 from ..core.ops.elementwise import (
     ABS,
@@ -40,9 +45,11 @@ from ..core.ops.elementwise import (
     TRUNC,
     XOR,
 )
-from ..errors import DTypeError
+from ..core.ops.leaf import BUFFER, CONST
+from ..core.ops.transform import Rule, override
+from ..errors import ArgumentError, DTypeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
-from .common import apply, as_tensor, common_floats, wide
+from .common import apply, as_tensor, common_dtype, common_floats, wide
 from .common import astype as _astype
 from .complexes import complex, imag, real
 
@@ -104,12 +111,29 @@ def remainder(x1: TensorLike, x2: TensorLike) -> Tensor:
 
 
 def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
-    """x1 to the power x2.
+    """x1 to the power x2; whole numbers have no negative powers, but in a tensor of exponents.
+
+    What such a tensor holds is not known when the expression is built: the whole part of the result
+    is taken, 0 or 1 or -1.
 
     >>> fg.pow(fg.Tensor([2, 3]), 3).tolist()
     [8, 27]
     """
-    return apply(POW, x1, x2)
+    base, exponent = lifted(x1, x2)
+    if common_dtype(base, exponent).is_integer and _has_negative(x2, exponent):
+        raise ArgumentError(
+            "whole numbers to a negative power", 'make them floats: x.astype("float32") ** -2'
+        )
+    return wrap(build.apply(POW, base, exponent))
+
+
+def _has_negative(given: object, lifted: Any) -> bool:
+    """True if a number that is known is below 0."""
+    if isinstance(given, Tensor | Node):
+        return lifted.op is CONST and lifted.value < 0
+    if isinstance(lifted, Node):  # host data, unless a list holds a tensor
+        return lifted.op is BUFFER and bool(np.any(np.asarray(given) < 0))
+    return bool(lifted < 0)
 
 
 def negative(x: TensorLike) -> Tensor:
@@ -403,7 +427,12 @@ def nextafter(x1: TensorLike, x2: TensorLike) -> Tensor:
     stepped = bitcast(where(away, bits + 1, bits - 1), a.dtype)
     smallest = copysign(bitcast(Tensor(1, whole), a.dtype), b)
     moved = where(a == 0, smallest, stepped)
-    return where(a == b, b, where(isnan(a) | isnan(b), a + b, moved))
+    found = node_of(where(a == b, b, where(isnan(a) | isnan(b), a + b, moved)))
+    # bits have no slope; a neighbour moves as x1 does
+    return wrap(override(_AS_FIRST, 0, found, [node_of(a)]) if node_of(a).watched else found)
+
+
+_AS_FIRST = Rule("nextafter", lambda gradients, x1: [gradients[0]])
 
 
 # --- truth and bits ------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from ..core.ops.elementwise import EXP, LOG
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, wrap
 from .common import apply, as_tensor, astype, common_floats, floating, wide
-from .elementwise import abs, logical_not, maximum, minimum, pow, where
+from .elementwise import abs, logical_not, maximum, minimum, where
 from .indexing import classes_along
 from .maths import sqrt
 from .movement import broadcast_arrays, expand_dims
 from .nn import relu, softplus
-from .reduction import any, max, mean, sum
+from .reduction import any, mean, p_norm, sum
 from .scanning import cumulative_sum
 
 
@@ -73,9 +73,9 @@ def smooth_l1_loss(
         return l1_loss(x, target, reduction)
     a, b = _pair(x, target)
     apart = abs(a - b)
-    return reduced(
-        where(apart < beta, apart * apart * (0.5 / beta), apart - 0.5 * beta), reduction, x
-    )
+    near = where(apart < beta, apart, 0)  # no square of infinity, which would have no slope
+    loss = where(apart < beta, near * near * (0.5 / beta), apart - 0.5 * beta)
+    return reduced(loss, reduction, x)
 
 
 def huber_loss(
@@ -90,7 +90,8 @@ def huber_loss(
         raise ArgumentError(f"delta is {delta}", "give more than 0")
     a, b = _pair(x, target)
     apart = abs(a - b)
-    loss = where(apart <= delta, apart * apart * 0.5, (apart - 0.5 * delta) * delta)
+    near = where(apart <= delta, apart, 0)
+    loss = where(apart <= delta, near * near * 0.5, (apart - 0.5 * delta) * delta)
     return reduced(loss, reduction, x)
 
 
@@ -151,7 +152,8 @@ def kl_div(
         loss = apply(EXP, b) * (b - a)
     else:
         positive = b > 0
-        loss = where(positive, b * (apply(LOG, where(positive, b, 1)) - a), 0 - b * a)
+        above, below = where(positive, b, 1), where(positive, 0, b)
+        loss = where(positive, above * (apply(LOG, above) - a), 0 - below * a)
     if reduction == "batchmean":
         if not a.ndim:
             raise ShapeError("a number has no batch", 'use reduction="sum"')
@@ -294,19 +296,6 @@ def pairwise_distance(
     """
     a, b = (wide(part) for part in common_floats(x1, x2))
     return astype(p_norm(a - b + eps, p, -1, keepdims), floating(x1).dtype)
-
-
-def p_norm(x: Tensor, p: float, axis: int, keepdims: bool) -> Tensor:
-    """The p-norm along an axis, whose slope at 0 is 0; p = 0 counts what is not 0."""
-    if p == 0:
-        return sum(astype(x != 0, x.dtype), axis, keepdims=keepdims)
-    if p == 1:
-        return sum(abs(x), axis, keepdims=keepdims)
-    if p == math.inf:
-        return max(abs(x), axis, keepdims=keepdims)
-    total = sum(x * x if p == 2 else pow(abs(x), p), axis, keepdims=keepdims)
-    safe = where(total == 0, 1, total)
-    return where(total == 0, 0, sqrt(safe) if p == 2 else pow(safe, 1 / p))
 
 
 def triplet_margin_loss(

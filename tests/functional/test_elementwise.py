@@ -299,3 +299,39 @@ def test_logaddexp_of_small_floats_rounds_once(dtype: str) -> None:
 def test_logaddexp_survives_a_difference_beyond_the_dtype() -> None:
     a, b = (fg.Tensor(v, dtype="float8_e4m3fn") for v in (448.0, -448.0))
     assert fg.logaddexp(a, b).item() == 448.0
+
+
+@pytest.mark.parametrize(
+    "exponent", [-2, np.int32(-1), np.array(-1), np.array([1, 1, -1]), [1, -1, 1], fg.Tensor(-1)]
+)
+def test_whole_numbers_have_no_negative_powers_that_are_known(exponent: Any) -> None:
+    x = fg.Tensor([1, 2, -1])
+    for call in (lambda: x**exponent, lambda: fg.pow(x, exponent), lambda: x.pow(exponent)):
+        with pytest.raises(ValueError, match="negative power") as caught:
+            call()
+        assert caught.value.where.startswith(__file__)  # type: ignore[attr-defined]
+    assert (x.astype("float32") ** -2).tolist() == [1.0, 0.25, 1.0]
+    assert (x**-2.0).tolist() == [1.0, 0.25, 1.0]
+
+
+def test_of_negative_powers_in_a_tensor_the_whole_part_is_taken() -> None:
+    x, y = fg.Tensor([1, 2, -1, 0]), fg.Tensor([-2, -2, -3, -1])
+    assert (x**y).tolist() == (x ** [n for n in y]).tolist() == [1, 0, -1, 0]
+
+
+def test_slopes_of_powers_and_angles_at_0() -> None:
+    y = fg.Tensor([-1.0, -0.5, 0.0, 2.0, float("nan")])
+    slopes = fg.grad(lambda y: (0.0**y).sum())(y).tolist()
+    assert slopes[:4] == [-math.inf, -math.inf, 0.0, 0.0] and math.isnan(slopes[4])
+    points = fg.Tensor([0.0, 0.0, -0.0, 3.0]), fg.Tensor([0.0, 2.0, -0.0, 4.0])
+    a, b = fg.grad(lambda a, b: fg.atan2(a, b).sum(), (0, 1))(*points)
+    assert np.allclose(a.numpy(), [0, 0.5, 0, 0.16]) and np.allclose(b.numpy(), [0, 0, 0, -0.12])
+    assert fg.grad(lambda z: fg.angle(z).sum())(fg.Tensor([0j])).tolist() == [0j]
+
+
+def test_a_neighbour_moves_as_its_number_does() -> None:
+    x = fg.Tensor([0.0, 1.0, -2.0])
+    assert fg.grad(lambda x: fg.nextafter(x, 5.0).sum())(x).tolist() == [1.0, 1.0, 1.0]
+    assert fg.grad(lambda y: fg.nextafter(x, y).sum())(x + 1).tolist() == [0.0, 0.0, 0.0]
+    _, moved = fg.jvp(lambda x: fg.nextafter(x, 5.0), (x,), (fg.Tensor([1.0, 2.0, 3.0]),))
+    assert moved.tolist() == [1.0, 2.0, 3.0]

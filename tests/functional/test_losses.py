@@ -168,3 +168,15 @@ def test_squared_distances_refuse_targets_that_would_widen_the_predictions() -> 
     with raises(ShapeError, "predictions of shape (3, 1) for targets of shape (3,)"):
         fg.mse_loss(x, fg.Tensor([1.0, 2.0, 3.0]))
     assert fg.mse_loss(x, 2.0).item() == fg.mse_loss(x, fg.Tensor([2.0])).item()
+
+
+@pytest.mark.parametrize("far", [float("inf"), float("-inf")])
+def test_losses_have_their_slope_at_infinity(far: float) -> None:
+    x, y = fg.Tensor([far, 0.25]), fg.Tensor([0.0, 0.0])
+    sign = 1.0 if far > 0 else -1.0
+    for loss in (fg.smooth_l1_loss, fg.huber_loss):
+        found = fg.grad(lambda x, f=loss: f(x, y, reduction="sum"))(x).tolist()  # type: ignore[misc]
+        assert found == [sign, 0.25]
+    soft = fg.Tensor([0.5, 0.0])
+    slope = fg.grad(lambda t: fg.kl_div(x, t, reduction="sum"))(soft).tolist()
+    assert slope[0] == -far

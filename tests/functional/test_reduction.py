@@ -202,3 +202,36 @@ def test_nothing_over_nothing_is_nan_and_something_inf() -> None:
     n = fg.Var("n", 1, 8).bind(3)
     assert np.isnan(fg.var(fg.ones((n,)), correction=5).item())
     assert fg.var(fg.arange(n).astype("float32"), correction=5).item() == np.inf
+
+
+ROWS = [[0.0, 0.0, 0.0], [1.0, 2.0, -2.0], [0.0, 3.0, 0.0], [1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("p", [2, 1, 3, 4, 1.5, 0.5, 0, -1, -2, np.inf, -np.inf])
+def test_norms_have_a_slope_where_all_is_0(p: float) -> None:
+    functions = {
+        "vector_norm": lambda x: fg.linalg.vector_norm(x, p, -1),
+        "norm": lambda x: fg.linalg.norm(x, p, -1),
+        "distance": lambda x: fg.pairwise_distance(x, fg.zeros(3), p, eps=0.0),
+        "normalize": lambda x: fg.nn.functional.normalize(x, p, -1),
+    }
+    for name, function in functions.items():
+        found = fg.grad(lambda x, f=function: f(x).sum())(fg.Tensor(ROWS)).numpy()
+        assert np.isfinite(found).all(), name
+        if name != "normalize":
+            assert (found[0] == 0).all() and (
+                p != 2 or np.allclose(found[1], [1 / 3, 2 / 3, -2 / 3])
+            )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: fg.std(x, -1), lambda x: fg.std(x, -1, 1), lambda x: fg.linalg.norm(x * 0),
+        lambda x: (x * 0).norm(), lambda x: fg.linalg.matrix_norm(x * 0),
+        lambda x: fg.nn.functional.cosine_similarity(x * 0, x * 0, -1),
+    ],
+)  # fmt: skip
+def test_deviations_and_lengths_of_equal_numbers_have_slope_0(function: Any) -> None:
+    found = fg.grad(lambda x: function(x).sum())(fg.Tensor(ROWS)).numpy()
+    assert (found[[0, 3]] == 0).all() and np.isfinite(found).all()

@@ -164,11 +164,19 @@ def _share(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def _pow_grad(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    """x ** 0 has slope 0 even at 0, and 0 ** b has no slope in b for b > 0."""
+    """x ** 0 has slope 0 even at 0; so has 0 ** b in b, except where b < 0: there it is -inf."""
     zero, one = constant_like(0, a), constant_like(1, a)
     slope = WHERE(b.eq(zero), zero, b * POW(a, b - 1))
-    log = LOG(WHERE(a.eq(zero), one, a))
-    return g * slope, g * WHERE(a.eq(zero), zero, y * log)
+    real = a.dtype.kind != "c"  # which have no order
+    flat = AND(a.eq(zero), LE(zero, b)) if real else a.eq(zero)
+    return g * slope, g * WHERE(flat, zero, y * LOG(WHERE(flat, one, a)))
+
+
+def _atan2_grad(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    """At the origin, where no direction is the right one, the slopes are 0."""
+    square = a * a + b * b
+    scaled = g / WHERE(square.eq(constant_like(0, a)), constant_like(1, a), square)
+    return scaled * b, -scaled * a
 
 
 def _intrinsic(name: str, arity: int = 1) -> str:
@@ -348,7 +356,7 @@ LGAMMA = _unary("lgamma", special.lgamma, "log of the magnitude of the gamma fun
                 kinds="f", cost=60)  # fmt: skip
 ATAN2 = elementwise(
     "atan2", np.arctan2, "the angle of the point (b, a)", kinds="f", domain=(0.3, 3.0), cost=30,
-    grad=lambda g, y, a, b: (g * b / (a * a + b * b), -g * a / (a * a + b * b)),
+    grad=_atan2_grad,
     llvm=_intrinsic("llvm.atan2", 2), triton="libdevice.atan2({0}, {1})",
 )  # fmt: skip
 POLYGAMMA = Op(
