@@ -646,7 +646,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[FulguriteError], str]] = {
     "beyond the dtype": (lambda: random.randint(0, 300, dtype=fg.uint8), ArgumentError, "uint8"),
     "a limit that is a float": (lambda: random.randint(0.5, 2), ArgumentError, "low is 0.5"),  # type: ignore[arg-type]
     "a range upside down": (lambda: random.uniform((2,), 3.0, 1.0), ArgumentError, "low <= high"),
-    "an empty truncation": (lambda: random.truncated_normal((2,), 1, 1), ArgumentError, "low < high"),
+    "an empty truncation": (
+        lambda: random.truncated_normal((2,), 1, 1), ArgumentError, "low < high",
+    ),
     "a negative scale": (lambda: random.normal((2,), 0.0, -1.0), ArgumentError, "scale is -1.0"),
     "alpha of zero": (lambda: random.gamma(0.0, 2), ArgumentError, "alpha is above 0"),
     "too much probability": (lambda: random.bernoulli(1.5, 2), ArgumentError, "from 0 to 1"),

@@ -120,7 +120,8 @@ def pow(x1: TensorLike, x2: TensorLike) -> Tensor:
     [8, 27]
     """
     base, exponent = lifted(x1, x2)
-    if common_dtype(base, exponent).is_integer and _has_negative(x2, exponent):
+    whole = type(x2) is not float and common_dtype(base, exponent).is_integer
+    if whole and _has_negative(x2, exponent):
         raise ArgumentError(
             "whole numbers to a negative power", 'make them floats: x.astype("float32") ** -2'
         )
@@ -233,11 +234,13 @@ def hypot(x1: TensorLike, x2: TensorLike) -> Tensor:
     >>> fg.hypot(3.0, 4.0).item(), fg.isfinite(fg.hypot(3e30, 4e30)).item()
     (5.0, True)
     """
-    a, b = (abs(x) for x in common_floats(x1, x2))
-    large, small = maximum(a, b), minimum(a, b)
-    infinite = isinf(a) | isinf(b)
+    # choices, not extremes and magnitudes, whose second slopes at ties and at 0 are not its own
+    a, b = (where(x < 0, -x, x) + 0.0 for x in common_floats(x1, x2))
+    large, small = where(a > b, a, b), where(a > b, b, a)
+    infinite, nothing = isinf(a) | isinf(b), (large == 0) & (small == 0)
     ratio = where(infinite, 0, small) / where(infinite | (large == 0), 1, large)
-    return where(infinite, float("inf"), large * apply(SQRT, ratio * ratio + 1))
+    found = where(nothing, 0, large * apply(SQRT, ratio * ratio + 1))
+    return where(infinite, float("inf"), found)
 
 
 def logaddexp(x1: TensorLike, x2: TensorLike) -> Tensor:
@@ -248,8 +251,9 @@ def logaddexp(x1: TensorLike, x2: TensorLike) -> Tensor:
     """
     narrow, other = common_floats(x1, x2)
     a, b = wide(narrow), wide(other)
-    apart = where(a == b, 0, a - b)  # of equal infinities a - b would be NaN
-    return _astype(maximum(a, b) + apply(LOG1P, apply(EXP, -abs(apart))), narrow.dtype)
+    top, low = where(a > b, a, b), where(a > b, b, a)  # not the extremes: see hypot
+    apart = where((top == low) & isinf(top), 0, low - top)  # inf - inf would be NaN
+    return _astype(top + apply(LOG1P, apply(EXP, apart)), narrow.dtype)
 
 
 # --- rounding ------------------------------------------------------------------------------------

@@ -335,3 +335,18 @@ def test_a_neighbour_moves_as_its_number_does() -> None:
     assert fg.grad(lambda y: fg.nextafter(x, y).sum())(x + 1).tolist() == [0.0, 0.0, 0.0]
     _, moved = fg.jvp(lambda x: fg.nextafter(x, 5.0), (x,), (fg.Tensor([1.0, 2.0, 3.0]),))
     assert moved.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_smooth_functions_have_their_second_slope_where_branches_meet() -> None:
+    def second(function: Callable[[Any], Any], at: float) -> float:
+        slope = fg.grad(lambda x: function(x).sum())
+        return float(fg.grad(lambda x: slope(x).sum())(fg.Tensor([at])).sum())
+
+    assert second(fg.softplus, 0.0) == 0.25 and second(fg.log_sigmoid, 0.0) == -0.25
+    assert second(lambda x: fg.logaddexp(x, 1.0), 1.0) == 0.25
+    assert second(lambda x: fg.hypot(x, 2.0), 0.0) == 0.5
+    assert second(lambda x: fg.hypot(x, 2.0), 2.0) == pytest.approx(8**-0.5 / 2)
+    assert [second(lambda x, n=n: x**n, 0.0) for n in range(4)] == [0, 0, 2, 0]  # type: ignore[misc]
+    target = fg.Tensor([1.0])
+    loss = fg.nn.functional.binary_cross_entropy_with_logits
+    assert second(lambda x: loss(x, target), 0.0) == 0.25  # of a logistic regression at 0

@@ -166,7 +166,8 @@ def _share(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
 def _pow_grad(g: Node, y: Node, a: Node, b: Node) -> tuple[Node, Node]:
     """x ** 0 has slope 0 even at 0; so has 0 ** b in b, except where b < 0: there it is -inf."""
     zero, one = constant_like(0, a), constant_like(1, a)
-    slope = WHERE(b.eq(zero), zero, b * POW(a, b - 1))
+    level = b.eq(zero)
+    slope = WHERE(level, zero, b * POW(a, WHERE(level, one, b) - 1))
     real = a.dtype.kind != "c"  # which have no order
     flat = AND(a.eq(zero), LE(zero, b)) if real else a.eq(zero)
     return g * slope, g * WHERE(flat, zero, y * LOG(WHERE(flat, one, a)))
