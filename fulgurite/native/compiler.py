@@ -15,19 +15,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..forks import QUIET
-from .target import Target
+from .target import Target, machine
 
 if TYPE_CHECKING:
-    from .libllvm import Llvm, Machine
+    from .libllvm import Llvm
 
-_CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
-_FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
 calls = 0  # how often the compiler has run in this process
-
-
-def triple(target: Target) -> str:
-    """The system that objects are made for; the loader reads ELF everywhere."""
-    return f"{target.arch}-unknown-linux-gnu"
 
 
 def _llvm() -> Llvm:
@@ -36,21 +29,12 @@ def _llvm() -> Llvm:
     return llvm()
 
 
-@lru_cache(maxsize=8)
-def _machine(target: Target) -> Machine:
-    wanted = [f"+{_FEATURES[f]}" for f in sorted(target.features) if f in _FEATURES]
-    features = ",".join([*wanted, "-prefer-256-bit"]) if target.arch == "x86_64" else ""
-    from .libllvm import Machine
-
-    return Machine(triple(target), _CPUS[target.vectors], features)
-
-
 def compile_object(texts: Sequence[str], target: Target) -> bytes:
     """One object with the functions of all texts."""
     global calls
     with QUIET:  # until LLVM's own objects are gone too
         calls += 1
-        return _llvm().emit(texts, _machine(target))
+        return _llvm().emit(texts, machine(target))
 
 
 def fault(text: str) -> str | None:
@@ -66,7 +50,7 @@ def fault(text: str) -> str | None:
 def compile_assembly(text: str, target: Target) -> str:
     """What the text becomes in the target's own assembly language, to be looked at."""
     with QUIET:
-        return _llvm().emit([text], _machine(target), assembly=True).decode()
+        return _llvm().emit([text], machine(target), assembly=True).decode()
 
 
 def available() -> bool:

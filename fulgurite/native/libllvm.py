@@ -18,12 +18,13 @@ import struct
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from .target import Machine
 
 KNOWN = ("0.50",)  # tests/native/test_libllvm.py compares calls with what llvmlite declares
 LARGE = 1 << 16  # letters of text after which LLVM's memory is given back
 _LOADED, _WRITABLE, _UNUSED = 1, 2, 4  # ELF's words for parts of a file; madvise's DONTNEED
-EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
 _TEXT, _PLACE, _WORD = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _PROBLEM = ctypes.POINTER(_PLACE)
 CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # what each returns and takes
@@ -47,14 +48,6 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # what each returns and takes
 _LIBRARY = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}.get(
     sys.platform, "libllvmlite.so"
 )
-
-
-class Machine(NamedTuple):
-    """For whom code is made, in LLVM's words."""
-
-    triple: str
-    cpu: str
-    features: str
 
 
 class Llvm(Protocol):
@@ -244,7 +237,7 @@ class Direct:
             raise RuntimeError(self._told(problem))
         made: int | None = self._call["CreateTargetMachine"](
             target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(),
-            EFFORT, b"pic", b"small", 0, 0, b"",
+            machine.effort, b"pic", b"small", 0, 0, b"",
         )  # fmt: skip
         if not made:
             raise RuntimeError("there is no such target machine")
@@ -277,7 +270,7 @@ class Binding:
             self._machines[machine] = target.create_target_machine(
                 cpu=machine.cpu,
                 features=machine.features,
-                opt=EFFORT,
+                opt=machine.effort,
                 reloc="pic",
                 codemodel="small",
             )

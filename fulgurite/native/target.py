@@ -2,7 +2,7 @@
 
 In: what the operating system says of the processor, or a wish (`avx2` on a machine with AVX-512).
 Out: a `Target`: architecture, vector kind, lanes of float32, and the features that renderers ask
-for. It is part of every key of compiled code.
+for; and the same in LLVM's words, a `Machine`. Both are part of every key of compiled code.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 VECTORS = {"avx512": 16, "avx2": 8, "sse2": 4, "neon": 4}  # lanes of float32
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse2": "x86-64", "neon": "generic"}
+_FEATURES = {"avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16"}
+EFFORT = 1  # of code generation, 0 to 3: more takes longer, and our code gains nothing from it
 _ASKED = (*_AVX512, "avx2", "fma", "f16c", "avx512_vnni", "avx_vnni", "avx512_bf16")
 
 
@@ -28,6 +32,28 @@ class Target:
     def lanes(self) -> int:
         """How many float32 fit a vector."""
         return VECTORS[self.vectors]
+
+    @property
+    def settings(self) -> str:
+        """All that text and code depend on, as part of a key."""
+        return f"{self.arch} {self.vectors} {sorted(self.features)} {tuple(machine(self))}"
+
+
+class Machine(NamedTuple):
+    """For whom code is made, in LLVM's words."""
+
+    triple: str
+    cpu: str
+    features: str
+    effort: int = EFFORT
+
+
+@lru_cache(maxsize=8)
+def machine(target: Target) -> Machine:
+    """What LLVM is told of a target; the system is one whose objects our loader reads: ELF."""
+    wanted = [f"+{_FEATURES[f]}" for f in sorted(target.features) if f in _FEATURES]
+    features = ",".join([*wanted, "-prefer-256-bit"]) if target.arch == "x86_64" else ""
+    return Machine(f"{target.arch}-unknown-linux-gnu", _CPUS[target.vectors], features)
 
 
 @lru_cache(maxsize=8)

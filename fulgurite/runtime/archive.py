@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from ..errors import ArgumentError
-from .store import KINDS, Entry, Row, Store, digest_of, is_hex
+from .store import KINDS, LOCAL, Entry, Row, Store, digest_of, is_hex
 
 FORMAT = "fulgurite cache 1"
 MANIFEST = "manifest.json"
@@ -45,7 +45,7 @@ def export(store: Store, path: str | os.PathLike[str]) -> int:
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
             for kind, key in store.entries():
-                data = store.get(kind, key)
+                data = None if kind in LOCAL else store.get(kind, key)
                 if data is not None and len(data) <= LARGEST_ENTRY:
                     digest = digest_of(kind, key, data)
                     archive.writestr(f"data/{digest}", data)

@@ -48,6 +48,7 @@ class Code:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self._settings = f"{identity()}\n{target.settings}"
         self.functions: dict[str, int] = {}
         self.compiled = 0  # texts that went through the compiler here
         self.objects: dict[str, Object] = {}  # of each text that is loaded
@@ -120,9 +121,7 @@ class Code:
 
     def digest(self, text: str) -> str:
         """What a text is called: it depends on all that its code depends on."""
-        target = f"{self.target.vectors} {sorted(self.target.features)}"
-        whole = f"{identity()}\n{target}\n{text}"
-        return digest_of(whole)
+        return digest_of(f"{self._settings}\n{text}")
 
 
 def _native(kernel: Rendered, digest: str) -> Native:

@@ -8,6 +8,7 @@ What is wrong with a kept plan is a warning and a miss.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from .store import Store
 
 
+_LOADED = time.time_ns()  # sources that change later are not those that run
+
+
 class Kept:
     """Plans of one store."""
 
@@ -38,7 +42,10 @@ class Kept:
         donated: tuple[tuple[int, int], ...] = (),
     ) -> str | None:  # fmt: skip
         """What the plan is kept under, if it can be."""
-        key: str | None = self.stored.plan_key(normal, lifted, device, options, donated)
+        build = late("runtime.fingerprint").fingerprint(self.store, _LOADED)
+        if build is None:
+            return None
+        key: str | None = self.stored.plan_key(normal, lifted, device, options, build, donated)
         if key is not None and options.search and options.tune != "off":
             table = late("runtime.tuning").table_for(options).digest
             key = digest_of(f"{key} {table}")

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 Entry = tuple[str, str, bytes]  # kind, key, bytes
 Row = tuple[str, str, str, int]  # kind, key, digest, size
 
-KINDS = ("plan", "kernel", "object", "driver")
+KINDS = ("plan", "kernel", "object", "driver", "sources")
+LOCAL = ("sources",)  # what says something of this machine's files, and goes to no other
 LAYOUT = "v1"  # a subfolder for each layout: versions live side by side, each in a private folder
 HOUR = 3600.0
 SPARE = 0.1  # the part of the limit that is freed at once, so that not every put evicts

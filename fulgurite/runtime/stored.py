@@ -10,10 +10,10 @@ from the graph at hand.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from ..config import Options
 from ..core.digest import digest_of
@@ -37,29 +37,22 @@ _FORMAT = 2
 
 
 def plan_key(
-    normal: Normal, lifted: dict[int, DType], device: str, options: Options,
+    normal: Normal, lifted: dict[int, DType], device: str, options: Options, build: str,
     donated: tuple[tuple[int, int], ...] = (),
 ) -> str | None:  # fmt: skip
-    """What a plan is kept under; None if a host function in it has no name of its own."""
+    """What a plan of a `build` of this package is kept under.
+
+    None if a host function in it has no name of its own. NumPy folds constants, so its version
+    counts.
+    """
     constants = tuple([-1 if i in lifted else c for i, c in enumerate(normal.constants)])
     try:
         graph = digest(normal.structure, constants)
     except ArgumentError:
         return None
-    target = code().target
-    rest = (_FORMAT, _build(), identity(), target.vectors, sorted(target.features), device,
+    rest = (_FORMAT, build, np.__version__, identity(), code().target.settings, device,
             options.key, options.tier, sorted(lifted), donated)  # fmt: skip
     return digest_of(f"{graph}\n{rest!r}")
-
-
-@lru_cache(maxsize=1)
-def _build() -> str:
-    """Which sources this package runs: a plan of others is none of ours."""
-    root = os.path.dirname(os.path.dirname(__file__))
-    parts = ("core", "core/ops", "graph", "graph/search", "kernel", "native", "runtime")
-    files = [f.stat() for part in parts
-             for f in os.scandir(os.path.join(root, part)) if f.name.endswith(".py")]  # fmt: skip
-    return repr(sorted((f.st_size, f.st_mtime_ns) for f in files))
 
 
 def _text() -> Any:

@@ -16,14 +16,15 @@ import pytest
 import fulgurite as fg
 from fulgurite.config import current
 from fulgurite.core.ops.effect import HostFunction, custom
-from fulgurite.graph.normalize import normalize
+from fulgurite.graph.normalize import Normal, normalize
+from fulgurite.runtime.kept import kept_plans
 from fulgurite.runtime.realize import lookup
 from fulgurite.runtime.store import store_for
 from fulgurite.tensor import wrap
 
 pytest.importorskip("llvmlite")
 from fulgurite.native import compiler
-from fulgurite.runtime import backend, stored
+from fulgurite.runtime import backend
 
 ROOT = Path(__file__).parents[2]
 WORK = """
@@ -59,6 +60,13 @@ def work(folder: Path, text: str = WORK, **environment: str) -> dict[str, object
     found: dict[str, object] = json.loads(done.stdout)
     found["warnings"] = done.stderr
     return found
+
+
+def key_of(normal: Normal) -> str | None:
+    """What the plan of a graph is kept under."""
+    kept = kept_plans("cpu", current(), normal)
+    assert kept is not None
+    return kept.key(normal, {}, "cpu", current())
 
 
 def test_a_second_process_runs_no_stage_loads_no_compiler_and_gets_the_same_bits(
@@ -150,7 +158,7 @@ def test_a_stored_plan_that_makes_no_sense_is_a_warning_and_a_miss(tmp_path: Pat
         fg.clear_caches()
         y = fg.exp(fg.Tensor(np.ones(300, np.float32))) * 3 - 1
         normal = normalize([y.node])
-        store, key = store_for(current()), stored.plan_key(normal, {}, "cpu", current())
+        store, key = store_for(current()), key_of(normal)
         assert store is not None and key is not None
         for nonsense in (b"", b"[]", b"{}", b'{"kernels": 3}', b"\xff", b'{"kernels": [[1]]}'):
             fg.clear_caches()
@@ -210,9 +218,9 @@ def test_host_functions_reach_the_disk_only_by_a_registered_name(tmp_path: Path)
         x = fg.Tensor(np.ones(10, np.float32))
         y = wrap(custom(host, (x.node,), (10,), fg.float32)) * 3
         assert y.tolist() == [6.0] * 10
-        assert stored.plan_key(normalize([y.node]), {}, "cpu", current()) is not None
+        assert key_of(normalize([y.node])) is not None
         z = wrap(custom(host, (x.node,), (10,), fg.float32)) * 4
-        assert stored.plan_key(normalize([z.node]), {}, "cpu", current()) is None
+        assert key_of(normalize([z.node])) is None
     index = next(tmp_path.rglob("index.sqlite"), None)
     if index is not None:
         with sqlite3.connect(index) as rows:
