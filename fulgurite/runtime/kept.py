@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 
-_LOADED = time.time_ns()  # sources that change later are not those that run
+LOADED = time.time_ns()  # sources that change later are not those that run
 
 
 class Kept:
@@ -42,7 +42,7 @@ class Kept:
         donated: tuple[tuple[int, int], ...] = (),
     ) -> str | None:  # fmt: skip
         """What the plan is kept under, if it can be."""
-        build = late("runtime.fingerprint").fingerprint(self.store, _LOADED)
+        build = build_of(self.store)
         if build is None:
             return None
         key: str | None = self.stored.plan_key(normal, lifted, device, options, build, donated)
@@ -77,6 +77,12 @@ class Kept:
         data = self.stored.dump(plan, normal)
         if data is not None:
             self.store.put("plan", key, data)
+
+
+def build_of(store: Store) -> str | None:
+    """Which sources this process runs; None: they were changed since, or cannot be read."""
+    found: str | None = late("runtime.fingerprint").fingerprint(store, LOADED)
+    return found
 
 
 def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:

@@ -32,6 +32,8 @@ from ..graph.search.report import Alternative, RegionReport
 from ..graph.search.sources import TIE, WideSearcher
 from ..graph.simplify import simplify
 from ..kernel.sources import SOURCES
+from .kept import LOADED, build_of
+from .store import store_for
 from .tuning import (
     Entrant,
     Race,
@@ -58,7 +60,9 @@ def race_for(options: Options, device: str) -> Race | None:
     """Who times kernels, if anybody does: the reference's times say nothing."""
     if options.tune == "off" or device != "cpu":
         return None
-    return Race(options.tune, times_for(options), options.vectors)
+    store = store_for(options)
+    build = "" if store is None else build_of(store) or f"loaded at {LOADED}"
+    return Race(options.tune, times_for(options), options.vectors, build=build)
 
 
 def with_kernels(sink: Node, context: Context) -> tuple[Node, list[RegionReport]]:

@@ -4,7 +4,7 @@ In: options, and kernels that cost about the same. Out: a `CostTable` that `fulg
 or the one that ships; and times. Nothing here is reached with `tune="off"`: then no file is read or
 written and plans depend on the graph alone. Who enters a race is checked first: a result that is
 not the reference's is a verdict, not a time. Runs take turns and the least time of each counts, to
-two digits. Times are kept in SQLite by kernel digest, shape bucket, device and compiler version, so
+two digits. Times are kept in SQLite by kernel digest, shape bucket, device, compiler and sources:
 later processes choose the same. Damaged files are a warning, and then as if they were not there.
 """
 
@@ -242,10 +242,11 @@ class Race:
 
     def __init__(
         self, mode: str, times: Times, vectors: str = "auto",
-        clock: Callable[[], int] = time.perf_counter_ns, device: str = "cpu",
+        clock: Callable[[], int] = time.perf_counter_ns, device: str = "cpu", build: str = "",
     ) -> None:  # fmt: skip
         self.mode, self.times, self.clock, self.device = mode, times, clock, device
-        self.machine, self.compiler = machine(vectors), identity()
+        # a verdict on the code of other sources is none on ours
+        self.machine, self.compiler = machine(vectors), f"{identity()} {build}".rstrip()
         self.timed = 0  # entrants that really ran
 
     def __call__(self, kernels: Sequence[Kernel], table: CostTable) -> list[Timing | None]:

@@ -25,7 +25,9 @@ from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.sources import Timing
 from fulgurite.graph.simplify import simplify
+from fulgurite.native.compiler import identity
 from fulgurite.runtime import tuning
+from fulgurite.runtime.patterned import race_for
 from fulgurite.runtime.realize import cache_key
 from fulgurite.runtime.reference import evaluate
 from fulgurite.runtime.tuning import Entrant, Key, Race, Times
@@ -233,6 +235,17 @@ def test_a_kernel_is_timed_once(tmp_path: Path) -> None:
     found = first(kernels, SHIPPED)
     again = Race("full", Times(str(tmp_path)), clock=Clock(12345))
     assert (first.timed, again(kernels, SHIPPED), again.timed) == (2, found, 0)
+
+
+def test_verdicts_on_code_of_other_sources_are_none_on_ours(tmp_path: Path) -> None:
+    kernel = kernel_of(fg.exp(numbers(50)))
+    for build, timed in (("old", 1), ("new", 1), ("old", 0)):
+        race = Race("full", Times(str(tmp_path)), build=build)
+        race([kernel], SHIPPED)
+        assert race.timed == timed
+    with fg.config(tune="full", disk_cache=True, cache_dir=str(tmp_path)):
+        found = race_for(current(), "cpu")
+        assert found is not None and found.compiler.startswith(f"{identity()} ")
 
 
 def test_runs_take_turns_and_the_least_time_counts() -> None:
