@@ -27,6 +27,7 @@ from .dots import dots, sweep
 from .emitter import Val
 from .frame import Frame
 from .lent import BLOCK, JOIN, MOVE, TABLE, WAYS, join
+from .masked import masked_load
 from .microkernel import Registers, block, transpose
 from .moving import moving
 from .narrow import NARROW, narrow
@@ -444,11 +445,7 @@ class _Template(Borrower):
         kind = f"<{e.lanes} x {self.inner}>"
         if mask is None:
             return Val(e.let(f"load {kind}, ptr {where}, align 1"), dtype, True)
-        short = {"float": "f32", "double": "f64"}.get(self.inner, self.inner)
-        name = f"llvm.masked.load.v{e.lanes}{short}.p0"
-        e.declare(f"{kind} @{name}(ptr, <{e.lanes} x i1>, {kind})", name)
-        operands = f"ptr align 1 {where}, <{e.lanes} x i1> {mask}, {kind} zeroinitializer"
-        return Val(e.let(f"call {kind} @{name}({operands})"), dtype, True)
+        return Val(masked_load(e, kind, where, mask), dtype, True)
 
     def summed(self, f: Frame, value: Val) -> Val:
         """A sum in its own dtype."""

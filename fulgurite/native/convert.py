@@ -24,6 +24,7 @@ from ..core.dtype import (
 )
 from ..graph.regroup import CannotLower
 from .emitter import Emitter, Val, scalar_type
+from .masked import masked_gather, masked_load, masked_scatter, masked_store
 from .maths import compare, intrinsic, select
 
 
@@ -61,13 +62,7 @@ def load_value(
         return from_memory(e, Val(load_row(e, at, raw, live), raw, True), dtype)
     live = live or "splat (i1 true)"
     at = e.let(f"getelementptr {inner}, ptr {pointer}, {e.typed(place)}")
-    name = f"llvm.masked.gather.v{lanes}{e.suffix(raw, False)}.v{lanes}p0"
-    e.declare(f"{kind} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {kind})", name)
-    text = (
-        f"call {kind} @{name}(<{lanes} x ptr> align 1 {at}, <{lanes} x i1> {live}, "
-        f"{kind} zeroinitializer)"
-    )
-    return from_memory(e, Val(e.let(text), raw, True), dtype)
+    return from_memory(e, Val(masked_gather(e, kind, at, live), raw, True), dtype)
 
 
 def store_value(
@@ -75,20 +70,14 @@ def store_value(
 ) -> None:
     """The other way."""
     value = to_memory(e, value, dtype)
-    inner, lanes = scalar_type(value.dtype), e.lanes
+    inner = scalar_type(value.dtype)
     kind = e.type_of(value.dtype, value.vector)
     if how in ("one", "row"):
         at = e.let(f"getelementptr {inner}, ptr {pointer}, i64 {place.text}")
         _put_row(e, at, value, None if how == "one" else mask)
         return
     at = e.let(f"getelementptr {inner}, ptr {pointer}, {e.typed(place)}")
-    name = f"llvm.masked.scatter.v{lanes}{e.suffix(value.dtype, False)}.v{lanes}p0"
-    e.declare(f"void @{name}({kind}, <{lanes} x ptr>, <{lanes} x i1>)", name)
-    live = mask or "splat (i1 true)"
-    e.line(
-        f"call void @{name}({kind} {value.text}, <{lanes} x ptr> align 1 {at}, "
-        f"<{lanes} x i1> {live})"
-    )
+    masked_scatter(e, kind, value.text, at, mask or "splat (i1 true)")
 
 
 def load_every(
@@ -155,26 +144,21 @@ def shuffled(e: Emitter, dtype: DType, a: str, b: str, lanes: list[int]) -> str:
 
 def load_row(e: Emitter, at: str, raw: DType, live: str | None) -> str:
     """Consecutive lanes from an address."""
-    lanes, kind = e.lanes, e.type_of(raw, True)
+    kind = e.type_of(raw, True)
     if live is None:
         return e.let(f"load {kind}, ptr {at}, align 1")
-    name = f"llvm.masked.load.v{lanes}{e.suffix(raw, False)}.p0"
-    e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
-    where = f"ptr align 1 {at}, <{lanes} x i1> {live}"
-    return e.let(f"call {kind} @{name}({where}, {kind} zeroinitializer)")
+    return masked_load(e, kind, at, live)
 
 
 def _put_row(e: Emitter, at: str, value: Val, mask: str | None) -> None:
     """One number, or consecutive lanes, to an address."""
-    lanes, kind = e.lanes, e.type_of(value.dtype, value.vector)
+    kind = e.type_of(value.dtype, value.vector)
     if mask is None:
         e.line(f"store {kind} {value.text}, ptr {at}, align 1")
         return
     if value.dtype.kind != "f" and value.dtype.bits < 64:
         mask = _unknown(e, mask)
-    name = f"llvm.masked.store.v{lanes}{e.suffix(value.dtype, False)}.p0"
-    e.declare(f"void @{name}({kind}, ptr, <{lanes} x i1>)", name)
-    e.line(f"call void @{name}({kind} {value.text}, ptr align 1 {at}, <{lanes} x i1> {mask})")
+    masked_store(e, kind, value.text, at, mask)
 
 
 def _unknown(e: Emitter, mask: str) -> str:

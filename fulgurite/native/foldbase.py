@@ -21,6 +21,7 @@ from .emitter import Val, scalar_type
 from .foldframe import FoldFrame
 from .foldpowers import small_powers
 from .frame import Numbers
+from .masked import masked_store
 from .microkernel import Module, Registers, transpose
 from .operate import identity
 from .packing import Packer, Side, Span, side
@@ -464,10 +465,7 @@ class FoldBase:
         if f.mask is None:
             f.e.line(f"store {self.vector} {text}, ptr {where}, align 4")
             return
-        name = f"llvm.masked.store.{f.e.suffix(self.fold.dtype, True)}.p0"
-        mask = f"<{self.lanes} x i1>"
-        f.e.declare(f"void @{name}({self.vector}, ptr, {mask})", name)
-        f.e.line(f"call void @{name}({self.vector} {text}, ptr align 4 {where}, {mask} {f.mask})")
+        masked_store(f.e, self.vector, text, where, f.mask, align=4)
 
     def begin(self) -> None:
         """States before anything was seen."""

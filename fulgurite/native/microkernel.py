@@ -20,6 +20,7 @@ from ..core.digest import blake2b
 from ..core.dtype import DType
 from .assembly import keeping, module_assembly, register_block
 from .emitter import scalar_type
+from .masked import declaration, reading, writing
 from .target import Target
 
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
@@ -170,10 +171,8 @@ def _declared(registers: Registers) -> list[str]:
         lines.append(f"declare {kind} @{_dot(registers)}({kind}, {kind}, {kind})")
     if registers.fused:
         lines.append(f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})")
-    mask = f"<{registers.width} x i1>"
     if _masked(registers):
-        lines.append(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {kind})")
-        lines.append(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, {mask})")
+        lines += [f"declare {declaration(how, kind)[0]}" for how in ("load", "store")]
     return lines
 
 
@@ -200,8 +199,6 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
     `assembly.register_block` is the same for floats on AVX-512: change both.
     """
     inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
-    masks = f"<{width} x i1>"
-    load = f"call {kind} @llvm.masked.load.{suffix_of(registers)}.p0"
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
     plain = _masked(registers) and not registers.dot  # bytes are always packed
     ways = ("p", "m") if plain else ("p",)  # packed, or memory as it is
@@ -236,8 +233,7 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
             if w == "m":
                 below = let(f"getelementptr {inner}, ptr %{w}p, i64 {v * width}")
                 lines.append(f"  call void @llvm.prefetch.p0(ptr {below}, i32 0, i32 3, i32 1)")
-                operands = f"ptr align 1 {place}, {masks} %mask{v}, {kind} zeroinitializer"
-                columns.append(let(f"{load}({operands})"))
+                columns.append(let(reading("load", kind, place, f"%mask{v}")))
             else:
                 columns.append(let(f"load {kind}, ptr {place}, align 1"))
         if w == "p":
@@ -272,16 +268,14 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
         for v in range(vectors):
             place = let(f"getelementptr {inner}, ptr {row}, i64 {v * width}")
             if _masked(registers):
-                before = let(f"{load}(ptr align 1 {place}, {masks} %old{v}, {kind} {nothing})")
+                before = let(reading("load", kind, place, f"%old{v}", nothing))
             else:
                 before = let(f"load {kind}, ptr {place}, align 1")
                 fresh = let("icmp eq i32 %old, 0")
                 before = let(f"select i1 {fresh}, {kind} {nothing}, {kind} {before}")
             total = let(f"{'fadd' if is_float else 'add'} {kind} {before}, %r{i}_{v}")
             if _masked(registers):
-                name = f"llvm.masked.store.{suffix_of(registers)}.p0"
-                operands = f"{kind} {total}, ptr align 1 {place}, {masks} %mask{v}"
-                lines.append(f"  call void @{name}({operands})")
+                lines.append(f"  {writing('store', kind, total, place, f'%mask{v}')}")
             else:
                 lines.append(f"  store {kind} {total}, ptr {place}, align 1")
         if i + 1 < rows:

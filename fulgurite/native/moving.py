@@ -19,6 +19,7 @@ from ..core.ops.index import LOAD
 from ..kernel.contract import Line, Part
 from .emitter import Val
 from .frame import Frame, Numbers
+from .masked import masked_load
 from .microkernel import MASKS, Module, Registers, named, transpose
 from .packing import Packer, Side, Span, Target
 
@@ -75,9 +76,6 @@ def _panels(f: Frame, packer: Packer, to: Target) -> None:
     """Columns as they lie: whole panels of a row at a time, 0 after the last column."""
     e, lanes, wide = f.e, f.e.lanes, packer.registers.panel
     kind, ramps = packer.kind, f"<{lanes} x i32>"
-    short = {"float": "f32", "double": "f64"}.get(packer.inner, packer.inner)
-    load = f"llvm.masked.load.v{lanes}{short}.p0"
-    e.declare(f"{kind} @{load}(ptr, <{lanes} x i1>, {kind})", load)
 
     def row(k: str, _: list[str]) -> list[str]:
         source = packer.at("%from", f.mul(k, "%step"))
@@ -90,8 +88,7 @@ def _panels(f: Frame, packer: Packer, to: Target) -> None:
             for v in range(0, wide, lanes):
                 places = ", ".join(f"i32 {v + i}" for i in range(lanes))
                 mask = e.let(f"icmp slt {ramps} <{places}>, {count}")
-                operands = f"ptr align 1 {packer.at(begin, str(v))}, <{lanes} x i1> {mask}"
-                found = e.let(f"call {kind} @{load}({operands}, {kind} zeroinitializer)")
+                found = masked_load(e, kind, packer.at(begin, str(v)), mask)
                 e.line(f"store {kind} {found}, ptr {packer.at(end, str(v))}, align 4")
             return []
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from .emitter import scalar_type
 from .frame import Frame, Numbers
+from .masked import masked_load, masked_store
 from .microkernel import MASKS, Module, Registers, multiplied, named, shuffle
 
 NARROW = "ptr, i64, ptr, i64, i64, ptr, i64, i64, i64, i64, i1"  # its types
@@ -36,7 +37,6 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
 
     rest = e.let(f"urem i64 %depth, {width}")
     whole, mask = f.sub("%depth", rest), f.tail(rest)
-    load = _masked(f, "load", width, registers)
 
     def group(column: str, _: list[str]) -> list[str]:
         few = f.least(f.sub("%columns", column), str(_SIDE))
@@ -70,8 +70,7 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
         def step(k: str, sums: list[str], masked: bool) -> list[str]:
             def vector(memory: str) -> str:
                 if masked:
-                    operands = f"ptr align 1 {at(memory, k)}, <{width} x i1> {mask}"
-                    return e.let(f"call {kind} @{load}({operands}, {kind} zeroinitializer)")
+                    return masked_load(e, kind, at(memory, k), mask)
                 return e.let(f"load {kind}, ptr {at(memory, k)}, align 1")
 
             found = [vector(c) for c in columns]
@@ -106,17 +105,6 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
         f"{'lines' if lined else 'narrow'}_{registers.dtype}",
         "\n".join([text, *e.declared.values()]),
     )
-
-
-def _masked(f: Frame, how: str, lanes: int, registers: Registers) -> str:
-    """The name of a load or a store of some lanes, declared."""
-    inner = scalar_type(registers.dtype)
-    short = {"float": "f32", "double": "f64"}.get(inner, inner)
-    name, kind = f"llvm.masked.{how}.v{lanes}{short}.p0", f"<{lanes} x {inner}>"
-    mask = f"<{lanes} x i1>"
-    types = f"ptr, {mask}, {kind}" if how == "load" else f"{kind}, ptr, {mask}"
-    f.e.declare(f"{kind if how == 'load' else 'void'} @{name}({types})", name)
-    return name
 
 
 def _summed(f: Frame, vectors: list[str], registers: Registers) -> list[str]:
@@ -155,8 +143,6 @@ def _put(f: Frame, total: str, place: str, count: str, registers: Registers) -> 
 
     known = mask(e.let(f"select i1 %first, i64 0, i64 {count}"))
     nothing = e.let(f"fneg {kind} zeroinitializer") if is_float else "zeroinitializer"
-    where = f"ptr align 1 {place}, <{_SIDE} x i1>"
-    load, store = [_masked(f, how, _SIDE, registers) for how in ("load", "store")]
-    old = e.let(f"call {kind} @{load}({where} {known}, {kind} {nothing})")
+    old = masked_load(e, kind, place, known, nothing)
     new = e.let(f"{'fadd' if is_float else 'add'} {kind} {old}, {total}")
-    e.line(f"call void @{store}({kind} {new}, {where} {mask(count)})")
+    masked_store(e, kind, new, place, mask(count))

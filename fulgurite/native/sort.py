@@ -32,6 +32,7 @@ from .code import Phase, Rendered
 from .compose import ARGUMENTS
 from .convert import load_value
 from .emitter import Emitter, Val
+from .masked import masked_store
 from .maths import compare, select
 from .network import NETWORK, side_by_side
 from .target import Target
@@ -253,11 +254,8 @@ class Sorter:
         e.loop(start, stop, self.lanes, [], vector)
 
     def put_row(self, target: str, index: str, words: str, lanes: str) -> None:
-        e, kind = self.e, f"<{self.lanes} x i64>"
-        at = e.let(f"getelementptr i64, ptr {target}, i64 {index}")
-        name = f"llvm.masked.store.v{self.lanes}i64.p0"
-        e.declare(f"void @{name}({kind}, ptr, <{self.lanes} x i1>)", name)
-        e.line(f"call void @{name}({kind} {words}, ptr align 8 {at}, <{self.lanes} x i1> {lanes})")
+        at = self.e.let(f"getelementptr i64, ptr {target}, i64 {index}")
+        masked_store(self.e, f"<{self.lanes} x i64>", words, at, lanes, align=8)
 
     def put_pairs(self, target: str, index: str, keys: str, places: str, left: str) -> None:
         """Keys and places side by side, as far as there are elements."""
@@ -272,9 +270,7 @@ class Sorter:
             f"shufflevector {pair} {first}, {pair} poison, <{2 * count} x i32> zeroinitializer"
         )
         live = e.let(f"icmp ult {pair} <{numbers}>, {limit}")
-        name = f"llvm.masked.store.v{2 * count}i64.p0"
-        e.declare(f"void @{name}({pair}, ptr, <{2 * count} x i1>)", name)
-        e.line(f"call void @{name}({pair} {both}, ptr align 8 {at}, <{2 * count} x i1> {live})")
+        masked_store(e, pair, both, at, live, align=8)
 
     def key(self, value: Val) -> Val:
         """An unsigned number whose order is that of the numbers these are the bits of."""

@@ -18,6 +18,7 @@ from .code import FIRST
 from .convert import from_memory, load_row, memory_dtype, shuffled
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
+from .masked import masked_store
 from .microkernel import Registers
 from .operate import cast
 from .unfolding import Packer
@@ -268,10 +269,7 @@ class _Rows(Frame):
 
     def write(self, value: str, goal: str, mask: str) -> None:
         """Sums to their tile."""
-        e, lanes, kind = self.e, self.e.lanes, self.vector
-        name = f"llvm.masked.store.v{lanes}{self.short}.p0"
-        e.declare(f"void @{name}({kind}, ptr, <{lanes} x i1>)", name)
-        e.line(f"call void @{name}({kind} {value}, ptr align 1 {goal}, <{lanes} x i1> {mask})")
+        masked_store(self.e, self.vector, value, goal, mask)
 
     def sum(self, x: str, y: str, total: str) -> str:
         """A product added to a sum."""

@@ -18,6 +18,7 @@ from ..kernel.windows import SLOTS
 from .convert import load_row, memory_dtype
 from .emitter import Val, ramp, scalar_type
 from .frame import Frame, Numbers
+from .masked import masked_load
 from .microkernel import Registers, transpose
 from .views import SEEN, WHOLE
 from .widening import GOAL, defined, first_lanes, gathered, widened
@@ -185,14 +186,11 @@ class Packer(Frame):
             )
             live = self.both_masks(valid, valid)
             return self.taken(gathered(e, source, at, self.memory, live))
-        name = f"llvm.masked.load.v{lanes}{e.suffix(self.raw, False)}.p0"
-        e.declare(f"{kind} @{name}(ptr, <{lanes} x i1>, {kind})", name)
 
         def piece(number: str, now: list[str]) -> list[str]:
             live = self.both_masks(self.get(self.masks, number, self.mask_kind), valid)
             place = self.at(source, self.get(self.offsets, number), self.outside)
-            operands = f"ptr align 1 {place}, <{lanes} x i1> {live}, {kind} {now[0]}"
-            return [e.let(f"call {kind} @{name}({operands})")]
+            return [masked_load(e, kind, place, live, now[0])]
 
         begin, end = self.get(self.begins, v), self.get(self.begins, self.add(v, "1"))
         return self.taken(e.loop(begin, end, 1, [(kind, "zeroinitializer")], piece)[0])

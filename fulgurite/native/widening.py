@@ -14,6 +14,7 @@ from ..core.dtype import DType, bool_, int32, int64, uint8, uint32
 from .convert import from_memory, load_row, memory_dtype
 from .emitter import Emitter, Val, scalar_type
 from .frame import Frame, Numbers
+from .masked import masked_gather
 from .microkernel import Registers
 from .operate import cast
 
@@ -53,10 +54,7 @@ def gathered(e: Emitter, source: str, places: str, memory: DType, live: str) -> 
         back = e.let(f"select <{lanes} x i1> {late}, {longs} {before}, {longs} zeroinitializer")
         bits = e.let(f"trunc {longs} {e.let(f'mul {longs} {back}, {eight}')} to {kind}")
         at = e.let(f"getelementptr i8, {pointers} {at}, {longs} {back}")
-    name = f"llvm.masked.gather.v{lanes}{e.suffix(wide, False)}.v{lanes}p0"
-    e.declare(f"{kind} @{name}({pointers}, <{lanes} x i1>, {kind})", name)
-    operands = f"{pointers} align 4 {at}, <{lanes} x i1> {live}, {kind} zeroinitializer"
-    found = e.let(f"call {kind} @{name}({operands})")
+    found = masked_gather(e, kind, at, live, align=4)
     if wide is raw:
         return found
     found = e.let(f"lshr {kind} {found}, {bits}")

@@ -22,7 +22,7 @@ body5:
   %t16 = call <16 x i32> @llvm.umax.v16i32(<16 x i32> splat (i32 -8388608), <16 x i32> %t13)
   %t17 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
   %t18 = getelementptr float, ptr %t10, i64 16
-  %t19 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 1 %t18, <16 x i1> %t17, <16 x float> zeroinitializer)
+  %t19 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %t18, i32 1, <16 x i1> %t17, <16 x float> zeroinitializer)
   %t20 = select <16 x i1> %t17, <16 x float> %t19, <16 x float> splat (float 0xFFF0000000000000)
   %t21 = bitcast <16 x float> %t20 to <16 x i32>
   %t22 = call <16 x i32> @llvm.smax.v16i32(<16 x i32> %t14, <16 x i32> %t21)
@@ -67,7 +67,7 @@ body5:
   %t60 = fadd <16 x float> splat (float 0x8000000000000000), %t58
   %t61 = icmp ult <16 x i32> <i32 0, i32 1, i32 2, i32 3, i32 4, i32 5, i32 6, i32 7, i32 8, i32 9, i32 10, i32 11, i32 12, i32 13, i32 14, i32 15>, splat (i32 8)
   %t62 = getelementptr float, ptr %t10, i64 16
-  %t63 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr align 1 %t62, <16 x i1> %t61, <16 x float> zeroinitializer)
+  %t63 = call <16 x float> @llvm.masked.load.v16f32.p0(ptr %t62, i32 1, <16 x i1> %t61, <16 x float> zeroinitializer)
   %t64 = fsub <16 x float> %t63, %t36
   %t65 = fcmp ogt <16 x float> %t64, splat (float 0x4056400000000000)
   %t66 = select <16 x i1> %t65, <16 x float> splat (float 0x4056400000000000), <16 x float> %t64
@@ -108,7 +108,7 @@ body5:
   %t99 = load <16 x float>, ptr %t98, align 4
   %t100 = fdiv <16 x float> %t99, %t89
   %t101 = getelementptr float, ptr %t92, i64 16
-  call void @llvm.masked.store.v16f32.p0(<16 x float> %t100, ptr align 1 %t101, <16 x i1> %t97)
+  call void @llvm.masked.store.v16f32.p0(<16 x float> %t100, ptr %t101, i32 1, <16 x i1> %t97)
   %t102 = add nuw nsw i64 %i6, 1
   %t103 = freeze i64 %t102
   br label %head5
@@ -118,11 +118,11 @@ done5:
 declare <16 x i32> @llvm.smax.v16i32(<16 x i32>, <16 x i32>)
 declare <16 x i32> @llvm.umin.v16i32(<16 x i32>, <16 x i32>)
 declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
-declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, <16 x i1>, <16 x float>)
+declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
 declare i32 @llvm.vector.reduce.smax.v16i32(<16 x i32>)
 declare i32 @llvm.vector.reduce.umin.v16i32(<16 x i32>)
 declare i32 @llvm.vector.reduce.umax.v16i32(<16 x i32>)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare <16 x float> @llvm.x86.avx512.mask.scalef.ps.512(<16 x float>, <16 x float>, <16 x float>, i16, i32)
 declare float @llvm.vector.reduce.fadd.v16f32(float, <16 x float>)
-declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, <16 x i1>)
+declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
