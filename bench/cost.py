@@ -30,7 +30,8 @@ from fulgurite.graph.search.choose import Searcher
 from fulgurite.graph.simplify import simplify
 from fulgurite.kernel.sources import SOURCES
 from fulgurite.runtime.plan import Plan, compile_plan
-from fulgurite.runtime.realize import searcher, storage_of
+from fulgurite.runtime.realize import storage_of
+from fulgurite.runtime.stages import searcher
 
 RANDOM = np.random.default_rng(0)
 

@@ -3,12 +3,14 @@
 In: tensors. Out: an `Explanation`: `str` prints it; `.kernels` have `.kind`, `.bytes`, `.flops`,
 `.lines`, `.reason` and `.text`; `.stages` hold each stage's text; `.cache` says hit or miss and,
 for a miss, what differs from the nearest graph that is known; `.peak_bytes` is known before
-anything runs. Explaining computes nothing and changes no cache.
+anything runs; `.tiny` says that NumPy runs it instead. The stages are those that `realize` runs,
+for the bodies of loops as well. Explaining computes nothing and changes no cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config import current
@@ -19,26 +21,17 @@ from .core.ops.reduce import REDUCE, SCAN
 from .core.shape import upper
 from .errors import ArgumentError
 from .forks import late
-from .graph.donate import in_place
 from .graph.kernel import Item, Kernel, Schedule
 from .graph.lower import lower
 from .graph.memory import bytes_moved, plan_memory
 from .graph.normalize import Normal, normalize, restore
-from .graph.overlap import overlap
 from .graph.regroup import CannotLower
-from .graph.schedule import elements, schedule
-from .graph.simplify import simplify
+from .graph.schedule import elements
 from .runtime.device import get_device
 from .runtime.donation import assigned_tensors, candidates
-from .runtime.realize import (
-    FAMILIES,
-    Context,
-    cache_key,
-    has_patterns,
-    is_realized,
-    searcher,
-    sums_windows,
-)
+from .runtime.realize import FAMILIES, is_realized
+from .runtime.stages import BEFORE_PLAN, Context, Reports, cache_key, is_whole, run_stages
+from .runtime.views import view_of
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -74,11 +67,14 @@ class Explanation(NamedTuple):
     cache: str
     peak_bytes: int
     regions: tuple[RegionReport, ...] = ()  # what search looked at, what it found and chose
+    tiny: bool = False  # NumPy runs it all as one step; the kernels are those of tier="native"
 
     def __str__(self) -> str:
         lines = [
             f"{len(self.kernels)} kernels, peak {self.peak_bytes:,} bytes; cache: {self.cache}"
         ]
+        if self.tiny:
+            lines.append('too small to be compiled: NumPy runs it; with tier="native" it would be')
         lines += [f"{i}. {kernel}" for i, kernel in enumerate(self.kernels, start=1)]
         for name, text in self.stages.items():
             lines += ["", f"--- {name} ---", text]
@@ -104,46 +100,41 @@ def explain(*tensors: Tensor) -> Explanation:
     if normal.assigned:  # what is assigned on the way is a result as well
         roots = list(dict.fromkeys([*roots, *assigned_tensors(normal)]))
         normal = normalize(roots)
+    elif len(roots) == 1 and view_of(roots[0]) is not None:
+        return Explanation((), {}, "nothing to compute: its memory is a piece of another's", 0)
     donated = candidates(roots, normal) if normal.assigned else ()
     options = current()
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
     show = late("core.text").show
     stages = {"normalize": show(sink)}
-    regions: tuple[RegionReport, ...] = ()
-    if has_patterns(options):
-        context = Context(options, tensors[0].device, len(normal.buffers), donated)
-        sink, reports = late("runtime.patterned").with_kernels(sink, context)
-        regions = tuple(reports)
-        stages["kernels"] = show(sink)
-    if options.simplify:
-        sink = simplify(sink)
-        stages["simplify"] = show(sink)
-    if sums_windows(options) and (summed := overlap(sink)) is not sink:
-        sink = summed
-        stages["overlap"] = show(sink)
-    choose = searcher(options, tensors[0].device)
-    if choose is not None:
-        choose.curious = True
-    found = (
-        in_place(sink, len(normal.buffers), options.fuse, donated, choose)
-        if donated
-        else schedule(sink, len(normal.buffers), options.fuse, choose)
-    )
-    stages["schedule"] = str(found)
-    regions += () if choose is None else tuple(choose.reports)
-    if regions:
-        stages["search"] = "\n".join(map(str, regions))
-    kernels = tuple([_report(item, found) for item in found.items])
     device = tensors[0].device
+    reports = Reports()
+    native = replace(options, tier="native")  # what is too small to be compiled shows its kernels
+    context = Context(native, device, len(normal.buffers), donated, reports=reports)
+    graph = sink
+
+    def see(name: str, value: Any) -> None:
+        nonlocal graph
+        if isinstance(value, Node):
+            if name == "overlap" and value is graph:
+                return
+            graph = value
+        stages[name] = show(value) if isinstance(value, Node) else str(value)
+
+    found: Schedule = run_stages(sink, context, BEFORE_PLAN, see)[0]
+    tiny = is_whole(graph, context._replace(options=options))
+    if reports.regions:
+        stages["search"] = "\n".join(map(str, reports.regions))
+    kernels = tuple([_report(item, found, device) for item in found.items])
     layout = plan_memory(found)
     beside = get_device(device).beside([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)
-    return Explanation(kernels, stages, _cache_state(normal, rest), peak, regions)
+    return Explanation(kernels, stages, _cache_state(normal, rest), peak, reports.regions, tiny)
 
 
-def _report(item: Item, found: Schedule) -> KernelReport:
-    inner = _inner(item.kernel)
+def _report(item: Item, found: Schedule, device: str) -> KernelReport:
+    inner = _inner(item.kernel, device)
     flops = _flops(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
     return KernelReport(
         item.kernel.kind, bytes_moved(found, item), flops, item.lines,
@@ -161,20 +152,12 @@ def _by_library(item: Item) -> str:
     return "; run by the BLAS that NumPy carries" if product(item.kernel) is not None else ""
 
 
-def _inner(kernel: Kernel) -> tuple[KernelReport, ...]:
+def _inner(kernel: Kernel, device: str) -> tuple[KernelReport, ...]:
     """The kernels of the bodies that a loop or a choice runs."""
-    reports: list[KernelReport] = []
     if kernel.kind not in ("loop", "cond"):
         return ()
-    loops = late("runtime.loops")
-    for body, read in loops.asked_bodies(kernel):
-        options = current()
-        sink = loops.distinct(simplify(body.sink) if options.simplify else body.sink)
-        sink = overlap(sink) if sums_windows(options) else sink
-        over = loops.donated(kernel, body, read)
-        found = in_place(sink, len(read), options.fuse, over)
-        reports += [_report(item, found) for item in found.items]
-    return tuple(reports)
+    made: list[Schedule] = late("runtime.loops").schedules(kernel, get_device(device).name)
+    return tuple([_report(item, found, device) for found in made for item in found.items])
 
 
 def _text(item: Item) -> str:

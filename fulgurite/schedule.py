@@ -39,7 +39,6 @@ from .runtime.realize import (
     OBSERVER,
     Compiled,
     adopt,
-    cache_key,
     compile_graph,
     inputs_of,
     is_realized,
@@ -49,6 +48,7 @@ from .runtime.realize import (
     storage_of,
     value_node,
 )
+from .runtime.stages import cache_key
 from .runtime.steps import concrete
 from .tensor import Tensor, wrap
 

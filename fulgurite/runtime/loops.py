@@ -12,7 +12,6 @@ body's plan step by step and copy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,18 @@ from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.body import Body, close
 from ..core.ops.control import COND, LOOP, Loop
-from ..core.ops.effect import CONTIGUOUS, HOSTS
-from ..core.ops.leaf import PARAM, SINK, VAR
+from ..core.ops.effect import HOSTS
+from ..core.ops.leaf import PARAM, VAR
 from ..forks import late
 from ..graph.donate import Pair
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import slot_bytes
-from ..graph.simplify import simplify
 from .cache import WeakCache
 from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
 from .plan import Plan
 from .reference import evaluate, size_value
+from .stages import body_context, cache_key, planned, schedule_of
 
 BODIES: WeakCache[tuple[object, ...], Plan] = WeakCache("bodies")
 
@@ -94,24 +93,19 @@ def donated(kernel: Kernel, body: Body, read: Sequence[int]) -> tuple[Pair, ...]
 
 def plan_of(body: Body, inputs: int, device: str, over: tuple[Pair, ...] = ()) -> Plan:
     """The plan of a body, found or made now."""
-    options = replace(current(), tier="native")  # many steps pay for compiling
-    stages = late("runtime.realize").run_stages
-
-    def make() -> Plan:
-        sink = simplify(body.sink) if options.simplify else body.sink
-        plan: Plan = stages(distinct(sink), inputs, device, options, over)[0]
-        return plan
-
-    return BODIES.get_or_make((device, options.key, inputs, body, over), make)
+    context = body_context(current(), device, inputs, over)
+    key = (*cache_key(device, context.options, over), inputs, body)
+    return BODIES.get_or_make(key, lambda: planned(body.sink, context)[0])
 
 
-def distinct(sink: Node) -> Node:
-    """A graph with a value of its own for every root, which the schedule stores."""
-    roots: dict[Node, None] = {}
-    for number, root in enumerate(sink.src):
-        again = root in roots or not root.src
-        roots[CONTIGUOUS(root, arg=number) if again else root] = None
-    return SINK(*roots)
+def schedules(kernel: Kernel, device: str) -> list[Schedule]:
+    """The kernels of the bodies that a loop or a choice runs, of which nothing is compiled."""
+    return [
+        schedule_of(
+            body.sink, body_context(current(), device, len(read), donated(kernel, body, read))
+        )
+        for body, read in asked_bodies(kernel)
+    ]
 
 
 class _Sources:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..config import Options
 from ..core.node import Node, toposort
@@ -22,17 +21,15 @@ from ..core.text import show
 from ..forks import late
 from ..graph.cost import SHIPPED, elements, kept_time, time_of
 from ..graph.kernel import Schedule
-from ..graph.overlap import overlap
 from ..graph.patterns import PATTERNS
-from ..graph.schedule import schedule
 from ..graph.search.choose import Searcher
 from ..graph.search.patterns import Places, Written
 from ..graph.search.proposals import Source
 from ..graph.search.report import Alternative, RegionReport
 from ..graph.search.sources import TIE, WideSearcher
-from ..graph.simplify import simplify
 from ..kernel.sources import SOURCES
 from .kept import LOADED, build_of
+from .stages import BEFORE_PLAN, Context, run_stages
 from .store import store_for
 from .tuning import (
     Entrant,
@@ -44,8 +41,7 @@ from .tuning import (
     times_for,
 )
 
-if TYPE_CHECKING:
-    from .realize import Context
+PREDICTED = BEFORE_PLAN[1:]  # the stages after the one that asks
 
 
 def wide_searcher(options: Options, device: str) -> Searcher:
@@ -151,11 +147,10 @@ class _Decision:
         return Entrant(made, (expression,), f"plan\n{show(sink)}")
 
     def scheduled(self, sink: Node, inputs: int) -> Schedule:
-        """A plan as the stages make it."""
-        options = self.context.options
-        if options.simplify:
-            sink = overlap(simplify(sink))
-        return schedule(sink, inputs, options.fuse, self.searcher())
+        """A plan as the stages make it, but for kernels of the user and for timing."""
+        context = Context(self.context.options, self.context.device, inputs, choose=self.searcher())
+        found: Schedule = run_stages(sink, context, PREDICTED)[0]
+        return found
 
     def searcher(self) -> Searcher:
         quick = replace(self.context.options, tune="off")  # what is predicted is not timed

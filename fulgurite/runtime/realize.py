@@ -1,7 +1,7 @@
 """From asked tensors to values: the one straight line of the project.
 
 In: entries of the registry. Out: each of them, and every live tensor that shares their graph,
-reads a buffer. Normalise to a key; on a hit run the plan that is there; on a miss run `STAGES` on
+reads a buffer. Normalise to a key; on a hit run the plan that is there; on a miss run the stages on
 the graph that the key describes. Constants are looked up in a second step: a miss that differs
 from a known graph in some constants only makes these run-time scalars from then on, so a learning
 rate that changes every step compiles a bounded number of times. Nothing is written back before
@@ -10,12 +10,11 @@ the last step has succeeded: a failure leaves every tensor as it was.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,117 +23,20 @@ from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, BoundsError
-from ..forks import late
-from ..graph.donate import Pair, in_place
-from ..graph.kernel import Schedule
+from ..graph.donate import Pair
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.overlap import overlap
-from ..graph.patterns import PATTERNS, version
 from ..graph.registry import REGISTRY, Entry, MovedError
-from ..graph.schedule import Choose, Piece, Pieces, schedule
-from ..graph.search import has_choice
-from ..graph.simplify import simplify
-from ..graph.whole import is_tiny, whole
 from .cache import Cache, Stats
 from .collector import held_back
 from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
 from .kept import kept_plans
-from .plan import KERNELS, Plan, compile_plan
+from .plan import KERNELS, Plan
 from .pools import bring
 from .reference import evaluate
+from .stages import Context, cache_key, has_patterns, planned
 from .steps import concrete
 from .views import view_of
-
-if TYPE_CHECKING:
-    from ..graph.search.choose import Searcher
-
-
-class Context(NamedTuple):
-    """What stages may know besides the value they are given."""
-
-    options: Options
-    device: str
-    inputs: int
-    donated: tuple[Pair, ...] = ()
-
-
-class Stage(NamedTuple):
-    """One step of the pipeline: a function from value to value."""
-
-    name: str
-    run: Callable[[Any, Context], Any]
-    level: str = ""  # the grammar its output keeps, if it is a graph
-    wanted: Callable[[Options], bool] = lambda options: True
-
-
-def sums_windows(options: Options) -> bool:
-    """Are overlapping windows summed as contractions? That reassociates, which `exact` forbids."""
-    return options.simplify and not options.exact
-
-
-STAGES: tuple[Stage, ...] = (
-    Stage("kernels", lambda s, c: with_kernels(s, c), "tensor", lambda o: has_patterns(o)),
-    Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda o: o.simplify),
-    Stage("overlap", lambda sink, _: overlap(sink), "tensor", sums_windows),
-    Stage("schedule", lambda sink, context: scheduled(sink, context)),
-    Stage("plan", lambda items, context: compile_plan(items, context.device)),
-)
-
-
-def scheduled(sink: Node, context: Context) -> Schedule:
-    """The tiny tier where it pays, else kernels; the reference device always shows its kernels."""
-    native = context.device != "reference"
-    if native and context.options.tier == "auto" and is_tiny(sink):
-        return whole(sink, context.inputs)
-    choose = chooser(context.options, context.device)
-    if context.donated:
-        return in_place(sink, context.inputs, context.options.fuse, context.donated, choose)
-    return schedule(sink, context.inputs, context.options.fuse, choose)
-
-
-def chooser(options: Options, device: str) -> Choose | None:
-    """The same as `searcher`, but nothing is loaded for a schedule without a choice."""
-    if not is_searched(options):
-        return None
-    single = not options.deterministic or options.tune != "off"  # one kernel is a choice then
-
-    def choose(pieces: Pieces, roots: Set[Node]) -> list[Piece]:
-        if not single and not has_choice(pieces):
-            return list(pieces)
-        found = searcher(options, device)
-        assert found is not None
-        return found(pieces, roots)
-
-    return choose
-
-
-def is_searched(options: Options) -> bool:
-    """Is anything looked for? Folds reassociate, which `exact` forbids."""
-    return options.search and options.fuse and not options.exact
-
-
-def searcher(options: Options, device: str = "cpu") -> Searcher | None:
-    """Who chooses among kernels, if anybody does."""
-    if not is_searched(options):
-        return None
-    found: Searcher
-    if options.deterministic and options.tune == "off":
-        found = late("graph.search.choose").Searcher(late("kernel.sources").SOURCES)
-    else:
-        found = late("runtime.patterned").wide_searcher(options, device)
-    return found
-
-
-def has_patterns(options: Options) -> bool:
-    """May kernels of the user stand in for expressions?"""
-    return is_searched(options) and bool(PATTERNS)
-
-
-def with_kernels(sink: Node, context: Context) -> Node:
-    """The graph with kernels of the user where they are cheaper than what they stand for."""
-    found: Node = late("runtime.patterned").with_kernels(sink, context)[0]
-    return found
 
 
 class Compiled:
@@ -195,24 +97,6 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
     return found
 
 
-def cache_key(
-    device: str, options: Options, donated: tuple[Pair, ...] = ()
-) -> tuple[Hashable, ...]:
-    """What a plan depends on besides the graph; the reference device has one tier only."""
-    tier = options.tier if device != "reference" else ""
-    if not options.search:
-        return device, options.key, tier, donated
-    return device, options.key, tier, donated, tuned(options), version()
-
-
-def tuned(options: Options) -> str:
-    """Which table of rates plans are chosen by."""
-    if options.tune == "off" or not options.search:
-        return ""
-    found: str = late("runtime.tuning").table_for(options).digest
-    return found
-
-
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
     """The constants to take at run time: those in which known graphs differ from this one."""
     if not family.members:
@@ -256,32 +140,8 @@ def compile_graph(
     """Run the stages on the graph that a key describes."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
     inputs = len(normal.buffers) + len(lifted)
-    plan, seconds = run_stages(value, inputs, device, options, donated)
+    plan, seconds = planned(value, Context(options, device, inputs, donated))
     return Compiled(normal.constants, lifted, plan, seconds)
-
-
-def run_stages(
-    sink: Node, inputs: int, device: str, options: Options, donated: tuple[Pair, ...] = ()
-) -> tuple[Plan, dict[str, float]]:
-    """The plan of a SINK over so many params, and how long each stage took."""
-    value: Any = sink
-    context = Context(options, device, inputs, donated)
-    verify = late("core.verify").verify if options.verify else None
-    if verify is not None:
-        verify(value, "tensor", "restore")
-    seconds: dict[str, float] = {}
-    for stage in STAGES:
-        if not stage.wanted(options):
-            continue
-        start = time.perf_counter()
-        value = stage.run(value, context)
-        seconds[stage.name] = time.perf_counter() - start
-        if verify is not None and stage.level:
-            verify(value, stage.level, stage.name)
-        if "stages" in options.log:
-            print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)
-    assert isinstance(value, Plan)
-    return value, seconds
 
 
 class _Observer(threading.local):

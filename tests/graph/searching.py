@@ -21,8 +21,8 @@ from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.choose import REGIONS, Searcher
 from fulgurite.graph.search.pieces import Piece
 from fulgurite.graph.simplify import simplify
-from fulgurite.runtime import realize
-from fulgurite.runtime.realize import searcher
+from fulgurite.runtime import realize, stages
+from fulgurite.runtime.stages import searcher
 
 Program = Callable[[fg.Tensor, fg.Tensor, fg.Tensor], fg.Tensor]
 
@@ -187,7 +187,7 @@ def one_fold(**options: object) -> Iterator[None]:
     realize.FAMILIES.clear()
     try:
         with (
-            patch.object(realize, "chooser", lambda *_: choose),
+            patch.object(stages, "chooser", lambda *_: choose),
             fg.config(**{**native, **options}),
         ):
             yield

@@ -13,7 +13,7 @@ from fulgurite.core.node import Node
 from fulgurite.graph.cost import elements
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.pieces import Piece, Pieces
-from fulgurite.runtime.realize import searcher
+from fulgurite.runtime.stages import searcher
 from tests.graph.searching import lowered, numbers
 
 

@@ -28,8 +28,8 @@ from fulgurite.graph.simplify import simplify
 from fulgurite.native.compiler import identity
 from fulgurite.runtime import tuning
 from fulgurite.runtime.patterned import race_for
-from fulgurite.runtime.realize import cache_key
 from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.stages import cache_key
 from fulgurite.runtime.tuning import Entrant, Key, Race, Times
 
 OTHER = replace(SHIPPED, launch=700.0, near=90.0)
