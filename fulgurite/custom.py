@@ -166,7 +166,7 @@ def _host(fn: Function | str, grad: Function | None) -> HostFunction:
     found = _hosts.get(key)  # which holds the functions: their ids are nobody else's
     if found is None:
         name = getattr(fn, "__name__", type(fn).__name__)
-        found = _hosts[key] = _made(name, fn, grad)
+        found = _hosts.setdefault(key, _made(name, fn, grad))  # of two threads' one stays
     return found
 
 

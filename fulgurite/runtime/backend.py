@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import lru_cache
 
 from ..config import current
+from ..core.cache import Cache
 from ..core.node import Node, toposort
 from ..core.ops.leaf import PARAM
 from ..core.origin import places
@@ -21,7 +21,7 @@ from ..graph.lower import lower
 from ..graph.memory import Layout
 from ..native.code import Rendered
 from ..native.driver import driver_text
-from ..native.target import target
+from ..native.target import VECTORS, target
 from .code import Code
 from .device import Device, Executable
 from .program import Program
@@ -61,12 +61,22 @@ def params_of(kernel: Kernel) -> list[Node]:
     return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
 
 
-@lru_cache(maxsize=8)
+_CODES: Cache[str, Code] = Cache("code", lambda: len(VECTORS) + 1)
+_WORKERS: Cache[str, Workers] = Cache("workers", lambda: 1)
+
+
 def code_for(wish: str) -> Code:
-    """The native functions for vectors of some kind."""
-    made = Code(target(wish))
-    os.register_at_fork(after_in_child=made.after_fork)
-    return made
+    """The native functions for vectors of some kind: one table, also for threads that ask at once.
+
+    A kernel is compiled by one call and linked by another; both must find the same table.
+    """
+
+    def make() -> Code:
+        made = Code(target(wish))
+        os.register_at_fork(after_in_child=made.after_fork)
+        return made
+
+    return _CODES.get_or_make(wish, make)
 
 
 def code() -> Code:
@@ -74,12 +84,15 @@ def code() -> Code:
     return code_for(current().vectors)
 
 
-@lru_cache(maxsize=1)
 def workers() -> Workers:
     """The driver and its threads."""
-    made = code_for("auto")
-    made.have([(driver_digest(), driver_text(made.target.arch), ())])
-    return Workers(made.functions)
+
+    def make() -> Workers:
+        made = code_for("auto")
+        made.have([(driver_digest(), driver_text(made.target.arch), ())])
+        return Workers(made.functions)
+
+    return _WORKERS.get_or_make("", make)
 
 
 def driver_digest() -> str:

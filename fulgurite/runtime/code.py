@@ -93,6 +93,10 @@ class Code:
         """Is a text's code in memory, or could it be had from the disk?"""
         if digest in self.objects:
             return True
+        with self._lock:  # of two threads that ask for it one loads it
+            return digest in self.objects or self._fetch(digest)
+
+    def _fetch(self, digest: str) -> bool:
         store = store_for(current())
         found = store.get("kernel", digest) if store is not None else None
         if store is None or found is None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..config import current
+from ..core.cache import WeakCache
 from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.body import Body, close
@@ -27,7 +28,6 @@ from ..forks import late
 from ..graph.donate import Pair
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import slot_bytes
-from .cache import WeakCache
 from .device import Buffer, Device
 from .interpreter import HostBuffer, Interpreted
 from .plan import Plan

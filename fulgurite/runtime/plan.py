@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..config import current
+from ..core.cache import WeakCache
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import Layout, plan_memory
-from .cache import WeakCache
 from .device import Buffer, Device, Executable, Linked, get_device
 
 

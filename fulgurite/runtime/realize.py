@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..config import Options, current
+from ..core.cache import Cache, Stats
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
@@ -26,7 +27,6 @@ from ..errors import ArgumentError, BoundsError
 from ..graph.donate import Pair
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.registry import REGISTRY, Entry, MovedError
-from .cache import Cache, Stats
 from .collector import held_back
 from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place

@@ -75,9 +75,10 @@ def table_for(options: Options) -> CostTable:
     folder = folder_of(options) if options.tune != "off" else None
     if folder is None:
         return SHIPPED
-    if folder not in _tables:
-        _tables[folder] = read_table(folder) or SHIPPED
-    return _tables[folder]
+    found = _tables.get(folder)  # another thread may write a table and forget this one
+    if found is None:
+        found = _tables[folder] = read_table(folder) or SHIPPED
+    return found
 
 
 def read_table(folder: str) -> CostTable | None:

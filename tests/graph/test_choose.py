@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.cache import Cache
 from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import permute, reshape
@@ -38,12 +38,13 @@ from tests.graph.searching import (
     lowered,
     numbers,
 )
+from tests.threads import together
 
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every search is made anew."""
-    monkeypatch.setattr(choosing, "REGIONS", OrderedDict())
+    monkeypatch.setattr(choosing, "REGIONS", Cache("regions", lambda: 512))
     online._known.clear()
     yield
     online._known.clear()
@@ -218,6 +219,40 @@ def test_asking_only_what_may_pay_finds_what_asking_everything_finds(name: str) 
         asked.append(sum(report.asked for report in known))
     assert costs[0] == pytest.approx(costs[1], rel=1e-6) and plans[0] == plans[1]
     assert asked[0] <= asked[1]
+
+
+class _Evicting(str):
+    """A name that has all regions forgotten whenever a table looks for it: another thread may."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        choosing.REGIONS.clear()
+        return super().__hash__()
+
+
+def test_a_region_that_is_evicted_while_it_is_looked_up_is_searched_anew() -> None:
+    wanted = kinds(searched(program(NAMES[0]), Searcher(SOURCES)))
+    sources = [replace(source, name=_Evicting(source.name)) for source in SOURCES]
+    assert kinds(searched(program(NAMES[0]), Searcher(sources))) == wanted
+
+
+def test_threads_that_search_at_once_while_regions_are_forgotten_find_what_one_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choosing, "REGIONS", Cache("regions", lambda: 1))
+    programs = [program(name) for name in NAMES[:2]]
+    wanted = [kinds(searched(p, Searcher(SOURCES))) for p in programs]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        places = [(0, 1, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0)]
+        found = together(
+            4, lambda n: [kinds(searched(programs[i], Searcher(SOURCES))) for i in places[n]]
+        )
+    finally:
+        sys.setswitchinterval(before)
+    assert found == [[wanted[i] for i in some] for some in places]
 
 
 def test_where_nothing_pays_nobody_is_asked() -> None:

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from fulgurite.core.cache import WeakCache
 from fulgurite.graph import affine, kernel, lower, memory, regroup, schedule
 from fulgurite.runtime import indexed, interpreter, plan, realize
-from fulgurite.runtime.cache import WeakCache
 from tests import fuzz
 from tests.graph import test_affine, test_lower, test_schedule
 from tests.runtime import test_indexed

@@ -44,11 +44,10 @@ def planned(measure: Said | None, length: int = 64) -> tuple[list[str], str]:
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search is made anew."""
-    from collections import OrderedDict
-
+    from fulgurite.core.cache import Cache
     from fulgurite.graph.search import choose
 
-    monkeypatch.setattr(choose, "REGIONS", OrderedDict())
+    monkeypatch.setattr(choose, "REGIONS", Cache("regions", lambda: 512))
 
 
 def test_without_a_measure_the_choice_is_that_of_the_table() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fulgurite.core import build
+from fulgurite.core.cache import WeakCache
 from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
@@ -14,7 +15,6 @@ from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.errors import BoundsError
 from fulgurite.graph.lower import lower
 from fulgurite.runtime import indexed, plan
-from fulgurite.runtime.cache import WeakCache
 from fulgurite.runtime.indexed import Runner
 from fulgurite.runtime.reference import evaluate
 from tests import fuzz

@@ -237,6 +237,20 @@ def test_a_kernel_is_timed_once(tmp_path: Path) -> None:
     assert (first.timed, again(kernels, SHIPPED), again.timed) == (2, found, 0)
 
 
+def test_a_table_that_another_thread_writes_meanwhile_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgotten(dict[str, Any]):
+        """As if another thread had written a table after every change of mine."""
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            self.clear()
+
+    monkeypatch.setattr(tuning, "_tables", Forgotten())
+    with fg.config(tune="full", disk_cache=True, cache_dir=str(tmp_path)):
+        assert tuning.table_for(current()) == SHIPPED
+
+
 def test_verdicts_on_code_of_other_sources_are_none_on_ours(tmp_path: Path) -> None:
     kernel = kernel_of(fg.exp(numbers(50)))
     for build, timed in (("old", 1), ("new", 1), ("old", 0)):

@@ -11,12 +11,13 @@ process; reports say what was found, what it costs and why it was chosen.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import floor, inf, log2
 from typing import TypeAlias
 
+from ...core.cache import Cache
 from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
@@ -47,7 +48,7 @@ class Known:
     chosen: dict[Hashable, tuple[Choice, RegionReport]] = field(default_factory=dict)
 
 
-REGIONS: OrderedDict[Hashable, Known] = OrderedDict()
+REGIONS: Cache[Hashable, Known] = Cache("regions", lambda: _KEPT)
 
 
 class Searcher:
@@ -84,10 +85,7 @@ class Searcher:
         total = sum([self.price(cut[0]) for _, _, cut in pieces])
         total = 2.0 ** floor(log2(total)) if total > 0 else 0.0  # about: it is part of the key
         for region, mine in zip(regions, whole, strict=True):
-            known = REGIONS.setdefault((mine, names), Known())
-            REGIONS.move_to_end((mine, names))
-            if len(REGIONS) > _KEPT:
-                REGIONS.popitem(last=False)
+            known = REGIONS.get_or_make((mine, names), Known)
             key = (equal[mine], total, self.table.digest, self.steps, self.tag, self.curious)
             if key not in known.chosen:
                 self.searched += 1

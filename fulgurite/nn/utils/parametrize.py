@@ -81,10 +81,11 @@ def _parametrized(cls: type[Module], names: tuple[str, ...]) -> type[Module]:
         return property(get, put)
 
     members = {name: computed(name) for name in names}
-    if (cls, names) not in _MADE:
+    found = _MADE.get((cls, names))
+    if found is None:
         made = type(f"Parametrized{cls.__name__}", (cls,), {**members, "parametrized": cls})
-        _MADE[cls, names] = made
-    return _MADE[cls, names]
+        found = _MADE.setdefault((cls, names), made)  # of two threads' one stays
+    return found
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:

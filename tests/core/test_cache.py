@@ -1,4 +1,4 @@
-"""Tests of fulgurite/runtime/cache.py: bounded, made once, nobody waits for ever."""
+"""Tests of fulgurite/core/cache.py: bounded, made once, nobody waits for ever."""
 
 import gc
 import threading
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fulgurite.runtime.cache import Cache, Stats, WeakCache
+from fulgurite.core.cache import Cache, Stats, WeakCache
 from tests.threads import together
 
 
