@@ -9,16 +9,19 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test test-llvmlite check format bench clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.installed  ## train a small network on handwritten digits
 	@$(BIN)/python -m fulgurite train digits $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests, on the reference device and in native code
 	@$(BIN)/python -m tests.devices $(ARGS)
+
+test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and the newest llvmlite
+	@$(BIN)/python -m tests.llvmlite $(ARGS)
 
 check: $(VENV)/.installed-dev  ## lint, format check and types: what CI runs before the tests
 	@$(BIN)/ruff check .

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     doctor_parser = commands.add_parser(
         "doctor",
-        help="show versions, devices and the cache folder, and run a one-second self-test",
+        help="show versions, devices and the cache folder, and run a self-test of some seconds",
         description="Show what fulgurite finds on this machine and check that it computes "
         "correctly. Paste the output into a bug report.",
         epilog="The exit code is 1 if a check of the self-test fails. "
@@ -69,11 +69,17 @@ def doctor() -> int:
     _print_section("cache", [("folder", _cache_state(cache_folder()))])
 
     results = _selftest()
-    lines = [(name, f"{'ok' if ok else 'FAILED'}: {detail}") for name, ok, detail in results]
+    lines = [
+        (name, f"{'ok' if ok else 'FAILED'}: {_indented(detail)}") for name, ok, detail in results
+    ]
     _print_section("self-test", lines)
     failed = sum(not ok for _, ok, _ in results)
     print(f"\n{failed} of {len(results)} checks failed" if failed else "\nall checks passed")
     return 1 if failed else 0
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n      ")
 
 
 def own_version() -> str:
@@ -84,12 +90,14 @@ def own_version() -> str:
 
 def devices() -> list[tuple[str, str]]:
     """Each device's name and what can be said of it here."""
-    compiler = _version_or_none("llvmlite")
+    from .native import versions
+
+    reason = versions.unusable()
     triton = _version_or_none("triton")
-    native = f"ready (native code by llvmlite {compiler}, one thread so far)"
+    native = f"ready (native code by llvmlite {_version('llvmlite')})"
     return [
         ("reference", "ready (NumPy, fused kernels interpreted)"),
-        ("cpu", native if compiler else "falls back to reference: llvmlite is not installed"),
+        ("cpu", f"falls back to reference: {reason}" if reason else native),
         ("cuda", f"planned: no native backend yet; triton {triton or 'is not installed'}"),
     ]
 

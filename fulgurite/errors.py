@@ -111,5 +111,11 @@ class ParseError(FulguriteError, ValueError):
     """Text that is not a graph."""
 
 
+class CompilerError(FulguriteError, RuntimeError):
+    """Native code that LLVM refuses to make."""
+
+    kernel: object = None  # whose code it is, if that is known
+
+
 class CacheWarning(RuntimeWarning):
     """Trouble with the disk cache: results are right, but something is compiled again."""

@@ -1,20 +1,32 @@
-"""A self-test of about a second: does this installation compute what it should?
+"""A self-test of some seconds: does this installation compute what it should?
 
-Goes in: nothing. Comes out: one (name, passed, detail) per check, in order. A
-check is a function that returns a short detail or raises; adding one is adding
-a function to `CHECKS`. A failing check never stops the ones after it, because
-a report from a broken machine is worth more when it is complete. Checks raise
-rather than assert, so that `python -O` runs the same test.
+In: nothing. Out: one (name, passed, detail) for each check, in order. A check is a function that
+returns a short detail or raises; adding one is adding a function to `CHECKS`, or to `NATIVE` if it
+compiles. A failing check never stops the ones after it: a report from a broken machine is worth
+more when it is complete. That is why native code runs in a process of its own: a compiler that does
+not suit may end it. Nothing comes from the disk cache. Checks raise rather than assert, so that
+`python -O` runs the same test.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .core.op import Array
+
 Check = Callable[[], str]
+Result = tuple[str, bool, str]
+LIMIT = 120  # seconds for all native checks, which take three
 
 
 def float32_arithmetic() -> str:
@@ -86,13 +98,154 @@ CHECKS: list[Check] = [
 ]  # fmt: skip
 
 
-def run() -> list[tuple[str, bool, str]]:
+# --- native code ---------------------------------------------------------------------------------
+
+
+def native_map() -> str:
+    """Elementwise arithmetic, with a length that is no multiple of any vector."""
+    x = np.linspace(-3, 3, 1021, dtype=np.float32)
+    for dtype in (np.float32, np.float64, np.int32):
+        a = x.astype(dtype)
+        _agree(f"a map of {dtype.__name__}", lambda t: t * 3 - 1, (a,), a * 3 - 1, 0)
+    return "1,021 elements of three dtypes"
+
+
+def native_reduction() -> str:
+    """Sums and maxima along both axes."""
+    x = np.linspace(-3, 3, 61 * 127, dtype=np.float32).reshape(61, 127)
+    for axis in (0, 1):
+        total = x.sum(axis=axis, dtype=np.float64)
+        _agree("a sum", lambda t, axis=axis: t.sum(axis=axis), (x,), total, 1e-4)
+        _agree("a maximum", lambda t, axis=axis: t.max(axis=axis), (x,), x.max(axis=axis), 0)
+    return "sums and maxima, both axes"
+
+
+def native_product() -> str:
+    """A matrix product of whole numbers, which is exact."""
+    a = (np.arange(67 * 129) % 17 - 8).reshape(67, 129)
+    b = (np.arange(129 * 71) % 13 - 6).reshape(129, 71)
+    for dtype in (np.float32, np.float64):
+        given = a.astype(dtype), b.astype(dtype)
+        _agree(f"a product of {dtype.__name__}", lambda s, t: s @ t, given, a @ b, 0)
+    return "67 x 129 x 71, exact"
+
+
+def native_fold() -> str:
+    """Attention as one kernel that keeps no matrix of weights."""
+    from . import softmax
+
+    q = np.sin(np.arange(3 * 256 * 64)).reshape(3, 256, 64).astype(np.float32)
+    scores = q[0].astype(np.float64) @ q[1].T / 8
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    wanted = weights / weights.sum(axis=1, keepdims=True) @ q[2]
+    given = (q[0], q[1], q[2])
+    _agree("a fold", lambda q, k, v: softmax(q @ k.mT / 8, axis=-1) @ v, given, wanted, 1e-5)
+    return "attention over 256 rows"
+
+
+def native_functions() -> str:
+    """Every vectorised function against the C library's."""
+    import fulgurite as fg
+
+    for name in FUNCTIONS:
+        start = 1.0 if name == "acosh" else 0.0
+        for dtype, error in ((np.float32, 2e-6), (np.float64, 1e-14)):
+            x = np.linspace(start + 0.05, start + 0.95, 203).astype(dtype)
+            exact = np.array([getattr(math, name)(number) for number in x.tolist()])
+            _agree(f"{name} of {dtype.__name__}", getattr(fg, name), (x,), exact, error)
+    return f"{len(FUNCTIONS)} functions of two dtypes"
+
+
+FUNCTIONS = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "sqrt",
+)  # fmt: skip
+
+NATIVE: list[Check] = [
+    native_map, native_reduction, native_product, native_fold, native_functions,
+]  # fmt: skip
+
+
+def _agree(
+    what: str, function: Callable[..., Any], given: tuple[Array, ...], wanted: Array, error: float
+) -> None:
+    """Native code, compiled now, gives what NumPy gives."""
+    from . import Tensor, config
+
+    with config(device="cpu", tier="native", disk_cache=False):
+        found = function(*[Tensor(array) for array in given]).numpy()
+    off = float(np.max(np.abs(found.astype(np.float64) - wanted) / (1 + np.abs(wanted))))
+    _expect(off <= error, f"{what} is off by {off:.1e}. {MEANWHILE}")
+
+
+MEANWHILE = "Set FULGURITE_DEVICE=reference, which is slow and right, and report this"
+
+
+def native() -> list[Result]:
+    """The native checks, in a process of their own; what it did not come to has failed."""
+    from .native import versions
+
+    reason = versions.unusable()
+    if not NATIVE or reason == versions.MISSING:
+        return [("native code", True, f"left out: {reason}")] if NATIVE else []
+    if reason is not None:
+        hint = f"pip install {versions.requirement()}"
+        return [("native code", False, f"{reason}. Until then NumPy runs everything: {hint}")]
+    names = [check.__name__ for check in NATIVE]
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = os.pathsep.join([folder, *[path for path in sys.path if path]])
+    code = "from fulgurite import selftest; selftest.print_native()"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *names], env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True, text=True, timeout=LIMIT,
+        )  # fmt: skip
+        out, end = done.stdout, _ending(done.returncode, done.stderr)
+    except subprocess.TimeoutExpired as late:
+        out = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
+        end = f"not done after {LIMIT} seconds"
+    results: list[Result] = [tuple(json.loads(line)) for line in out.splitlines()]
+    hint = f"Try: pip install {versions.requirement()}. {MEANWHILE}"
+    for name in names[len(results) :]:
+        results.append((_title(name), False, f"{end}. {hint}"))
+        end = "not run, because of that"
+    return results
+
+
+def _ending(code: int, said: str) -> str:
+    """How a process ended, in words."""
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        words = next((line for line in said.splitlines() if "LLVM ERROR" in line), "")
+        return f"the process ended with {name}" + (f" ({words[:160]})" if words else "")
+    lines = said.strip().splitlines()
+    return lines[-1][:200] if lines else f"the process ended with code {code}"
+
+
+def print_native() -> None:
+    """What the child process prints: a line of JSON for each check, as soon as it is done."""
+    for check in NATIVE:
+        if check.__name__ in sys.argv[1:]:
+            print(json.dumps(_run_one(check)), flush=True)
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def run() -> list[Result]:
     """Run every check; each gives its name, whether it passed, and a detail."""
-    return [_run_one(check) for check in CHECKS]
+    return [*[_run_one(check) for check in CHECKS], *native()]
 
 
-def _run_one(check: Check) -> tuple[str, bool, str]:
-    name = check.__name__.replace("_", " ")
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _run_one(check: Check) -> Result:
+    name = _title(check.__name__)
     try:
         return name, True, check()
     except Exception as error:  # whatever it is, it is this check's result

@@ -28,7 +28,7 @@ GROUPS = {
     "code": [
         "native", "kernel", "runtime/test_store.py", "runtime/test_store_index.py",
         "runtime/test_archive.py", "runtime/test_fingerprint.py", "runtime/test_stored.py",
-        "runtime/test_workers.py", "runtime/test_backend.py",
+        "runtime/test_workers.py", "runtime/test_backend.py", "runtime/test_refusals.py",
         "runtime/test_memory.py", "runtime/test_program.py", "runtime/test_device.py",
         "runtime/test_library.py", "runtime/test_tuning.py", "runtime/test_patterned.py",
         "test_tune_cli.py", "test_control.py", "test_control_choice.py",

@@ -47,6 +47,7 @@ def test_doctor_fails_when_a_check_fails_and_runs_the_others(
         raise ArithmeticError("1 + 1 is 3")
 
     monkeypatch.setattr(selftest, "CHECKS", [broken_sum, *selftest.CHECKS])
+    monkeypatch.setattr(selftest, "NATIVE", [])
     assert cli.main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "FAILED: ArithmeticError: 1 + 1 is 3" in out
@@ -59,10 +60,37 @@ def test_a_check_of_the_self_test_passes(check: selftest.Check) -> None:
     assert check()
 
 
+def test_native_code_that_is_wrong_raises_or_ends_the_process_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("llvmlite")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\n"
+        "from fulgurite import selftest\n"
+        "def native_map():\n    selftest._agree('a map', lambda t: t + 1, "
+        "(selftest.np.ones(3),), selftest.np.ones(3), 0)\n"
+        "def native_product():\n    raise ValueError('first line\\nsecond line')\n"
+        "def native_fold():\n    os.write(2, b'LLVM ERROR: Cannot select: x\\n'); os.abort()\n"
+        "selftest.NATIVE[:3] = [native_map, native_product, native_fold]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    checks = [selftest.native_map, selftest.native_product, selftest.native_fold]
+    monkeypatch.setattr(selftest, "NATIVE", [*checks, selftest.native_functions])
+    monkeypatch.setattr(selftest, "CHECKS", [])
+    assert cli.main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "native map" in out and "a map is off by 5.0e-01" in out
+    assert "FULGURITE_DEVICE=reference" in out
+    assert "ValueError: first line\n      second line" in out
+    assert "ended with SIGABRT (LLVM ERROR: Cannot select: x)" in out and "pip install" in out
+    assert "not run, because of that" in out and "4 of 4 checks failed" in out
+
+
 def test_a_missing_library_is_shown_as_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli, "LIBRARIES", ("no-such-library-of-that-name",))
+    monkeypatch.setattr(selftest, "NATIVE", [])
     assert cli.main(["doctor"]) == 0
     assert "no-such-library-of-that-name  not installed" in capsys.readouterr().out
 
@@ -116,6 +144,7 @@ def test_elsewhere_platformdirs_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_doctor_says_whether_the_cache_folder_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(selftest, "NATIVE", [])
     cli.main(["doctor"])
     assert "cache (writable, not made yet)" in capsys.readouterr().out
     assert not (tmp_path / "cache").exists(), "looking must not make it"

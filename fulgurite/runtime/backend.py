@@ -7,7 +7,7 @@ with its threads (`workers`), programs. Everything here is made when first asked
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..config import current
 from ..core.cache import Cache
@@ -20,9 +20,10 @@ from ..graph.kernel import Kernel, Schedule
 from ..graph.lower import lower
 from ..graph.memory import Layout
 from ..native.code import Rendered
+from ..native.compiler import Refusal
 from ..native.driver import driver_text
 from ..native.target import VECTORS, target
-from .code import Code
+from .code import Code, Native
 from .device import Device, Executable
 from .program import Program
 from .workers import Workers
@@ -53,6 +54,20 @@ def _user(kernel: Kernel) -> Rendered:
                 places(kernel.body.src[0].origins),
             )
     return found
+
+
+def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Native]:
+    """Functions for the texts of some kernels; `CompilerError` says whose is refused."""
+    made = code()
+    try:
+        return made.add(list(texts.values()))
+    except Refusal as problem:
+        found: Kernel | None = None
+        for number, text in texts.items():
+            if problem.digest in [made.digest(t) for t in (text.text, *text.library)]:
+                found = kernels[number]
+        alone = kernels[next(iter(texts))] if len(texts) == 1 else None
+        raise late("runtime.refusals").refused(problem, found or alone) from None
 
 
 def params_of(kernel: Kernel) -> list[Node]:
@@ -89,7 +104,10 @@ def workers() -> Workers:
 
     def make() -> Workers:
         made = code_for("auto")
-        made.have([(driver_digest(), driver_text(made.target.arch), ())])
+        try:
+            made.have([(driver_digest(), driver_text(made.target.arch), ())])
+        except Refusal as problem:
+            raise late("runtime.refusals").refused(problem, None) from None
         return Workers(made.functions)
 
     return _WORKERS.get_or_make("", make)

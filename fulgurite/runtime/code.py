@@ -17,9 +17,10 @@ from typing import NamedTuple
 from ..config import current
 from ..core.digest import digest_of
 from ..native.code import Rendered
-from ..native.compiler import compile_object, identity
+from ..native.compiler import Refusal, compile_object
 from ..native.loader import LoadError, load
 from ..native.target import Target
+from ..native.versions import identity
 from .store import store_for
 
 THREADED = 1 << 17  # additions in a phase from which sharing it among threads pays
@@ -79,7 +80,11 @@ class Code:
                 self._compile(new)
 
     def _compile(self, new: dict[str, tuple[str, list[str]]]) -> None:
-        data = compile_object([text for text, _ in new.values()], self.target)
+        try:
+            data = compile_object([text for text, _ in new.values()], self.target)
+        except Refusal as problem:
+            problem.digest = None if problem.number is None else list(new)[problem.number]
+            raise
         self.compiled += len(new)
         needs = sorted({need for _, listed in new.values() for need in listed} - set(new))
         self._load(Object(data, tuple(new), tuple(needs)))

@@ -90,7 +90,7 @@ class CpuDevice(ReferenceDevice):
                     self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.interpret(kernel)
         if rendered:
-            natives = late("runtime.backend").code().add(list(rendered.values()))
+            natives = late("runtime.backend").natives(kernels, rendered)
             for number, native in zip(rendered, natives, strict=True):
                 found[number] = native
             self.native += len(rendered)

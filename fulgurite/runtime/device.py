@@ -7,7 +7,6 @@ renderer in `native/`.
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
+from ..forks import late
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import Layout
 
@@ -119,11 +119,13 @@ def device_names() -> list[str]:
 
 
 def _cpu() -> Device:
-    """Native code if its compiler is installed, else the reference device and one warning."""
-    if not _has_compiler():
+    """Native code if its compiler can be used, else the reference device and one warning."""
+    compiler = late("native.versions")
+    reason = compiler.unusable()
+    if reason is not None:
         warnings.warn(
-            "llvmlite is not installed: kernels run on the reference device, slowly. "
-            "Install it with: pip install llvmlite",
+            f"{reason}: kernels run on the reference device, slowly. "
+            f"Install it with: pip install {compiler.requirement()}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -131,15 +133,6 @@ def _cpu() -> Device:
     from .cpu import CpuDevice
 
     return CpuDevice()
-
-
-def _has_compiler() -> bool:
-    """Is llvmlite there, without loading it? An empty folder of that name is none."""
-    try:
-        found = importlib.util.find_spec("llvmlite")
-    except (ImportError, ValueError):  # something forbids it, or stands in its place
-        return False
-    return found is not None and found.origin is not None
 
 
 register_device("cpu", _cpu)

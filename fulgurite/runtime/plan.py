@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..config import current
 from ..core.cache import WeakCache
+from ..errors import CompilerError
 from ..graph.kernel import Kernel, Schedule
 from ..graph.memory import Layout, plan_memory
 from .device import Buffer, Device, Executable, Linked, get_device
@@ -52,7 +53,14 @@ class Plan:
 def compile_plan(schedule: Schedule, device: str) -> Plan:
     """Kernels through the kernel cache, intermediates laid out in an arena."""
     backend = get_device(device)
-    kernels = compile_kernels([item.kernel for item in schedule.items], backend)
+    try:
+        kernels = compile_kernels([item.kernel for item in schedule.items], backend)
+    except CompilerError as problem:  # an item knows its lines, a kernel alone does not
+        item = next((i for i in schedule.items if i.kernel is problem.kernel), None)
+        if item is None:
+            raise
+        where = ", ".join(item.lines[:3])
+        raise CompilerError(problem.what, problem.hint, where) from None
     return link(schedule, kernels, plan_memory(schedule), backend)
 
 

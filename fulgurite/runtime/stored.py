@@ -25,7 +25,7 @@ from ..forks import late
 from ..graph.kernel import Item, Kernel, Schedule, Slot
 from ..graph.memory import Layout
 from ..graph.normalize import Normal, digest
-from ..native.compiler import identity
+from ..native.versions import identity
 from .backend import code
 from .code import Native
 from .cpu import CpuDevice

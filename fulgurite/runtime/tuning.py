@@ -38,8 +38,8 @@ from ..errors import CacheWarning
 from ..graph.cost import SHIPPED, CostTable, elements, two_digits
 from ..graph.kernel import Item, Kernel, Schedule, Slot
 from ..graph.search.sources import Timing
-from ..native.compiler import identity
 from ..native.target import target
+from ..native.versions import identity
 from .backend import params_of
 from .device import MemoryLimitError, get_device
 from .plan import Plan, compile_plan

@@ -66,7 +66,7 @@ print(g.tolist())
     lines = done.stdout.splitlines()
     assert lines[0].startswith("[[8.0, 11.0], [16.0, 23.0]] 300.0")
     assert lines[1] == "[[3.0, 5.0], [7.0, 9.0]]" and lines[2] == "[[2.0, 4.0], [6.0, 8.0]]"
-    assert done.stderr.count("RuntimeWarning") == 1 and "pip install llvmlite" in done.stderr
+    assert done.stderr.count("RuntimeWarning") == 1 and "pip install 'llvmlite>=" in done.stderr
 
 
 @pytest.mark.parametrize("how", ["forbidden", "None", "a stand-in", "an empty folder"])
@@ -93,7 +93,29 @@ print(fg.softmax(fg.ones((300, 400)), axis=-1).sum().round().item())
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "300.0"
-    assert done.stderr.count("RuntimeWarning") == 1 and "pip install llvmlite" in done.stderr
+    assert done.stderr.count("RuntimeWarning") == 1 and "pip install 'llvmlite>=" in done.stderr
+
+
+def test_a_compiler_that_is_too_old_is_none_and_the_doctor_fails(
+    bare: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").write_text("raise SystemExit('it was imported')\n")
+    (tmp_path / "llvmlite-0.44.0.dist-info").mkdir()
+    done = run_bare(
+        bare,
+        f"""
+import sys
+sys.path.append({str(tmp_path)!r})
+import fulgurite as fg
+print(fg.softmax(fg.ones((300, 400)), axis=-1).sum().round().item())
+from fulgurite.cli import main
+sys.exit(main(["doctor"]))
+""",
+    )
+    assert done.returncode == 1 and done.stdout.startswith("300.0")
+    assert "llvmlite 0.44.0 is too old" in done.stderr
+    assert "FAILED: llvmlite 0.44.0 is too old" in done.stdout and ">=0.45" in done.stdout
 
 
 def test_without_a_compiler_the_doctor_says_so(bare: Path) -> None:

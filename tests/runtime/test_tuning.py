@@ -25,7 +25,7 @@ from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.sources import Timing
 from fulgurite.graph.simplify import simplify
-from fulgurite.native.compiler import identity
+from fulgurite.native.versions import identity
 from fulgurite.runtime import tuning
 from fulgurite.runtime.patterned import race_for
 from fulgurite.runtime.reference import evaluate
