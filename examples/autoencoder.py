@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         return value
 
     bar = Progress(range(options.steps), "autoencoder")
-    loader = DataLoader(Arrays(x[train]), 128, seed=options.seed, drop_last=True)
+    loader = DataLoader(Arrays(x[train]), 128, shuffle=True, seed=options.seed, drop_last=True)
     for _, (batch,) in zip(bar, loader.forever(), strict=False):
         bar.note(f"loss {step(batch).item():.4f}")
 

@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fg.random.seed(options.seed)
     model = GPT(options.size, options.layers, 4, options.window)
     optimizer = fg.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
-    loader = DataLoader(Windows(encoded(documentation()), 64), 32, seed=options.seed)
+    loader = DataLoader(Windows(encoded(documentation()), 64), 32, shuffle=True, seed=options.seed)
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:

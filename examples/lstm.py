@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     model = Model(options.size)
     optimizer = fg.optim.Adam(model.parameters(), lr=5e-3)
     data = Windows(encoded(documentation()), options.length)
-    loader = DataLoader(data, 32, seed=options.seed, drop_last=True)
+    loader = DataLoader(data, 32, shuffle=True, seed=options.seed, drop_last=True)
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> float:
     )  # fmt: skip
     optimizer = fg.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = fg.optim.Schedule(optimizer, fg.optim.cosine(options.steps))
-    loader = DataLoader(Arrays(*spirals(2000)), 128, seed=options.seed, drop_last=True)
+    data = Arrays(*spirals(2000))
+    loader = DataLoader(data, 128, shuffle=True, seed=options.seed, drop_last=True)
 
     @fg.jit
     def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:

@@ -64,6 +64,16 @@ class Generator:
             self._counter = first + blocks & _MASK
         return key, first
 
+    def draw(self) -> int:
+        """64 random bits as a number, for what is no part of a graph: the order of some data."""
+        _not_captured("draws a number outside of its graph")
+        with self._lock:
+            (low, high), first = self._key, self._counter
+            self._counter = first + 1 & _MASK
+        words = [np.array([w], np.uint32) for w in (low, high, first & 0xFFFFFFFF, first >> 32)]
+        out = threefry((words[0], words[1]), (words[2], words[3]))
+        return int(out[0][0]) | int(out[1][0]) << 32
+
     def after_fork(self) -> None:
         """In a child process no other thread lives: a lock it held is open again."""
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Datasets, the loader, and data that comes with the package: enough to watch a network learn.
 
-`DataLoader(Arrays(x, y), batch_size=64, seed=0)` gives batches in an order that is a pure function
-of seed, epoch and position; `digits()` is bundled, `mnist()` and `documentation()` come from
+`DataLoader(Arrays(x, y), batch_size=64, shuffle=True)` takes torch's arguments and goes on exactly
+where it is asked to; `digits()` is bundled, `mnist()` and `documentation()` come from
 packages that are installed.
 """
 

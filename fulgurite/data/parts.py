@@ -16,7 +16,8 @@ import numpy as np
 
 from ..core.op import Array
 from ..errors import ArgumentError, DataError
-from .loader import _stacked, order
+from .collate import collate
+from .loader import order
 
 
 class Subset:
@@ -40,15 +41,17 @@ class Subset:
     def __getitem__(self, place: int) -> Any:
         return self.dataset[int(self.indices[place])]
 
-    def take(self, places: Sequence[int] | Array) -> tuple[Array, ...]:
+    @property
+    def batched(self) -> bool:
+        """Does it take batches at once? As what it is a part of does."""
+        return getattr(self.dataset, "batched", False)
+
+    def take(self, places: Sequence[int] | Array) -> Any:
         """A batch of these items."""
-        return _taken(self.dataset, self.indices[np.asarray(places)])
-
-
-def _taken(dataset: Any, places: Array) -> tuple[Array, ...]:
-    if hasattr(dataset, "take"):
-        return tuple(dataset.take(places))
-    return _stacked([dataset[int(place)] for place in places])
+        found = self.indices[np.asarray(places)]
+        if self.batched:
+            return self.dataset.take(found)
+        return collate([self.dataset[int(place)] for place in found])
 
 
 class ConcatDataset:

@@ -89,7 +89,10 @@ class CharLM(Task):
         train, held = self.texts()
         self.held = encoded(held)
         self.seed = seed
-        self.loader = DataLoader(Windows(encoded(train), WINDOW), BATCH, seed=seed, drop_last=True)
+        windows = Windows(encoded(train), WINDOW)
+        self.loader = DataLoader(
+            windows, BATCH, shuffle=True, num_workers=1, seed=seed, drop_last=True
+        )
         fg.random.seed(seed)
         self.model: Any = GPT(len(LETTERS), SIZE, LAYERS, HEADS, WINDOW)
         self.optimizer = fg.optim.AdamW(self.model.parameters(), lr=3e-3, weight_decay=0.05)

@@ -70,8 +70,9 @@ class _Images(Task):
         train, test = split(len(x), y)
         self.held = x[test], y[test]
         self.loader = DataLoader(
-            Arrays(x[train], y[train]), batch, seed=seed, drop_last=True, transform=transform
-        )
+            Arrays(x[train], y[train]), batch, shuffle=True, num_workers=1, seed=seed,
+            drop_last=True, transform=transform,
+        )  # fmt: skip
 
     @staticmethod
     def loss(model: Any, *batch: fg.Tensor) -> fg.Tensor:
