@@ -127,29 +127,43 @@ def as_function(seed: int) -> tuple[Callable[..., list[fg.Tensor]], list[fg.Tens
     return function, [fg.Tensor(graph.arrays[n]) for n in memory]
 
 
-@pytest.mark.parametrize("form", ["plain", "scan", "while", "cond"])
+Function = Callable[..., list[fg.Tensor]]
+
+
+def scanned(function: Function, values: list[fg.Tensor]) -> list[fg.Tensor]:
+    def step(carry: fg.Tensor, row: list[fg.Tensor]) -> tuple[fg.Tensor, list[fg.Tensor]]:
+        return carry + 1, function(*row)
+
+    return list(fg.scan(step, fg.zeros(()), [fg.stack([v, v]) for v in values])[1])
+
+
+def repeated(function: Function, values: list[fg.Tensor]) -> list[fg.Tensor]:
+    def step(carry: Any) -> Any:
+        count, held, *rest = carry
+        return (count + 1, held + counted(function(*rest)), *rest)
+
+    start = (fg.zeros((), fg.int32), counted(function(*values)), *values)
+    return list(fg.while_loop(lambda carry: carry[0] < 3, step, start))[:2]
+
+
+def chosen(function: Function, values: list[fg.Tensor]) -> list[fg.Tensor]:
+    return list(fg.cond(counted(values) > 0, function, lambda *vs: function(*vs), *values))
+
+
+FORMS: dict[str, Callable[[Function, list[fg.Tensor]], list[fg.Tensor]]] = {
+    "plain": lambda function, values: function(*values),
+    "scan": scanned, "while": repeated, "cond": chosen,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_random_programs_and_bodies_run_the_kernels_that_are_explained(form: str) -> None:
     kinds: set[str] = set()
     for seed in range(24 if current().device == "reference" else 5):
         function, values = as_function(seed)
         if not values or not function(*values):
             continue
-        if form == "plain":
-            made = function(*values)
-        elif form == "scan":
-            rows = [fg.stack([v, v]) for v in values]
-            made = list(fg.scan(lambda c, xs, f=function: (c + 1, f(*xs)), fg.zeros(()), rows)[1])
-        elif form == "while":
-
-            def step(carry: Any, f: Any = function) -> Any:
-                count, held, *rest = carry
-                return (count + 1, held + counted(f(*rest)), *rest)
-
-            start = (fg.zeros((), fg.int32), counted(function(*values)), *values)
-            made = list(fg.while_loop(lambda carry: carry[0] < 3, step, start))[:2]
-        else:
-            chosen = counted(values) > 0
-            made = list(fg.cond(chosen, function, lambda *vs, f=function: f(*vs), *values))
+        made = FORMS[form](function, values)
         made = [t for t in made if not t.is_realized]
         if made:
             found = check(*made)

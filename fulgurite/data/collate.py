@@ -47,7 +47,7 @@ def _uneven(why: str) -> DataError:
 def as_tensors(batch: Any, device: str | None) -> Any:
     """A batch with tensors in the place of arrays; what is neither stays."""
     if isinstance(batch, np.ndarray | np.generic):
-        return Tensor(batch, device=device)
+        return Tensor(np.asarray(batch), device=device)
     if isinstance(batch, Mapping):
         return {key: as_tensors(part, device) for key, part in batch.items()}
     if isinstance(batch, tuple | list):

@@ -51,7 +51,7 @@ def test_an_epoch_has_every_item_once(workers: int, drop: bool) -> None:
 @given(st.integers(0, 12), st.integers(0, 3))
 def test_resuming_anywhere_gives_the_batches_that_were_to_come(stop: int, workers: int) -> None:
     def fresh() -> DataLoader:
-        ahead = {"num_workers": workers, "prefetch_factor": 3} if workers else {}
+        ahead: dict[str, Any] = {"num_workers": workers, "prefetch_factor": 3} if workers else {}
         return DataLoader(Arrays(range(11)), 4, shuffle=True, seed=9, **ahead)
 
     whole = read(fresh(), 16)

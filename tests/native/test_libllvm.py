@@ -17,10 +17,10 @@ from fulgurite.native.libllvm import (
     Binding,
     Direct,
     Llvm,
-    Machine,
     joined,
     read_only_pages,
 )
+from fulgurite.native.target import Machine
 
 llvmlite: Any = pytest.importorskip("llvmlite")
 binding: Any = pytest.importorskip("llvmlite.binding")

@@ -7,7 +7,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.cache import Cache
-from fulgurite.native.target import Target
+from fulgurite.native.target import Target, target
 from fulgurite.runtime.code import Code
 from tests.threads import together
 
@@ -18,7 +18,7 @@ from fulgurite.runtime import backend
 def test_threads_that_ask_first_at_once_get_one_table_and_one_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = backend.target
+    real = target
 
     def slow(wish: str) -> Target:
         time.sleep(0.05)  # as reading what the processor can do may be
@@ -32,7 +32,7 @@ def test_threads_that_ask_first_at_once_get_one_table_and_one_pool(
 
 
 def test_threads_that_fetch_the_same_code_load_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Code(backend.target("auto"))
+    made = Code(target("auto"))
     asked: list[str] = []
 
     def fetch(digest: str) -> bool:
