@@ -19,13 +19,13 @@ import pytest
 
 from fulgurite.core.cache import WeakCache
 from fulgurite.graph import affine, kernel, lower, memory, regroup, schedule
-from fulgurite.runtime import indexed, interpreter, plan, realize
+from fulgurite.runtime import indexed, interpreter, plan, realize, stages
 from tests import fuzz
 from tests.graph import test_affine, test_lower, test_schedule
 from tests.runtime import test_indexed
 
 MODULES = (
-    affine, regroup, lower, kernel, schedule, memory, indexed, interpreter, plan, realize,
+    affine, regroup, lower, kernel, schedule, memory, indexed, interpreter, plan, realize, stages,
     test_affine, test_lower, test_schedule, test_indexed,
 )  # fmt: skip
 SEEDS = range(1500)  # the fuzzer stops at the first that fails
