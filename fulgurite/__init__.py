@@ -36,6 +36,7 @@ from .core.dtype import (
 from .core.dtype import bool_ as bool
 from .core.origin import scope
 from .custom import custom, register_host
+from .drawing import multinomial
 from .explain import explain
 from .functional.activation import (
     celu,
@@ -72,6 +73,7 @@ from .functional.arrangement import (
 from .functional.attention import (
     scaled_dot_product_attention,
 )
+from .functional.comparison import allclose, isclose, nan_to_num
 from .functional.complexes import angle, complex, conj, imag, real
 from .functional.convolution import (
     conv1d,
@@ -81,6 +83,7 @@ from .functional.convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from .functional.counting import bincount, histogram, histogram_bin_edges
 from .functional.creation import (
     Var,
     arange,
@@ -109,6 +112,7 @@ from .functional.datatypes import (
     isdtype,
     result_type,
 )
+from .functional.distances import cdist
 from .functional.elementwise import (
     abs,
     add,
@@ -163,6 +167,8 @@ from .functional.indexing import (
     take,
     take_along_axis,
 )
+from .functional.interpolation import interp
+from .functional.joining import column_stack, dstack, hstack, vstack
 from .functional.linalg import (
     dot,
     einsum,
@@ -275,6 +281,7 @@ from .functional.pooling import (
     max_pool2d,
     max_pool3d,
 )
+from .functional.quantiles import nanmedian, nanpercentile, nanquantile, percentile
 from .functional.reduction import (
     all,
     any,
@@ -333,6 +340,7 @@ from .functional.sorting import (
     sort,
     topk,
 )
+from .functional.statistics import corrcoef, cov
 from .grad import grad, value_and_grad, vjp
 from .jit import jit
 from .memory import empty_cache, memory_stats, synchronize
@@ -352,36 +360,38 @@ e, inf, nan, pi, newaxis = _math.e, _math.inf, _math.nan, _math.pi, None
 __all__ = [  # noqa: RUF022
     "__version__", "Tensor", "Var", "abs", "acos", "acosh", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "add", "all", "angle", "any", "arange", "argmax", "argmin", "argsort",
-    "argwhere", "array", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "bitcast", "bitwise_and", "bitwise_invert",
-    "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
-    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cache_stats", "can_cast", "cbrt",
-    "ceil", "celu", "checkpoint", "chunk", "clear_caches", "clip", "complex", "complex128",
-    "complex64", "concat", "cond", "config", "conj", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "copysign", "cos", "cosh",
-    "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cross_entropy", "ctc_loss",
-    "cummax", "cummin", "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum",
-    "custom", "custom_vjp", "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout",
-    "e", "einsum", "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp",
-    "exp2", "expand_dims", "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr",
-    "flipud", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor",
-    "floor_divide", "from_dlpack", "from_numpy", "full", "full_like", "gather",
-    "gaussian_nll_loss", "gelu", "glu", "grad", "greater", "greater_equal", "group_norm",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hessian", "hinge_embedding_loss",
+    "adaptive_max_pool3d", "add", "all", "allclose", "angle", "any", "arange", "argmax", "argmin",
+    "argsort", "argwhere", "array", "asarray", "asin", "asinh", "astype", "atan", "atan2",
+    "atanh", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "bitcast",
+    "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cache_stats",
+    "can_cast", "cbrt", "cdist", "ceil", "celu", "checkpoint", "chunk", "clear_caches", "clip",
+    "column_stack", "complex", "complex128", "complex64", "concat", "cond", "config", "conj",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "copysign", "corrcoef", "cos", "cosh", "cosine_embedding_loss", "cosine_similarity",
+    "count_nonzero", "cov", "cross_entropy", "ctc_loss", "cummax", "cummin", "cumulative_max",
+    "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_vjp", "diag",
+    "diagonal", "diff", "digamma", "divide", "dot", "dropout", "dstack", "e", "einsum", "elu",
+    "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2", "expand_dims",
+    "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud", "float16",
+    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_dlpack",
+    "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss", "gelu", "glu", "grad",
+    "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "hessian", "hinge_embedding_loss", "histogram", "histogram_bin_edges", "hstack",
     "huber_loss", "hypot", "iinfo", "imag", "index_add", "index_copy", "index_fill", "inf",
-    "instance_norm", "int16", "int32", "int64", "int8", "interpolate", "isdtype", "isfinite",
-    "isin", "isinf", "isnan", "jacobian", "jit", "jvp", "kernel", "kl_div", "kron", "kthvalue",
-    "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
-    "load_schedule", "local_response_norm", "log", "log10", "log1p", "log2", "log_sigmoid",
-    "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose", "max",
-    "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median",
+    "instance_norm", "int16", "int32", "int64", "int8", "interp", "interpolate", "isclose",
+    "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jit", "jvp", "kernel", "kl_div",
+    "kron", "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma",
+    "linspace", "load_schedule", "local_response_norm", "log", "log10", "log1p", "log2",
+    "log_sigmoid", "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose",
+    "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median",
     "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis", "mse_loss",
-    "multi_margin_loss", "multiply", "nan", "native_kernel", "negative", "newaxis", "nextafter",
+    "multi_margin_loss", "multinomial", "multiply", "nan", "nan_to_num", "nanmedian",
+    "nanpercentile", "nanquantile", "native_kernel", "negative", "newaxis", "nextafter",
     "nll_loss", "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
-    "pairwise_distance", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle",
+    "pairwise_distance", "percentile", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle",
     "poisson_nll_loss", "positive", "pow", "prelu", "prod", "prod_over", "put_along_axis",
     "quantile", "rand", "randint", "randn", "random", "real", "realize", "reciprocal",
     "register_host", "relu", "relu6", "remainder", "repeat", "reshape", "result_type", "rms_norm",
@@ -394,7 +404,7 @@ __all__ = [  # noqa: RUF022
     "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tree", "tril",
     "triplet_margin_loss", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold",
     "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "value_and_grad", "var", "vecdot", "vjp", "vmap", "where", "while_loop", "zeros",
+    "value_and_grad", "var", "vecdot", "vjp", "vmap", "vstack", "where", "while_loop", "zeros",
     "zeros_like",
 ]  # fmt: skip
 

@@ -35,6 +35,7 @@ KEYWORDS: tuple[tuple[str, str], ...] = (  # theirs, ours
     ("diagonal", "k"),
     ("shifts", "shift"),
     ("reps", "repetitions"),
+    ("interpolation", "method"),
 )
 OF_ONE: dict[str, tuple[tuple[str, str], ...]] = {  # of one function, where they mean others
     name: (("dim1", "axis1"), ("dim2", "axis2")) for name in ("diagonal", "trace")
@@ -150,6 +151,9 @@ class Habits:
     digamma = _like("digamma")
     trunc = _like("trunc")
     isinf = _like("isinf")
+    isclose = _like("isclose")
+    allclose = _like("allclose")
+    nan_to_num = _like("nan_to_num")
     gelu = _like("gelu")
     softplus = _like("softplus")
 
@@ -175,6 +179,14 @@ class Habits:
     mm = _like("matmul")
     bmm = _like("matmul")
     outer = _like("outer")
+    percentile = _like("percentile")
+    nanquantile = _like("nanquantile")
+    nanmedian = _like("nanmedian")
+    cov = _like("cov")
+    corrcoef = _like("corrcoef")
+    bincount = _like("bincount")
+    histogram = _like("histogram")
+    multinomial = _like("multinomial")
 
     # order, running totals and places
     cumsum = _like("cumulative_sum")

@@ -31,6 +31,7 @@ from .core.dtype import (
 )
 from .core.node import Node, Shape, constant, constant_like
 from .core.ops.elementwise import CAST, LT, MAX, MIN, SHR, WHERE
+from .drawing import multinomial_counts as multinomial
 from .errors import ArgumentError, DataError, DTypeError, ShapeError
 from .functional.common import as_tensor, as_whole
 from .functional.elementwise import nextafter, where
@@ -43,8 +44,8 @@ from .tensor import Tensor, TensorLike, node_of, wrap
 
 __all__ = [
     "bernoulli", "beta", "bits", "categorical", "choice", "dropout", "exponential", "fold_in",
-    "gamma", "get_state", "key", "normal", "permutation", "rand", "randint", "randn", "seed",
-    "set_state", "shuffle", "split", "truncated_normal", "uniform",
+    "gamma", "get_state", "key", "multinomial", "normal", "permutation", "rand", "randint",
+    "randn", "seed", "set_state", "shuffle", "split", "truncated_normal", "uniform",
 ]  # fmt: skip
 ShapeLike = Any  # a size, or several: as everywhere
 

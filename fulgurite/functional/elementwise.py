@@ -6,7 +6,7 @@ shape. Names are the array API standard's. Functions of one real number are in `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -360,12 +360,32 @@ def greater_equal(x1: TensorLike, x2: TensorLike) -> Tensor:
     return apply(LE, x2, x1)
 
 
-def where(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor:
-    """x1 where the condition holds, else x2.
+@overload
+def where(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor: ...
+
+
+@overload
+def where(condition: TensorLike) -> tuple[Tensor, ...]: ...
+
+
+def where(
+    condition: TensorLike, x1: TensorLike | None = None, x2: TensorLike | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """x1 where the condition holds, else x2; of a condition alone the places where it holds.
+
+    The places are those of `nonzero`, a tensor for each dimension; they realize the condition.
 
     >>> fg.where(fg.Tensor([True, False]), fg.Tensor([1, 2]), 0).tolist()
     [1, 0]
+    >>> [places.tolist() for places in fg.where(fg.Tensor([False, True, True]))]
+    [[1, 2]]
     """
+    if x1 is None and x2 is None:
+        from .sets import nonzero
+
+        return nonzero(condition)
+    if x1 is None or x2 is None:
+        raise ArgumentError("where takes both values or none", "fg.where(condition, x1, x2)")
     return wrap(build.where(*lifted(condition, x1, x2)))
 
 

@@ -38,6 +38,13 @@ class UniqueAll(NamedTuple):
     counts: Tensor
 
 
+class Histogram(NamedTuple):
+    """What came into each bin, and the edges of the bins."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
 class BatchNorm(NamedTuple):
     """A normalised batch, and the running statistics with that batch taken in."""
 

@@ -11,7 +11,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.dtype import dtype_of
-from fulgurite.errors import ConstantError, DataError, DTypeError, ShapeError
+from fulgurite.errors import ArgumentError, ConstantError, DataError, DTypeError, ShapeError
 from tests.functional.helpers import (
     HOSTILE,
     WHOLE,
@@ -189,6 +189,16 @@ def test_python_numbers_are_weak_and_numpy_scalars_strong() -> None:
     assert fg.divide(fg.ones(2, "int64"), 2).dtype is fg.float32
     assert fg.exp(3).dtype is fg.float32
     assert fg.where(True, 1, 2.5).dtype is fg.float32
+
+
+def test_where_of_a_condition_alone_tells_places() -> None:
+    for values in (np.array([[0, 3], [4, 0]]), np.array([True, False]), np.zeros((0, 2))):
+        found = fg.where(tensor(values))
+        assert [part.tolist() for part in found] == [part.tolist() for part in np.where(values)]
+    with raises(ShapeError):
+        fg.where(tensor(True))
+    with raises(ArgumentError, "both values or none"):
+        fg.where(tensor([True]), 1)  # type: ignore[call-overload]
 
 
 def test_lists_and_arrays_are_operands() -> None:

@@ -71,6 +71,8 @@ def test_extremes_are_finite_and_have_finite_slopes() -> None:
     zero = fg.zeros((1, 3))
     assert fg.cosine_similarity(zero, zero).tolist() == [0.0]
     assert np.isfinite(fg.grad(lambda x: fg.cosine_similarity(x, zero).sum())(zero).numpy()).all()
+    half = fg.grad(lambda x: fg.pairwise_distance(x, fg.zeros((1, 2)), 0.5, 0.0).sum())
+    assert half(fg.Tensor([[0.0, 4.0]])).tolist() == [[0.0, 1.0]]
 
 
 def test_weights_count_places_and_classes() -> None:
