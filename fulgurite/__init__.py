@@ -13,8 +13,9 @@ from typing import Any as _Any
 from . import kernel as _kernel_package  # before the function of this name takes its place
 from . import random, tree
 from .aliases import install as _install
+from .associative import associative_scan
 from .config import config as _config
-from .control import cond, scan, while_loop
+from .control import cond, fori_loop, scan, while_loop
 from .core.dtype import (
     bfloat16,
     complex64,
@@ -36,6 +37,8 @@ from .core.dtype import (
 from .core.dtype import bool_ as bool
 from .core.origin import scope
 from .custom import custom, register_host
+from .custom_rules import custom_jvp
+from .derivatives import jacfwd, jacrev
 from .drawing import multinomial
 from .explain import explain
 from .functional.activation import (
@@ -361,8 +364,8 @@ __all__ = [  # noqa: RUF022
     "__version__", "Tensor", "Var", "abs", "acos", "acosh", "adaptive_avg_pool1d",
     "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "add", "all", "allclose", "angle", "any", "arange", "argmax", "argmin",
-    "argsort", "argwhere", "array", "asarray", "asin", "asinh", "astype", "atan", "atan2",
-    "atanh", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16",
+    "argsort", "argwhere", "array", "asarray", "asin", "asinh", "associative_scan", "astype",
+    "atan", "atan2", "atanh", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bfloat16",
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "bitcast",
     "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cache_stats",
@@ -371,41 +374,41 @@ __all__ = [  # noqa: RUF022
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "copysign", "corrcoef", "cos", "cosh", "cosine_embedding_loss", "cosine_similarity",
     "count_nonzero", "cov", "cross_entropy", "ctc_loss", "cummax", "cummin", "cumulative_max",
-    "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_vjp", "diag",
-    "diagonal", "diff", "digamma", "divide", "dot", "dropout", "dstack", "e", "einsum", "elu",
-    "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2", "expand_dims",
-    "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud", "float16",
-    "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide", "from_dlpack",
-    "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss", "gelu", "glu", "grad",
-    "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "hessian", "hinge_embedding_loss", "histogram", "histogram_bin_edges", "hstack",
-    "huber_loss", "hypot", "iinfo", "imag", "index_add", "index_copy", "index_fill", "inf",
-    "instance_norm", "int16", "int32", "int64", "int8", "interp", "interpolate", "isclose",
-    "isdtype", "isfinite", "isin", "isinf", "isnan", "jacobian", "jit", "jvp", "kernel", "kl_div",
-    "kron", "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma",
-    "linspace", "load_schedule", "local_response_norm", "log", "log10", "log1p", "log2",
-    "log_sigmoid", "log_softmax", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose",
-    "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median",
-    "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis", "mse_loss",
-    "multi_margin_loss", "multinomial", "multiply", "nan", "nan_to_num", "nanmedian",
-    "nanpercentile", "nanquantile", "native_kernel", "negative", "newaxis", "nextafter",
-    "nll_loss", "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
-    "pairwise_distance", "percentile", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle",
-    "poisson_nll_loss", "positive", "pow", "prelu", "prod", "prod_over", "put_along_axis",
-    "quantile", "rand", "randint", "randn", "random", "real", "realize", "reciprocal",
-    "register_host", "relu", "relu6", "remainder", "repeat", "reshape", "result_type", "rms_norm",
-    "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention", "scan", "scatter",
-    "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted", "selu", "sigmoid",
-    "sign", "signbit", "silu", "sin", "sinh", "sliding_window_view", "smooth_l1_loss",
-    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "sort",
-    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
-    "sum_over", "swapaxes", "synchronize", "take", "take_along_axis", "tan", "tanh", "tanhshrink",
-    "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tree", "tril",
-    "triplet_margin_loss", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold",
-    "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "value_and_grad", "var", "vecdot", "vjp", "vmap", "vstack", "where", "while_loop", "zeros",
-    "zeros_like",
+    "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_jvp", "custom_vjp",
+    "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout", "dstack", "e", "einsum",
+    "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
+    "expand_dims", "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud",
+    "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide",
+    "fori_loop", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss",
+    "gelu", "glu", "grad", "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid",
+    "hardswish", "hardtanh", "hessian", "hinge_embedding_loss", "histogram",
+    "histogram_bin_edges", "hstack", "huber_loss", "hypot", "iinfo", "imag", "index_add",
+    "index_copy", "index_fill", "inf", "instance_norm", "int16", "int32", "int64", "int8",
+    "interp", "interpolate", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan", "jacfwd",
+    "jacobian", "jacrev", "jit", "jvp", "kernel", "kl_div", "kron", "kthvalue", "l1_loss",
+    "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace", "load_schedule",
+    "local_response_norm", "log", "log10", "log1p", "log2", "log_sigmoid", "log_softmax",
+    "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose", "max", "max_over",
+    "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median", "memory_stats",
+    "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis", "mse_loss", "multi_margin_loss",
+    "multinomial", "multiply", "nan", "nan_to_num", "nanmedian", "nanpercentile", "nanquantile",
+    "native_kernel", "negative", "newaxis", "nextafter", "nll_loss", "no_grad", "nonzero",
+    "not_equal", "one_hot", "ones", "ones_like", "outer", "pad", "pairwise_distance",
+    "percentile", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss",
+    "positive", "pow", "prelu", "prod", "prod_over", "put_along_axis", "quantile", "rand",
+    "randint", "randn", "random", "real", "realize", "reciprocal", "register_host", "relu",
+    "relu6", "remainder", "repeat", "reshape", "result_type", "rms_norm", "roll", "rot90",
+    "round", "rsqrt", "scaled_dot_product_attention", "scan", "scatter", "scatter_add",
+    "scatter_reduce", "schedule", "scope", "searchsorted", "selu", "sigmoid", "sign", "signbit",
+    "silu", "sin", "sinh", "sliding_window_view", "smooth_l1_loss", "soft_margin_loss", "softmax",
+    "softmin", "softplus", "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "stop_gradient", "subtract", "sum", "sum_over", "swapaxes", "synchronize",
+    "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile",
+    "topk", "trace", "transpose", "tree", "tril", "triplet_margin_loss", "triu", "trunc",
+    "uint16", "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unstack", "value_and_grad", "var", "vecdot", "vjp",
+    "vmap", "vstack", "where", "while_loop", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _LATER = (

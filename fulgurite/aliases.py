@@ -239,7 +239,7 @@ def _chosen(x: Any, mask: Any) -> Any:
 def install(tensor: type, namespace: dict[str, Any]) -> None:
     """Give the Tensor class and the module their aliases, and let every function take KEYWORDS."""
     for name, function in list(namespace.items()):
-        if inspect.isfunction(function) and ".functional." in function.__module__:
+        if inspect.isfunction(function) and _takes_habits(function.__module__):
             namespace[name] = accept_keywords(function)
     found = {name: member for cls in reversed(tensor.__mro__) for name, member in vars(cls).items()}
     for name, method in found.items():
@@ -254,6 +254,11 @@ def install(tensor: type, namespace: dict[str, Any]) -> None:
         setattr(tensor, name, vars(tensor).get(alias.target) or namespace[alias.target])
         if alias.target in namespace:
             namespace.setdefault(name, namespace[alias.target])
+
+
+def _takes_habits(module: str) -> bool:
+    """True if the functions of a module take the keywords of other libraries."""
+    return ".functional." in module or module.endswith(".associative")
 
 
 def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:

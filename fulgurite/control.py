@@ -1,4 +1,4 @@
-"""Control flow as values: `scan`, `while_loop` and `cond`, lazy like everything else.
+"""Control flow as values: `scan`, `while_loop`, `fori_loop` and `cond`, lazy like all else.
 
 In: Python functions of tensors (or trees of them). Out: tensors that are results of one LOOP or
 COND node, whatever the number of steps: the function is called once, with stand-ins that have a
@@ -19,7 +19,7 @@ from . import tree
 from .config import current
 from .core import build
 from .core import shape as sizes
-from .core.dtype import bool_
+from .core.dtype import bool_, int32
 from .core.node import Node, Size, constant, toposort
 from .core.ops.body import Body, close, invariant
 from .core.ops.control import choice, loop
@@ -103,6 +103,52 @@ def while_loop(
     whole = loop(made, [first, *start.nodes], (), trace.taken, steps, mode="while")
     items = [build.note(whole.item(i + 1)) for i in range(len(carried))]
     return start.wrapped(items)
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """Repeat `value = body_fun(i, value)` for i from `lower` to below `upper`; the last value.
+
+    As in JAX, `for i in range(lower, upper)` in one kernel whose body is compiled once; i is an
+    int32 tensor. With bounds that are numbers it has a gradient; with tensors it is a `while_loop`.
+
+    >>> fg.fori_loop(0, 5, lambda i, total: total + i, fg.Tensor(0)).item()
+    10
+    >>> fg.grad(lambda x: fg.fori_loop(0, 3, lambda i, y: y * x, x))(fg.Tensor(2.0)).item()
+    32.0
+    """
+    ends = [_bound(lower, "lower"), _bound(upper, "upper")]
+    if any([isinstance(end, Tensor) for end in ends]):
+        first, last = build.cast(node_of(ends[0]), int32), wrap(build.cast(node_of(ends[1]), int32))
+        return while_loop(
+            lambda pair: pair[0] < last,
+            lambda pair: (pair[0] + 1, body_fun(*pair)),
+            (wrap(first), init_val),
+        )[1]
+    start, stop = ends
+    steps = max(stop - start, 0) if isinstance(start, int) and isinstance(stop, int) else None
+    begin = start if isinstance(start, int) else wrap(build.cast(start, int32))
+    carried, _ = scan(
+        lambda pair, _: ((pair[0] + 1, body_fun(*pair)), None),
+        (begin, init_val),
+        length=sizes.sub(stop, start) if steps is None else steps,
+    )
+    return carried[1]
+
+
+def _bound(bound: Any, name: str) -> Any:
+    """A whole number: an int, a variable, or a tensor of one."""
+    if isinstance(bound, Node):
+        return bound
+    if not isinstance(bound, Tensor):
+        try:
+            return index(bound)
+        except TypeError:
+            raise ArgumentError(f"{name} is {bound!r}", "give a whole number") from None
+    if not bound.dtype.is_integer or bound.shape != ():
+        raise ArgumentError(
+            f"{name} is {bound.dtype} of shape {bound.shape}", "give one whole number"
+        )
+    return bound
 
 
 def cond(

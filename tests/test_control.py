@@ -18,6 +18,7 @@ from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.control import LOOP
 from fulgurite.core.ops.effect import HostFunction, custom
+from fulgurite.errors import FulguriteError
 from fulgurite.runtime.loops import BODIES
 from fulgurite.runtime.reference import evaluate
 from fulgurite.tensor import wrap
@@ -568,3 +569,39 @@ def test_an_lstm_of_a_thousand_steps_has_the_gradient_of_the_unrolled_one() -> N
     for a, b in zip(found, unrolled_gradients(), strict=False):
         close(a, b, rtol=1e-8)
     assert found[3].shape == LONG
+
+
+def test_a_counted_loop_is_a_python_loop() -> None:
+    for lower, upper in ((0, 5), (3, 7), (-2, 1), (4, 4), (5, 2)):
+        want = 1
+        for i in range(lower, upper):
+            want = want * 3 + i
+        body = lambda i, total: total * 3 + i  # noqa: E731
+        assert fg.fori_loop(lower, upper, body, fg.Tensor(1)).item() == want
+        ends = fg.Tensor(lower), fg.Tensor(upper)
+        assert fg.fori_loop(*ends, body, fg.Tensor(1)).item() == want
+        assert fg.fori_loop(lower, ends[1], body, fg.Tensor(1)).item() == want
+        captured = fg.jit(lambda n, lower=lower, body=body: fg.fori_loop(lower, n, body, 1))
+        assert captured(ends[1]).item() == want
+
+
+def test_a_counted_loop_carries_trees_and_has_derivatives() -> None:
+    rows = fg.Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+
+    def body(i: fg.Tensor, carry: dict[str, fg.Tensor]) -> dict[str, fg.Tensor]:
+        return {"sum": carry["sum"] + rows[i], "last": rows[i]}
+
+    start = {"sum": fg.zeros(2), "last": fg.zeros(2)}
+    found = fg.fori_loop(0, 3, body, start)
+    assert found["sum"].tolist() == [9.0, 12.0] and found["last"].tolist() == [5.0, 6.0]
+    power = lambda x: fg.fori_loop(0, 3, lambda i, y: y * x, x)  # noqa: E731
+    assert fg.grad(power)(fg.Tensor(2.0)).item() == 32.0
+    assert fg.vmap(power)(fg.Tensor([1.0, 2.0])).tolist() == [1.0, 16.0]
+    n = fg.Var("n", 0, 10)
+    assert fg.fori_loop(0, n.bind(4), lambda i, total: total + i, fg.Tensor(0)).item() == 6
+
+
+def test_bounds_that_are_no_whole_numbers_are_errors() -> None:
+    for bad in (1.5, "3", fg.Tensor(1.0), fg.Tensor([1, 2])):
+        with pytest.raises(FulguriteError, match="whole number"):
+            fg.fori_loop(0, bad, lambda i, v: v, 0)

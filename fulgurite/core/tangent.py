@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from ..errors import GradientError
 from .gradient import gradient, live_nodes
 from .node import Node, constant_like, remember, toposort
-from .ops.effect import watch
+from .ops.effect import DETACH, watch
 from .ops.leaf import CONST, param
-from .ops.transform import OVERRIDE
+from .ops.transform import OVERRIDE, override_tangent
 from .origin import places
 from .substitute import rebuild, substitute
 
@@ -28,9 +28,10 @@ def tangents(
     """How each result moves when each node of `wrt` moves by its seed."""
     order = toposort(results)
     live = live_nodes(order, wrt)
+    asked = _asked(order, results)
     moving: dict[Node, Node] = dict(zip(wrt, seeds, strict=True))
     for node in order:
-        if node in moving or node not in live:
+        if node in moving or node not in live or node not in asked:
             continue
         sources = tuple([moving.get(s) for s in node.src])
         if any([s is not None for s in sources]):
@@ -40,9 +41,21 @@ def tangents(
     return [moving.get(result) for result in results]
 
 
+def _asked(order: Sequence[Node], results: Sequence[Node]) -> set[Node]:
+    """The nodes whose tangents somebody needs: not those behind a rule of the user's own."""
+    asked = set(results)
+    for node in reversed(order):
+        if node in asked and node.op is not DETACH:
+            own = node.op is OVERRIDE and not node.arg[0].plain
+            asked.update(node.src[1:] if own else node.src)
+    return asked
+
+
 def _moved(node: Node, sources: tuple[Node | None, ...]) -> Node | None:
     if node.op.tangent is not None:
         return node.op.tangent(node, sources)
+    if node.op is OVERRIDE and node.arg[0].forward is not None:
+        return override_tangent(node, sources)
     if node.op is OVERRIDE and node.arg[0].plain:
         return sources[0]
     return _transposed(node, sources)

@@ -96,31 +96,52 @@ class Rule(HostFunction):
     """The gradient of one call: known by identity, and by name in text.
 
     `backward(gradients, *inputs)` takes one gradient for each of `results` (None where there is
-    none) and gives one for each input. A `plain` rule says what the graph would say, at another
-    cost: derivatives that do not use it may look through.
+    none) and gives one for each input; `forward(tangents, *inputs)`, where there is one, takes a
+    tangent for each input and gives one for each result. A `plain` rule says what the graph would
+    say, at another cost: derivatives that do not use it may look through.
     """
 
-    __slots__ = ("each", "plain", "results")
+    __slots__ = ("each", "forward", "plain", "results")
 
-    def __init__(self, name: str, backward: Pull, results: int = 1, plain: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        backward: Pull,
+        results: int = 1,
+        plain: bool = False,
+        forward: Pull | None = None,
+    ) -> None:
         super().__init__(name, _not_called, backward)
-        self.results, self.plain = results, plain
+        self.results, self.plain, self.forward = results, plain, forward
         self.each: weakref.ref[Rule] | None = None  # which holds this one: no cycle
 
     def batched_rule(self) -> Rule:
         """The rule for a batch of calls; the same while it lives, so that results stay one call."""
         found = None if self.each is None else self.each()
         if found is None:
-            found = Rule(f"{self.name}.each", self._backward_each, self.results, self.plain)
+            forward = None if self.forward is None else self._forward_each
+            found = Rule(
+                f"{self.name}.each", self._backward_each, self.results, self.plain, forward
+            )
             self.each = weakref.ref(found)
         return found
 
     def _backward_each(self, gradients: Sequence[Node | None], *inputs: Node) -> list[Node | None]:
+        assert self.backward is not None
+        return self._each(self.backward, gradients, inputs)
+
+    def _forward_each(self, tangents: Sequence[Node | None], *inputs: Node) -> list[Node | None]:
+        assert self.forward is not None
+        return self._each(self.forward, tangents, inputs)
+
+    def _each(
+        self, rule: Pull, flows: Sequence[Node | None], inputs: Sequence[Node]
+    ) -> list[Node | None]:
+        """One example's rule for all of them."""
         batch = new_batch()
         size = inputs[0].shape[0]
-        one = [None if g is None else EXAMPLE(g, arg=batch) for g in gradients]
-        assert self.backward is not None
-        shares = self.backward(one, *[EXAMPLE(x, arg=batch) for x in inputs])
+        one = [None if flow is None else EXAMPLE(flow, arg=batch) for flow in flows]
+        shares = rule(one, *[EXAMPLE(x, arg=batch) for x in inputs])
         found = iter(batched([share for share in shares if share is not None], batch))
         return [None if s is None else _all_of(*next(found), size) for s in shares]
 
@@ -164,6 +185,14 @@ def _inputs_watched(node: Node) -> frozenset[int]:
     if node.dtype.is_inexact:
         found = found.union(*[source.watched for source in node.src[1:]])
     return found
+
+
+def override_tangent(node: Node, sources: Sequence[Node | None]) -> Node | None:
+    """How a result of a call with a rule for it moves: the value's own tangent is not asked."""
+    rule: Rule = node.arg[0]
+    assert rule.forward is not None
+    moved: Node | None = rule.forward(sources[1:], *node.src[1:])[node.arg[1]]
+    return moved
 
 
 def _first_bounds(node: Node, bounds: list[Any]) -> Any:
