@@ -16,17 +16,18 @@ from .gradients import (
     clip_grad_value_,
     global_norm,
 )
+from .lbfgs import LBFGS
 from .matrix import Adafactor, Muon
 from .optimizer import Group, Optimizer
 from .precision import LossScaler, Policy
 from .schedule import Schedule, constant, cosine, join, linear, step_decay, warmup
 from .sgd import SGD, Adagrad, RMSprop
-from .variants import Adadelta, Adamax, NAdam, RAdam, Rprop
+from .variants import ASGD, Adadelta, Adamax, NAdam, RAdam, Rprop
 
 __all__ = [
-    "EMA", "LAMB", "SGD", "Accumulator", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
-    "Adamax", "Group", "Lion", "LossScaler", "Muon", "NAdam", "Optimizer", "Policy", "RAdam",
-    "RMSprop", "Rprop", "Schedule", "clip_by_norm", "clip_by_value", "clip_grad_norm_",
-    "clip_grad_value_", "constant", "cosine", "global_norm", "join", "linear", "lr_scheduler",
-    "step_decay", "warmup",
+    "ASGD", "EMA", "LAMB", "LBFGS", "SGD", "Accumulator", "Adadelta", "Adafactor", "Adagrad",
+    "Adam", "AdamW", "Adamax", "Group", "Lion", "LossScaler", "Muon", "NAdam", "Optimizer",
+    "Policy", "RAdam", "RMSprop", "Rprop", "Schedule", "clip_by_norm", "clip_by_value",
+    "clip_grad_norm_", "clip_grad_value_", "constant", "cosine", "global_norm", "join", "linear",
+    "lr_scheduler", "step_decay", "warmup",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 In: an optimiser and torch's settings. Out: a `Schedule` that sets each group's rate from its first
 one and the number of `step()` calls, in closed form: two schedulers on one optimiser do not
-multiply as in torch; `SequentialLR` puts one after the other. `OneCycleLR` leaves momentum alone.
+multiply as in torch; `SequentialLR` puts one after the other. `OneCycleLR` leaves momentum alone,
+`CyclicLR` cycles it unless told otherwise.
 """
 
 from __future__ import annotations
@@ -183,6 +184,94 @@ class OneCycleLR(LRScheduler):
         share = min(1.0, (self.count - begin) / (end - begin)) if end > begin else 1.0
         share = share if self.straight else (1 - math.cos(math.pi * share)) / 2
         return self.tops[place] * (low + (high - low) * share)
+
+
+class CyclicLR(LRScheduler):
+    """Up from `base_lr` to `max_lr` and down again, over and over.
+
+    "triangular" keeps the height of the cycles, "triangular2" halves it with each, "exp_range"
+    shrinks it by `gamma` with each step; `scale_fn` is a factor of your own, of the number of the
+    cycle or of the step (`scale_mode`). With `cycle_momentum` the momentum (or the first beta)
+    goes the other way, from `max_momentum` to `base_momentum`.
+
+    >>> optimizer = fg.optim.SGD([fg.ones(2)], lr=1.0, momentum=0.9)
+    >>> schedule = fg.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.5, step_size_up=2)
+    >>> schedule.step()
+    >>> [round(rate, 2) for rate in schedule.get_last_lr()]
+    [0.3]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float], step_size_up: int = 2000,
+        step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None, scale_mode: str = "cycle",
+        cycle_momentum: bool = True, base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
+    ) -> None:  # fmt: skip
+        positive("step_size_up", step_size_up)
+        down = step_size_up if step_size_down is None else step_size_down
+        positive("step_size_down", down)
+        self.length, self.rising = step_size_up + down, step_size_up / (step_size_up + down)
+        if scale_fn is None:
+            if mode not in ("triangular", "triangular2", "exp_range"):
+                raise ArgumentError(
+                    f"mode is {mode!r}", 'use "triangular", "triangular2" or "exp_range"'
+                )
+            scale_mode = "iterations" if mode == "exp_range" else "cycle"
+            scales: dict[str, Callable[[float], float]] = {
+                "triangular": lambda cycle: 1.0,
+                "triangular2": lambda cycle: 0.5 ** (cycle - 1),
+                "exp_range": lambda step: gamma**step,
+            }
+            scale_fn = scales[mode]
+        if scale_mode not in ("cycle", "iterations"):
+            raise ArgumentError(f"scale_mode is {scale_mode!r}", 'use "cycle" or "iterations"')
+        self.scale_fn, self.by_cycle = scale_fn, scale_mode == "cycle"
+        self.lows, self.tops = (_of_each(optimizer, rate) for rate in (base_lr, max_lr))
+        self.moments: list[tuple[float, float]] = []
+        if cycle_momentum:
+            if not all(_momentum_of(group) for group in optimizer.param_groups):
+                raise ArgumentError(
+                    "the optimiser has no momentum to cycle", "give cycle_momentum=False"
+                )
+            ends = (_of_each(optimizer, m) for m in (base_momentum, max_momentum))
+            self.moments = list(zip(*ends, strict=True))
+        super().__init__(optimizer, lambda base, step: base)
+
+    def _height(self) -> float:
+        """How far up the rate is, from 0 to 1, times the scale of this cycle."""
+        cycle = math.floor(1 + self.count / self.length)
+        part = 1 + self.count / self.length - cycle
+        up = part / self.rising if part <= self.rising else (part - 1) / (self.rising - 1)
+        return up * float(self.scale_fn(cycle if self.by_cycle else self.count))
+
+    def _rate(self, place: int, base: float) -> float:
+        low = self.lows[place]
+        return low + (self.tops[place] - low) * self._height()
+
+    def _apply(self) -> None:
+        super()._apply()
+        for group, (low, high) in zip(self.optimizer.param_groups, self.moments, strict=False):
+            moment = high - (high - low) * self._height()
+            if "momentum" in group:
+                group["momentum"] = moment
+            else:
+                group["betas"] = (moment, *group["betas"][1:])
+
+
+def _momentum_of(group: Mapping[str, Any]) -> bool:
+    """True if a group has a momentum, or betas."""
+    return "momentum" in group or "betas" in group
+
+
+def _of_each(optimizer: Optimizer, value: float | Sequence[float]) -> list[float]:
+    """One number for each group."""
+    count = len(optimizer.param_groups)
+    found = list(value) if isinstance(value, Sequence) else [value] * count
+    if len(found) != count:
+        raise ArgumentError(f"{len(found)} numbers", f"give one for each of {count} groups")
+    return found
 
 
 class SequentialLR(LRScheduler):

@@ -1,4 +1,4 @@
-"""Adamax, NAdam, RAdam, Adadelta and Rprop: torch's, to the options they have here.
+"""Adamax, NAdam, RAdam, Adadelta, Rprop and ASGD: torch's, to the options they have here.
 
 In: a parameter, its gradient and what is kept for it. Out: the new values. What depends on the
 count of steps alone is computed once for a group, from a tensor: no step compiles anything new.
@@ -192,3 +192,39 @@ class Rprop(Optimizer):
         size = clip(size, *group["step_sizes"])
         grad = where(turned < 0, 0.0, grad)
         return param - sign(grad) * size, {"prev": grad, "step_size": size}
+
+
+class ASGD(Optimizer):
+    """Averaged gradient descent: steps shrink, and `ax` in the state is the mean of the weights.
+
+    The mean begins after `t0` steps (Polyak and Juditsky 1992); until then it is the weights.
+    """
+
+    positive = (*Optimizer.positive, "lambd", "alpha")
+
+    def __init__(
+        self, params: Any, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        t0: float = 1e6, weight_decay: float = 0.0, *, maximize: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            params, lr=lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay,
+            maximize=maximize,
+        )  # fmt: skip
+
+    def slots(self, group: Group, param: Tensor) -> Slots:
+        return {"eta": np.array(float(group["lr"])), "mu": np.ones(()), "ax": 0.0}
+
+    def scalars(self, group: Group, step: Tensor) -> dict[str, Tensor]:
+        slower = pow(1 + group["lambd"] * group.rate * step, group["alpha"])
+        share = 1 / maximum(step - group["t0"], 1.0)
+        return {"eta": (group.rate / slower).contiguous(), "mu": share.contiguous()}
+
+    def update(
+        self, group: Group, param: Tensor, grad: Tensor, state: State, now: dict[str, Tensor]
+    ) -> tuple[Tensor, State]:
+        if group["weight_decay"]:
+            grad = grad + param * group["weight_decay"]
+        eta, mu = state["eta"], state["mu"]
+        new = param * (1 - eta * group["lambd"]) - grad * eta
+        mean = where(mu == 1, new, state["ax"] + (new - state["ax"]) * mu)
+        return new, {"ax": mean, "eta": now["eta"], "mu": now["mu"]}

@@ -30,6 +30,12 @@ SCHEDULERS: dict[str, Make] = {
         o, 0.5, total_steps=12, anneal_strategy="linear", three_phase=True
     ),
     "OneCycleLR of each": lambda s, o: s.OneCycleLR(o, [0.5, 0.2], None, 3, 4, 0.5),
+    "CyclicLR": lambda s, o: s.CyclicLR(o, 0.1, 0.5, step_size_up=3, step_size_down=2),
+    "CyclicLR halved": lambda s, o: s.CyclicLR(o, [0.1, 0.2], [0.5, 0.3], 2, mode="triangular2"),
+    "CyclicLR shrinking": lambda s, o: s.CyclicLR(o, 0.1, 0.5, 2, mode="exp_range", gamma=0.9),
+    "CyclicLR of one's own": lambda s, o: s.CyclicLR(
+        o, 0.1, 0.5, 2, scale_fn=lambda x: 1 / x, scale_mode="cycle", cycle_momentum=False
+    ),
     "SequentialLR": lambda s, o: s.SequentialLR(
         o, [s.LinearLR(o, 0.1, total_iters=3), s.CosineAnnealingLR(o, 6)], [3]
     ),
@@ -57,6 +63,9 @@ def test_the_rates_are_torchs(name: str) -> None:
         np.testing.assert_allclose(schedule.get_last_lr(), theirs.get_last_lr(), rtol=1e-6)
         rates = [group["lr"] for group in other.param_groups]
         np.testing.assert_allclose([g["lr"] for g in mine.param_groups], rates, rtol=1e-6)
+        if name.startswith("CyclicLR"):
+            moments = [group["momentum"] for group in other.param_groups]
+            np.testing.assert_allclose([g["momentum"] for g in mine.param_groups], moments)
         schedule.step()
         theirs.step()
 

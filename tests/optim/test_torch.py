@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Rprop", {"lr": 0.05}),
     ("Rprop", {"lr": 0.05, "etas": (0.4, 1.5), "step_sizes": (0.01, 0.2)}),
     ("Adafactor", {"lr": 0.05, "weight_decay": 0.1, "d": 1.2}),
+    ("ASGD", {"lr": 0.05}),
+    ("ASGD", {"lr": 0.05, "lambd": 0.1, "alpha": 0.5, "t0": 2, "weight_decay": 0.1}),
 ]
 KEPT = {"Muon": [(4, 6), (6, 3), (5, 5)]}
 
@@ -121,7 +124,7 @@ def test_wide_parameters_are_updated_in_their_own_precision(
         for parameter, grad in zip(theirs, grads, strict=True):
             parameter.grad = torch.tensor(grad)
         other.step()
-    bound = 1e-7 if name == "NAdam" else 1e-9  # torch keeps one of its numbers in float32
+    bound = 1e-7 if name in ("NAdam", "ASGD") else 1e-9  # torch keeps one of its numbers in float32
     assert distance(ours, theirs) < bound
 
 
@@ -185,3 +188,53 @@ def test_clipping_is_torchs(kind: float) -> None:
     assert fg.optim.clip_grad_norm_(ours, 1.5, kind).item() == pytest.approx(norm.item(), rel=1e-5)
     for a, b in zip(ours, theirs, strict=True):
         assert a.grad is not None and np.allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-6)
+
+
+def rosenbrock(x: Any) -> Any:
+    return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"line_search_fn": "strong_wolfe"},
+        {"line_search_fn": "strong_wolfe", "history_size": 2, "max_iter": 7, "lr": 0.5},
+        {"lr": 0.1},
+        {"lr": 0.01, "max_iter": 4, "max_eval": 3},
+    ],
+)
+def test_lbfgs_goes_torchs_way(options: dict[str, Any]) -> None:
+    first = np.array([-1.2, 1.0])
+    mine = fg.Tensor(first, requires_grad=True)
+    theirs = torch.nn.Parameter(torch.tensor(first))
+    ours, other = fg.optim.LBFGS([mine], **options), torch.optim.LBFGS([theirs], **options)
+    counts = [0, 0]
+
+    def closure(place: int, optimizer: Any, x: Any) -> Any:
+        counts[place] += 1
+        optimizer.zero_grad()
+        loss = rosenbrock(x)
+        loss.backward()
+        return loss
+
+    for turn in range(4):
+        loss = ours.step(partial(closure, 0, ours, mine))
+        wanted = other.step(partial(closure, 1, other, theirs))
+        np.testing.assert_allclose(loss.item(), wanted.item(), rtol=1e-6)
+        np.testing.assert_allclose(mine.numpy(), theirs.detach().numpy(), rtol=1e-6)
+        assert counts[0] == counts[1]
+        state = other.state_dict()["state"][0]
+        assert [state[name] for name in ("n_iter", "func_evals")] == [
+            ours.memory[name] for name in ("n_iter", "func_evals")
+        ]
+        if turn == 1:  # each goes on from the other's state
+            saved = ours.state_dict()
+            ours = fg.optim.LBFGS([mine], **options)
+            ours.load_state_dict(other.state_dict())
+            kept = saved["state"][0]
+            for name in ("d", "prev_flat_grad", "old_dirs", "old_stps", "ro"):
+                many = isinstance(kept[name], list)
+                found = [torch.tensor(v.numpy()) for v in (kept[name] if many else [kept[name]])]
+                kept[name] = found if many else found[0]
+            other = torch.optim.LBFGS([theirs], **options)
+            other.load_state_dict(saved)
