@@ -16,6 +16,7 @@ from typing import Any
 from .files import Refusal
 
 LONGEST_INT = 1024  # bytes of a whole number
+LONGEST_LINE = 4096  # bytes of a name
 PLAIN = (str, bytes, int, float, bool, type(None))
 _MARK = object()
 
@@ -37,14 +38,29 @@ class Buildable:
 
 def unpickle(data: bytes, globals_: Mapping[str, Global], persistent: Callable[[Any], Any]) -> Any:
     """The object of a pickle; names that are not in the table are refused."""
-    return _Machine(data, globals_, persistent).run()
+    return _Machine(data, 0, globals_, persistent).run()
+
+
+def unpickle_part(
+    data: bytes | memoryview,
+    start: int,
+    globals_: Mapping[str, Global],
+    persistent: Callable[[Any], Any],
+) -> tuple[Any, int]:
+    """The object of a pickle that begins somewhere in a file, and where it ends."""
+    machine = _Machine(data, start, globals_, persistent)
+    return machine.run(), machine.at
 
 
 class _Machine:
     def __init__(
-        self, data: bytes, globals_: Mapping[str, Global], persistent: Callable[[Any], Any]
+        self,
+        data: bytes | memoryview,
+        start: int,
+        globals_: Mapping[str, Global],
+        persistent: Callable[[Any], Any],
     ) -> None:
-        self.data, self.at = data, 0
+        self.data, self.at = data, start
         self.globals, self.persistent = globals_, persistent
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -69,18 +85,17 @@ class _Machine:
         if len(found) != count:
             raise Refusal("its pickle ends too early")
         self.at += count
-        return found
+        return bytes(found)
 
     def number(self, layout: str) -> Any:
         return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
 
     def line(self) -> str:
-        end = self.data.find(b"\n", self.at)
-        if end < 0:
-            raise Refusal("its pickle ends too early")
-        found = self.data[self.at : end].decode()
-        self.at = end + 1
-        return found
+        found, end, _ = bytes(self.data[self.at : self.at + LONGEST_LINE]).partition(b"\n")
+        if not end:
+            raise Refusal("its pickle ends too early, or has a name that is too long")
+        self.at += len(found) + 1
+        return found.decode()
 
     # --- the stack ---------------------------------------------------------------------------
 

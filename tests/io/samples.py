@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,10 +69,12 @@ ORDERED = Named("collections", "OrderedDict")
 
 
 def torch_tensor(
-    key: str, kind: str, count: int, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
-) -> Call:
-    """A tensor as torch describes it."""
-    storage = Stored(("storage", Named("torch", f"{kind}Storage"), key, "cpu", count))
+    key: str, kind: str, count: int, offset: int, size: tuple[int, ...], stride: tuple[int, ...],
+    **more: Any,
+) -> Call:  # fmt: skip
+    """A tensor as torch describes it; before 1.6 a storage had one part more."""
+    parts = ("storage", Named("torch", f"{kind}Storage"), key, "cpu", count, *more.values())
+    storage = Stored(parts)
     return Call(REBUILD, (storage, offset, size, stride, False, Call(ORDERED, ())))
 
 
@@ -92,22 +95,49 @@ def torch_file(
     return made.getvalue()
 
 
-def torch_sample() -> bytes:
-    """A checkpoint with views, a bfloat16 tensor, nests and a parameter."""
-    matrix = np.arange(12, dtype=np.float32).tobytes()
-    halves = np.array([0x3F80, 0x4000], np.uint16).tobytes()  # 1 and 2 in bfloat16
-    whole = torch_tensor("0", "Float", 12, 0, (3, 4), (4, 1))
+def torch_value(**more: Any) -> Any:
+    """Views, a bfloat16 tensor, nests and a parameter."""
+    whole = torch_tensor("0", "Float", 12, 0, (3, 4), (4, 1), **more)
     parameter = Named("torch._utils", "_rebuild_parameter")
-    return torch_file(
-        {
-            "w": Call(parameter, (whole, True, Call(ORDERED, ()))),
-            "turned": torch_tensor("0", "Float", 12, 1, (2, 3), (1, 4)),
-            "wide": torch_tensor("0", "Float", 12, 2, (5, 2), (0, 1)),
-            "b": torch_tensor("1", "BFloat16", 2, 0, (2,), (1,)),
-            "nest": {"step": 3, "rates": [0.5, (1, 2)], "none": None},
-        },
-        {"0": matrix, "1": halves},
-    )
+    return {
+        "w": Call(parameter, (whole, True, Call(ORDERED, ()))),
+        "turned": torch_tensor("0", "Float", 12, 1, (2, 3), (1, 4), **more),
+        "wide": torch_tensor("0", "Float", 12, 2, (5, 2), (0, 1), **more),
+        "b": torch_tensor("1", "BFloat16", 2, 0, (2,), (1,), **more),
+        "nest": {"step": 3, "rates": [0.5, (1, 2)], "none": None},
+    }
+
+
+TORCH_STORAGES = {
+    "0": np.arange(12, dtype=np.float32).tobytes(),
+    "1": np.array([0x3F80, 0x4000], np.uint16).tobytes(),  # 1 and 2 in bfloat16
+}
+
+
+def torch_sample() -> bytes:
+    """A zip checkpoint."""
+    return torch_file(torch_value(), TORCH_STORAGES)
+
+
+def legacy_file(
+    value: Any,
+    storages: Sequence[tuple[str, int, bytes]],
+    head: Sequence[Any] = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}),
+    keys: Any = None,
+) -> bytes:
+    """A checkpoint as torch wrote it before 1.6: pickles, then (key, count, bytes) of storages."""
+    listed = [key for key, _, _ in storages] if keys is None else keys
+    made = b"".join([pickle.dumps(part, 2) for part in head])
+    made += value if isinstance(value, bytes) else pickled(value)
+    made += pickle.dumps(listed, 2)
+    return made + b"".join([struct.pack("<q", count) + data for _, count, data in storages])
+
+
+def legacy_sample() -> bytes:
+    """The same value in a file without a zip archive."""
+    counts = {"0": 12, "1": 2}
+    storages = [(key, counts[key], data) for key, data in TORCH_STORAGES.items()]
+    return legacy_file(torch_value(part=None), storages)
 
 
 def _text(text: str) -> bytes:

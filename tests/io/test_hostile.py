@@ -24,7 +24,7 @@ from fulgurite.io import load_gguf, load_npz, load_safetensors, load_torch, load
 from fulgurite.io.npz import save_npz
 from fulgurite.io.safetensors import to_bytes
 
-from .samples import gguf_sample, torch_sample
+from .samples import gguf_sample, legacy_sample, torch_sample
 
 MOST_MEMORY = 32 << 20
 MEASURED = 50  # every so many files the memory is measured, which takes longer than reading
@@ -63,6 +63,7 @@ def files(folder: Path) -> dict[str, tuple[bytes, Callable[[Any], Any]]]:
         "npz": ((folder / "x.npz").read_bytes(), load_npz),
         "compressed npz": ((folder / "y.npz").read_bytes(), load_npz),
         "torch": (torch_sample(), load_torch),
+        "old torch": (legacy_sample(), load_torch),
         "gguf": (gguf_sample(), load_gguf),
         "checkpoint": ((folder / "x.fgc").read_bytes(), load_tree),
         "plan": ((folder / "x.plan").read_bytes(), fg.load_schedule),

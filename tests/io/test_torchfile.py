@@ -13,7 +13,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.io.files import FileError
-from fulgurite.io.torchfile import STORAGES, load_torch
+from fulgurite.io.torchfile import load_torch
+from fulgurite.io.torchtensors import STORAGES
 
 from .samples import Call, Named, Stored, torch_file, torch_sample, torch_tensor
 
@@ -84,7 +85,9 @@ BAD: dict[str, tuple[bytes, str]] = {
     "missing": (torch_file(torch_tensor("7", "Float", 1, 0, (1,), (1,)), {}), "missing"),
     "no storage": (torch_file(Stored(("storage", 1, 2, 3, 4)), {}), "no storage"),
     "module": (torch_file(Named("torch.nn", "Linear"), {}), "'torch.nn.Linear'"),
-    "old": (pickle.dumps({}, 2), "before 1.6"),
+    "another pickle": (pickle.dumps({}, 2), "not one of torch.save"),
+    "neither": (b"hello, world", "no zip archive and no pickle"),
+    "tar": (bytes(257) + b"ustar" + bytes(250), "tar archive"),
     "script": (torch_file({}, {}, more={"constants.pkl": b""}), "TorchScript"),
     "unread": (torch_file(b"\x80\x02", {}), "ends too early"),
     "mark": (torch_file(b"\x80\x02t.", {}), "mark"),
