@@ -14,7 +14,6 @@ from typing import Any
 
 from ..core.dtype import DType
 from ..core.op import Array
-from ..tensor import Tensor
 from .files import Refusal
 from .torchtensors import Rebuilder, Storage, claimed_storage, finished, item_size
 from .unpickle import unpickle_part
@@ -106,13 +105,10 @@ class _Reader(Rebuilder):
             raise Refusal(f"a part of its storage {key[:100]!r} goes beyond it")
         return Storage(raw[offset * step : (offset + size) * step], dtype)
 
-    def _view(self, raw: Array, dtype: DType, offset: Any, size: Any, stride: Any) -> Tensor:
+    def _view(self, raw: Array, dtype: DType, offset: Any, size: Any, stride: Any) -> Any:
         if self.storages is None:  # nothing to look at yet, and nobody who would
-            return _NOTHING
+            return None
         return super()._view(raw, dtype, offset, size, stride)
-
-
-_NOTHING: Any = None
 
 
 def _no_storage(persistent: Any) -> Any:

@@ -124,7 +124,7 @@ class Rebuilder:
         make |= {f"torch.{name}": None for name in DTYPES}
         return {name: Global(name, function) for name, function in make.items()}
 
-    def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Tensor:
+    def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any) -> Any:
         """A view of a storage, checked."""
         if not isinstance(storage, Storage) or storage.dtype is None:
             raise Refusal("it has a tensor without a storage")
@@ -133,7 +133,7 @@ class Rebuilder:
     def tensor_v3(
         self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any,
         dtype: Any, *rest: Any,
-    ) -> Tensor:  # fmt: skip
+    ) -> Any:  # fmt: skip
         """The same over a storage without a dtype."""
         name = dtype.name.removeprefix("torch.") if isinstance(dtype, Global) else ""
         if not isinstance(storage, Storage) or name not in DTYPES:
@@ -148,7 +148,7 @@ class Rebuilder:
             raise Refusal(f"it has a tensor made by {function.name}")
         return function.make(*arguments)
 
-    def _view(self, raw: Array, dtype: DType, offset: Any, size: Any, stride: Any) -> Tensor:
+    def _view(self, raw: Array, dtype: DType, offset: Any, size: Any, stride: Any) -> Any:
         if not isinstance(size, tuple) or not isinstance(stride, tuple):
             raise Refusal("it has a tensor without a shape")
         sizes, strides = sized(size, "a tensor"), sized(stride, "the strides of a tensor")

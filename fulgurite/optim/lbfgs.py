@@ -308,7 +308,8 @@ def strong_wolfe(
         left, right = sorted([end.length for end in ends])
         if (right - left) * extent < least:
             break
-        middle, stuck = _kept_inside(cubic_minimum(*ends, left, right), left, right, stuck)
+        middle = cubic_minimum(ends[0], ends[1], left, right)
+        middle, stuck = _kept_inside(middle, left, right, stuck)
         point, trials = evaluate(middle), trials + 1
         if too_high(point) or point.loss >= ends[low].loss:
             ends[1 - low] = point

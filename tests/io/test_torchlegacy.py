@@ -135,7 +135,8 @@ class Evil:
 def test_no_pickle_of_the_file_runs_code(place: int, function: Any, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     argument = f"touch {marker}" if function is os.system else f"open({str(marker)!r}, 'w')"
-    parts = [pickle.dumps(p, 2) for p in (0x1950A86A20F9469CFC6C, 1001, {}, None, [])]
+    values: list[Any] = [0x1950A86A20F9469CFC6C, 1001, {}, None, []]
+    parts = [pickle.dumps(value, 2) for value in values]
     parts[place] = pickle.dumps({"a": [Evil(function, argument)]}, 2)
     with pytest.raises(FileError):
         loaded(tmp_path, b"".join(parts) + struct.pack("<q", 0))
