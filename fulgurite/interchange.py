@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -30,7 +30,7 @@ from .core.dtype import (
 from .core.op import Array
 from .errors import ArgumentError, DataError, FulguriteError
 from .runtime.device import device_names
-from .tensor import Tensor, from_numpy
+from .tensor import Tensor, from_numpy, realize_among
 
 VERSION = "2025.12"
 _CPU = (1, 0)  # DLPack's name of the host
@@ -221,6 +221,15 @@ def _plain(x: Any) -> Any:
     return {k: _plain(v) for k, v in x.items()} if isinstance(x, dict) else x
 
 
+def _tensors_in(x: Any) -> Iterator[Tensor]:
+    """The tensors that `_plain` would replace."""
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, list | tuple | dict):
+        for item in x.values() if isinstance(x, dict) else x:
+            yield from _tensors_in(item)
+
+
 def apply_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
     """A NumPy ufunc on tensors: our function of that meaning, lazily; else NumPy's, on values."""
     name = _UFUNCS.get(ufunc.__name__, ufunc.__name__)
@@ -288,6 +297,7 @@ def _by_numpy(function: Callable[..., Any], arguments: Any, keywords: dict[str, 
     for target in out if isinstance(out, tuple) else [out]:
         if isinstance(target, Tensor):
             raise ArgumentError("NumPy does not write into tensors", "use x.assign(value)")
+    realize_among(_tensors_in((arguments, keywords)))
     return function(*_plain(tuple(arguments)), **_plain(keywords))
 
 

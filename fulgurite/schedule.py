@@ -44,7 +44,7 @@ from .runtime.realize import (
     is_realized,
     lookup,
     name_the_line,
-    realize,
+    realize_together,
     storage_of,
     value_node,
 )
@@ -132,9 +132,11 @@ class _Part:
 
         def replay() -> tuple[Tensor, ...]:
             inputs = memory.copy()
-            for number, reference, node in guards:
-                entry = reference()
-                if entry is not None and entry.node is not node:
+            changed = [number for number, reference, node in guards
+                       if (entry := reference()) is not None and entry.node is not node]  # fmt: skip
+            if changed:
+                _realize_assigned([watched[number] for number in changed])
+                for number in changed:
                     inputs[number] = _latest(buffers[number], watched[number])[1]
             plan.runs += 1
             try:
@@ -390,6 +392,7 @@ class TensorSchedule:
         """The memory of every input as it is now, and a version of each; None: it may differ."""
         found: list[Buffer] = []
         versions: list[object] = []
+        _realize_assigned(part.watched)
         for buffer, tensors in zip(part.normal.buffers, part.watched, strict=True):
             if buffer in copies:
                 mark, memory = copies[buffer]
@@ -497,6 +500,14 @@ def _tensors_at(buffer: Node) -> Tensors:
     return tuple([(weakref.ref(e), n) for e, n in entries if e is not None and e.node is n])
 
 
+def _realize_assigned(inputs: Sequence[Tensors]) -> None:
+    """Compute what was assigned to inputs in one plan: each alone would repeat what they share."""
+    found = [e for tensors in inputs for reference, node in tensors
+             if (e := reference()) is not None and e.node is not node]  # fmt: skip
+    if len(found) > 1:
+        realize_together(found)
+
+
 def _latest(buffer: Node, tensors: Tensors) -> tuple[Node, Buffer]:
     """The buffer that holds an input now, and its memory."""
     for reference, node in tensors:
@@ -529,8 +540,9 @@ def _latest(buffer: Node, tensors: Tensors) -> tuple[Node, Buffer]:
 def _values(tensors: Tensors) -> list[Node]:
     """The buffers that hold the living ones of some tensors now, each once."""
     found: dict[Node, None] = {}
-    for entry in [e for reference, _ in tensors if (e := reference()) is not None]:
-        realize([entry])
+    entries = [e for reference, _ in tensors if (e := reference()) is not None]
+    realize_together(entries)
+    for entry in entries:
         now = value_node(entry.node)
         if now is not None:
             found[now] = None

@@ -37,7 +37,7 @@ from .runtime.device import Buffer, get_device
 from .runtime.plan import Plan
 from .runtime.realize import Compiled, storage_of, value_node
 from .runtime.steps import concrete
-from .tensor import Tensor, wrap
+from .tensor import Tensor, realize_among, wrap
 
 FORMAT = 1
 _COMMENT = f"fulgurite schedule {FORMAT} ".encode()
@@ -287,6 +287,7 @@ class LoadedSchedule:
         given = self._given(arrays, named)
         device = get_device(self.plan.device)
         inputs: list[Any] = [None] * len(self.inputs)
+        realize_among(given.values())
         for place, wanted in zip(self._order, self.inputs, strict=True):
             inputs[place] = self._buffer(given[wanted.name], wanted)
         outputs = self.plan.run([*inputs, *self._constants], self._values, current().poison)
@@ -318,8 +319,7 @@ class LoadedSchedule:
     def _buffer(self, array: Any, wanted: Input) -> Buffer:
         device = get_device(self.plan.device)
         if isinstance(array, Tensor):
-            array.realize()
-            node = value_node(array.node)
+            node = value_node(array.realize().node)
             assert node is not None
             _check(wanted, node.dtype, tuple(node.shape))
             memory = storage_of(node)

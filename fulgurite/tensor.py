@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -35,7 +35,7 @@ from .methods import Methods
 from .runtime import interpreter as _interpreter  # registers the reference device
 from .runtime.device import device_names, get_device
 from .runtime.fresh import Fresh
-from .runtime.realize import OBSERVER, realize, storage_of, value_node
+from .runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
 
 assert _interpreter
 
@@ -575,6 +575,13 @@ def realize_all(*tensors: Tensor) -> tuple[Tensor, ...]:
             raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
     realize([tensor.entry for tensor in tensors])
     return tensors
+
+
+def realize_among(values: Iterable[object]) -> None:
+    """Compute the tensors among some values in one plan, before each is asked for its own."""
+    entries = [v.entry for v in values if isinstance(v, Tensor) and type(v.entry) is not Fresh]
+    if len(entries) > 1:
+        realize_together(entries)
 
 
 # Last, because the functions need Tensor: whichever of the two is imported first, both load.

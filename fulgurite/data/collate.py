@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..tensor import Tensor
+from ..tensor import Tensor, realize_among
+from ..tree import flatten
 
 
 def collate(items: list[Any]) -> Any:
@@ -22,15 +23,20 @@ def collate(items: list[Any]) -> Any:
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
+    realize_among(flatten(items)[0])
+    return _collated(items)
+
+
+def _collated(items: list[Any]) -> Any:
     first = items[0]
     if isinstance(first, str | bytes):
         return items
     if isinstance(first, Mapping):
-        return {key: collate([item[key] for item in items]) for key in first}
+        return {key: _collated([item[key] for item in items]) for key in first}
     if isinstance(first, tuple | list):
         if len({len(item) for item in items}) != 1:
             raise _uneven("they have different lengths")
-        parts = [collate(list(column)) for column in zip(*items, strict=True)]
+        parts = [_collated(list(column)) for column in zip(*items, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     try:
         return np.stack([x.numpy() if isinstance(x, Tensor) else np.asarray(x) for x in items])

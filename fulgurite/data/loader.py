@@ -27,7 +27,7 @@ from ..core.op import Array
 from ..core.ops.random import threefry
 from ..errors import ArgumentError, DataError, FulguriteError
 from ..generator import GENERATOR, Generator
-from ..tensor import Tensor
+from ..tensor import Tensor, realize_among
 from .collate import as_tensors, collate
 
 _ORDER = 0x6F726472  # apart from other uses of the same seed
@@ -68,6 +68,7 @@ class Arrays:
     batched = True  # `take` gives a batch at once
 
     def __init__(self, *arrays: Any) -> None:
+        realize_among(arrays)
         self.arrays = [a.numpy() if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
         if not self.arrays or any(a.ndim == 0 for a in self.arrays):
             raise DataError("a dataset needs arrays of one or more dimensions", "give some")

@@ -28,7 +28,7 @@ from ..core.node import Node, Size, constant_bits
 from ..core.ops.elementwise import ADD, EQ, LE
 from ..errors import ArgumentError, VariableError
 from ..runtime.device import get_device
-from ..tensor import Tensor, TensorLike, from_numpy, node_of, wrap
+from ..tensor import Tensor, TensorLike, from_numpy, node_of, realize_among, wrap
 from .common import ShapeLike, apply, as_tensor, as_whole, astype
 from .complexes import imag, real
 from .elementwise import floor, where
@@ -241,6 +241,7 @@ def arange(
         ramp = build.iota(sizes.sub(build.as_size(last), first), 0, dtype or default_int)
         return placed(build.apply(ADD, ramp, first), device)
     ends = first, step
+    realize_among((first, last, step))
     first, last, step = _number(first, "start"), _number(last, "stop"), _number(step, "step")
     if step == 0 or not all(-float("inf") < n < float("inf") for n in (first, last, step)):
         raise ArgumentError(f"arange({first}, {last}, {step}) has no end", "use finite steps")

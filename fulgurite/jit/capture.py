@@ -32,7 +32,7 @@ from ..graph.registry import REGISTRY, Entry
 from ..host import array_node
 from ..runtime.device import several_devices
 from ..runtime.fresh import Fresh
-from ..runtime.realize import OBSERVER, realize, storage_of, value_node
+from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
 from ..tensor import SCOPES, Tensor, is_recording
 from ..tree import map as map_tree
 from .holders import MISSING, Effect
@@ -254,7 +254,7 @@ class Capture:
 
     def _prepare(self) -> None:
         tensors = [tensor for _, tensor, _ in self.survey.tensors]
-        realize([tensor.entry for tensor in tensors])
+        realize_together([tensor.entry for tensor in tensors])
         nodes = [tensor.entry.node for tensor in tensors]
         given = self.given = [tensor.entry.node for _, tensor, _ in self.survey.arrays]
         devices = {node.device for node in [*nodes, *given] if node.device}

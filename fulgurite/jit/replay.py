@@ -24,6 +24,7 @@ from ..core.dtype import DType, array_of_bits, encode
 from ..core.node import Node
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
+from ..core.shape import show
 from ..errors import BoundsError, ConstantError
 from ..generator import GENERATOR
 from ..grad import tape_leaf
@@ -31,7 +32,14 @@ from ..graph.normalize import Normal, hosts_in
 from ..graph.registry import REGISTRY, Entry
 from ..runtime.device import Buffer, get_device
 from ..runtime.fresh import Fresh
-from ..runtime.realize import Compiled, inputs_of, lookup, name_the_line, realize, value_node
+from ..runtime.realize import (
+    Compiled,
+    inputs_of,
+    lookup,
+    name_the_line,
+    realize_together,
+    value_node,
+)
 from ..runtime.steps import concrete
 from ..tensor import Tensor
 from .sole import are_sole, counts_are_exact, is_sole
@@ -67,18 +75,20 @@ class Expected:
     varying: Varying | None = None
 
     def memory(self, tensor: Any) -> Any:
-        """The memory of a tensor; raises `Misfit` if it is not as expected."""
+        """The memory of a tensor, None if it is pending; raises `Misfit` if it is another."""
         entry, kind = tensor.entry, type(tensor)
         if type(entry) is Fresh and kind is self.type:
             value: Any = entry.value
             if type(value) is tuple and value[1] == self.about and not self.leaf:
                 return value[0]  # without making a node for it
+        node = entry.node
+        base = value_node(node)
+        if base is None and not all([type(n) is int for n in node.shape]):
+            return None  # its sizes are known with its value
         problem = self.misfit(tensor)
         if problem:
             raise Misfit(problem)
-        if value_node(entry.node) is None:
-            realize([entry])
-        return _memory(entry.node)
+        return None if base is None else _memory(node)
 
     @property
     def about(self) -> Any:
@@ -91,8 +101,9 @@ class Expected:
         if kind is not self.type:
             return f"{self.way} is {type(tensor).__name__}, not {self.type.__name__}"
         node = tensor.entry.node
-        if node.shape != self.shape and not (self.varying and self.varying.fits(node.shape)):
-            return f"{self.way} has shape {node.shape}, not {self.shape}"
+        shape = (value_node(node) or node).shape
+        if shape != self.shape and not (self.varying and self.varying.fits(shape)):
+            return f"{self.way} has shape {show(shape)}, not {show(self.shape)}"
         if node.dtype is not self.dtype:
             return f"{self.way} is {node.dtype}, not {self.dtype}"
         if (node.device or self.device) != self.device:
@@ -230,9 +241,18 @@ class Replay:
         return Bound(addresses, area)
 
     def bind(self, bound: Bound, tensors: Sequence[Tensor]) -> None:
-        """Find the memory of every tensor. Raises `Misfit` if one is not what is expected."""
+        """Find the memory of every tensor. Raises `Misfit` if one is not what is expected.
+
+        Those that are pending are computed in one plan: they may share most of their graphs.
+        """
+        while pending := self._bind(bound, tensors):
+            realize_together(pending)
+
+    def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Entry]:
+        """Find the memory of every tensor, or what is to be computed first."""
         known = bound.keys or [None] * len(tensors)
         bound.keys, bound.frame, keys = [], None, []
+        pending: list[Entry] = []
         if not bound.memories:
             bound.memories = [None] * len(tensors)
         for i, (tensor, expected) in enumerate(zip(tensors, self.expected, strict=True)):
@@ -245,7 +265,12 @@ class Replay:
                 memory = expected.memory(tensor)
                 if entry.key == key:  # else another thread assigned it meanwhile
                     break
+            if memory is None:
+                pending.append(entry)
+                key = None
             keys.append(key)
+            if memory is None:
+                continue
             place = self.params.get(i)
             if place is not None:
                 bound.addresses[place] = memory.address
@@ -253,6 +278,7 @@ class Replay:
                     bound.memories[i] = weakref.ref(memory)
         bound.strided = 0 in [bound.addresses[place] for place in self.params.values()]
         bound.keys = keys
+        return pending
 
     def run(
         self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any]

@@ -19,7 +19,7 @@ from ..core.dtype import DType
 from ..core.origin import scope
 from ..core.shape import show
 from ..errors import ArgumentError, ShapeError
-from ..tensor import Tensor, realize_all
+from ..tensor import Tensor, realize_all, realize_among
 from . import structure
 from .parameter import Parameter
 from .parts import is_fresh, modules_in, walk
@@ -129,6 +129,7 @@ class Module:
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles hold everything but what can be found again."""
+        realize_among([*self.parameters(), *self.buffers()])
         kept = {name: value for name, value in vars(self).items() if name != CACHE}
         return kept | {KINDS: Kinds(kept[KINDS])}
 

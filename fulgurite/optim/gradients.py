@@ -19,7 +19,7 @@ from ..errors import ArgumentError
 from ..functional.elementwise import abs as absolute
 from ..functional.elementwise import clip, maximum
 from ..stepping import realize_step
-from ..tensor import Tensor, no_grad
+from ..tensor import Tensor, no_grad, realize_among
 from .optimizer import _array, _listed, _parameters, scalar
 
 
@@ -181,6 +181,7 @@ class EMA:
         if hasattr(params, "parameters"):
             params = params.parameters()
         self.params, self.decay = _parameters(params), decay
+        realize_among(self.params)
         self.shadow = [Tensor(param.numpy(), device=param.device) for param in self.params]
 
     def update(self) -> None:
@@ -212,6 +213,7 @@ class EMA:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave."""
         try:
+            realize_among(state["shadow"])
             values = [_array(value) for value in state["shadow"]]
             decay = float(state["decay"])
             fits = [v.shape for v in values] == [m.shape for m in self.shadow]

@@ -23,7 +23,7 @@ from ..core.origin import one_line
 from ..errors import ArgumentError, DTypeError, ShapeError, is_ours
 from ..functional.elementwise import where
 from ..stepping import realize_step
-from ..tensor import Tensor, no_grad
+from ..tensor import Tensor, no_grad, realize_among
 
 State = dict[str, Tensor]
 Slots = dict[str, float | tuple[int, ...] | np.ndarray[Any, Any]]
@@ -276,6 +276,7 @@ class Optimizer:
                 "make the optimiser with the same groups",
             )
         fresh: dict[int, dict[str, Any]] = {}
+        realize_among([value for kept in states.values() for value in kept.values()])
         for group, saved in zip(self.param_groups, groups, strict=True):
             later = self._with_options(group, saved)
             for param in group["params"]:

@@ -20,7 +20,7 @@ from ..core.ops.elementwise import CAST
 from ..errors import ArgumentError, DTypeError
 from ..functional.elementwise import isfinite, maximum, minimum, where
 from ..grad import value_and_grad
-from ..tensor import Tensor, no_grad, node_of, wrap
+from ..tensor import Tensor, no_grad, node_of, realize_among, wrap
 from .gradients import _mapped
 from .optimizer import _listed, scalar
 
@@ -132,8 +132,9 @@ class LossScaler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave."""
         try:
+            realize_among(state.values())
             scale, good = [np.float32(np.asarray(state[name])) for name in ("scale", "good")]
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise ArgumentError("this is no state of a scaler", "give its state_dict()") from None
         self.scale.assign(scalar(float(scale)))
         self.good.assign(scalar(float(good)))

@@ -23,7 +23,7 @@ from ..core.cache import Cache, Stats
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
-from ..errors import ArgumentError, BoundsError
+from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.donate import Pair
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.registry import REGISTRY, Entry, MovedError
@@ -179,6 +179,33 @@ def realize(entries: Sequence[Entry]) -> None:
                 if moved.what in met:  # but then its root knows the new buffer: look again, once
                     raise
                 met.add(moved.what)
+
+
+def realize_together(entries: Sequence[Entry]) -> None:
+    """Give entries that may be of several graphs a buffer: in one plan if variables allow it.
+
+    One by one, each would compute what it shares with the others again.
+    """
+    try:
+        realize(entries)
+    except VariableError:  # two graphs give one variable two values: a plan for each set of values
+        for group in _agreeing(entries):
+            realize(group)
+
+
+def _agreeing(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Entries in groups within which every variable has one value."""
+    groups: list[tuple[dict[str, int], list[Entry]]] = []
+    for entry in entries:
+        values = normalize([entry.node]).values
+        for known, group in groups:
+            if all([known.get(name, value) == value for name, value in values.items()]):
+                known.update(values)
+                group.append(entry)
+                break
+        else:
+            groups.append((values, [entry]))
+    return [group for _, group in groups]
 
 
 def _copied(sources: list[Node], copies: list[Node]) -> None:
