@@ -40,6 +40,7 @@ from .custom import custom, register_host
 from .custom_rules import custom_jvp
 from .derivatives import jacfwd, jacrev
 from .drawing import multinomial
+from .customvjp import custom_vjp
 from .explain import explain
 from .functional.activation import (
     celu,
@@ -353,7 +354,7 @@ from .runtime.realize import cache_stats, clear_caches
 from .schedule import load_schedule, schedule
 from .tensor import Tensor, from_numpy, no_grad, stop_gradient
 from .tensor import realize_all as realize
-from .transforms import checkpoint, custom_vjp, hessian, jacobian, jvp, vmap
+from .transforms import checkpoint, hessian, jacobian, jvp, vmap
 from .userkernel import kernel, max_over, min_over, prod_over, sum_over
 
 __version__ = "0.1.0"

@@ -132,8 +132,11 @@ class _Part:
 
         def replay() -> tuple[Tensor, ...]:
             inputs = memory.copy()
-            changed = [number for number, reference, node in guards
-                       if (entry := reference()) is not None and entry.node is not node]  # fmt: skip
+            changed = [
+                number
+                for number, reference, node in guards
+                if (entry := reference()) is not None and entry.node is not node
+            ]
             if changed:
                 _realize_assigned([watched[number] for number in changed])
                 for number in changed:

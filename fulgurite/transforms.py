@@ -1,26 +1,25 @@
-"""Transforms of functions: `vmap`, `jvp`, `jacobian`, `hessian`, `checkpoint`, `custom_vjp`.
+"""Transforms of functions: `vmap`, `jvp`, `jacobian`, `hessian`, `checkpoint`.
 
 In: a function of tensors (trees of them too). Out: a function that computes something else of it:
 all examples of a batch at once, how its result moves, all its derivatives, or the same with less
-memory or another gradient. Each calls the function once, on stand-ins for its arguments, and
-rewrites the graph that it built; so they nest in any order, and cost what the graph costs.
-`grad`, `value_and_grad` and `vjp` are in `grad.py`.
+memory. Each calls the function once, on stand-ins for its arguments, and rewrites the graph that it
+built; so they nest in any order, and cost what the graph costs. `grad`, `value_and_grad` and `vjp`
+are in `grad.py`, `custom_vjp` in `customvjp.py`.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import update_wrapper, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from .core import build
-from .core.dtype import DType, float32
+from .core.dtype import float32
 from .core.gradient import gradients
-from .core.node import Node, Shape, Size, constant, constant_like
-from .core.ops.effect import REMAT, WATCH, unwatch, watch
+from .core.node import Node, Size, constant, constant_like
+from .core.ops.effect import REMAT, unwatch, watch
 from .core.ops.leaf import BUFFER, CONST, IOTA, SINK, VAR, param
 from .core.ops.movement import permute
 from .core.ops.transform import EXAMPLE, Rule, batched, new_batch, override, spread
@@ -363,167 +362,3 @@ def _again(name: str, values: Sequence[Node], inputs: Sequence[Node]) -> Rule:
         return [next(found) if x.dtype.is_inexact else None for x in again]
 
     return Rule(f"{name}.checkpoint", backward, len(values), plain=True)
-
-
-# --- gradients of one's own ----------------------------------------------------------------------
-
-
-class custom_vjp:
-    """A function with a gradient of its own.
-
-    `defvjp(forward, backward)`: `forward` takes the arguments and returns the result and whatever
-    `backward` needs; `backward` takes that and the gradient of the result, and returns one gradient
-    for each argument (None where there is none). Or `defgrad(rule)`: the rule takes the gradient of
-    the result, the result, and the arguments. What it closes over gets no gradient: using a tensor
-    that needs one is an error.
-
-    >>> @fg.custom_vjp
-    ... def clipped(x):
-    ...     return x
-    >>> clipped.defgrad(lambda g, y, x: (fg.clip(g, -1.0, 1.0),))
-    >>> fg.grad(lambda x: (clipped(x) * 5).sum())(fg.Tensor([1.0, 2.0])).tolist()
-    [1.0, 1.0]
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        check_callable(function)
-        self.function = function
-        self.forward: Callable[..., tuple[Any, Any]] | None = None
-        self.backward: Callable[[Any, Any], Sequence[Any]] | None = None
-        update_wrapper(self, function)
-
-    def defvjp(
-        self,
-        forward: Callable[..., tuple[Any, Any]],
-        backward: Callable[[Any, Any], Sequence[Any]],
-    ) -> None:
-        """Set how the result is computed and what is kept of it, and the gradients from that."""
-        check_callable(forward)
-        check_callable(backward)
-        self.forward, self.backward = forward, backward
-
-    def defgrad(self, rule: Callable[..., Sequence[Any]]) -> None:
-        """Set the gradients of the arguments from that of the result, the result and them."""
-        check_callable(rule)
-
-        def forward(*args: Any) -> tuple[Any, Any]:
-            result = self.function(*args)
-            return result, (result, args)
-
-        self.defvjp(forward, lambda kept, g: rule(g, kept[0], *kept[1]))
-
-    def __get__(self, owner: object, kind: type | None = None) -> Any:
-        """As a method: the owner is the first argument."""
-        return self if owner is None else lambda *args, **named: self(owner, *args, **named)
-
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
-        bound = inspect.signature(self.function).bind(*args, **keywords)
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise ArgumentError(
-                f"{self.name} takes keywords that have no place", "make them positional"
-            )
-        args = bound.args
-        leaves, form = flatten(args)
-        scope = new_scope()
-        watches = [watched_leaf(leaf, scope) for leaf in leaves]
-        inputs = [w.src[0] for w in watches if w is not None]
-        if not any([node.watched for node in inputs]):
-            return self.function(*args)
-        if self.forward is None:
-            raise GradientError(
-                f"{self.name} has no gradient yet", "set it with defvjp(forward, backward)"
-            )
-        inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watches, strict=True)]
-        with transforming():
-            pair = self.forward(*unflatten(form, inside))
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ArgumentError(
-                f"the forward of {self.name} returned {type(pair).__name__}",
-                "return the result and what backward needs: (result, kept)",
-            )
-        outputs, out_form = flatten(pair[0])
-        values = [node_of(output) for output in outputs]
-        _closed_over(values, {w for w in watches if w is not None}, self.name)
-        kept, kept_form = flatten(pair[1])
-        saved = [unwatch(node_of(k), scope) for k in kept if isinstance(k, Tensor)]
-        rest = [_SAVED if isinstance(k, Tensor) else k for k in kept]
-        moves = [w is not None for w in watches]
-        kinds = [(value.shape, value.dtype) for value in values]
-
-        def backward(flows: Sequence[Node | None], *given: Node) -> list[Node | None]:
-            back = iter(given[len(inputs_kinds) :])
-            before = [wrap(next(back)) if k is _SAVED else k for k in rest]
-            results = [_flow(f, *kind) for f, kind in zip(flows, kinds, strict=True)]
-            assert self.backward is not None
-            with transforming():
-                shares = self.backward(unflatten(kept_form, before), unflatten(out_form, results))
-            found = _shares(shares, form, self.name)
-            own = [g for g, moving in zip(found, moves, strict=True) if moving]
-            checked = [_share(g, *k, self.name) for g, k in zip(own, inputs_kinds, strict=True)]
-            return [*checked, *[None for _ in given[len(checked) :]]]
-
-        inputs_kinds = [(node.shape, node.dtype) for node in inputs]
-        rule = Rule(self.name, backward, len(values))
-        results = [
-            override(rule, i, unwatch(value, scope), [*inputs, *saved])
-            for i, value in enumerate(values)
-        ]
-        return unflatten(out_form, [wrap(result) for result in results])
-
-    @property
-    def name(self) -> str:
-        """The function's name, for messages."""
-        return getattr(self.function, "__name__", "the function")
-
-
-_SAVED = object()  # stands where a tensor was among what a forward function keeps
-
-
-def _flow(flow: Node | None, shape: Shape, dtype: DType) -> Tensor:
-    """The gradient of a result; zeros where nothing flows."""
-    return wrap(constant(0, dtype, shape) if flow is None else flow)
-
-
-def _shares(shares: Any, form: Form, name: str) -> list[Any]:
-    """What a backward function returned, one for each leaf of the arguments."""
-    given = (shares,) if isinstance(shares, Tensor) else shares
-    if not isinstance(given, tuple | list) or len(given) != len(form.children):
-        raise GradientError(
-            f"the backward of {name} must return {len(form.children)} gradients",
-            "a tuple with one for each argument, None where there is none",
-        )
-    found: list[Any] = []
-    for share, child in zip(given, form.children, strict=True):
-        found.extend([None] * child.count if share is None else leaves_like(share, child))
-    return found
-
-
-def _share(share: Any, shape: Shape, dtype: DType, name: str) -> Node | None:
-    if share is None:
-        return None
-    node = build.cast(node_of(share), dtype)
-    if node.shape != shape:
-        raise ShapeError(
-            f"the backward of {name} returned a gradient of shape {show(node.shape)} for an "
-            f"argument of shape {show(shape)}",
-            "they must be equal",
-        )
-    return node
-
-
-def _closed_over(values: Sequence[Node], leaves: set[Node], name: str) -> None:
-    """An error if values depend on a leaf of a gradient that is no argument."""
-    seen = set(leaves)
-    stack = [value for value in values if value.watched]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op is WATCH:
-            raise GradientError(
-                f"{name} has a gradient rule and uses a tensor that is not its argument",
-                "make it an argument, or stop_gradient() it",
-            )
-        stack.extend([s for s in node.src if s.watched])

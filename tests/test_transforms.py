@@ -1,4 +1,4 @@
-"""Tests of fulgurite/transforms.py: vmap, jvp, jacobian, hessian, checkpoint, custom_vjp."""
+"""Tests of fulgurite/transforms.py: vmap, jvp, jacobian, hessian, checkpoint; customvjp.py."""
 
 from __future__ import annotations
 
