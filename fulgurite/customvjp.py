@@ -193,7 +193,8 @@ class _Call:
         saved = [unwatch(node, self.scope) for node in saved]
 
         def pull(given: Sequence[Node], flow: Any) -> list[Any]:
-            return ways.backward(*unflatten(form, _filled(rest, given[first:])), flow)
+            nondiff, kept = unflatten(form, _filled(rest, given[first:]))
+            return ways.backward(nondiff, kept, flow)
 
         return self._overridden(result, saved, pull)
 

@@ -117,5 +117,9 @@ class CompilerError(FulguriteError, RuntimeError):
     kernel: object = None  # whose code it is, if that is known
 
 
+class JitWarning(RuntimeWarning):
+    """A function that is captured again and again: results are right, but it is slow."""
+
+
 class CacheWarning(RuntimeWarning):
     """Trouble with the disk cache: results are right, but something is compiled again."""

@@ -59,6 +59,8 @@ class _Scopes(threading.local):
         self.transforms = 0  # that are rewriting a function in this thread
         self.capturing = False  # is a function being captured in this thread?
         self.changed: set[Entry] = set()  # by assignment, while one is
+        # and what notes the values that it binds variables to
+        self.binding: Callable[[Node, Any], Any] | None = None
         self.backward = 0  # how often `backward()` was called
 
 

@@ -310,6 +310,7 @@ def test_the_log_says_why_a_call_is_captured(caplog: pytest.LogCaptureFixture) -
     assert "int32, not float32" in text
 
 
+@pytest.mark.filterwarnings("ignore:.*captured 33 times:fulgurite.errors.JitWarning")
 def test_captures_are_bounded() -> None:
     jitted = fg.jit(lambda x, n: x * n if n else x)
     for n in range(50):

@@ -75,7 +75,7 @@ def test_state_that_plain_steps_left_pending_is_computed_in_one_plan(plans: Plan
     optimizer = fg.optim.SGD(layers.parameters(), lr=0.1)
     x = fg.ones((2, 4)).realize()
 
-    def step(x: fg.Tensor) -> fg.Tensor:
+    def step(x: fg.Tensor) -> Any:
         loss = (layers(x) ** 2).mean()
         loss.backward()
         fg.optim.clip_grad_norm_(layers.parameters(), 1.0)
@@ -126,8 +126,12 @@ WAYS: dict[str, Callable[[list[fg.Tensor], Path], Any]] = {
     "a deep copy of a module": lambda ts, _: copy.deepcopy(model(ts)),
     "a pickle of a module": lambda ts, _: pickle.dumps(model(ts)),
     "running means of weights": lambda ts, _: fg.optim.EMA(ts),
-    "arange": lambda ts, _: fg.arange(ts[0].sum(), ts[1].sum(), ts[2].sum()),
+    "arange": lambda ts, _: ends(fg.arange, ts[:3]),
 }
+
+
+def ends(function: Callable[..., Any], tensors: list[fg.Tensor], *more: Any) -> Any:
+    return function(*[t.sum() for t in tensors], *more)
 
 
 def enumerate_names(tensors: list[fg.Tensor]) -> Iterator[tuple[str, fg.Tensor]]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from ..errors import VariableError
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
 from .origin import MOST, Origin
@@ -148,6 +149,15 @@ class Node(Operators):
             if not isinstance(x, _OPERANDS) and not hasattr(x, "as_constant"):
                 return NotImplemented  # type: ignore[no-any-return]
         return op(*[x if isinstance(x, Node) else constant_like(x, self) for x in operands])
+
+    def __bool__(self) -> bool:
+        """True, as for any object; a comparison of variables would seem to have an answer."""
+        if self.dtype.kind == "b" and any([n.op.name in ("var", "bind") for n in toposort([self])]):
+            raise VariableError(
+                "the truth of a comparison of variables is not known while a graph is built",
+                "compare the numbers that you bind, or use fg.where",
+            )
+        return True
 
     @property
     def value(self) -> Number:

@@ -28,7 +28,7 @@ from ..core.node import Node, Size, constant_bits
 from ..core.ops.elementwise import ADD, EQ, LE
 from ..errors import ArgumentError, VariableError
 from ..runtime.device import get_device
-from ..tensor import Tensor, TensorLike, from_numpy, node_of, realize_among, wrap
+from ..tensor import SCOPES, Tensor, TensorLike, from_numpy, node_of, realize_among, wrap
 from .common import ShapeLike, apply, as_tensor, as_whole, astype
 from .complexes import imag, real
 from .elementwise import floor, where
@@ -49,7 +49,8 @@ class Var:
 
     def bind(self, value: int) -> Node:
         """The variable with a value: use it in shapes, slices and arithmetic."""
-        return build.bind(self.node, value)
+        noted = SCOPES.binding
+        return build.bind(self.node, value if noted is None else noted(self.node, value))
 
     def __repr__(self) -> str:
         return f"Var({self.name!r}, {self.low}, {self.high})"

@@ -423,7 +423,8 @@ def _bare(node: Node, kept: int) -> Node:
     """The node with size 1 along every other dimension that it does not vary along."""
     size = node.shape[kept]
     for axis in range(node.ndim):
-        node = _without(node, (axis,)) or node
+        found = _without(node, (axis,))
+        node = node if found is None else found
     return expand(node, (*node.shape[:kept], size, *node.shape[kept + 1 :]))
 
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,17 @@ from .varying import Varying, varying
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
 _TEST, _MISSES = re.compile(r"if (.*): return @\d+"), ": return MISS"
+_ASKED = re.compile(r"return @(\d+)$")
 _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
-_LOOKUPS = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+_LOOKUPS = (ArithmeticError, AttributeError, KeyError, IndexError, TypeError, ValueError)
+
+
+class Difference(NamedTuple):
+    """Why a capture does not hold: the way to the number or the tensor's shape that changed."""
+
+    why: str
+    number: str = ""
+    shape: str = ""
 
 
 class Inline(Exception):
@@ -80,14 +89,15 @@ class Captured:
     """A captured call: checks, a plan, and what is made of its results, as one Python function."""
 
     def __init__(
-        self, survey: Survey, numbers: Numbers, template: Template, result: str,
-        effects: list[str], replay: Replay, recording: bool,
+        self, survey: Survey, numbers: Numbers, variables: list[str], template: Template,
+        result: str, effects: list[str], replay: Replay, recording: bool,
     ) -> None:  # fmt: skip
         self.replay, self.options, self.recording = replay, replay.options, recording
         self._checks, self._reasons, self._counted = survey.lines, survey.reasons, survey.counted
         self._tensors = [name for name, _, _ in survey.tensors]
         self._arrays = [name for name, _, _ in survey.arrays]
         self._numbers = [source for source, _ in numbers.inputs]
+        self._values = variables
         self._computed = [f"{name} = {source}" for name, source in template.numbers]
         self._after = [*effects, f"return {result}"]
         self._known = {
@@ -109,12 +119,14 @@ class Captured:
         arrays = "".join([f"{name}, " for name in self._arrays])
         numbers = "".join([f"{source}, " for source in self._numbers])
         if self.replay.bare is not None:
-            self._known["launch"], self._known["constants"] = self.replay.bare
+            launch, constants, places = self.replay.bare
+            self._known |= {"launch": launch, "constants": constants, "places": places}
+            values = ", values, places" if self._values else ""
             run = ["if not b.strided:",
                    "    try:",
-                   "        m = launch(b.addresses + constants)",
+                   f"        m = launch(b.addresses + constants{values})",
                    "    except BOUNDS:",
-                   f"        named({tensors})",
+                   f"        named({tensors}, values)",
                    "        raise",
                    *self._wrapped(),
                    "    break"]  # fmt: skip
@@ -142,7 +154,7 @@ class Captured:
             "        if keys != b.keys:",
             f"            bind(b, {tensors})",
             *[f"        {line}" for line in run],
-            f"        o = run(b, {tensors}, ({arrays}), numbers)",
+            f"        o = run(b, {tensors}, ({arrays}), numbers, values)",
             "        if o is not None:",
             "            break",
             "finally:",
@@ -155,9 +167,10 @@ class Captured:
 
     def _given(self, numbers: str) -> list[str]:
         """Lines that compute numbers: where that raises, the function is to do it itself."""
-        if not numbers and not self._computed:
-            return ["numbers = ()"]
-        lines = [f"numbers = ({numbers})", *self._computed]
+        values = "".join([f"{source}, " for source in self._values])
+        if not numbers and not self._computed:  # nothing that can fail: it was checked
+            return ["numbers = ()", f"values = ({values})"]
+        lines = [f"numbers = ({numbers})", f"values = ({values})", *self._computed]
         return ["try:", *[f"    {line}" for line in lines], "except ArithmeticError:",
                 "    return MISS"]  # fmt: skip
 
@@ -179,18 +192,29 @@ class Captured:
         exec(compile("\n".join(body), "<fulgurite jit>", "exec"), space)
         return space["call"]
 
-    def misfit(self, args: Any, keywords: Any) -> tuple[str, str]:
-        """Why it does not hold for a call, and the way to the number that changed, if one did."""
+    def misfit(self, args: Any, keywords: Any) -> Difference:
+        """Why it does not hold for a call."""
         if current() != self.options or is_recording() is not self.recording:
-            return "the options, or whether gradients are recorded", ""
-        checks = [re.sub(r"return @(\d+)$", r"return \1", line) for line in self._checks]
+            return Difference("the options, or whether gradients are recorded, changed")
+        checks = [_ASKED.sub(self._told, line) for line in self._checks]
         rest = [f"return [{', '.join(self._tensors)}]"]
-        found = self._function(checks, "return -1", rest)(args, keywords)
-        if isinstance(found, int):
-            why = self._reasons[found] if found >= 0 else "something is gone"
-            return why, self._counted.get(found, "")
-        pairs = zip(self.replay.expected, found, strict=True)
-        return next((why for e, t in pairs if (why := e.misfit(t))), ""), ""
+        found = self._function(checks, "return -1, None", rest)(args, keywords)
+        if isinstance(found, tuple):
+            place, now = found
+            if place in self._counted:
+                way = self._counted[place][0]
+                before = self._reasons[place].removeprefix(f"{way} ")
+                return Difference(f"{way} is {now!r}, and {before}", way)
+            return Difference(self._reasons[place] if place >= 0 else "something is gone")
+        for expected, tensor in zip(self.replay.expected, found, strict=True):
+            if problem := expected.misfit(tensor):
+                return Difference(problem, shape=expected.way if " has shape " in problem else "")
+        return Difference("")
+
+    def _told(self, asked: re.Match[str]) -> str:
+        """The end of a check that says which one it is, and what was found."""
+        _, name = self._counted.get(int(asked[1]), ("", "None"))
+        return f"return {asked[1]}, {name}"
 
 
 def _joined(checks: list[str]) -> list[str]:
@@ -211,7 +235,7 @@ class Capture:
     """One run of a function on stand-ins."""
 
     def __init__(
-        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: set[str],
+        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: dict[str, str],
         floating: set[str], dynamic: dict[Any, dict[int, Node]], donate: tuple[str | int, ...],
         all_fixed: bool = False,
     ) -> None:  # fmt: skip
@@ -327,6 +351,7 @@ class Capture:
         try:
             self._stand()
             SCOPES.capturing, SCOPES.changed = True, self.changed
+            SCOPES.binding = self.survey.variables.bind
             OBSERVER.refuse = self._refuse
             for holder, place, number in self.survey.installed:
                 holder.put(place, number)
@@ -335,7 +360,7 @@ class Capture:
                     result = self.function(*self.survey.args, **self.survey.keywords)
             finally:
                 OBSERVER.refuse = None
-                SCOPES.capturing, SCOPES.changed = False, before
+                SCOPES.capturing, SCOPES.changed, SCOPES.binding = False, before, None
                 for holder, place, number in self.survey.installed:
                     if holder.held(place) is number:  # the function left it as it was
                         holder.put(place, holder.initial(place))
@@ -415,8 +440,10 @@ class Capture:
                      s.node.op is WATCH, s.way, s.varying)
             for s in self.stands
         ]  # fmt: skip
+        sizes = {var.arg[0] for s in self.stands if s.varying for _, var in s.varying.axes}
+        variables = self.survey.variables.settle(self.survey, normal.values, sizes)
         replay = Replay(
-            expected, places, normal, roots, self.device,
+            expected, places, normal, roots, self.device, list(variables),
             [(i, len(results) + k) for k, (i, _) in enumerate(assigned)], len(results),
             self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
             self._given(),
@@ -424,8 +451,8 @@ class Capture:
         self.survey.settle_numbers()
         if assigned or replay.gifts:
             self._stay_apart()
-        captured = Captured(self.survey, self.numbers, template, made, statements, replay,
-                            self.recording)  # fmt: skip
+        captured = Captured(self.survey, self.numbers, list(variables.values()), template, made,
+                            statements, replay, self.recording)  # fmt: skip
         return captured, None, ""
 
     def _given(self) -> list[int]:

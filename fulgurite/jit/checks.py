@@ -21,7 +21,8 @@ class Checks:
         self.lines: list[str] = []
         self.reasons: list[str] = []
         self.known: dict[str, Any] = {}  # the names that the source uses
-        self.counted: dict[int, str] = {}  # reasons that are numbers -> the way to them
+        # reasons that are numbers -> the way to them, and the variable that holds it
+        self.counted: dict[int, tuple[str, str]] = {}
         self.outside = ""
         self.count = 0
         self._constants: dict[int, str] = {}
@@ -39,7 +40,8 @@ class Checks:
         self.lines.append(f"{test} return @{len(self.reasons)}")
         self.reasons.append(reason)
 
-    def _variable(self, source: str) -> str:
+    def variable(self, source: str) -> str:
+        """A variable that holds what a source gives."""
         if source.isidentifier():
             return source
         self.count += 1
@@ -63,7 +65,7 @@ class Checks:
 
     def _static(self, value: Any, source: str, way: str) -> Any:
         constant, kind = self.constant(value), type(value)
-        name = self._variable(source)
+        name = self.variable(source)
         if kind in (str, bytes, int):
             test = f"(type({name}) is not {self.constant(kind)} or {name} != {constant})"
         else:
@@ -71,5 +73,5 @@ class Checks:
             test = f"not same_value({name}, {constant})"
         self.line(f"if {name} is not {constant} and {test}:", f"{way} was {value!r}")
         if kind in (int, float):
-            self.counted[len(self.reasons) - 1] = way
+            self.counted[len(self.reasons) - 1] = way, name
         return value

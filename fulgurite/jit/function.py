@@ -12,16 +12,17 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
 from ..config import current
-from ..errors import ArgumentError
+from ..errors import ArgumentError, JitWarning, user_frame
 from ..runtime.collector import held_back
 from ..tensor import SCOPES, is_recording
-from .capture import MISS, Again, Capture, Captured, Inline
+from .capture import MISS, Again, Capture, Captured, Difference, Inline
 from .replay import Misfit
 from .varying import check_dynamic
 
@@ -43,10 +44,12 @@ class Jitted:
         self.dynamic = check_dynamic(dynamic)
         self.donate = _check_donate(donate)
         self._captures: tuple[Captured, ...] = ()
-        self._fixed: set[str] = set()  # the ways to numbers that decide something
+        self._fixed: dict[str, str] = {}  # the ways to numbers that decide something, and where
         self._changes: Counter[str] = Counter()  # of numbers that are no arguments
         self._floating: set[str] = set()  # those that change again and again
         self._vain = self._pause = 0
+        self._vanity = ""  # why nothing could be kept of the last capture of which nothing was
+        self._warned = False  # that it is captured again and again?
         self.captured = 0  # how often the function was captured
         update_wrapper(self, function, updated=())  # its attributes are not ours: __getattr__
 
@@ -107,8 +110,12 @@ class Jitted:
             result = self._replayed(args, keywords)
             if result is not MISS:  # another thread was first
                 return result
-            LOG.info("%s is captured: %s", name, self._reason(args, keywords))
+            difference = self._difference(args, keywords)
+            LOG.info("%s is captured: %s", name, difference.why)
             self.captured += 1
+            if self.captured > MOST and not self._warned:
+                self._warned = True
+                self._warn(name, difference)
             try:
                 with held_back():  # thousands of nodes, and hardly a cycle
                     found, result, problem = self._attempt(args, keywords)
@@ -130,7 +137,7 @@ class Jitted:
                 if result is not MISS:
                     return result
                 self._captures = self._captures[1:]
-                self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords)[0]}")
+                self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords).why}")
         return self.function(*args, **keywords)
 
     def _attempt(
@@ -148,24 +155,54 @@ class Jitted:
                     break
         work = Capture(self.function, args, keywords, fixed, self._floating, *settings, True)
         kept = work.run()
-        fixed |= work.survey.static_numbers
+        for way in work.survey.static_numbers:
+            fixed.setdefault(way, "")
         return kept
 
     def _gave_up(self, name: str, reason: str) -> None:
         LOG.info("%s is not replayed: %s", name, reason)
+        self._vanity = f"it could not be replayed: {reason}"
         self._vain += 1
         if self._vain >= _PATIENCE:
             self._vain, self._pause = 0, _PAUSE
 
-    def _reason(self, args: Any, keywords: Any) -> str:
+    def _difference(self, args: Any, keywords: Any) -> Difference:
+        """Why no capture holds for a call: what the newest one says."""
         if not self._captures:
-            return "its first call"
-        reason, number = self._captures[0].misfit(args, keywords)
+            return Difference(self._vanity or "its first call")
+        found = self._captures[0].misfit(args, keywords)
+        if found.number:
+            self._changes[found.number] += 1
+            if self._changes[found.number] >= _TURNS:  # from now on it is given at run time
+                self._floating.add(found.number)
+        return found if found.why else Difference("another thread changed something")
+
+    def _warn(self, name: str, difference: Difference) -> None:
+        """Say once that a function is captured again and again, at the line that calls it."""
+        number, shape = difference.number, difference.shape
+        lines = [f"{name} was captured {self.captured} times, now because: {difference.why}"]
+        if self._fixed.get(number):
+            lines.append(f"  its value decides something at {self._fixed[number]}")
         if number:
-            self._changes[number] += 1
-            if self._changes[number] >= _TURNS:  # from now on it is given at run time
-                self._floating.add(number)
-        return reason or "another thread changed something"
+            label = number if number.isidentifier() else "n"
+            hint = (f'give a variable in its place, fg.Var("{label}", low, high).bind(value), or a '
+                    "tensor, and let neither choose a branch or a length of Python's")  # fmt: skip
+        elif shape:
+            hint = (f'name the sizes that vary, fg.jit(f, dynamic={{"{shape}": {{axis: '
+                    'fg.Var("n", low, high)}}), or pad to a few shapes')  # fmt: skip
+        elif not self._captures:
+            hint = "mend that, or leave fg.jit out: each attempt costs more than the call"
+        else:
+            hint = "let it stay as it is from call to call, or pass tensors and numbers instead"
+        frame = user_frame(2)
+        text = "\n".join([*lines, f"  try: {hint}"])
+        if frame is None:
+            warnings.warn(text, JitWarning, stacklevel=2)
+            return
+        warnings.warn_explicit(
+            text, JitWarning, frame.f_code.co_filename, frame.f_lineno,
+            frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {}),
+        )  # fmt: skip
 
 
 class Method:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,15 @@ from ..core.dtype import DType, encode
 from ..core.node import Node, Shape, constant
 from ..core.ops.leaf import new_buffer
 from ..core.ops.movement import expand, reshape
+from ..errors import user_line
 
 
 class Numbers:
     """The numbers of one call: which are fixed, and the inputs that the others became."""
 
-    def __init__(self, fixed: set[str], device: str) -> None:
-        self.fixed, self.device = fixed, device  # fixed: the ways to those that decide something
+    def __init__(self, fixed: dict[str, str], device: str) -> None:
+        # fixed: the ways to those that decide something, and the user's line where they do
+        self.fixed, self.device = fixed, device
         self.open, self.all_fixed = True, False
         self.begin()
 
@@ -37,6 +39,12 @@ class Numbers:
         self.met: list[tuple[str, str, Any]] = []  # way, variable and value of each stand-in
         self.constants: dict[str, Any] = {}
         self.hashed = False  # was the hash of a stand-in asked for?
+
+    def decide(self, ways: Iterable[str]) -> None:
+        """Values of these numbers decide something: they are part of what is checked."""
+        new = [way for way in ways if way not in self.fixed]
+        if new:
+            self.fixed.update(dict.fromkeys(new, user_line()))
 
     def made(self, value: Any, name: str, way: str) -> Any:
         """What the function is to see of a number: a stand-in, unless it is fixed."""
@@ -77,7 +85,7 @@ class Number:
 
     def fixed(self) -> Any:
         """The number itself: its value decides something, so it is part of what is checked."""
-        self._numbers.fixed |= self._ways
+        self._numbers.decide(self._ways)
         return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -183,10 +191,10 @@ def _joined(sign: str, function: Callable[[Any, Any], Any], swapped: bool) -> An
         try:
             result = function(value, self._value) if swapped else function(self._value, value)
         except ArithmeticError:  # which the function may catch
-            numbers.fixed |= ways
+            numbers.decide(ways)
             raise
         if type(result) not in (int, float):
-            numbers.fixed |= ways
+            numbers.decide(ways)
             return result
         source = f"({_written(numbers, a)} {sign} {_written(numbers, b)})"
         if sign == "**":

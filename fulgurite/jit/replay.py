@@ -25,6 +25,7 @@ from ..core.node import Node
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
 from ..core.shape import show
+from ..core.substitute import substitute
 from ..errors import BoundsError, ConstantError
 from ..generator import GENERATOR
 from ..grad import tape_leaf
@@ -43,6 +44,7 @@ from ..runtime.realize import (
 from ..runtime.steps import concrete
 from ..tensor import Tensor
 from .sole import are_sole, counts_are_exact, is_sole
+from .variables import without_values
 from .varying import Varying, padded, sizes_of, unbound
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
@@ -101,7 +103,8 @@ class Expected:
         if kind is not self.type:
             return f"{self.way} is {type(tensor).__name__}, not {self.type.__name__}"
         node = tensor.entry.node
-        shape = (value_node(node) or node).shape
+        base = value_node(node)
+        shape = node.shape if base is None else base.shape
         if shape != self.shape and not (self.varying and self.varying.fits(shape)):
             return f"{self.way} has shape {show(shape)}, not {show(self.shape)}"
         if node.dtype is not self.dtype:
@@ -131,13 +134,16 @@ class Replay:
 
     def __init__(
         self, expected: list[Expected], places: list[Place], normal: Normal, roots: list[Node],
-        device: str, assigned: list[tuple[int, int]], results: int, blocks: int,
-        numbers: list[DType], options: Options, given: list[int],
+        device: str, variables: list[str], assigned: list[tuple[int, int]], results: int,
+        blocks: int, numbers: list[DType], options: Options, given: list[int],
     ) -> None:  # fmt: skip
         self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
         self.device, self.assigned, self.results = device, assigned, results
         self.blocks, self.numbers, self.options = blocks, numbers, options
+        self.variables = variables  # those whose values each call gives, in this order
         self.varies = any([e.varying is not None for e in expected])
+        # do sizes of results differ from call to call?
+        self.sized = any([type(n) is not int for root in roots for n in root.shape])
         self.at = [(place, p.number) for place, p in enumerate(places) if p.kind == "tensor"]
         self.arrays_at = [(place, p.number) for place, p in enumerate(places) if p.kind == "array"]
         self.key_at = [place for place, p in enumerate(places) if p.kind == "key"]
@@ -159,11 +165,12 @@ class Replay:
         self.format = self._quick_format()
         self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
         self._programs: dict[bool, Any] = {}
+        self._value_places: dict[bool, list[int]] = {}  # of each, where values of variables go
         self._constant_addresses: dict[bool, list[int]] = {}
         self._lock = threading.RLock()
         self.idle: list[Bound] = []  # taken and given by single steps of a list: no lock
         # of a plan that takes tensors and gives results, and no more: how to run it
-        self.bare: tuple[Callable[[list[int]], list[Buffer]], list[int]] | None = None
+        self.bare: tuple[Callable[..., list[Buffer]], list[int], list[int]] | None = None
         self.slow = False  # is no plan of it one native call?
         self.fed = bool(numbers or blocks or self.arrays_at)
 
@@ -212,6 +219,7 @@ class Replay:
             if self.varies or self.options.poison:
                 simple = 0
             self._programs[over] = linked if simple else None
+            self._value_places[over] = linked.places_of(self.variables) if simple else []
         return self._programs[over]
 
     def settle(self) -> None:
@@ -224,7 +232,7 @@ class Replay:
         self.slow = program is None
         fed = {p.kind for p in self.places} - {"tensor", "constant"}
         if program is not None and not (self.assigned or fed or self.blocks):
-            self.bare = program.launch, self._constants(False)
+            self.bare = program.launch, self._constants(False), self._value_places[False]
 
     # --- a call ----------------------------------------------------------------------------------
 
@@ -251,7 +259,8 @@ class Replay:
     def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Entry]:
         """Find the memory of every tensor, or what is to be computed first."""
         known = bound.keys or [None] * len(tensors)
-        bound.keys, bound.frame, keys = [], None, []
+        bound.keys, bound.frame = [], None
+        keys: list[Any] = []
         pending: list[Entry] = []
         if not bound.memories:
             bound.memories = [None] * len(tensors)
@@ -267,10 +276,9 @@ class Replay:
                     break
             if memory is None:
                 pending.append(entry)
-                key = None
-            keys.append(key)
-            if memory is None:
+                keys.append(None)
                 continue
+            keys.append(key)
             place = self.params.get(i)
             if place is not None:
                 bound.addresses[place] = memory.address
@@ -281,25 +289,27 @@ class Replay:
         return pending
 
     def run(
-        self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any]
-    ) -> list[Tensor] | None:
+        self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],
+        numbers: Sequence[Any], values: Sequence[int],
+    ) -> list[Tensor] | None:  # fmt: skip
         """The results of a call; None: another thread assigned a tensor meanwhile."""
         state = GENERATOR.reserve(self.blocks, self.device) if self.blocks else None
         if bound.strided or self.slow:
-            return self._slowly(bound, tensors, arrays, numbers, state)
+            return self._slowly(bound, tensors, arrays, numbers, values, state)
         kept = self._filled(bound, arrays, numbers, state) if self.fed else None
         late: list[BaseException] = []
         try:
             memories: Sequence[Buffer | None] | None = None
             if self.pairs:
-                memories = self._over(bound, tensors, late)
+                memories = self._over(bound, tensors, values, late)
             if memories is None:
                 program = self.program(False)
                 if program is None:
-                    return self._slowly(bound, tensors, arrays, numbers, state)
-                memories = program.launch(bound.addresses + self._constants(False))
+                    return self._slowly(bound, tensors, arrays, numbers, values, state)
+                addresses = bound.addresses + self._constants(False)
+                memories = program.launch(addresses, values, self._value_places[False])
         except BoundsError:
-            self.name_the_line(tensors, arrays, numbers, state)
+            self.name_the_line(tensors, values, arrays, numbers, state)
             raise
         del kept
         results = self._finished(bound, tensors, memories, self.abouts)
@@ -341,8 +351,9 @@ class Replay:
         return kept
 
     def _over(
-        self, bound: Bound, tensors: Sequence[Tensor], late: list[BaseException]
-    ) -> list[Buffer | None] | None:
+        self, bound: Bound, tensors: Sequence[Tensor], values: Sequence[int],
+        late: list[BaseException],
+    ) -> list[Buffer | None] | None:  # fmt: skip
         """Run the plan that writes over its inputs, if by now it may."""
         program, status = self.program(True), list[int]()
         addresses = bound.addresses + self._constants(True)
@@ -359,7 +370,9 @@ class Replay:
                     return None
                 if not are_sole(self.read_over, tensors, bound.memories):
                     return None
-                memories: list[Buffer | None] = program.launch_over(frame, addresses, status, late)
+                memories: list[Buffer | None] = program.launch_over(
+                    frame, addresses, status, late, values, self._value_places[True]
+                )
                 for out, i in self.gifts.items():
                     if memories[out] is None:
                         memories[out] = bound.memories[i]()
@@ -381,33 +394,35 @@ class Replay:
 
     def _slowly(
         self, bound: Bound, tensors: Sequence[Tensor], arrays: Sequence[Any],
-        numbers: Sequence[Any], state: Any,
+        numbers: Sequence[Any], values: Sequence[int], state: Any,
     ) -> list[Tensor] | None:  # fmt: skip
         """Any plan, fed with buffers."""
         compiled, constants = self.plan()
-        inputs, values = self._inputs(tensors, arrays, numbers, state)
+        inputs, known = self._inputs(tensors, arrays, numbers, values, state)
         try:
-            memories = compiled.plan.run([*inputs, *constants], values, self.options.poison)
+            memories = compiled.plan.run([*inputs, *constants], known, self.options.poison)
         except BoundsError:
-            name_the_line(self.roots, self.normal, inputs)
+            self._name_the_line(inputs, known)
             raise
-        if self.varies:
-            abouts = [(concrete(unbound(root.shape), values), root.dtype, self.device)
+        if self.sized:
+            abouts = [(concrete(unbound(root.shape), known), root.dtype, self.device)
                       for root in self.roots]  # fmt: skip
             return self._finished(bound, tensors, memories, abouts)
         return self._finished(bound, tensors, memories, self.abouts)
 
     def _inputs(
-        self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any], state: Any
-    ) -> tuple[list[Buffer], dict[str, int]]:
-        """The memory of every input of the plan, and the sizes that vary."""
+        self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any],
+        values: Sequence[int], state: Any,
+    ) -> tuple[list[Buffer], dict[str, int]]:  # fmt: skip
+        """The memory of every input of the plan, and the values of variables."""
         nodes = [tensor.entry.node for tensor in tensors]
         device = get_device(self.device)
-        values = dict(self.normal.values)
+        known = dict(zip(self.variables, values, strict=True))
         found: list[Buffer] = []
         if self.varies:
-            values |= sizes_of([(e.varying, node.shape, e.way)
-                                for e, node in zip(self.expected, nodes, strict=True)])  # fmt: skip
+            shapes = [(e.varying, node.shape, e.way)
+                      for e, node in zip(self.expected, nodes, strict=True)]  # fmt: skip
+            known = sizes_of(shapes, known)
         for p in self.places:
             if p.kind == "tensor":
                 varying = self.expected[p.number].varying
@@ -426,15 +441,19 @@ class Replay:
                 found.append(device.from_host(np.array(state[1], np.uint64)))
             else:
                 found.append(p.memory)
-        return found, values
+        return found, known
 
     def name_the_line(
-        self, tensors: Sequence[Tensor], arrays: Sequence[Any] = (), numbers: Sequence[Any] = (),
-        state: Any = None,
+        self, tensors: Sequence[Tensor], values: Sequence[int], arrays: Sequence[Any] = (),
+        numbers: Sequence[Any] = (), state: Any = None,
     ) -> None:  # fmt: skip
         """Raise an index error again with the user's line."""
-        inputs, _ = self._inputs(tensors, arrays, numbers, state)
-        name_the_line(self.roots, self.normal, inputs)
+        self._name_the_line(*self._inputs(tensors, arrays, numbers, values, state))
+
+    def _name_the_line(self, inputs: list[Buffer], values: dict[str, int]) -> None:
+        bound = without_values(self.roots)  # to what they were when the function was captured
+        roots = [substitute(root, bound) for root in self.roots] if bound else self.roots
+        name_the_line(roots, self.normal._replace(values=values), inputs)
 
     def _finished(
         self, bound: Bound, tensors: Sequence[Tensor], memories: Sequence[Any], abouts: list[Any]

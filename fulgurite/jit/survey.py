@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.node import Node
 from ..core.ops.effect import TAPE
 from ..tensor import Tensor, from_numpy
 from .checks import Checks
@@ -34,6 +35,7 @@ from .number import Numbers
 from .opaque import CHANGING, FILES, asks_the_world, has_hidden_state, lasts, touches_files
 from .reads import BY_NAME, Reads, reads
 from .things import (
+    OF_CLASSES,
     absolute_name,
     can_be_found,
     class_names,
@@ -52,16 +54,11 @@ from .things import (
     unwrapped,
     within,
 )
+from .variables import Variables
 
 _MOST = 50_000  # things looked at: with more, checking them costs more than a replay saves
 _VALUES = (str, bytes, int, float, complex, range, slice, np.generic, np.dtype)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-_OF_CLASSES = frozenset({
-    "__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__annotations__",
-    "__slots__", "__hash__", "__dataclass_fields__", "__dataclass_params__", "__match_args__",
-    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__firstlineno__",
-    "__static_attributes__", "__fulgurite_module__",
-})  # fmt: skip
 _EXACT = frozenset({*_VALUES, bool, type(None)})
 _CACHE = "_cache"  # of modules: what can be found again
 
@@ -100,6 +97,7 @@ class Survey(Checks):
         self.shown: dict[int, Any] = {}  # id of an original -> what the function sees of it
         self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
         self._globals_met: set[tuple[str, str]] = set()
+        self.variables = Variables()
         self.numbers.begin()
         self.numbers.all_fixed |= "type" in self.names.globals  # it may ask for their type
         self.static_numbers: set[str] = set()  # the ways to numbers that were not stood in for
@@ -143,7 +141,9 @@ class Survey(Checks):
                 if made is not value:
                     self.installed.append((*at, made))
                 return made
-        if kind in _EXACT or (_is_value(value) and not hasattr(value, "__dict__")):
+        if kind is slice and Node in (type(value.start), type(value.stop), type(value.step)):
+            pass  # of bound variables: their values are given at run time
+        elif kind in _EXACT or (_is_value(value) and not hasattr(value, "__dict__")):
             return self._static(value, source, way)
         known = self.found.get(id(value))
         if known is not None:
@@ -152,13 +152,21 @@ class Survey(Checks):
         if len(self.found) > _MOST:
             self._leave(f"the function reaches more than {_MOST} things")
             return value
-        name = self._variable(source)
+        name = self.variable(source)
         self.found[id(value)] = (name, value)
         return self._found(value, kind, name, way, argument)
 
     def _found(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
         if isinstance(value, Tensor):
             self._tensor(value, name, way)
+        elif kind is Node:
+            shown = "arg" in self.names.attributes or self.names.any_attribute
+            if shown or not self.variables.reach(self, value, name, way):
+                self._same(value, name, way)
+        elif kind is slice:
+            self.line(f"if type({name}) is not slice:", way)
+            for part in ("start", "stop", "step"):
+                self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
         elif _is_value(value):
             self._static(value, name, way)  # and what a class of the user's adds to it
             self._class(kind, way)
@@ -219,7 +227,7 @@ class Survey(Checks):
         self.value(held, f"{name}.__self__", f"{way}.__self__")
 
     def _number(self, value: Any, source: str, way: str) -> Any:
-        name = self._variable(source)
+        name = self.variable(source)
         made = self.numbers.made(value, name, way)
         if self.numbers.all_fixed:
             self.static_numbers.add(way)
@@ -373,7 +381,7 @@ class Survey(Checks):
         self.names.add(found)
 
     def _cell(self, cell: types.CellType, source: str, label: str) -> None:
-        name = self._variable(source)
+        name = self.variable(source)
         known = self.found.get(id(cell))
         if known is not None:
             self.line(f"if {name} is not {known[0]}:", f"{label} is another variable")
@@ -457,7 +465,7 @@ class Survey(Checks):
                         source = f"{key}.__dict__['forward']"
                         self.line(f"if {source} is not {self.constant(inside)}:",
                                   f"{base.__name__}.forward")  # fmt: skip
-                elif label in _OF_CLASSES:
+                elif label in OF_CLASSES:
                     continue
                 elif label in self.names.attributes or self.names.any_attribute:
                     if isinstance(inside, types.MemberDescriptorType | types.GetSetDescriptorType):
@@ -572,12 +580,12 @@ class Survey(Checks):
                 if is_plain(type(thing), label):
                     self.value(inside, f"{name}.{label}", f"{way}.{label}", at=at)
                     continue
-                table = table or self._variable(source)
+                table = table or self.variable(source)
                 self.value(inside, f"{table}[{label!r}]", f"{way}.{label}", at=at)
         of_class = set() if whole else labels & class_names(type(thing))
         missing = sorted([label for label in of_class if label not in kept])
         if missing:  # the class has it; the object may get one of its own
-            table = table or self._variable(source)
+            table = table or self.variable(source)
             for label in missing:
                 self.line(f"if {label!r} in {table}:", f"{way}.{label}")
         elif self.names.catches:  # it may try for one that is missing

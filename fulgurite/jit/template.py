@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
+from ..core.node import Node
 from ..errors import FulguriteError
 from ..tensor import Tensor
 from .holders import MISSING, Effect, set_attribute
@@ -22,6 +23,7 @@ from .number import Number, source_of
 from .opaque import has_hidden_state
 from .survey import Survey
 from .things import slots_of
+from .variables import apart, together
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), range, np.generic,
           np.dtype, enum.Enum, types.ModuleType)  # fmt: skip
@@ -79,7 +81,7 @@ class Template:
             made = self._made(value)
         finally:
             self._depth -= 1
-        if isinstance(value, _PLAIN) or type(value) is tuple:
+        if isinstance(value, _PLAIN) or type(value) in (tuple, Node):
             return made
         name = f"w{len(self._twice)}"
         self._twice[id(value)] = name, value
@@ -104,6 +106,8 @@ class Template:
         if kind is dict:
             rows = [f"{self._key(k)}: {self.expression(v)}" for k, v in value.items()]
             return "{" + ", ".join(rows) + "}"
+        if kind is Node:
+            return self._size(value)
         container = tree._kind(kind)
         if container is not None:
             try:
@@ -125,6 +129,15 @@ class Template:
             raise CannotRemake(f"it makes a {kind.__name__}, which cannot be made again")
         rows = [f"{k!r}: {self.expression(v)}" for k, v in vars(value).items()]
         return f"remade({self._constant(kind)}, {{{', '.join(rows)}}})"
+
+    def _size(self, value: Node) -> str:
+        """An expression of variables, with their values in a replay."""
+        form, values = apart(value)
+        sources = [(name, self.survey.variables.source(name, v)) for name, v in values.items()]
+        if not all([source for _, source in sources]):
+            raise CannotRemake("it makes an expression of a variable of which it has two values")
+        rows = ", ".join([f"{name!r}: {source}" for name, source in sources])
+        return f"{self._constant(together)}({self._constant(form)}, {{{rows}}})"
 
     def _key(self, key: Any) -> str:
         if isinstance(key, Tensor) or type(key) is Number:

@@ -24,6 +24,13 @@ from ..errors import PACKAGE
 _STANDARD = tuple(
     {os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
 )
+# of a class, what no code of the user reads
+OF_CLASSES = frozenset({
+    "__module__", "__dict__", "__weakref__", "__doc__", "__qualname__", "__annotations__",
+    "__slots__", "__hash__", "__dataclass_fields__", "__dataclass_params__", "__match_args__",
+    "__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__firstlineno__",
+    "__static_attributes__", "__fulgurite_module__",
+})  # fmt: skip
 _MODULES = (PACKAGE + "nn" + os.sep, PACKAGE + "optim" + os.sep)
 
 

@@ -48,9 +48,11 @@ class Varying:
         return shrink(buffer, [(0, vary.get(d, n)) for d, n in enumerate(self.most)])
 
 
-def sizes_of(tensors: Iterable[tuple[Varying | None, Shape, str]]) -> dict[str, int]:
-    """The sizes of a call by variable, each of which has one."""
-    found: dict[str, int] = {}
+def sizes_of(
+    tensors: Iterable[tuple[Varying | None, Shape, str]], known: Mapping[str, int]
+) -> dict[str, int]:
+    """The values of a call by variable, each of which has one, and sizes with those known."""
+    found = dict(known)
     for how, shape, way in tensors:
         for d, var in how.axes if how is not None else ():
             name, size = var.arg[0], shape[d]

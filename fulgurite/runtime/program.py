@@ -67,7 +67,8 @@ class Program:
         self.variables_at = variables
         self.header = (SLOTS, variables, variables + len(self.names),
                        variables + len(self.names) + params)  # fmt: skip
-        self.size = self.header[3] + values
+        self.spare = self.header[3] + values  # the word of variables that no kernel reads
+        self.size = self.spare + 1
         self.outputs = list(dict.fromkeys(schedule.outputs))
         taken = dict(schedule.aliases)
         fresh = [place for place in self.outputs if place >= schedule.inputs
@@ -94,18 +95,20 @@ class Program:
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
         native_only = [s for s in self.segments if isinstance(s, int)]
+        # what leaves it has its full size, and no size must be looked at before it runs
+        whole = not self.extremes and not any([place in self.symbolic for place in self.outputs])
         # the records of a program that is one native call from inputs to fresh outputs, else 0
         self.plain = native_only[0] if (
             len(self.segments) == len(native_only) == 1 and fresh == list(schedule.outputs)
-            and not (schedule.aliases or self.symbolic or self.names)
+            and whole and not schedule.aliases
         ) else 0  # fmt: skip
         # the same of one that writes over inputs, and whose other outputs are fresh
         taken_or_fresh = sorted([*fresh, *[s for s in self.outputs if s in taken]])
         self.over_only = native_only[0] if (
             len(self.segments) == len(native_only) == 1 and schedule.aliases
-            and sorted(schedule.outputs) == taken_or_fresh
-            and not (self.symbolic or self.names)
+            and sorted(schedule.outputs) == taken_or_fresh and whole
         ) else 0  # fmt: skip
+        self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
 
@@ -150,14 +153,23 @@ class Program:
         addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
         if 0 in addresses:
             return self.run_in(self.take(False), inputs, values, False)
-        return self.launch(addresses)
+        return self.launch(addresses, [values[name] for name in self.names], self.places)
 
-    def launch(self, addresses: list[int]) -> list[Buffer]:
+    def places_of(self, names: Sequence[str]) -> list[int]:
+        """The words of a frame where the values of these variables go."""
+        return [self.variables_at + self.names.index(name) if name in self.names else self.spare
+                for name in names]  # fmt: skip
+
+    def launch(
+        self, addresses: list[int], values: Sequence[int] = (), places: Sequence[int] = ()
+    ) -> list[Buffer]:
         """A plain program's pass over addresses of its inputs, to which those of outputs come."""
         try:
             frame = self._idle.pop()
         except IndexError:
             frame = self.frame(False, self.layout)
+        for place, value in zip(places, values, strict=True):
+            frame.words[place] = value
         results: list[Buffer] = []
         for _, nbytes, size, shape, dtype, spares in self.made:
             try:  # written out, as a call would be a twentieth of what a replay costs
@@ -184,12 +196,15 @@ class Program:
         return frame
 
     def launch_over(
-        self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException]
-    ) -> list[Buffer | None]:
+        self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException],
+        values: Sequence[int] = (), places: Sequence[int] = (),
+    ) -> list[Buffer | None]:  # fmt: skip
         """A pass that writes over inputs; None for each output that is an input's memory now.
 
         When it is over, its status is there. An interruption that comes then is put into `late`.
         """
+        for place, value in zip(places, values, strict=True):
+            frame.words[place] = value
         results: dict[int, Buffer | None] = {}
         for place, nbytes, size, shape, dtype, spares in self.made:
             made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)

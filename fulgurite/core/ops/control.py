@@ -158,7 +158,8 @@ def _loop_check(node: Node) -> str | None:
         source = found.src[number]
         shape = source.shape
         if found.carries <= number < found.carries + found.scanned:
-            if not shape or found.dim is None or not same(shape[0], found.steps or 0):
+            steps = 0 if found.steps is None else found.steps
+            if not shape or found.dim is None or not same(shape[0], steps):
                 return f"{shape} has not one row for each of {found.steps} steps"
             shape = shape[1:]
         if shape != known.shape or source.dtype is not known.dtype:
@@ -356,9 +357,9 @@ def _batched_roots(
 
 
 def _sum(a: Node | None, b: Node | None, like: Node) -> Node:
-    if a is None or b is None:
-        return a or b or constant_like(0, like)
-    return a + b
+    if a is None:
+        return constant_like(0, like) if b is None else b
+    return a if b is None else a + b
 
 
 LOOP = Op(

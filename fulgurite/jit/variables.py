@@ -1,0 +1,138 @@
+"""Variables with a value, as `fg.Var` binds them: a value is given when a replay runs.
+
+In: bound variables (BIND nodes, and sizes computed from them) that a call reaches, and those that
+the function binds itself to its numbers. Out: for every variable of the plan, Python source that
+gives its value in a later call. Nothing in a graph depends on the value of a bound variable, only
+on its bounds; so the function may see this call's values while it is captured. Checked are which
+variable it is, that numbers are within its bounds, and that what agreed still does: a variable has
+one value in a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from operator import index
+from typing import Any
+
+from ..core.dtype import decode, int64
+from ..core.node import Node, toposort
+from ..core.ops.leaf import BIND, VAR, bind
+from ..core.substitute import substitute
+from ..errors import VariableError
+from .checks import Checks
+from .number import Number
+
+
+class Variables:
+    """Where the values of one call's variables come from."""
+
+    def __init__(self) -> None:
+        # for each variable: source -> its value in the call that is captured
+        self.sources: dict[str, dict[str, int]] = {}
+        self._nodes: list[tuple[str, Node]] = []  # variable and form of each that was reached
+        self._ranges: dict[str, tuple[str, int, int]] = {}  # source -> a variable and its bounds
+
+    def reach(self, checks: Checks, node: Node, name: str, way: str) -> bool:
+        """Take the values in a node from every call; False if there are none in it."""
+        form, values = apart(node)
+        if not values:
+            return False
+        checks.known["Node"], checks.known["apart"] = Node, apart
+        if node.op is BIND:
+            var, _ = values.popitem()
+            checks.known["BIND"], checks.known["signed"] = BIND, signed
+            kind = checks.constant(form)
+            checks.line(f"if type({name}) is not Node or {name}.op is not BIND or "
+                        f"{name}.src[0] is not {kind}:", f"{way} is no value of {var}")  # fmt: skip
+            low = form.arg[1]
+            source = f"{name}.arg" if low >= 0 else f"signed({name}.arg)"
+            self._note(var, source, signed(node.arg))
+        else:
+            parts = checks.variable(f"apart({name})")
+            checks.line(f"if {parts}[0] is not {checks.constant(form)}:",
+                        f"{way} is another expression of variables")  # fmt: skip
+            for var, value in values.items():
+                self._note(var, f"{parts}[1][{var!r}]", value)
+        for other, known in self._nodes:  # `is` and `==` tell them apart
+            if known is form:
+                checks.line(f"if {name} is {other}:", f"{way} is equal to another by now")
+        self._nodes.append((name, form))
+        return True
+
+    def bind(self, var: Node, value: Any) -> Any:
+        """The whole number that a function binds a variable to, noted down."""
+        name, low, high, _ = var.arg
+        if type(value) is Number and type(value._value) is int and low <= value._value <= high:
+            self._note(name, value._source, value._value)
+            self._ranges[value._source] = name, low, high
+            return value._value
+        try:
+            whole = index(value)
+        except TypeError:
+            return value  # which is an error
+        self._note(name, repr(whole), whole)
+        return whole
+
+    def _note(self, name: str, source: str, value: int) -> None:
+        self.sources.setdefault(name, {})[source] = value
+
+    def settle(
+        self, checks: Checks, values: Mapping[str, int], sizes: Collection[str]
+    ) -> dict[str, str]:
+        """Source for every variable of a plan but those that are sizes of arguments; checks."""
+        found: dict[str, str] = {}
+        for source, (name, low, high) in self._ranges.items():
+            checks.line(f"if not {low} <= {source} <= {high}:", f"a value of {name} is outside")
+        for name, value in values.items():
+            known = self.sources.get(name, {})
+            agreeing = [source for source, then in known.items() if then == value]
+            if not agreeing and name in sizes:
+                continue
+            found[name] = agreeing[0] if agreeing else repr(value)
+            for source in agreeing[1:]:
+                checks.line(f"if {source} != {found[name]}:", f"{name} has two values")
+        return found
+
+    def source(self, name: str, value: int) -> str:
+        """The one source of a value; empty if there is none, or which of several is not known."""
+        agreeing = [source for source, then in self.sources.get(name, {}).items() if then == value]
+        return agreeing[0] if len(agreeing) == 1 else ""
+
+
+def together(form: Node, values: Mapping[str, int]) -> Node:
+    """What `apart` took apart, with these values."""
+    found = {var: bind(var, values[var.arg[0]]) for var in toposort([form]) if var.op is VAR}
+    return substitute(form, found, walk=True)
+
+
+def apart(thing: Any) -> tuple[Any, dict[str, int]]:
+    """An expression with variables in the place of their values, and these; None: it is none."""
+    if type(thing) is not Node:
+        return None, {}
+    if thing.op is BIND:
+        return thing.src[0], {thing.src[0].arg[0]: signed(thing.arg)}
+    bound = [node for node in toposort([thing]) if node.op is BIND]
+    values: dict[str, int] = {}
+    for node in bound:
+        name, value = node.src[0].arg[0], signed(node.arg)
+        if values.setdefault(name, value) != value:
+            raise VariableError(
+                f"variable {name!r} is bound to {values[name]} and to {value} in one expression",
+                "use two variables",
+            )
+    form = substitute(thing, {node: node.src[0] for node in bound}) if bound else thing
+    return form, values
+
+
+def signed(bits: int) -> int:
+    """The value of a bound variable."""
+    value = decode(bits, int64)
+    assert isinstance(value, int)
+    return value
+
+
+def without_values(nodes: Collection[Node]) -> dict[Node, Node]:
+    """For every bound variable under some nodes the variable alone."""
+    found = {node: node.src[0] for node in toposort(nodes) if node.op is BIND}
+    assert all([var.op is VAR for var in found.values()])
+    return found
