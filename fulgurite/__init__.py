@@ -38,9 +38,9 @@ from .core.dtype import bool_ as bool
 from .core.origin import scope
 from .custom import custom, register_host
 from .custom_rules import custom_jvp
+from .customvjp import custom_vjp
 from .derivatives import jacfwd, jacrev
 from .drawing import multinomial
-from .customvjp import custom_vjp
 from .explain import explain
 from .functional.activation import (
     celu,
