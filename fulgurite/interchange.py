@@ -156,9 +156,9 @@ class Info:
             "integral": default_int, "indexing": default_int,
         }  # fmt: skip
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """Where tensors may live."""
-        return list(device_names())
+        return tuple(device_names())
 
     def dtypes(self, *, device: object = None, kind: object = None) -> dict[str, DType]:
         """The dtypes of the standard, of one or several kinds."""

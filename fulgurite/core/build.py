@@ -388,7 +388,7 @@ def _reducible(name: str, x: Node) -> None:
 def fold(name: str, x: Node, axes: Axes = None, keepdims: bool = False) -> Node:
     """An op ("add", "mul", "max", "min") folded over axes."""
     _reducible(name, x)
-    found = as_axes(axes, x.ndim)
+    found = as_axes(axes, x.ndim, lone=True)
     keepdims = as_flag(keepdims, "keepdims")
     if name in ("max", "min") and any(x.shape[a] == 0 for a in found):
         raise ShapeError(

@@ -60,9 +60,10 @@ def as_shape(shape: object) -> Shape:
     return (as_size(shape),)
 
 
-def as_axis(axis: object, ndim: int) -> int:
+def as_axis(axis: object, ndim: int, lone: bool = False) -> int:
     """An axis counted from the front; negative ones count from the back.
 
+    If `lone`, 0 dimensions have an axis, that of their one element.
     A tensor is none, nor is a truth: who passes one means another argument (`fg.max(x, y)` as
     torch reads it, `x.sort(True)`).
     """
@@ -72,23 +73,24 @@ def as_axis(axis: object, ndim: int) -> int:
         place = as_index(None if isinstance(axis, bool) else axis)  # type: ignore[arg-type]
     except TypeError:
         raise AxisError(f"{axis!r} is not an axis", "axes are whole numbers") from None
-    if not -ndim <= place < ndim:
-        hint = f"axes run from {-ndim} to {ndim - 1}" if ndim else "a 0-d tensor has no axes"
+    count = ndim or int(lone)
+    if not -count <= place < count:
+        hint = f"axes run from {-count} to {count - 1}" if count else "a 0-d tensor has no axes"
         raise AxisError(f"there is no axis {place} in {ndim} dimensions", hint)
-    return place % ndim
+    return place % count
 
 
-def as_axes(axes: Axes, ndim: int) -> tuple[int, ...]:
-    """Several axes in rising order; None means all of them."""
+def as_axes(axes: Axes, ndim: int, lone: bool = False) -> tuple[int, ...]:
+    """Several axes in rising order; None means all of them. `lone`: 0 dimensions take axis 0."""
     if axes is None:
         return tuple(range(ndim))
     if type(axes) is not int:
         _no_tensor(axes)
     listed = [axes] if not isinstance(axes, Iterable) else list(axes)
-    found = sorted(as_axis(a, ndim) for a in listed)
+    found = sorted(as_axis(a, ndim, lone) for a in listed)
     if len(set(found)) != len(found):
         raise AxisError(f"an axis is named twice in {tuple(listed)}", "name each axis once")
-    return tuple(found)
+    return tuple(found[:ndim])
 
 
 def _no_tensor(axis: object) -> None:

@@ -63,6 +63,12 @@ def common_dtype(*nodes: object) -> DType:
     return promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in nodes])
 
 
+def as_line(x: Node, axis: int) -> tuple[Node, int]:
+    """x and an axis of it, counted from the front: 0 dimensions are a line of one element."""
+    place = build.as_axis(axis, x.ndim, lone=True)
+    return x if x.ndim else build.reshape(x, (1,)), place
+
+
 def as_whole(value: object, what: str) -> int:
     """A whole number, or an error that says what it is for."""
     try:

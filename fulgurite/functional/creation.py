@@ -320,8 +320,11 @@ def _row_and_column(rows: Size, columns: Size) -> tuple[Tensor, Tensor]:
     return wrap(build.iota(shape, 0)), wrap(build.iota(shape, 1))
 
 
-def _diagonal(k: object) -> Size:
-    return k if isinstance(k, Node) else as_whole(k, "k")
+def _diagonal(k: object, rows: Size, columns: Size) -> Size:
+    """The number of a diagonal; one beyond the matrix is as good as the first that is outside."""
+    if isinstance(k, Node):
+        return k
+    return max(-sizes.upper(rows), min(as_whole(k, "k"), sizes.upper(columns)))
 
 
 def eye(
@@ -336,8 +339,9 @@ def eye(
     >>> fg.eye(2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    row, column = _row_and_column(n_rows, n_rows if n_cols is None else n_cols)
-    on = apply(EQ, row + _diagonal(k), column)
+    shape = (build.as_size(n_rows), build.as_size(n_rows if n_cols is None else n_cols))
+    row, column = _row_and_column(*shape)
+    on = apply(EQ, row + _diagonal(k, *shape), column)
     return placed(node_of(astype(on, dtype_of(dtype or default_float))), device)
 
 
@@ -348,8 +352,9 @@ def tril(x: TensorLike, k: int = 0) -> Tensor:
     [[1, 0], [3, 4]]
     """
     tensor = _matrices(x)
-    row, column = _row_and_column(*tensor.shape[-2:])
-    return where(apply(LE, column, row + _diagonal(k)), tensor, _nothing(tensor))
+    shape = tensor.node.shape[-2:]
+    row, column = _row_and_column(*shape)
+    return where(apply(LE, column, row + _diagonal(k, *shape)), tensor, _nothing(tensor))
 
 
 def triu(x: TensorLike, k: int = 0) -> Tensor:
@@ -359,8 +364,9 @@ def triu(x: TensorLike, k: int = 0) -> Tensor:
     [[1, 2], [0, 4]]
     """
     tensor = _matrices(x)
-    row, column = _row_and_column(*tensor.shape[-2:])
-    return where(apply(LE, row + _diagonal(k), column), tensor, _nothing(tensor))
+    shape = tensor.node.shape[-2:]
+    row, column = _row_and_column(*shape)
+    return where(apply(LE, row + _diagonal(k, *shape), column), tensor, _nothing(tensor))
 
 
 def _nothing(x: Tensor) -> bool | int:
@@ -375,7 +381,7 @@ def _matrices(x: TensorLike) -> Tensor:
     return tensor
 
 
-def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinates of a grid from the coordinates along each axis.
 
     >>> [g.tolist() for g in fg.meshgrid(fg.Tensor([1, 2]), fg.Tensor([3, 4]), indexing="ij")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import build
 from ..core import shape as sizes
 from ..core.dtype import DTYPES, DType, dtype_of, float32, float64, promote, weak_dtype
 from ..errors import ArgumentError, DTypeError
@@ -100,4 +101,5 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     >>> fg.broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
-    return sizes.broadcast(*[tuple(s) for s in shapes])  # type: ignore[return-value]
+    known = [build.as_shape(s) for s in shapes]
+    return sizes.broadcast(*known) if known else ()  # type: ignore[return-value]

@@ -117,7 +117,7 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
     return wrap(build.expand(node, wanted))
 
 
-def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
+def broadcast_arrays(*arrays: TensorLike) -> tuple[Tensor, ...]:
     """All of them stretched to their common shape.
 
     >>> [a.shape for a in fg.broadcast_arrays(fg.zeros((3, 1)), fg.zeros(4))]
@@ -125,7 +125,7 @@ def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
     """
     nodes = [node_of(x) for x in arrays]
     shape = sizes.broadcast(*[node.shape for node in nodes]) if nodes else ()
-    return [wrap(build.expand(node, shape)) for node in nodes]
+    return tuple([wrap(build.expand(node, shape)) for node in nodes])
 
 
 def expand_dims(x: TensorLike, axis: int | Sequence[int]) -> Tensor:
@@ -152,7 +152,7 @@ def squeeze(x: TensorLike, axis: Axis = None) -> Tensor:
     node = node_of(x)
     if axis is None:
         return wrap(build.drop(node, tuple(d for d, n in enumerate(node.shape) if n == 1)))
-    gone = build.as_axes(axis, node.ndim)
+    gone = build.as_axes(axis, node.ndim, lone=True)
     for place in gone:
         if node.shape[place] != 1:
             raise ShapeError(

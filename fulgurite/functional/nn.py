@@ -25,7 +25,7 @@ from .reduction import max, mean, sum
 
 def _below_top(x: Tensor, axis: int) -> Tensor:
     """x moved so that its largest element is 0; the move has no gradient."""
-    if x.node.shape[build.as_axis(axis, x.ndim)] == 0:
+    if x.ndim and x.node.shape[build.as_axis(axis, x.ndim)] == 0:
         return x
     return x - max(x, axis, keepdims=True).detach()
 

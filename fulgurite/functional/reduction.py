@@ -3,6 +3,7 @@
 In: a tensor, the axes to reduce (all by default) and whether they stay with size 1. Out: a tensor
 of the rest. Sums of bools and small whole numbers are int32 or uint32; means of whole numbers
 float32; half floats add up in float32. An extreme of no elements does not exist; a sum does.
+Along axis 0, 0 dimensions are one element.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def min(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def _count(x: Tensor, axis: Axis) -> Size:
     shape: Shape = x.node.shape
-    return sizes.prod([shape[a] for a in build.as_axes(axis, len(shape))])
+    return sizes.prod([shape[a] for a in build.as_axes(axis, len(shape), lone=True)])
 
 
 def _over(total: Tensor, count: Tensor | Size | float) -> Tensor:
@@ -207,7 +208,8 @@ def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Te
 def _place_of(name: str, x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
     """The smallest place among those that hold the extreme."""
     tensor = as_tensor(x)
-    if axis is None:
+    if axis is None or not tensor.ndim:
+        build.as_axes(axis, tensor.ndim, lone=True)
         flat = _place_of(
             name, wrap(build.reshape(node_of(tensor), sizes.prod(tensor.shape))), 0, False
         )

@@ -4,10 +4,13 @@ In: x of shape (batch, channels, *space), and the size wanted or a factor. Out: 
 space. Each axis is resampled on its own: every place of the result is a weighted sum of one, two or
 four neighbours, found on the host as torch finds them; where a whole number of copies
 makes up the result nothing is gathered at all. Half floats are computed in float32, rounded once.
+uint8 stays uint8, as in torch: the last axis comes first, weights are whole numbers over a power of
+two, and what each axis gives is rounded, halves up.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from ..core import build
-from ..core.dtype import float64
+from ..core.dtype import float64, int32, uint8
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from .common import as_tensor, astype, floating, wide
+from .elementwise import clip
 from .indexing import slices_at
 from .movement import permute_dims, reshape
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -67,17 +71,20 @@ def interpolate(
     if mode == "area":
         pool = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[count - 1]
         return pool(tensor, wanted)
-    narrow = tensor
-    tensor = tensor if mode.startswith("nearest") else wide(tensor)
-    real = np.float64 if tensor.dtype is float64 else np.float32
-    for d, (old, new) in enumerate(zip(space, wanted, strict=True)):
+    narrow, pixels = tensor, tensor.dtype is uint8
+    tensor = tensor if pixels or mode.startswith("nearest") else wide(tensor)
+    real = np.float64 if pixels or tensor.dtype is float64 else np.float32
+    for d in reversed(range(count)) if pixels else range(count):
+        old, new = space[d], wanted[d]
         if mode.startswith("nearest"):
             tensor = _nearest(tensor, 2 + d, new, factors[d], mode == "nearest-exact")
         elif old != new or (factors[d] is not None and not align_corners):
             taps = _cubic if mode == "bicubic" else _linear
             source = _source(old, new, factors[d], bool(align_corners), real)
-            tensor = _weighted(tensor, 2 + d, *taps(source, old))
-    return tensor if mode.startswith("nearest") else astype(tensor, floating(narrow).dtype)
+            weighted = _weighted_pixels if pixels else _weighted
+            tensor = weighted(tensor, 2 + d, *taps(source, old))
+    kept = pixels or mode.startswith("nearest")
+    return tensor if kept else astype(tensor, floating(narrow).dtype)
 
 
 def _wanted(
@@ -164,6 +171,19 @@ def _weighted(x: Tensor, axis: int, places: Any, weights: Any) -> Tensor:
         total = rows * scale if total is None else total + rows * scale
     assert total is not None
     return total
+
+
+def _weighted_pixels(x: Tensor, axis: int, places: Any, weights: Any) -> Tensor:
+    """Σ over taps in fixed point: weights below 2**15, the sum rounded and cut to 0..255."""
+    for late, early in itertools.combinations(reversed(range(len(places))), 2):
+        same = places[late] == places[early]  # beyond an edge: one tap with both weights
+        weights[early] += np.where(same, weights[late], 0)
+        weights[late] = np.where(same, 0, weights[late])
+    largest = float(np.max(weights))
+    bits = next(n for n in range(23) if n == 22 or int(0.5 + largest * 2 ** (n + 1)) >= 1 << 15)
+    whole = np.trunc(weights * (1 << bits) + np.copysign(0.5, weights)).astype(np.int32)
+    total = _weighted(astype(x, int32), axis, places, whole) + (1 << bits >> 1)
+    return astype(clip(total >> bits, 0, 255), uint8)
 
 
 # --- channels and space --------------------------------------------------------------------------

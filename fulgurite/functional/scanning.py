@@ -2,6 +2,7 @@
 
 In: a tensor and an axis (None flattens). Out: at each place the fold of all elements up to and
 with it. Small whole numbers add up in int32 or uint32, half floats in float32, as in `sum`.
+Along axis 0, 0 dimensions are one element.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from ..core.node import Node, Size
 from ..core.ops.elementwise import EQ, EXP, LOG, NE, OR
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, node_of, wrap
-from .common import apply, as_tensor, as_whole, astype, floating, wide
+from .common import apply, as_line, as_tensor, as_whole, astype, floating, wide
 from .elementwise import isfinite, positive, where
-from .movement import concat, pad
+from .movement import concat, pad, reshape
 from .reduction import for_sums
 from .results import Chosen
 
@@ -68,7 +69,7 @@ def _lined(x: Node, axis: int | None) -> tuple[Node, int]:
     """The tensor and axis to run along: None runs through all elements."""
     if axis is None:
         return (x if x.ndim == 1 else build.reshape(x, (-1,) if 0 not in x.shape else (0,))), 0
-    return x, build.as_axis(axis, x.ndim)
+    return as_line(x, axis)
 
 
 def _running(
@@ -77,7 +78,7 @@ def _running(
     node, place = _lined(x, axis)
     out = wrap(build.scan(name, node, place))
     if not build.as_flag(include_initial, "include_initial"):
-        return out
+        return out if x.ndim or axis is None else reshape(out, ())
     return pad(out, [(int(d == place), 0) for d in range(node.ndim)], constant_values=initial)
 
 
@@ -106,6 +107,9 @@ def cummin(x: TensorLike, axis: int) -> Chosen:
 
 def _running_place(name: str, x: Tensor, axis: int) -> Chosen:
     """Where an element equals the running extreme, it is the latest place of it."""
+    if not x.ndim:
+        line, place = as_line(node_of(x), axis)
+        return Chosen(*[reshape(part, ()) for part in _running_place(name, wrap(line), place)])
     extreme = _running(name, node_of(x), axis)
     hit = apply(EQ, x, extreme)
     if x.dtype.is_float:
@@ -121,7 +125,9 @@ def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
     [-1000.0, 0.0, 1000.0]
     """
     narrow, tensor = floating(x), wide(x)
-    place = build.as_axis(axis, tensor.ndim)
+    place = build.as_axis(axis, tensor.ndim, lone=True)
+    if not tensor.ndim:
+        return narrow
     if 0 in tensor.shape:
         return narrow
     # with the largest element so far as the unit, s = s * exp(old unit - new unit) + exp(x - unit)

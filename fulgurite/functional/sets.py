@@ -12,6 +12,7 @@ from ..core import build
 from ..core import shape as sizes
 from ..core.dtype import bool_
 from ..core.node import Node
+from ..core.ops.complexes import IMAG, REAL
 from ..core.ops.elementwise import NE
 from ..errors import ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
@@ -19,7 +20,7 @@ from .common import apply, as_tensor, astype, common_dtype
 from .creation import full_like
 from .elementwise import equal, minimum
 from .indexing import take
-from .movement import flatten, pad, reshape, stack
+from .movement import concat, flatten, pad, reshape, stack
 from .results import UniqueAll, UniqueCounts, UniqueInverse
 from .scanning import cumulative_sum, diff, neighbours
 from .sorting import searchsorted, sort
@@ -67,18 +68,36 @@ def unique_all(x: TensorLike) -> UniqueAll:
     if 0 in node.shape:
         none = wrap(build.const(0, "int32", (0,)))
         return UniqueAll(wrap(flat), none, wrap(build.const(0, "int32", node.shape)), none)
-    order = build.sort_order(flat, 0)
-    ordered = wrap(build.gather(flat, order, 0))
-    fresh = pad(apply(NE, *neighbours(ordered, 0)), (1, 0), constant_values=True)
+    order, ordered, fresh = _ordered(flat)
     starts = nonzero(fresh)[0]
-    inverse = cumulative_sum(fresh) - 1
-    back = build.scatter("set", build.const(0, "int32", flat.shape), order, node_of(inverse), 0)
+    back = _ranks(order, fresh)
     return UniqueAll(
         take(ordered, starts, axis=0),
         take(wrap(order), starts, axis=0),
         wrap(build.reshape(back, node.shape)),
         diff(starts, append=tensor.size),
     )
+
+
+def _ordered(flat: Node) -> tuple[Node, Tensor, Tensor]:
+    """The places in order, the elements so, and which of them differ from the one before.
+
+    Complex numbers go by their real part and then by the imaginary one, as in NumPy.
+    """
+    if flat.dtype.kind == "c":
+        within = build.sort_order(build.apply(IMAG, flat), 0)
+        parts = build.sort_order(build.gather(build.apply(REAL, flat), within, 0), 0)
+        order = build.gather(within, parts, 0)
+    else:
+        order = build.sort_order(flat, 0)
+    ordered = wrap(build.gather(flat, order, 0))
+    return order, ordered, pad(apply(NE, *neighbours(ordered, 0)), (1, 0), constant_values=True)
+
+
+def _ranks(order: Node, fresh: Tensor) -> Node:
+    """For each element the number of its value, counted in order."""
+    rank = node_of(cumulative_sum(fresh) - 1)
+    return build.scatter("set", build.const(0, "int32", order.shape), order, rank, 0)
 
 
 def unique_values(x: TensorLike) -> Tensor:
@@ -141,9 +160,24 @@ def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
     wanted, known = (flatten(x) if i else as_tensor(x) for i, x in enumerate(_together(x1, x2)))
     if known.shape == (0,):
         return full_like(wanted, invert, dtype=bool_)
+    if known.dtype.kind == "c":
+        return _shares_rank(wanted, known) ^ invert
     rising = sort(known)
     there = minimum(searchsorted(rising, wanted), known.size - 1)
     return equal(take(rising, there), wanted) ^ invert
+
+
+def _shares_rank(wanted: Tensor, known: Tensor) -> Tensor:
+    """Which elements of `wanted` have the rank of one of `known`, all of them ranked together."""
+    both = node_of(concat([known, flatten(wanted)]))
+    order, _, fresh = _ordered(both)
+    rank = _ranks(order, fresh)
+    ranks = wrap(rank)
+    count = known.size
+    seen = build.const(0, "int32", both.shape)
+    seen = build.scatter("set", seen, node_of(ranks[:count]), 1, 0)
+    found = take(wrap(seen), ranks[count:], axis=0)
+    return reshape(astype(found, bool_), wanted.shape)
 
 
 def _together(x1: TensorLike, x2: TensorLike) -> list[Tensor]:

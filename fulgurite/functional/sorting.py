@@ -2,7 +2,7 @@
 
 In: tensors of real numbers; -0.0 equals 0.0 and NaN counts as larger than any number. Out: values
 are gathers of the places that one stable SORT gives, which also carries their gradient; places
-are int32.
+are int32. Along axis 0, 0 dimensions are one element.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.ops.elementwise import EQ, NE
 from ..core.ops.leaf import CONST
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
-from .common import Axis, apply, astype, common_dtype, floating, wide
+from .common import Axis, apply, as_line, astype, common_dtype, floating, wide
 from .elementwise import ceil, floor, less, less_equal, logical_and, logical_or, minimum, where
 from .indexing import take
 from .movement import moveaxis
@@ -31,7 +31,9 @@ def argsort(x: TensorLike, axis: int = -1, descending: bool = False, stable: boo
     >>> fg.argsort(fg.Tensor([3, 1, 2, 1]), descending=True).tolist()
     [0, 2, 1, 3]
     """
-    return wrap(build.sort_order(node_of(x), axis, descending))
+    node = node_of(x)
+    order = build.sort_order(*as_line(node, axis), descending)
+    return wrap(build.reshape(order, node.shape))
 
 
 def sort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -46,9 +48,10 @@ def sort(x: TensorLike, axis: int = -1, descending: bool = False, stable: bool =
 
 
 def _ordered(x: Node, axis: int, descending: bool) -> Chosen:
-    place = build.as_axis(axis, x.ndim)
-    order = build.sort_order(x, place, descending)
-    return Chosen(wrap(build.gather(x, order, place)), wrap(order))
+    line, place = as_line(x, axis)
+    order = build.sort_order(line, place, descending)
+    found = (build.gather(line, order, place), order)
+    return Chosen(*[wrap(build.reshape(part, x.shape)) for part in found])
 
 
 def topk(
@@ -60,10 +63,10 @@ def topk(
     >>> values.tolist(), places.tolist()
     ([5.0, 3.0], [1, 2])
     """
-    node = node_of(x)
-    place = build.as_axis(axis, node.ndim)
+    whole = node_of(x)
+    node, place = as_line(whole, axis)
     size = node.shape[place]
-    if not 0 <= k <= sizes.lower(size):
+    if not (0 if whole.ndim else 1) <= k <= sizes.lower(size):
         raise ArgumentError(
             f"there are no {k} elements in a dimension of {sizes.size_text(size)}",
             "choose k from 0 up to the size",
@@ -71,7 +74,8 @@ def topk(
     order = build.sort_order(node, place, build.as_flag(largest, "largest"))
     cuts = [(0, k if d == place else n) for d, n in enumerate(order.shape)]
     few = build.shrink(order, cuts)
-    return Chosen(wrap(build.gather(node, few, place)), wrap(few))
+    found = (build.gather(node, few, place), few)
+    return Chosen(*[wrap(part if whole.ndim else build.drop(part, (0,))) for part in found])
 
 
 def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> Chosen:
@@ -84,6 +88,8 @@ def kthvalue(x: TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> C
     build.as_positive(k, "k")
     keepdims = build.as_flag(keepdims, "keepdims")
     found = topk(x, k, axis, largest=False)
+    if not found.values.ndim:
+        return found
     place = build.as_axis(axis, found.values.ndim)
     out = []
     for part in found:
@@ -116,7 +122,7 @@ def quantile(
     keepdims = build.as_flag(keepdims, "keepdims")
     if method not in _BETWEEN:
         raise ArgumentError(f"method is {method!r}", f"one of {', '.join(_BETWEEN)}")
-    gone = build.as_axes(axis, tensor.ndim)
+    gone = build.as_axes(axis, tensor.ndim, lone=True)
     line, shape = _lines(tensor, gone)
     size = line.node.shape[-1]
     if not isinstance(size, int) or size == 0:

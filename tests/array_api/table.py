@@ -412,7 +412,7 @@ TABLE: dict[str, Any] = {
     "sort": along(REAL, special=False, descending=[True, False]),
     "argsort": along(REAL, special=False, descending=[True, False]),
     "searchsorted": searched, "isin": members,
-    **{n: (lambda draw: Call((array(draw, REAL + BOOL, special=False),)))
+    **{n: (lambda draw: Call((array(draw, ALL, special=False),)))
        for n in ("unique_all", "unique_counts", "unique_inverse", "unique_values")},
     "nonzero": lambda draw: Call((array(draw, ALL, draw(shapes(1))),)),
     # shapes
@@ -427,7 +427,7 @@ TABLE: dict[str, Any] = {
                     dtype=REAL_DTYPE),
     "linspace": plain(st.sampled_from([0.0, -1.5]), st.sampled_from([1.0, 7.25]), st.integers(0, 6),
                       dtype=st.sampled_from(FLOAT), endpoint=st.booleans()),
-    "eye": plain(st.integers(0, 4), st.integers(0, 4), k=st.integers(-3, 3), dtype=DTYPE),
+    "eye": plain(st.integers(0, 4), st.integers(0, 4), k=st.integers(-3, 3) | st.sampled_from([2**31 - 1, 2**31, -(2**40)]), dtype=DTYPE),
     "zeros": plain(shapes(), dtype=DTYPE), "ones": plain(shapes(), dtype=DTYPE),
     "full": plain(shapes(), st.sampled_from([0, 1, 3]), dtype=st.sampled_from(NUMERIC)),
     "zeros_like": unary(ALL), "ones_like": unary(ALL),

@@ -149,7 +149,8 @@ BAD: list[tuple[str, type[FulguriteError], str, Callable[[], object]]] = [
     ("expanding to fewer dimensions", ShapeError, "does not expand", lambda: build.expand(x(), (3,))),
     ("an axis too large", AxisError, "no axis 2", lambda: build.fold("add", x(), 2)),
     ("an axis too small", AxisError, "no axis -3", lambda: build.fold("add", x(), -3)),
-    ("an axis of a scalar", AxisError, "0-d", lambda: build.fold("add", x(()), 0)),
+    ("an axis of a scalar", AxisError, "0 dimensions", lambda: build.fold("add", x(()), 1)),
+    ("the axis of a scalar", AxisError, "0-d", lambda: build.flip(x(()), 0)),
     ("an axis named twice", AxisError, "twice", lambda: build.fold("add", x(), (0, -2))),
     ("a fractional axis", AxisError, "not an axis", lambda: build.fold("add", x(), 0.5)),  # type: ignore[arg-type]
     ("an incomplete order", AxisError, "no order", lambda: build.permute(x(), (0, 0))),

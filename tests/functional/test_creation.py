@@ -243,3 +243,22 @@ def test_values_at_the_limits_of_a_dtype_come_in_a_list() -> None:
 def test_a_numpy_array_is_cast_and_not_checked() -> None:
     assert fg.Tensor(np.array([300, -1]), dtype="uint8").tolist() == [44, 255]
     assert fg.Tensor(np.array([np.nan, 1e30]), dtype="int8").tolist() == [0, 127]
+
+
+@pytest.mark.parametrize("k", [2**31 - 1, 2**31, 2**63, 2**70])
+def test_a_diagonal_far_outside_is_no_diagonal(k: int) -> None:
+    ones = np.ones((2, 3), np.float32)
+    for sign in (1, -1):
+        assert not fg.eye(2, 3, k=sign * k).numpy().any()
+        same_bits(fg.tril(tensor(ones), sign * k), ones * (sign > 0))
+        same_bits(fg.triu(tensor(ones), sign * k), ones * (sign < 0))
+
+
+def test_several_results_are_a_tuple_and_no_shapes_are_a_shape() -> None:
+    line = fg.arange(3)
+    for found in (fg.meshgrid(line, line), fg.broadcast_arrays(line, line), fg.meshgrid()):
+        assert isinstance(found, tuple)
+    assert fg.broadcast_shapes() == ()
+    assert fg.broadcast_shapes(*[(2, 1)] * 99, (3,)) == (2, 3)
+    with raises(ShapeError, "is not a size"):
+        fg.broadcast_shapes((2, 1.5))  # type: ignore[arg-type]

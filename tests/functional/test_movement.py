@@ -55,7 +55,7 @@ def test_broadcasting_agrees_with_numpy() -> None:
     same_bits(fg.broadcast_to(fg.Tensor(5), 2), np.array([5, 5], np.int32))
     both = fg.broadcast_arrays(tensor(values), tensor(np.arange(2)), 1)
     assert [b.shape for b in both] == [(3, 2)] * 3
-    assert fg.broadcast_arrays() == []
+    assert fg.broadcast_arrays() == ()
 
 
 def test_dimensions_of_size_1_come_and_go() -> None:

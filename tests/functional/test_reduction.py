@@ -166,7 +166,7 @@ def test_mistakes_name_the_users_line() -> None:
     with raises(AxisError):
         fg.max(x, axis="a")  # type: ignore[arg-type]
     with raises(AxisError):
-        fg.argmax(fg.Tensor(1.0), axis=0)
+        fg.argmax(fg.Tensor(1.0), axis=1)
     with raises(ShapeError, "no elements"):
         fg.max(fg.zeros((2, 0)), axis=1)
     with raises(ShapeError, "no elements"):
@@ -235,3 +235,35 @@ def test_norms_have_a_slope_where_all_is_0(p: float) -> None:
 def test_deviations_and_lengths_of_equal_numbers_have_slope_0(function: Any) -> None:
     found = fg.grad(lambda x: function(x).sum())(fg.Tensor(ROWS)).numpy()
     assert (found[[0, 3]] == 0).all() and np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("name", [
+    "sum", "prod", "max", "min", "mean", "std", "var", "any", "all", "argmax", "argmin",
+    "count_nonzero", "logsumexp", "median", "sort", "argsort", "cumulative_sum", "cumulative_prod",
+    "cumulative_max", "logcumsumexp", "softmax", "log_softmax", "squeeze", "cummax",
+])  # fmt: skip
+def test_0_dimensions_are_one_element_along_axis_0(name: str) -> None:
+    function, line = getattr(fg, name), fg.Tensor([3.0])
+    for axis in (0, -1):
+        got, expected = function(fg.Tensor(3.0), axis=axis), function(line, axis=0)
+        for mine, other in zip(*[
+            x if isinstance(x, tuple) else (x,) for x in (got, expected)
+        ], strict=True):  # fmt: skip
+            assert mine.shape == () and mine.dtype is other.dtype
+            assert mine.item() == other.item()
+    for axis in (1, -2):
+        with raises(AxisError, f"no axis {axis} in 0 dimensions"):
+            function(fg.Tensor(3.0), axis=axis)
+
+
+def test_0_dimensions_have_a_first_element_and_a_slope_and_nothing_to_turn_around() -> None:
+    x = fg.Tensor(3.0)
+    assert [part.item() for part in fg.topk(x, 1)] == [3.0, 0]
+    assert [part.item() for part in fg.kthvalue(x, 1, axis=0, keepdims=True)] == [3.0, 0]
+    assert fg.quantile(x, [0.0, 1.0], axis=0).tolist() == [3.0, 3.0]
+    assert fg.sum(x, axis=0, keepdims=True).shape == fg.argmax(x, 0, keepdims=True).shape == ()
+    assert fg.grad(lambda x: fg.sort(x).sum(axis=0) * 2)(x).item() == 2
+    for wrong in (lambda: fg.topk(x, 0), lambda: fg.topk(x, 2), lambda: fg.flip(x, 0),
+                  lambda: fg.unstack(x), lambda: fg.concat([x, x])):  # fmt: skip
+        with pytest.raises(ValueError, match=r"0-d|elements"):
+            wrong()

@@ -93,3 +93,17 @@ def test_pixels_are_shuffled_and_back() -> None:
         fg.pixel_shuffle(tensor(x), 3)
     with raises(ShapeError, "divisible by 3"):
         fg.pixel_unshuffle(tensor(x), 3)
+
+
+def test_pixels_of_8_bits_stay_and_round_as_in_torch() -> None:
+    x = fg.Tensor(np.array([[[[0, 9, 200], [255, 3, 77]]]], np.uint8))
+    linear = fg.interpolate(x, (3, 4), mode="bilinear")
+    assert linear.dtype is fg.uint8  # and two roundings, that of the rows first
+    assert linear[0, 0].tolist() == [[0, 6, 81, 200], [128, 52, 56, 139], [255, 98, 31, 77]]
+    cubic = fg.interpolate(x, (3, 4), mode="bicubic")
+    assert cubic[0, 0].tolist() == [[0, 0, 86, 225], [128, 43, 41, 148], [255, 93, 0, 71]]
+    corners = fg.interpolate(x, (4, 5), mode="bilinear", align_corners=True)
+    assert corners[0, 0].tolist() == [
+        [0, 5, 9, 105, 200], [85, 46, 7, 83, 159], [170, 88, 5, 62, 118], [255, 129, 3, 40, 77]
+    ]  # fmt: skip
+    assert fg.interpolate(x, (2, 3), mode="bilinear") is x

@@ -167,6 +167,6 @@ def test_mistakes_name_the_users_line() -> None:
     with raises(AxisError):
         fg.cumulative_sum(fg.zeros(3), axis=1)
     with raises(AxisError):
-        fg.cummax(fg.zeros(()), axis=0)
+        fg.cummax(fg.zeros(()), axis=1)
     with raises(ArgumentError):
         fg.diff(fg.zeros(3), n=-1)

@@ -76,3 +76,21 @@ def test_the_values_stay_lazy_and_carry_a_gradient() -> None:
 def test_mistakes_name_the_users_line() -> None:
     with raises(ShapeError):
         fg.nonzero(fg.Tensor(1.0))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_values_are_ordered_by_their_parts(dtype: str) -> None:
+    a = np.array([[1 + 2j, 1 - 1j, 0j], [1 + 2j, -1 + 5j, complex(-0.0, -0.0)]], dtype)
+    found = fg.unique_all(tensor(a))
+    expected = np.unique_all(a)
+    for got, want in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+    assert found.values.numpy().dtype == dtype
+    again = found.values.numpy()[found.inverse_indices.numpy()]
+    np.testing.assert_array_equal(again, a)
+    np.testing.assert_array_equal(
+        fg.isin(tensor(a), [1 + 2j, 0.0]).numpy(), np.isin(a, [1 + 2j, 0])
+    )
+    unknown = tensor(np.array([complex(0, np.nan), complex(np.nan, 0), 1j, 1j], dtype))
+    assert fg.unique_counts(unknown).counts.tolist() == [2, 1, 1]
+    assert fg.isin(unknown, unknown).tolist() == [False, False, True, True]
