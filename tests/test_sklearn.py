@@ -39,3 +39,13 @@ def test_estimators_fit_tensors_as_they_fit_arrays(number: int) -> None:
         assert isinstance(got, fg.Tensor)
     expected = getattr(plain, use)(x)
     np.testing.assert_allclose(np.abs(got.numpy()), np.abs(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_estimators_take_tensors_as_arrays_without_dispatch() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    y = (x @ np.arange(4)).astype(np.float32)
+    model = import_module("sklearn.linear_model").RidgeCV()
+    plain = sklearn.base.clone(model).fit(x, y)
+    fitted = model.fit(fg.asarray(x), fg.asarray(y))
+    assert fitted.alpha_ == plain.alpha_
+    np.testing.assert_allclose(fitted.predict(fg.asarray(x)), plain.predict(x), rtol=1e-4)

@@ -24,7 +24,11 @@ Number = bool | int | float | complex
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DType:
-    """One element type; compared by identity, so it hashes at C speed."""
+    """One element type: one object each, so that `is` compares them and they hash at C speed.
+
+    It equals NumPy's dtype and scalar type and its own name, too, but hashes as itself, as NumPy's
+    do: keys of a table are all of one kind (`dtype_of` and `np.dtype` make them so).
+    """
 
     name: str
     kind: str  # "b" bool, "i" signed, "u" unsigned, "f" float, "c" complex
@@ -44,6 +48,26 @@ class DType:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or isinstance(other, DType):
+            return self is other
+        if isinstance(other, str):
+            return other == self.name
+        if isinstance(other, type) and issubclass(other, np.generic):
+            other = np.dtype(other)
+        if isinstance(other, np.dtype):
+            return other.name == self.name and bool(other.isnative)
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's type for it: where NumPy takes a dtype, it asks for this."""
+        return self.numpy
+
+    __numpy_dtype__ = dtype  # the same question from NumPy 2.4 on
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         """A dtype copies and pickles as its one object."""
