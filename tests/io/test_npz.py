@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.errors import DTypeError
@@ -56,6 +58,9 @@ def test_a_dtype_without_a_name_in_the_format_is_refused(tmp_path: Path) -> None
         save_npz({"w": fg.ones(3, "bfloat16")}, tmp_path / "x.npz")
 
 
+PLAIN = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }\n"
+
+
 def npy(array: object) -> bytes:
     made = io.BytesIO()
     np.save(made, np.asarray(array), allow_pickle=True)
@@ -71,13 +76,26 @@ def archive(**members: bytes) -> bytes:
 
 
 def longer(claimed: str) -> bytes:
-    return npy(np.arange(2)).replace(b"(2,)", claimed.encode())
+    header = PLAIN.replace("<i4", "<i8").replace("(2,)", claimed).encode("latin1")
+    return b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + bytes(16)
 
 
 BAD = {
     "pickle": (archive(a=npy(np.array([{}], object))), "not of numbers"),
     "text": (archive(a=npy(np.array(["x"]))), "not of numbers"),
-    "no array": (archive(a=b"hello"), "damaged"),
+    "no array": (archive(a=b"hello"), "does not begin"),
+    "wide floats": (archive(a=longer("(1,)").replace(b"<i8", b"<f16")), "not of numbers"),
+    "records": (archive(a=npy(np.zeros(2, "f4,i4"))), "has \"'descr': ["),
+    "code": (archive(a=longer("print(),")), "has \"'shape'"),
+    "deep": (archive(a=longer("(" * 900)), "has \"'shape'"),
+    "open text": (archive(a=longer("(2,'")), "has \"'shape'"),
+    "a number for a shape": (archive(a=longer("(2)")), "has the shape (2)"),
+    "no numbers": (archive(a=longer("(2 2, L)")), "has the shape (2 2, L)"),
+    "a fact twice": (archive(a=longer("(2,), 'shape': (2,)")), "has \"'shape'"),
+    "no facts": (archive(a=b"\x93NUMPY\x01\0\x02\0{}"), "tells only nothing"),
+    "no header": (archive(a=b"\x93NUMPY\x01\0\xff\x7f{}"), "not all of them there"),
+    "no length": (archive(a=b"\x93NUMPY\x02\0\x02"), "not all of them there"),
+    "version 3": (archive(a=b"\x93NUMPY\x03\0\x02\0\0\0{}"), "version (3, 0)"),
     "no zip": (b"hello, this is no zip archive at all", "no sound zip"),
     "cut": (archive(a=npy(np.arange(100)))[:-40], "no sound zip"),
     "more than there is": (archive(a=longer("(9,)")), "does not take"),
@@ -94,6 +112,33 @@ def test_a_bad_file_is_refused_in_words(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"bad\.npz") as caught:
         load_npz(path)
     assert words in str(caught.value)
+
+
+PIECES = st.sampled_from([
+    "{", "}", "(", ")", "[", "'", '"', "descr", "shape", "fortran_order", ":", ",", "<f4", "True",
+    "-", "9" * 30, "\\", "\n", " ", "L", "\0", "\xff", "0x", "2", "None", "#", "|O", "*", "__import__",
+])  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(
+    at=st.integers(0, len(PLAIN)), gone=st.integers(0, 9), more=st.lists(PIECES, max_size=4),
+    body=st.sampled_from([b"", bytes(8)]), version=st.sampled_from([1, 2]),
+)  # fmt: skip
+def test_any_header_is_read_as_numpy_reads_it_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, at: int, gone: int, more: list[str], body: bytes,
+    version: int,
+) -> None:  # fmt: skip
+    header = (PLAIN[:at] + "".join(more) + PLAIN[at + gone :]).encode("latin1")
+    length = len(header).to_bytes(2 * version, "little")
+    path = tmp_path_factory.getbasetemp() / "any.npy"
+    path.write_bytes(b"\x93NUMPY" + bytes((version, 0)) + length + header + body)
+    try:
+        found = load_npz(path)["array"].numpy()
+    except FileError as error:
+        assert "any.npy" in str(error) and "damaged" not in str(error)
+    else:
+        np.testing.assert_array_equal(found, np.load(path, allow_pickle=False), strict=True)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
