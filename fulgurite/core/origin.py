@@ -8,18 +8,26 @@ first few of them.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from sys import _getframe
 from types import CodeType, FrameType
 
-from ..errors import IS_OURS, is_ours
+from ..errors import IS_OURS, PACKAGE, is_ours
 
 MOST = 8  # origins kept beside one node
 _MOST_SITES = 100_000
 
-_sites: dict[tuple[int, int, tuple[str, ...]], Origin] = {}
+_sites: dict[tuple[object, ...], Origin] = {}
+# What users call to index: anything else of ours between them and here indexes tensors of its own.
+_SURFACE = frozenset([
+    PACKAGE + name.replace("/", os.sep) for name in (
+        "core/origin.py", "tensor.py", "methods.py", "aliases.py", "functional/advanced.py",
+        "functional/assignment.py", "functional/indexing.py", "functional/scattering.py",
+    )
+])  # fmt: skip
 
 
 class _State(threading.local):
@@ -32,12 +40,14 @@ _enabled = True
 
 
 class Origin:
-    """One call site in the user's code, within named scopes."""
+    """One call site in the user's code, within named scopes, and the axes that it indexes."""
 
-    __slots__ = ("code", "instruction", "scopes")
+    __slots__ = ("axes", "code", "instruction", "scopes")
 
-    def __init__(self, code: CodeType, instruction: int, scopes: tuple[str, ...]) -> None:
-        self.code, self.instruction, self.scopes = code, instruction, scopes
+    def __init__(
+        self, code: CodeType, instruction: int, scopes: tuple[str, ...], axes: tuple[int, ...] = ()
+    ) -> None:
+        self.code, self.instruction, self.scopes, self.axes = code, instruction, scopes, axes
 
     @property
     def file(self) -> str:
@@ -60,6 +70,12 @@ class Origin:
 def places(origins: Iterable[Origin]) -> str | None:
     """The user's lines of a node as an error shows them; None when none is known."""
     return " or ".join(dict.fromkeys(map(str, origins))) or None
+
+
+def axes_at(origins: Iterable[Origin]) -> tuple[int, ...]:
+    """The axes that all of a node's lines index, as they count them; none where they differ."""
+    found = {origin.axes for origin in origins}
+    return found.pop() if len(found) == 1 else ()
 
 
 def capture() -> Origin | None:
@@ -101,6 +117,27 @@ def scope(name: str) -> Iterator[None]:
 def one_line() -> Iterator[None]:
     """What is built inside comes from the user's line that is running now: found once for all."""
     before, _state.here = _state.here, capture()
+    try:
+        yield
+    finally:
+        _state.here = before
+
+
+@contextmanager
+def indexing(*axes: int) -> Iterator[None]:
+    """What is built inside indexes these axes of the user's own tensor: errors name them."""
+    frame: FrameType | None = _getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename in _SURFACE or frame.f_globals.get("__name__") == "contextlib"
+    ):
+        frame = frame.f_back
+    here = None if frame is None or is_ours(frame.f_code.co_filename) else capture()
+    if here is None:
+        yield
+        return
+    key = (id(here.code), here.instruction, here.scopes, axes)
+    found = _sites.get(key) or Origin(here.code, here.instruction, here.scopes, axes)
+    before, _state.here = _state.here, _sites.setdefault(key, found)
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from ..core.dtype import DType, int32, int64
 from ..core.node import Node, Size
 from ..core.op import Array
 from ..core.ops.elementwise import ADD, AND, LE, LT, MUL
+from ..core.origin import indexing
 from ..errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ..tensor import Tensor, node_of, wrap
 from .indexing import basic, places, slices_at
@@ -62,7 +63,8 @@ def part_of(node: Node, found: Index) -> Node:
     merged = sizes.prod([view.shape[axis] for axis in axes])
     shape = [view.shape[a] for a in before], [view.shape[a] for a in after]
     flat = build.reshape(moved, [*shape[0], merged, *shape[1]])
-    return slices_at(flat, _flat_index(found.data), first)
+    with indexing(*[d.written for d in found.data]):
+        return slices_at(flat, _flat_index(found.data), first)
 
 
 # --- what stands in an index ---------------------------------------------------------------------
@@ -118,6 +120,7 @@ class _Data:
     index: Tensor | Array
     axis: int
     size: Size
+    written: int  # the same dimension as the user counts it
 
 
 @dataclass(eq=False, repr=False)
@@ -164,14 +167,14 @@ class Index:
         size, axis = shape[self.used], self.used
         if isinstance(index, np.ndarray) and isinstance(size, int):
             index = _checked(index, size, axis)
-        self.data.append(_Data(index, self.kept, size))
+        self.data.append(_Data(index, self.kept, size, axis))
         self.add(slice(None))
 
     def lines_of(self, mask: Tensor | Array, shape: Sequence[Size]) -> Sequence[Array]:
         """The places where a mask holds; without dimensions it is a new one of size 0 or 1."""
         known = np.asarray(mask)
         if not known.ndim:
-            self.data.append(_Data(np.zeros(int(known), np.int32), self.kept, 1))
+            self.data.append(_Data(np.zeros(int(known), np.int32), self.kept, 1, self.used))
             self.add(None)
             return ()
         covered = tuple(shape[self.used : self.used + known.ndim])

@@ -16,6 +16,7 @@ from ..core import shape as sizes
 from ..core.dtype import int32, int64
 from ..core.node import Node, Size
 from ..core.ops.elementwise import ADD, LT
+from ..core.origin import indexing
 from ..errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 
@@ -140,9 +141,11 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     """
     node, index = (node_of(part) for part in lifted(x, indices))
     if axis is None:
-        node, axis = build.reshape(node, (-1,)), 0
+        node = build.reshape(node, (-1,))
+        return wrap(slices_at(node, places(index, node.shape[0]), 0))
     place = build.as_axis(axis, node.ndim)
-    return wrap(slices_at(node, places(index, node.shape[place]), place))
+    with indexing(place):
+        return wrap(slices_at(node, places(index, node.shape[place]), place))
 
 
 def slices_at(x: Node, index: Node, axis: int) -> Node:
@@ -198,7 +201,8 @@ def _along(
     here, there = _without(node.shape, place), _without(index.shape, place)
     common = sizes.broadcast(here, there)
     found = build.expand(counted(index, node.shape[place]), _with(common, place, index))
-    return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
+    with indexing(place):
+        return wrap(build.gather(build.expand(node, _with(common, place, node)), found, place))
 
 
 def _without(shape: tuple[Size, ...], axis: int) -> tuple[Size, ...]:
@@ -226,4 +230,6 @@ def gather(x: TensorLike, axis: int, index: TensorLike) -> Tensor:
         (0, n if d == place else m)
         for d, (n, m) in enumerate(zip(node.shape, indices.shape, strict=True))
     ]
-    return wrap(build.gather(build.shrink(node, cuts), places(indices, node.shape[place]), place))
+    found = places(indices, node.shape[place])
+    with indexing(place):
+        return wrap(build.gather(build.shrink(node, cuts), found, place))

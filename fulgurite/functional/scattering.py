@@ -12,6 +12,7 @@ from ..core import shape as sizes
 from ..core.dtype import bool_, int32
 from ..core.node import Node, Size
 from ..core.ops.reduce import identity_of
+from ..core.origin import indexing
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, lifted, node_of, wrap
 from .common import astype, wide
@@ -103,7 +104,8 @@ def _scattered(name: str, x: TensorLike, axis: int, index: TensorLike, src: Tens
         values = _corner(values, found.shape)
     cuts = [n if d == place else m for d, (n, m) in enumerate(_both(node, found))]
     part = _corner(node, cuts)
-    out = build.scatter(name, part, places(found, node.shape[place]), values, place)
+    with indexing(place):
+        out = build.scatter(name, part, places(found, node.shape[place]), values, place)
     if part is node:
         return wrap(out)
     pads = [(0, sizes.sub(n, m)) for n, m in _both(node, out)]
@@ -139,7 +141,8 @@ def put_along_axis(
         )
     shape = tuple(m if d == place else n for d, (n, m) in enumerate(_both(node, found)))
     spread = build.expand(places(found, node.shape[place]), shape)
-    return wrap(build.scatter("set", node, spread, put, place))
+    with indexing(place):
+        return wrap(build.scatter("set", node, spread, put, place))
 
 
 # --- whole slices --------------------------------------------------------------------------------
@@ -184,4 +187,5 @@ def _slices(name: str, x: TensorLike, axis: int, index: TensorLike, values: Tens
     line = [count if d == place else 1 for d in range(node.ndim)]
     shape = [count if d == place else n for d, n in enumerate(node.shape)]
     spread = build.expand(build.reshape(places(found, node.shape[place]), line), shape)
-    return wrap(build.scatter(name, node, spread, put, place))
+    with indexing(place):
+        return wrap(build.scatter(name, node, spread, put, place))

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..core.node import Node, constant, constant_bits, toposort
 from ..core.op import Array
+from ..core.ops.indexing import first_outside
 from ..core.ops.leaf import BIND, VAR
 from ..core.substitute import substitute
-from ..errors import VariableError
+from ..errors import BoundsError, VariableError
 
 
 def evaluate(
@@ -37,7 +38,10 @@ def evaluate(
                 continue
             meaning = node.op.numpy
             assert meaning is not None, f"no array was given for {node!r}"
-            values[node] = meaning(node, *[values[s] for s in node.src])
+            try:
+                values[node] = meaning(node, *[values[s] for s in node.src])
+            except BoundsError as error:
+                raise first_outside(node, values) or error from None
     return [values[root] for root in roots]
 
 

@@ -205,3 +205,42 @@ def test_index_arrays_that_do_not_broadcast_are_an_index_error() -> None:
         x[[0, 1], [0, 1, 2]]
     with pytest.raises(IndexError, match="do not broadcast"):
         x[fg.Tensor([0, 1]), fg.Tensor([0, 1, 2])]
+
+
+OUTSIDE: list[tuple[Any, int, int, int]] = [  # an index of (2, 3, 4), what is wrong, where, its size
+    ((slice(None), fg.Tensor([0, 9])), 9, 1, 3),
+    ((fg.Tensor([0, 1]), slice(None), fg.Tensor([0, -5])), -5, 2, 4),
+    ((fg.Tensor([0, 5]), fg.Tensor([0, 1])), 5, 0, 2),
+    ((fg.Tensor([[0], [1]]), [0, 1], fg.Tensor([7, 1])), 7, 2, 4),
+    ((None, 0, fg.Tensor([3])), 3, 1, 3),
+    ((..., fg.Tensor([4])), 4, 2, 4),
+    ((1, fg.Tensor([1]), fg.Tensor([4], dtype="uint8")), 4, 2, 4),
+]
+
+
+@pytest.mark.parametrize("number", range(len(OUTSIDE)))
+def test_an_index_outside_is_told_by_the_users_axis(number: int) -> None:
+    key, wrong, axis, size = OUTSIDE[number]
+    x = fg.Tensor(np.zeros((2, 3, 4), np.float32))
+    with raises(BoundsError, f"index {wrong} is outside axis {axis} of size {size}"):
+        x[key].numpy()
+    with raises(BoundsError, f"index {wrong} is outside axis {axis} of size {size}"):
+        x[key] = 1.0
+        x.numpy()
+
+
+def test_functions_that_index_name_their_axis_and_what_calls_them_does_not() -> None:
+    x, place = fg.zeros((2, 3)), fg.Tensor([[5]])
+    with raises(BoundsError, "index 5 is outside axis 1 of size 3"):
+        fg.take(x, place, axis=-1).numpy()
+    with raises(BoundsError, "index 5 is outside axis 1 of size 3"):
+        fg.take_along_axis(x + 1, place, axis=1).numpy()
+    with raises(BoundsError, "index 5 is outside axis 0 of size 2"):
+        x.scatter(0, place, fg.ones((1, 1))).numpy()
+    with raises(BoundsError, "index 6 is outside an axis of size 6"):
+        fg.take(x, fg.Tensor([6])).numpy()  # of the flattened tensor
+    both = x[0][fg.Tensor([1, 7])], x[0, fg.Tensor([1, 7])]  # one node: axis 0 here, axis 1 there
+    with pytest.raises(BoundsError, match="index 7 is outside an axis of size 3"):
+        fg.realize(*both)
+    with pytest.raises(BoundsError, match="index 3 is outside an axis of size 3"):
+        fg.nll_loss(x, fg.Tensor([3, 0])).numpy()

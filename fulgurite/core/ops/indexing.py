@@ -9,6 +9,7 @@ the gradient. An index out of range is an error, never a wrapped or dropped acce
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from ...errors import BoundsError
 from ..dtype import dtype_of, int32
 from ..node import Bounds, Node, constant, constant_like
 from ..op import Array, Op
-from ..origin import places
+from ..origin import axes_at, places
 from ..shape import prod, same
-from .elementwise import ADD, EQ, LT, MAX, WHERE
+from .elementwise import ADD, AND, EQ, LT, MAX, WHERE
 from .leaf import iota
 from .movement import expand, reshape
 
@@ -43,26 +44,63 @@ def sort_order(x: Node, axis: int, descending: bool = False) -> Node:
 
 
 def outside(
-    least: int, most: int, size: int, where: str | None = None, from_end: bool = True
-) -> BoundsError:
+    least: int, most: int, size: int, where: str | None = None, from_end: bool = True,
+    axis: int | None = None,
+) -> BoundsError:  # fmt: skip
     """The error of indices that leave an axis; `from_end`: negative ones had the size added."""
     added = size if from_end else 0
     worst = least - added if least < 0 else most
     hint = f"indices run from {-added} to {size - 1}" if size else "there is nothing to index"
-    return BoundsError(f"index {worst} is outside an axis of size {size}", hint, where)
+    which = "an axis" if axis is None else f"axis {axis}"
+    return BoundsError(f"index {worst} is outside {which} of size {size}", hint, where)
 
 
 def _inside(node: Node, index: Array, size: int) -> Array:
     if index.size and (int(index.min()) < 0 or int(index.max()) >= size):
-        least, most, line = int(index.min()), int(index.max()), places(node.origins)
-        raise outside(least, most, size, line, _counts_from_end(node.src[1]))
+        axes = axes_at(node.origins)
+        raise _outside(node, node.src[1], index, size, axes[0] if len(axes) == 1 else None)
     return index.astype(np.intp, copy=False)
+
+
+def _outside(node: Node, index: Node, values: Array, size: int, axis: int | None) -> BoundsError:
+    least, most, line = int(values.min()), int(values.max()), places(node.origins)
+    return outside(least, most, size, line, _counts_from_end(index), axis)
+
+
+def first_outside(node: Node, values: Mapping[Node, Array]) -> BoundsError | None:
+    """Of several index arrays that are one (`functional.advanced`): the first to leave its axis."""
+    axes = axes_at(node.origins)
+    if node.op not in (GATHER, SCATTER) or len(axes) < 2:
+        return None
+    merged = _moved_from(node.src[1])
+    limits = list(_limits(merged.src[0])) if merged.op is WHERE else []
+    for axis, limit in zip(axes, limits, strict=False):
+        found, size = values[limit.src[0]], int(values[limit.src[1]].flat[0])
+        if int(found.min()) < 0 or int(found.max()) >= size:
+            return _outside(node, limit.src[0], found, size, axis)
+    return None
+
+
+def _limits(inside: Node) -> Iterator[Node]:
+    """The comparisons `place < size` in a conjunction, in order."""
+    inside = _moved_from(inside)
+    if inside.op is AND:
+        for part in inside.src:
+            yield from _limits(part)
+    elif inside.op is LT:
+        yield inside
+
+
+def _moved_from(x: Node) -> Node:
+    """What a node shows the elements of, in other places or dtypes."""
+    while x.op.family == "movement" or x.op.name == "cast":
+        x = x.src[0]
+    return x
 
 
 def _counts_from_end(index: Node) -> bool:
     """Was the size added to the places below 0, as `functional.indexing.places` does?"""
-    while index.op.family == "movement" or index.op.name == "cast":
-        index = index.src[0]
+    index = _moved_from(index)
     return index.op is WHERE and index.src[0].op is LT and index.src[1].op is ADD
 
 
