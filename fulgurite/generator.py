@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from operator import index as as_index
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,10 +25,11 @@ from .core.dtype import uint32, uint64
 from .core.node import Node, Shape, constant
 from .core.ops.random import threefry
 from .core.shape import prod, show, upper
-from .errors import ArgumentError, DTypeError, JitError
+from .errors import ArgumentError, DataError, DTypeError, JitError
 from .host import array_node
 from .tensor import SCOPES, Tensor, node_of, wrap
 
+P, T = ParamSpec("P"), TypeVar("T")
 _WORDS = 2  # of a block, and of a key
 _MASK = (1 << 64) - 1
 SPLIT, FOLD = 1 << 63, 1 << 62  # where the counters of derived keys begin
@@ -200,6 +202,30 @@ def key_node(key: object) -> Node:
             "use fg.random.key(seed), one row of a split, or vmap for many keys",
         )
     return node
+
+
+def key_by_name(function: Callable[P, T]) -> Callable[P, T]:
+    """A draw that refuses a key in the first place, as in JAX, and numbers there, as in NumPy."""
+    name = function.__name__
+    data_first = name in ("choice", "permutation", "shuffle")
+    shape_first = name in ("uniform", "normal", "truncated_normal", "exponential")
+
+    @wraps(function)
+    def draw(*arguments: P.args, **named: P.kwargs) -> T:
+        first = arguments[0] if arguments else None
+        if isinstance(first, Tensor) and first.dtype is uint32 and first.shape[-1:] == (2,):
+            plain = len(arguments) < 2 or isinstance(arguments[1], int)  # may be two numbers
+            if not (data_first and plain):
+                raise ArgumentError(
+                    f"the first argument of {name} is a key",
+                    f"a key goes by its name: fg.random.{name}(..., key=key)",
+                )
+        if shape_first and len(arguments) > 1 and isinstance(first, int | float):
+            given = ", ".join(map(repr, arguments))
+            raise DataError(f"{name}({given}): a number for a shape", "a tuple: (3,) comes first")
+        return function(*arguments, **named)
+
+    return draw
 
 
 def derived(key: object, counter: Node, shape: Shape) -> Tensor:

@@ -10,9 +10,8 @@ Parameters that are tensors have gradients where a draw is a smooth function of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -32,14 +31,24 @@ from .core.dtype import (
 from .core.node import Node, Shape, constant, constant_like
 from .core.ops.elementwise import CAST, LT, MAX, MIN, SHR, WHERE
 from .drawing import multinomial_counts as multinomial
-from .errors import ArgumentError, DataError, DTypeError, ShapeError
+from .errors import ArgumentError, DTypeError, ShapeError
 from .functional.common import as_tensor, as_whole
 from .functional.elementwise import nextafter, where
 from .functional.indexing import take
 from .functional.reduction import argmax
 from .functional.scanning import cumulative_sum
 from .functional.sorting import argsort, searchsorted
-from .generator import FOLD, GENERATOR, SPLIT, Source, derived, key_node, seed_key, words_of
+from .generator import (
+    FOLD,
+    GENERATOR,
+    SPLIT,
+    Source,
+    derived,
+    key_by_name,
+    key_node,
+    seed_key,
+    words_of,
+)
 from .tensor import Tensor, TensorLike, node_of, wrap
 
 __all__ = [
@@ -131,6 +140,7 @@ def fold_in(key: Tensor, data: int | Tensor) -> Tensor:
 # --- bits and floats -----------------------------------------------------------------------------
 
 
+@key_by_name
 def bits(
     shape: ShapeLike = (),
     dtype: object = uint32,
@@ -210,23 +220,7 @@ def _non_negative(value: TensorLike, what: str) -> None:
 # --- floats --------------------------------------------------------------------------------------
 
 
-Draw = TypeVar("Draw", bound=Callable[..., Tensor])
-
-
-def _shape_first(draw: Draw) -> Draw:
-    """The function, which does not take arguments in NumPy's order, shapes last, for its own."""
-
-    @wraps(draw)
-    def checked(*args: Any, **keywords: Any) -> Any:
-        if len(args) > 1 and isinstance(args[0], int | float):
-            name, given = draw.__name__, ", ".join(map(repr, args))
-            raise DataError(f"{name}({given}): a number for a shape", "a tuple: (3,) comes first")
-        return draw(*args, **keywords)
-
-    return cast(Draw, checked)
-
-
-@_shape_first
+@key_by_name
 def uniform(
     shape: ShapeLike = None,
     low: TensorLike = 0.0,
@@ -255,7 +249,7 @@ def uniform(
     return where(drawn < limit, drawn, nextafter(limit, floor))  # rounding may reach the limit
 
 
-@_shape_first
+@key_by_name
 def normal(
     shape: ShapeLike = None,
     loc: TensorLike = 0.0,
@@ -276,7 +270,7 @@ def normal(
     return _located(sampling.standard_normal(source, whole, _wide(kind)), loc, scale, kind)
 
 
-@_shape_first
+@key_by_name
 def truncated_normal(
     shape: ShapeLike = None,
     low: float = -2.0,
@@ -307,7 +301,7 @@ def truncated_normal(
     return _located(inside, loc, scale, kind)
 
 
-@_shape_first
+@key_by_name
 def exponential(
     shape: ShapeLike = None,
     scale: TensorLike = 1.0,
@@ -327,6 +321,7 @@ def exponential(
     return _located(-portable.log(unit), 0, scale, kind)
 
 
+@key_by_name
 def gamma(
     alpha: TensorLike,
     shape: ShapeLike = None,
@@ -348,6 +343,7 @@ def gamma(
     return _located(value * portable.exp(log_boost), 0, scale, kind)
 
 
+@key_by_name
 def beta(
     a: TensorLike,
     b: TensorLike,
@@ -378,6 +374,7 @@ def beta(
 # --- whole numbers and choices -------------------------------------------------------------------
 
 
+@key_by_name
 def randint(
     low: int,
     high: int | None = None,
@@ -409,6 +406,7 @@ def randint(
     return wrap(build.note(CAST(found + start % (1 << 64), arg=kind)))
 
 
+@key_by_name
 def bernoulli(
     p: TensorLike = 0.5,
     shape: ShapeLike = None,
@@ -429,6 +427,7 @@ def bernoulli(
     return wrap(build.note(LT(unit, build.detach(sampling.fitted(p, wide, whole)))))
 
 
+@key_by_name
 def categorical(
     logits: TensorLike,
     axis: int = -1,
@@ -457,6 +456,7 @@ def categorical(
 # --- order ---------------------------------------------------------------------------------------
 
 
+@key_by_name
 def permutation(
     x: int | TensorLike, axis: int = 0, key: Tensor | None = None, device: str | None = None
 ) -> Tensor:
@@ -476,6 +476,7 @@ def permutation(
     return take(table, order, axis=place)
 
 
+@key_by_name
 def shuffle(
     x: TensorLike, axis: int = 0, key: Tensor | None = None, device: str | None = None
 ) -> Tensor:
@@ -487,6 +488,7 @@ def shuffle(
     return permutation(as_tensor(x), axis, key, device)
 
 
+@key_by_name
 def choice(
     x: int | TensorLike,
     shape: ShapeLike = (),

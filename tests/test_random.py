@@ -671,3 +671,19 @@ def test_bad_arguments_get_a_clear_error(what: str) -> None:
     with pytest.raises(kind, match=re.escape(text)) as caught:
         call()
     assert __file__ in caught.value.where
+
+
+@pytest.mark.parametrize("name", [
+    "normal", "uniform", "truncated_normal", "exponential", "bits", "bernoulli", "randint",
+    "gamma", "beta", "categorical", "choice", "permutation", "shuffle",
+])  # fmt: skip
+def test_a_key_in_the_first_place_is_an_error_that_says_where_it_goes(name: str) -> None:
+    draw, key = getattr(fg.random, name), fg.random.key(0)
+    with pytest.raises(ArgumentError, match=rf"first argument of {name} is a key(.|\n)*key=key"):
+        draw(key, (2,))
+
+
+def test_two_whole_numbers_are_no_key_where_data_come_first() -> None:
+    pair = fg.Tensor([5, 9], dtype="uint32")
+    assert sorted(fg.random.permutation(pair, 0).tolist()) == [5, 9]
+    assert set(fg.random.choice(pair, 20).tolist()) <= {5, 9}

@@ -239,7 +239,8 @@ def test_functions_that_index_name_their_axis_and_what_calls_them_does_not() -> 
         x.scatter(0, place, fg.ones((1, 1))).numpy()
     with raises(BoundsError, "index 6 is outside an axis of size 6"):
         fg.take(x, fg.Tensor([6])).numpy()  # of the flattened tensor
-    both = x[0][fg.Tensor([1, 7])], x[0, fg.Tensor([1, 7])]  # one node: axis 0 here, axis 1 there
+    far = fg.Tensor([1, 7])
+    both = x[0][far], x[0, far]  # one node: axis 0 here, axis 1 there
     with pytest.raises(BoundsError, match="index 7 is outside an axis of size 3"):
         fg.realize(*both)
     with pytest.raises(BoundsError, match="index 3 is outside an axis of size 3"):
