@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import inspect
 from typing import Any
 
 import numpy as np
@@ -42,3 +45,28 @@ def test_packing_and_sums_of_products_agree_with_numpy() -> None:
     got = einops.einsum(fg.Tensor(b), fg.Tensor(b), "a b c, a d c -> a b d")
     np.testing.assert_allclose(got.numpy(), np.einsum("abc,adc->abd", b, b))
     assert "fulgurite" in repr(backend.FulguriteBackend())
+
+
+OWN = ["test_ops", "test_packing", "test_einsum", "test_examples"]  # einops' own, by module
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_einops_own_tests_pass_on_our_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EINOPS_TEST_BACKENDS", "numpy")
+    tests = pytest.importorskip("einops.tests")
+    ours = [importlib.import_module("einops._backends").NumpyBackend(), backend.FulguriteBackend()]
+    chosen = lambda symbolic=False, layers=False: [] if symbolic or layers else ours  # noqa: E731
+    monkeypatch.setattr(tests, "collect_test_backends", chosen)
+    module = importlib.import_module(f"einops.tests.{name}")
+    monkeypatch.setattr(module, "collect_test_backends", chosen, raising=False)
+    monkeypatch.setattr(module, "imp_op_backends", ours, raising=False)
+    ran = 0
+    for test, function in vars(module).items():
+        if not test.startswith("test_") or not inspect.isfunction(function):
+            continue
+        if inspect.signature(function).parameters:
+            continue
+        with contextlib.suppress(pytest.skip.Exception):
+            function()
+            ran += 1
+    assert ran
