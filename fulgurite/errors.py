@@ -121,5 +121,9 @@ class JitWarning(RuntimeWarning):
     """A function that is captured again and again: results are right, but it is slow."""
 
 
+class LostWriteWarning(UserWarning):
+    """A write into a temporary: nobody will see it."""
+
+
 class CacheWarning(RuntimeWarning):
     """Trouble with the disk cache: results are right, but something is compiled again."""

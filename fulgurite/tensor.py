@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from sys import getrefcount
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -36,6 +37,7 @@ from .runtime import interpreter as _interpreter  # registers the reference devi
 from .runtime.device import device_names, get_device
 from .runtime.fresh import Fresh
 from .runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
+from .temporary import LOST, warn_of_lost_write
 
 assert _interpreter
 
@@ -426,6 +428,8 @@ class Tensor(Methods, Habits, Operators):
         return self
 
     def __setitem__(self, key: Any, value: TensorLike) -> None:
+        if getrefcount(self) == LOST:
+            warn_of_lost_write()
         assignment.put(self, key, value)
 
     def _change(self, apply: Callable[[Any, Any], Any], other: Any) -> Tensor:

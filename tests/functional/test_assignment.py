@@ -3,6 +3,7 @@
 import copy
 import gc
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from fulgurite.errors import (
     DTypeError,
     FulguriteError,
     GradientError,
+    LostWriteWarning,
     ShapeError,
 )
 from fulgurite.runtime.device import register_device
@@ -337,3 +339,40 @@ def test_a_function_gives_a_tensor_of_its_own_where_it_does_nothing() -> None:
         before = source.tolist()
         y += 1
         assert source.tolist() == before
+
+
+def test_a_write_into_a_temporary_warns_at_its_line() -> None:
+    x = fg.zeros((2, 3))
+    with pytest.warns(LostWriteWarning, match=r"x\[0, 1\] = 5") as caught:
+        x[0][1] = 5.0
+    assert caught[0].filename == __file__
+    with pytest.warns(LostWriteWarning):
+        x[0][1:] = 5.0
+    with pytest.warns(LostWriteWarning):
+        x.reshape(6)[0] = 1.0
+    with pytest.warns(LostWriteWarning):
+        x[0][1] += 5.0
+    assert x.tolist() == [[0.0] * 3] * 2
+
+
+def test_a_write_that_somebody_can_see_does_not_warn() -> None:
+    x, parts = fg.zeros((2, 3)), [fg.zeros(2)]
+    holder, names = SimpleNamespace(w=fg.zeros(2)), {"w": fg.zeros(2)}
+    row = x[0]
+    row[1] = 5.0
+    x[0, 1] = 1.0
+    x[0] += 1
+    parts[0][1] = 2.0
+    holder.w[0] = 3.0
+    names["w"][0] = 4.0
+    x.__setitem__((0, 0), 0.0)
+    (same := x[1])[2] = 6.0
+
+    def inner() -> None:
+        x[1, 1] = 7.0  # of a closure
+        parts[0][:] += 1
+
+    inner()
+    assert row.tolist() == [0.0, 5.0, 0.0] and same.tolist() == [0.0, 0.0, 6.0]
+    assert x.tolist() == [[0.0, 2.0, 1.0], [0.0, 7.0, 0.0]]
+    assert parts[0].tolist() == [1.0, 3.0] and holder.w.tolist() == [3.0, 0.0]
