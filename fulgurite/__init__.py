@@ -4,6 +4,7 @@
 the array API standard, `aliases.py` adds those of NumPy and torch.
 """
 
+import builtins as _builtins
 import math as _math
 import sys as _sys
 from importlib import import_module as _import_module
@@ -346,13 +347,14 @@ from .functional.sorting import (
 )
 from .functional.statistics import corrcoef, cov
 from .grad import grad, value_and_grad, vjp
+from .hints import surface as _surface
 from .jit import jit
 from .memory import empty_cache, memory_stats, synchronize
 from .nativekernel import native_kernel
 from .random import dropout, rand, randint, randn
 from .runtime.realize import cache_stats, clear_caches
 from .schedule import load_schedule, schedule
-from .tensor import Tensor, from_numpy, no_grad, stop_gradient
+from .tensor import Tensor, TensorLike, from_numpy, no_grad, stop_gradient
 from .tensor import realize_all as realize
 from .transforms import checkpoint, hessian, jacobian, jvp, vmap
 from .userkernel import kernel, max_over, min_over, prod_over, sum_over
@@ -422,6 +424,7 @@ _LATER = (
     "data",
 )  # packages that are imported when somebody asks for them
 _OF_IO = ("save", "load")
+_absent, _ = _surface(__name__)
 
 
 def __array_namespace_info__() -> _Any:
@@ -449,10 +452,26 @@ def __getattr__(name: str) -> _Any:
         return _import_module(f"{__name__}.{name}")
     if name in _OF_IO:
         return getattr(_import_module(f"{__name__}.io"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _absent(name)
 
 
-if _TYPE_CHECKING:
+def __dir__() -> list[str]:
+    """The public names, with those that are imported when somebody asks for them."""
+    modules = {"random", "tree", "tensor", *_LATER}
+    found = {name for name, value in globals().items() if not isinstance(value, type(_sys))}
+    private = {name for name in found if name.startswith("_") and not name.endswith("__")}
+    return sorted((found - private) | modules | {*_OF_IO})
+
+
+if _TYPE_CHECKING:  # what is found when it is asked for, and the module that can be called
+
+    def tensor(
+        data: TensorLike, dtype: object = None, device: str | None = None,
+        requires_grad: _builtins.bool = False,
+    ) -> Tensor:  # fmt: skip
+        """A tensor with a copy of the data: `fg.Tensor(...)` by torch's name."""
+        return Tensor(data, dtype, device, requires_grad)
+
     from . import data as data
     from . import fft as fft
     from . import io as io

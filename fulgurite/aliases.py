@@ -14,6 +14,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
 from .errors import ArgumentError
+from .hints import UnknownKeywordError, warn_off
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -254,6 +255,7 @@ def install(tensor: type, namespace: dict[str, Any]) -> None:
         setattr(tensor, name, vars(tensor).get(alias.target) or namespace[alias.target])
         if alias.target in namespace:
             namespace.setdefault(name, namespace[alias.target])
+    warn_off(tensor, "Tensor")
 
 
 def _takes_habits(module: str) -> bool:
@@ -273,6 +275,8 @@ def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
     if not renames:
         return function
 
+    names, open_ended = frozenset(known), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+
     @wraps(function)
     def renamed(*args: Any, **keywords: Any) -> Any:
         for theirs in keywords.keys() & renames.keys() if keywords else ():
@@ -280,6 +284,10 @@ def accept_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
             if ours in keywords:
                 raise ArgumentError(f"{theirs}= and {ours}= mean the same", "give one of them")
             keywords[ours] = keywords.pop(theirs)
+        if keywords and not open_ended and not keywords.keys() <= names:
+            unknown = min(keywords.keys() - names)
+            shown = [n for n in (*known, *renames) if n != "self"]
+            raise UnknownKeywordError(function.__name__, unknown, shown)
         return function(*args, **keywords)
 
     return renamed

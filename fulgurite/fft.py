@@ -24,6 +24,7 @@ from .functional.common import as_tensor, as_whole, astype, wide
 from .functional.complexes import conj, real
 from .functional.elementwise import positive
 from .functional.movement import moveaxis, pad
+from .hints import surface
 from .tensor import Tensor, TensorLike
 
 __all__ = [
@@ -323,3 +324,5 @@ def ifftshift(x: TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
 
 
 globals().update({name: accept_keywords(globals()[name]) for name in __all__})
+
+__getattr__, __dir__ = surface(__name__)

@@ -29,7 +29,8 @@ from .errors import ArgumentError, DataError, DTypeError, JitError
 from .host import array_node
 from .tensor import SCOPES, Tensor, node_of, wrap
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 _WORDS = 2  # of a block, and of a key
 _MASK = (1 << 64) - 1
 SPLIT, FOLD = 1 << 63, 1 << 62  # where the counters of derived keys begin

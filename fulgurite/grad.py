@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 
 from .core import build
 from .core.gradient import gradients, live_nodes
@@ -23,6 +23,9 @@ from .errors import ArgumentError, GradientError, ShapeError
 from .graph.registry import REGISTRY, Entry
 from .tensor import SCOPES, Tensor, TensorLike, node_of, wrap
 from .tree import flatten, unflatten
+
+if TYPE_CHECKING:
+    from .signatures import A, Gradient, P, T, ValueAndGradient
 
 _scopes = itertools.count(TAPE + 1)
 _leaves: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()  # by name
@@ -130,6 +133,16 @@ def _pull(
     return gradients([root for root, _ in pairs], leaves, casts)
 
 
+@overload
+def value_and_grad(
+    function: Callable[Concatenate[A, P], T], argnums: Literal[0] = 0
+) -> ValueAndGradient[A, P, T]: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
+
+
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -233,6 +246,14 @@ def _check_scalar(value: object) -> None:
         )
     if not value.dtype.is_inexact:
         raise GradientError(f"a {value.dtype} result has no gradient", "return a float tensor")
+
+
+@overload
+def grad(function: Callable[Concatenate[A, P], Any], argnums: Literal[0] = 0) -> Gradient[A, P]: ...
+@overload
+def grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
 
 
 def grad(

@@ -34,6 +34,7 @@ from .functional.movement import (
     moveaxis,
     stack,
 )
+from .hints import surface
 from .tensor import Tensor, TensorLike, stop_gradient
 
 __all__ = [
@@ -554,3 +555,5 @@ def trace(x: TensorLike, offset: int = 0, dtype: object = None) -> Tensor:
 
 
 globals().update({name: accept_keywords(globals()[name]) for name in __all__})
+
+__getattr__, __dir__ = surface(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import portable, sampling
+from . import generator, portable, sampling
 from .core import build
 from .core import shape as sizes
 from .core.dtype import (
@@ -38,17 +38,8 @@ from .functional.indexing import take
 from .functional.reduction import argmax
 from .functional.scanning import cumulative_sum
 from .functional.sorting import argsort, searchsorted
-from .generator import (
-    FOLD,
-    GENERATOR,
-    SPLIT,
-    Source,
-    derived,
-    key_by_name,
-    key_node,
-    seed_key,
-    words_of,
-)
+from .generator import FOLD, GENERATOR, SPLIT, Source, derived, key_node, seed_key, words_of
+from .hints import surface
 from .tensor import Tensor, TensorLike, node_of, wrap
 
 __all__ = [
@@ -140,7 +131,7 @@ def fold_in(key: Tensor, data: int | Tensor) -> Tensor:
 # --- bits and floats -----------------------------------------------------------------------------
 
 
-@key_by_name
+@generator.key_by_name
 def bits(
     shape: ShapeLike = (),
     dtype: object = uint32,
@@ -220,7 +211,7 @@ def _non_negative(value: TensorLike, what: str) -> None:
 # --- floats --------------------------------------------------------------------------------------
 
 
-@key_by_name
+@generator.key_by_name
 def uniform(
     shape: ShapeLike = None,
     low: TensorLike = 0.0,
@@ -249,7 +240,7 @@ def uniform(
     return where(drawn < limit, drawn, nextafter(limit, floor))  # rounding may reach the limit
 
 
-@key_by_name
+@generator.key_by_name
 def normal(
     shape: ShapeLike = None,
     loc: TensorLike = 0.0,
@@ -270,7 +261,7 @@ def normal(
     return _located(sampling.standard_normal(source, whole, _wide(kind)), loc, scale, kind)
 
 
-@key_by_name
+@generator.key_by_name
 def truncated_normal(
     shape: ShapeLike = None,
     low: float = -2.0,
@@ -301,7 +292,7 @@ def truncated_normal(
     return _located(inside, loc, scale, kind)
 
 
-@key_by_name
+@generator.key_by_name
 def exponential(
     shape: ShapeLike = None,
     scale: TensorLike = 1.0,
@@ -321,7 +312,7 @@ def exponential(
     return _located(-portable.log(unit), 0, scale, kind)
 
 
-@key_by_name
+@generator.key_by_name
 def gamma(
     alpha: TensorLike,
     shape: ShapeLike = None,
@@ -343,7 +334,7 @@ def gamma(
     return _located(value * portable.exp(log_boost), 0, scale, kind)
 
 
-@key_by_name
+@generator.key_by_name
 def beta(
     a: TensorLike,
     b: TensorLike,
@@ -374,7 +365,7 @@ def beta(
 # --- whole numbers and choices -------------------------------------------------------------------
 
 
-@key_by_name
+@generator.key_by_name
 def randint(
     low: int,
     high: int | None = None,
@@ -406,7 +397,7 @@ def randint(
     return wrap(build.note(CAST(found + start % (1 << 64), arg=kind)))
 
 
-@key_by_name
+@generator.key_by_name
 def bernoulli(
     p: TensorLike = 0.5,
     shape: ShapeLike = None,
@@ -427,7 +418,7 @@ def bernoulli(
     return wrap(build.note(LT(unit, build.detach(sampling.fitted(p, wide, whole)))))
 
 
-@key_by_name
+@generator.key_by_name
 def categorical(
     logits: TensorLike,
     axis: int = -1,
@@ -456,7 +447,7 @@ def categorical(
 # --- order ---------------------------------------------------------------------------------------
 
 
-@key_by_name
+@generator.key_by_name
 def permutation(
     x: int | TensorLike, axis: int = 0, key: Tensor | None = None, device: str | None = None
 ) -> Tensor:
@@ -476,7 +467,7 @@ def permutation(
     return take(table, order, axis=place)
 
 
-@key_by_name
+@generator.key_by_name
 def shuffle(
     x: TensorLike, axis: int = 0, key: Tensor | None = None, device: str | None = None
 ) -> Tensor:
@@ -488,7 +479,7 @@ def shuffle(
     return permutation(as_tensor(x), axis, key, device)
 
 
-@key_by_name
+@generator.key_by_name
 def choice(
     x: int | TensorLike,
     shape: ShapeLike = (),
@@ -597,3 +588,6 @@ def randn(*shape: Any, **more: Any) -> Tensor:
 def _listed(shape: tuple[Any, ...]) -> Any:
     one = len(shape) == 1 and not isinstance(shape[0], int | Node)
     return shape[0] if one else shape
+
+
+__getattr__, __dir__ = surface(__name__)

@@ -2,8 +2,8 @@
 
 In: how many references a tensor has while `__setitem__` runs. Out: a warning at the user's line. A
 slice is a value and not a window, so what is written into one that nothing holds is lost; torch and
-NumPy would write through. How many references a temporary has is CPython's business and is looked
-at once, by writing into one; where a variable has as many, nothing can be told and nobody is warned.
+NumPy would write through. How many references a temporary has is CPython's business: it is found
+once, by writing into one; where a variable has as many, nothing can be told and nobody is warned.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from .core.shape import prod, show
 from .errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from .forks import late
 from .graph.registry import REGISTRY, Entry
+from .hints import Count, names_in
 from .host import array_node, to_array
 from .methods import Methods
 from .runtime import interpreter as _interpreter  # registers the reference device
@@ -207,7 +208,8 @@ class Tensor(Methods, Habits, Operators):
     @property
     def size(self) -> int:
         """The number of elements."""
-        return prod(self.entry.node.shape)  # type: ignore[return-value]
+        count = prod(self.entry.node.shape)
+        return Count(count) if type(count) is int else count  # type: ignore[return-value]
 
     @property
     def is_realized(self) -> bool:
@@ -367,6 +369,9 @@ class Tensor(Methods, Habits, Operators):
 
     def __hash__(self) -> int:
         return id(self)
+
+    def __dir__(self) -> list[str]:
+        return names_in(self)
 
     # --- operators -------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,15 +33,15 @@ from .tensor import Tensor, node_of, transforming, wrap
 from .tree import Form, flatten, leaves_like, unflatten
 from .tree import spread as spread_tree
 
+if TYPE_CHECKING:
+    from .signatures import Function, P, T
+
 # --- vmap ----------------------------------------------------------------------------------------
 
 
 def vmap(
-    function: Callable[..., Any],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
-    randomness: str = "error",
-) -> Callable[..., Any]:
+    function: Callable[P, T], in_axes: Any = 0, out_axes: Any = 0, randomness: str = "error"
+) -> Function[P, T]:
     """The function for every example along an axis of its arguments, all at once.
 
     `in_axes` says which axis of each argument runs over examples: one number for all of them, or a
@@ -74,7 +74,7 @@ def vmap(
         pairs = zip(nodes, wanted, strict=True)
         return unflatten(out_form, [_placed(node, has, a, size) for (node, has), a in pairs])
 
-    return mapped
+    return cast("Function[P, T]", mapped)
 
 
 def _axes(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
@@ -170,8 +170,8 @@ def _seed(tangent: Any, leaf: Node) -> Node:
 
 
 def jacobian(
-    function: Callable[..., Any], argnums: int | Sequence[int] = 0, mode: str = "reverse"
-) -> Callable[..., Any]:
+    function: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: str = "reverse"
+) -> Function[P, Any]:
     """A function that returns the derivative of every result by every element of some arguments.
 
     The shape of a derivative is the result's, then the argument's. "reverse" runs once for each
@@ -200,7 +200,7 @@ def jacobian(
         by_result = [unflatten(form, row) for row in rows]
         return unflatten(out_form, by_result if several else [row[0] for row in by_result])
 
-    return differentiated
+    return cast("Function[P, Any]", differentiated)
 
 
 def _reverse(
@@ -271,7 +271,7 @@ def _units(like: Tensor) -> Tensor:
     return wrap(build.reshape(eye, (count, *like.shape)))
 
 
-def hessian(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def hessian(function: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Function[P, Any]:
     """A function that returns the second derivatives of a scalar result by some arguments.
 
     >>> fg.hessian(lambda x: x[0] ** 2 * x[1])(fg.Tensor([3.0, 5.0])).tolist()
@@ -282,13 +282,14 @@ def hessian(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> C
     def slopes(*args: Any, **keywords: Any) -> Any:
         return both(*args, **keywords)[1]
 
-    return wraps(function)(jacobian(slopes, argnums, mode="forward"))
+    found = wraps(function)(jacobian(slopes, argnums, mode="forward"))
+    return cast("Function[P, Any]", found)
 
 
 # --- less memory ---------------------------------------------------------------------------------
 
 
-def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint(function: Callable[P, T]) -> Function[P, T]:
     """The function, whose inner values are computed again when its gradient is taken, not kept.
 
     Values and gradients stay what they are, random numbers too: the function is called once, and
@@ -322,7 +323,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
         ]
         return unflatten(out_form, [wrap(result) for result in results])
 
-    return checkpointed
+    return cast("Function[P, T]", checkpointed)
 
 
 def _inputs(values: Sequence[Node], start: int) -> list[Node]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ArgumentError
+from .hints import surface
 
 
 class Kind(NamedTuple):
@@ -320,3 +321,5 @@ def _spread(prefix: Any, form: Form, found: list[Any], what: str) -> None:
 
 map = map_tree
 all = all_leaves
+
+__getattr__, __dir__ = surface(__name__)

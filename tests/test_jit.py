@@ -294,7 +294,7 @@ def test_an_index_that_leaves_its_axis_is_named_in_a_replay() -> None:
 
 def test_what_is_no_function_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="not a function"):
-        fg.jit(3)
+        fg.jit(3)  # type: ignore[call-overload]
     with pytest.raises(ArgumentError, match="staticmethod"):
         fg.jit(staticmethod(lambda x: x))
 

@@ -216,7 +216,8 @@ def test_functions_as_arguments_are_told_apart_by_what_they_do() -> None:
     jitted = fg.jit(apply)
     for i in range(3):
         for factor in (2.0, 3.0):
-            assert jitted(lambda x, k=factor: x * k, t(i)).tolist() == [i * factor]
+            default: Any = lambda x, k=factor: x * k  # noqa: E731
+            assert jitted(default, t(i)).tolist() == [i * factor]
             closure: Any = (lambda k: lambda x: x + k)(factor)
             assert jitted(closure, t(i)).tolist() == [i + factor]
     assert jitted.captured == 4

@@ -167,16 +167,18 @@ def test_a_result_that_no_example_changes_is_repeated_or_kept_once() -> None:
     both = fg.vmap(lambda x: (x + w, w), out_axes=(0, None))(x64(3, 2))
     assert both[0].shape == (3, 2) and both[1].node is w.node
     assert fg.vmap(lambda x: w)(x64(3, 2)).shape == (3, 2)
-    assert fg.vmap(lambda x: 1.5)(x64(3, 2)).tolist() == [1.5] * 3
+    constant: Any = lambda x: 1.5  # noqa: E731
+    assert fg.vmap(constant)(x64(3, 2)).tolist() == [1.5] * 3
 
 
+NOTHING: Any = max
 WRONG_AXES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no batch": (lambda: fg.vmap(lambda x: x, in_axes=None)(x64(3)), ArgumentError, "no argument"),
     "sizes": (lambda: fg.vmap(fg.add)(x64(3), x64(4)), ShapeError, "holds (3,) examples"),
     "axis": (lambda: fg.vmap(fg.abs, in_axes=2)(x64(3, 2)), AxisError, "there is no axis 2"),
     "0-d": (lambda: fg.vmap(fg.abs)(x64()), AxisError, "there is no axis 0"),
     "too few": (lambda: fg.vmap(fg.add, in_axes=(0,))(x64(3), x64(3)), ArgumentError, "1 entries"),
-    "form": (lambda: fg.vmap(max, in_axes=({"a": 0},))([x64(3)]), ArgumentError, "in_axes is"),
+    "form": (lambda: fg.vmap(NOTHING, in_axes=({"a": 0},))([x64(3)]), ArgumentError, "in_axes is"),
     "out": (lambda: fg.vmap(fg.abs, out_axes=None)(x64(3)), ArgumentError, "differs by example"),
     "out form": (lambda: fg.vmap(fg.abs, out_axes=(0, 0))(x64(3)), ArgumentError, "out_axes is"),
     "value": (lambda: fg.vmap(lambda x: x if x > 0 else -x)(x64(3)), ArgumentError, "not known"),

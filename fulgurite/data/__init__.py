@@ -12,6 +12,7 @@ from importlib.resources import files
 import numpy as np
 
 from ..core.op import Array
+from ..hints import surface as _surface
 from .corpora import LETTERS, MissingDataError, decoded, documentation, encoded, mnist
 from .loader import Arrays, DataLoader, Windows, order
 from .parts import ConcatDataset, Subset, random_split
@@ -45,3 +46,6 @@ def split(count: int, labels: Array, held_out: float = 0.2, seed: int = 0) -> tu
         held.append(places[: round(len(places) * held_out)])
     test = np.sort(np.concatenate(held))
     return np.setdiff1d(np.arange(count), test), test
+
+
+__getattr__, __dir__ = _surface(__name__)

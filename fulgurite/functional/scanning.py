@@ -108,8 +108,8 @@ def cummin(x: TensorLike, axis: int) -> Chosen:
 def _running_place(name: str, x: Tensor, axis: int) -> Chosen:
     """Where an element equals the running extreme, it is the latest place of it."""
     if not x.ndim:
-        line, place = as_line(node_of(x), axis)
-        return Chosen(*[reshape(part, ()) for part in _running_place(name, wrap(line), place)])
+        line, along = as_line(node_of(x), axis)
+        return Chosen(*[reshape(part, ()) for part in _running_place(name, wrap(line), along)])
     extreme = _running(name, node_of(x), axis)
     hit = apply(EQ, x, extreme)
     if x.dtype.is_float:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ArgumentError
+from ..hints import surface as _surface
 from ..tensor import Tensor
 from .checkpoint import load_checkpoint, load_tree, save_checkpoint, save_tree
 from .files import FileError, MissingFileError, Path, path_of
@@ -75,3 +76,6 @@ def save(tensors: Mapping[str, Tensor] | Any, path: Path) -> None:
             f"{name!r} has no extension that can be written",
             "use .safetensors (or .npz); training state goes through fg.io.save_checkpoint",
         )
+
+
+__getattr__, __dir__ = _surface(__name__)

@@ -6,12 +6,24 @@ here is imported then: programs without jit do not pay for it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
 
 from ..forks import late
 
+if TYPE_CHECKING:
+    from ..signatures import Function, P, T
 
-def jit(function: Any = None, *, dynamic: Any = None, donate: Any = ()) -> Any:
+
+@overload
+def jit(function: Callable[P, T], *, dynamic: Any = None, donate: Any = ()) -> Function[P, T]: ...
+@overload
+def jit(
+    function: None = None, *, dynamic: Any = None, donate: Any = ()
+) -> Callable[[Callable[P, T]], Function[P, T]]: ...
+
+
+def jit(function: Any = None, *, dynamic: Any = None, donate: Any = (), **others: Any) -> Any:
     """Capture a function of tensors into one plan that later calls replay with one native call.
 
     `dynamic={"x": {0: fg.Var("n", 1, 64)}}` names axes of arguments whose size varies. `donate`
@@ -25,6 +37,10 @@ def jit(function: Any = None, *, dynamic: Any = None, donate: Any = ()) -> Any:
     >>> step(fg.ones((2, 2)), w, 0.25).item(), step(fg.ones((2, 2)), w, 0.25).item()
     (2.0, 1.0)
     """
+    if others:
+        raise late("hints").UnknownKeywordError(
+            "jit", next(iter(others)), ("dynamic", "donate"), "fulgurite.jit"
+        )
     if function is None:
         return lambda function: jit(function, dynamic=dynamic, donate=donate)
     return late("jit.function").jitted(function, dynamic, donate)

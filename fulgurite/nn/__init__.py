@@ -8,6 +8,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from ..hints import surface as _surface
 from . import init
 from .activation import (
     CELU,
@@ -142,10 +143,13 @@ if _TYPE_CHECKING:
     from . import utils as utils
 
 
+_absent, __dir__ = _surface(__name__)
+
+
 def __getattr__(name: str) -> _Any:
     if name in ("functional", "utils"):  # imported when somebody asks for them
         return _import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _absent(name)
 
 
 __all__ = [

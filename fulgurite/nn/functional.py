@@ -82,7 +82,7 @@ logsigmoid, prelu, glu = (
 @_torch
 def softplus(x: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta; x itself above the threshold."""
-    return _layers.Softplus(beta, threshold)(x)  # type: ignore[no-any-return]
+    return _layers.Softplus(beta, threshold)(x)
 
 
 @_torch
@@ -90,7 +90,7 @@ def rrelu(
     x: TensorLike, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
 ) -> Tensor:
     """x where it is positive, else a part of it: in training a random one."""
-    return _layers.RReLU(lower, upper).train(training)(x)  # type: ignore[no-any-return]
+    return _layers.RReLU(lower, upper).train(training)(x)
 
 
 def _along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from .. import tree
 from ..core.dtype import DType
 from ..core.origin import scope
 from ..core.shape import show
 from ..errors import ArgumentError, ShapeError
+from ..hints import names_in, warn_off
 from ..tensor import Tensor, realize_all, realize_among
 from . import structure
 from .parameter import Parameter
@@ -58,6 +59,16 @@ class Handle:
         self.remove()
 
 
+P = ParamSpec("P")
+Result = TypeVar("Result", covariant=True)
+
+
+class _Forward(Protocol[P, Result]):
+    """What has a `forward`: the types of a module's call are read from it."""
+
+    def forward(self, *args: P.args, **keywords: P.kwargs) -> Result: ...
+
+
 class Module:
     """A part of a network: attributes that are parameters, buffers or modules, and `forward`.
 
@@ -77,6 +88,9 @@ class Module:
     if TYPE_CHECKING:  # attributes may be set by name, as containers do
 
         def __getattr__(self, name: str) -> Any: ...
+
+    def __dir__(self) -> list[str]:
+        return names_in(self)
 
     def __new__(cls, *args: Any, **keywords: Any) -> Any:
         made = object.__new__(cls)
@@ -314,7 +328,16 @@ class Module:
         """What the module computes: a subclass says so."""
         raise ArgumentError(f"{type(self).__name__} has no forward", "define forward(self, x)")
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    if TYPE_CHECKING:  # a call has the types of the subclass's forward
+
+        def __call__(self: _Forward[P, Result], *args: P.args, **keywords: P.kwargs) -> Result: ...
+
+    else:
+
+        def __call__(self, *args: Any, **keywords: Any) -> Any:
+            return self._called(args, keywords)
+
+    def _called(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         before = _calls.names, _calls.root, _calls.path
         label = type(self).__name__
         if before[0] is None:
@@ -416,3 +439,6 @@ def _no_parameters_in(value: Any, owner: str, name: str) -> None:
             f"{owner}.{name} is a {type(value).__name__} of parameters, which would not be found",
             "use nn.ParameterList or nn.ParameterDict",
         )
+
+
+warn_off(Module, "Module")

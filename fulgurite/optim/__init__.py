@@ -5,6 +5,7 @@
 plan; state and names are torch's.
 """
 
+from ..hints import surface as _surface
 from . import lr_scheduler
 from .adam import LAMB, Adam, AdamW, Lion
 from .gradients import (
@@ -31,3 +32,5 @@ __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "constant", "cosine", "global_norm", "join", "linear",
     "lr_scheduler", "step_decay", "warmup",
 ]  # fmt: skip
+
+__getattr__, __dir__ = _surface(__name__)

@@ -125,7 +125,7 @@ class CharLM(Task):
         total, count = 0.0, 0
         for first in range(0, len(starts) - BATCH + 1, BATCH):
             x, y = windows.take(starts[first : first + BATCH])
-            total += float(measure(fg.Tensor(x), fg.Tensor(y)).item())
+            total += float(measure(fg.Tensor(x), fg.Tensor(y)))
             count += BATCH * half
         mean = total / count
         return mean, f"{mean:.3f} nats a character on {count:,} held-out characters"

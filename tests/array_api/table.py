@@ -369,6 +369,7 @@ def plain(*strategies: Any, **keywords: Any) -> Any:
 
 
 DTYPE = st.sampled_from(ALL)
+DIAGONALS = st.integers(-3, 3) | st.sampled_from([2**31 - 1, 2**31, -(2**40)])
 REAL_DTYPE = st.sampled_from([*FLOAT, "int32", "int64"])
 
 TABLE: dict[str, Any] = {
@@ -427,7 +428,7 @@ TABLE: dict[str, Any] = {
                     dtype=REAL_DTYPE),
     "linspace": plain(st.sampled_from([0.0, -1.5]), st.sampled_from([1.0, 7.25]), st.integers(0, 6),
                       dtype=st.sampled_from(FLOAT), endpoint=st.booleans()),
-    "eye": plain(st.integers(0, 4), st.integers(0, 4), k=st.integers(-3, 3) | st.sampled_from([2**31 - 1, 2**31, -(2**40)]), dtype=DTYPE),
+    "eye": plain(st.integers(0, 4), st.integers(0, 4), k=DIAGONALS, dtype=DTYPE),
     "zeros": plain(shapes(), dtype=DTYPE), "ones": plain(shapes(), dtype=DTYPE),
     "full": plain(shapes(), st.sampled_from([0, 1, 3]), dtype=st.sampled_from(NUMERIC)),
     "zeros_like": unary(ALL), "ones_like": unary(ALL),

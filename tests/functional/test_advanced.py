@@ -207,7 +207,7 @@ def test_index_arrays_that_do_not_broadcast_are_an_index_error() -> None:
         x[fg.Tensor([0, 1]), fg.Tensor([0, 1, 2])]
 
 
-OUTSIDE: list[tuple[Any, int, int, int]] = [  # an index of (2, 3, 4), what is wrong, where, its size
+OUTSIDE: list[tuple[Any, int, int, int]] = [  # of (2, 3, 4): index, wrong place, axis, size
     ((slice(None), fg.Tensor([0, 9])), 9, 1, 3),
     ((fg.Tensor([0, 1]), slice(None), fg.Tensor([0, -5])), -5, 2, 4),
     ((fg.Tensor([0, 5]), fg.Tensor([0, 1])), 5, 0, 2),

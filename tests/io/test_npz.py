@@ -116,7 +116,8 @@ def test_a_bad_file_is_refused_in_words(name: str, tmp_path: Path) -> None:
 
 PIECES = st.sampled_from([
     "{", "}", "(", ")", "[", "'", '"', "descr", "shape", "fortran_order", ":", ",", "<f4", "True",
-    "-", "9" * 30, "\\", "\n", " ", "L", "\0", "\xff", "0x", "2", "None", "#", "|O", "*", "__import__",
+    "-", "9" * 30, "\\", "\n", " ", "L", "\0", "\xff", "0x", "2", "None", "#", "|O", "*",
+    "__import__",
 ])  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_wrong_kinds_of_input() -> None:
     with raises(ArgumentError, "output_size"):
         nn.ConvTranspose1d(1, 1, 2, 2)(fg.ones((1, 1, 3)), output_size=[9])
     with pytest.raises(FulguriteError):
-        nn.Linear(2, 1)(None)
+        nn.Linear(2, 1)(None)  # type: ignore[arg-type]
     with pytest.raises(FulguriteError):
         nn.Linear(2, 1)("text")
     with raises(DTypeError, "classes are whole numbers"):
