@@ -47,8 +47,8 @@ FOREIGN: dict[str, dict[str, str]] = {  # where -> name -> what to write
         "integers": "fg.random.randint(low, high, shape)", "multinomial": "fg.random.categorical",
     },
     "fulgurite.nn": {
-        "init_": "fg.nn.init", "DataParallel": "the module itself: one machine is all there is",
-        "softmax": "fg.softmax, fg.nn.functional.softmax", "relu": "fg.relu, fg.nn.functional.relu",
+        "relu": "fg.relu, fg.nn.functional.relu", "sigmoid": "fg.sigmoid, fg.nn.functional.sigmoid",
+        "DataParallel": "the module itself: one machine is all there is",
     },
     "fulgurite.jit": {
         "static_argnums": "leave it out: what an argument is, is checked at every call",

@@ -155,8 +155,8 @@ def test_mypy_sees_the_types_of_a_users_program(tmp_path: Path) -> None:
 def test_transforms_declare_what_they_keep_of_a_function() -> None:
     for transform in (fg.jit, fg.grad, fg.value_and_grad):
         assert len(get_overloads(transform)) == 2
-    for transform in (fg.vmap, fg.checkpoint, fg.jacobian, fg.hessian):
-        assert "Function[P" in str(inspect.signature(transform).return_annotation)
+    for keeping in (fg.vmap, fg.checkpoint, fg.jacobian, fg.hessian):
+        assert "Function[P" in str(inspect.signature(keeping).return_annotation)
     package = Path(fg.__file__).parent
     assert (package / "py.typed").exists()
     tree = ast.parse((package / "__init__.py").read_text())
