@@ -250,8 +250,6 @@ def samples(op: Any, torch: Any) -> Iterator[tuple[Any, list[Any]]]:
         if op.variant_test_name == "singular" or (op.name.startswith("nn.functional.adaptive_max")
                                                   and sample.args[-1] is True):  # fmt: skip
             continue
-        if isinstance(first, torch.Tensor) and first.ndim == 0 and (sample.args or sample.kwargs):
-            continue  # torch lets a 0-d tensor have an axis; the array API does not
         try:
             yield sample, flat(op(first, *sample.args, **sample.kwargs))
         except Exception:

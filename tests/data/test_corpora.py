@@ -31,7 +31,7 @@ def test_without_its_package_mnist_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingDataError, match=r"fulgurite\[demo\]"):
+    with pytest.raises(MissingDataError, match=r"\.\[demo\]"):
         mnist()
 
 
