@@ -22,7 +22,7 @@ from ..core.dtype import float64, int32, uint8
 from ..errors import ArgumentError, ShapeError
 from ..tensor import Tensor, TensorLike, node_of, wrap
 from .common import as_tensor, astype, floating, wide
-from .elementwise import clip
+from .elementwise import clip, positive
 from .indexing import slices_at
 from .movement import permute_dims, reshape
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -84,7 +84,7 @@ def interpolate(
             weighted = _weighted_pixels if pixels else _weighted
             tensor = weighted(tensor, 2 + d, *taps(source, old))
     kept = pixels or mode.startswith("nearest")
-    return tensor if kept else astype(tensor, floating(narrow).dtype)
+    return positive(tensor if kept else astype(tensor, floating(narrow).dtype))  # of its own
 
 
 def _wanted(

@@ -127,7 +127,7 @@ def logcumsumexp(x: TensorLike, axis: int) -> Tensor:
     narrow, tensor = floating(x), wide(x)
     place = build.as_axis(axis, tensor.ndim, lone=True)
     if not tensor.ndim:
-        return narrow
+        return positive(narrow)
     if 0 in tensor.shape:
         return narrow
     # with the largest element so far as the unit, s = s * exp(old unit - new unit) + exp(x - unit)

@@ -39,7 +39,7 @@ def _objects(x: Any) -> np.ndarray[Any, Any]:
 ONES = fg.Tensor(np.ones(2, np.float32))
 WAYS: dict[str, Callable[[Any], fg.Tensor]] = {
     "Tensor": lambda x: fg.Tensor([x, x * 2]),
-    "tensor": lambda x: fg.tensor([x, x * 2]),  # type: ignore[operator]
+    "tensor": lambda x: fg.tensor([x, x * 2]),
     "asarray": lambda x: fg.asarray([x, x * 2]),
     "array": lambda x: fg.array((x, x * 2)),
     "nested": lambda x: fg.Tensor([[x, 5], (7.0, x * 2)]),

@@ -106,4 +106,5 @@ def test_pixels_of_8_bits_stay_and_round_as_in_torch() -> None:
     assert corners[0, 0].tolist() == [
         [0, 5, 9, 105, 200], [85, 46, 7, 83, 159], [170, 88, 5, 62, 118], [255, 129, 3, 40, 77]
     ]  # fmt: skip
-    assert fg.interpolate(x, (2, 3), mode="bilinear") is x
+    same = fg.interpolate(x, (2, 3), mode="bilinear")
+    assert same is not x and same.dtype is fg.uint8 and same.tolist() == x.tolist()
