@@ -44,7 +44,7 @@ FOREIGN: dict[str, dict[str, str]] = {  # where -> name -> what to write
         "PRNGKey": "fg.random.key(0)", "manual_seed": "fg.random.seed(0)",
         "default_rng": "fg.random.key(0), and key=key in each draw",
         "random": "fg.random.uniform(shape)", "standard_normal": "fg.random.normal(shape)",
-        "integers": "fg.random.randint(low, high, shape)", "multinomial": "fg.random.categorical",
+        "integers": "fg.random.randint(low, high, shape)",
     },
     "fulgurite.nn": {
         "relu": "fg.relu, fg.nn.functional.relu", "sigmoid": "fg.sigmoid, fg.nn.functional.sigmoid",

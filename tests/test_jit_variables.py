@@ -157,7 +157,7 @@ def test_a_number_outside_the_bounds_is_the_error_of_the_plain_function() -> Non
         assert "test_jit_variables" in str(caught.value)
     assert f(8).item() == 28 and total.tolist() == [2] and len(f.captures) == 1
     with pytest.raises(VariableError, match="whole numbers"):
-        f(2.5)
+        f(2.5)  # type: ignore[arg-type]
 
 
 def test_two_values_of_one_variable_are_the_error_of_the_plain_function() -> None:
