@@ -94,7 +94,7 @@ def test_numpys_functions_give_lazy_tensors_where_we_have_them() -> None:
 
 def test_numpys_other_functions_compute_with_values() -> None:
     x = fg.Tensor([1.0, 2.0, 4.0])
-    assert isinstance(np.histogram(x, 2)[0], np.ndarray)
+    assert isinstance(np.digitize(x, [1.5, 3.0]), np.ndarray)
     assert np.array_equal(x, [1, 2, 4])
     out = np.zeros(3)
     np.multiply(x, 2, out=out)
