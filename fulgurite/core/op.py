@@ -124,6 +124,7 @@ class Op:
     monotone: int = 0  # 1 rising, -1 falling, 0 neither, in its first source
     domain: tuple[float, float] = (-3.0, 3.0)  # where samples for tests are drawn
     smooth: bool = True  # has finite differences everywhere in its domain
+    jumps: bool = False  # a rounding error in a source may change the result by much
     cost: int = 1  # of one element, in additions
 
     def __post_init__(self) -> None:

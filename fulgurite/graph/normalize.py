@@ -6,6 +6,8 @@ taken out: the buffers and the bound values. Two graphs are the same program if 
 constants are equal tuples: that comparison is the proof, no hash is trusted. A digest that hides
 buffers bottom-up would be unsound: `(x+y)*x` and `(x+y)*y` would meet.
 A constant is blanked at each use, so numbers that happen to be equal today change nothing.
+A value that is known is read, but for an extreme of sums that are computed again: sums in another
+order have other bits, and none of them would be the largest (`one_writer`).
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ from ..core.node import Dims, Node, make, remember, shape_of
 from ..core.op import Op
 from ..core.ops.body import Body, plain_arg
 from ..core.ops.effect import ASSIGN, DETACH, HOST_FUNCTIONS, UNWATCH, WATCH, HostFunction
+from ..core.ops.indexing import SORT
 from ..core.ops.leaf import BIND, BUFFER, CONST, SINK, param
 from ..core.ops.movement import expand, reshape
+from ..core.ops.reduce import REDUCE, SCAN
 from ..core.ops.transform import OVERRIDE
 from ..errors import ArgumentError, VariableError
+from .one_writer import chosen_from, is_extreme
 
 _PASSED = frozenset({ASSIGN, BIND, DETACH, OVERRIDE, UNWATCH, WATCH})  # their value is a source's
 _PARTLY = frozenset({ASSIGN, OVERRIDE})  # and of these no other source is read
+_CHOOSING = frozenset({REDUCE, SCAN, SORT})
 Structure: TypeAlias = tuple[Hashable, ...]
 _FORMAT = "fulgurite key 1"
 
@@ -39,6 +45,7 @@ class Normal(NamedTuple):
     values: dict[str, int]  # bound variables
     nodes: tuple[Node, ...]  # the node of each entry, for their origins
     assigned: tuple[Node, ...] = ()  # the ASSIGNs on the way, whose values it holds
+    extremes: tuple[Node, ...] = ()  # what is chosen from many by size
 
     @property
     def key(self) -> tuple[Structure, tuple[int, ...]]:
@@ -54,6 +61,8 @@ class Normal(NamedTuple):
 def normalize(roots: Sequence[Node]) -> Normal:
     """The key of a graph, had without realizing or rewriting it: no node is made."""
     order, now = _order(roots)
+    if any(n.src for n in now):
+        order, now = _agreed(roots, order, now)
     number: dict[Node, int] = {}
     entries: list[Hashable] = []
     constants: list[int] = []
@@ -62,6 +71,7 @@ def normalize(roots: Sequence[Node]) -> Normal:
     values: dict[str, int] = {}
     nodes: list[Node] = []
     assigned: list[Node] = []
+    extremes: list[Node] = []
 
     def use(source: Node) -> Hashable:
         """A source as its number; a constant is written out where it is used."""
@@ -99,12 +109,15 @@ def normalize(roots: Sequence[Node]) -> Normal:
         else:
             sources = [use(now.get(s, s)) for s in node.src] if now else [*map(use, node.src)]
             entries.append((op, node.dtype, plain_arg(node), *sources))
+            if op in _CHOOSING and is_extreme(node):
+                extremes.append(node)
         number[node] = len(nodes)
         nodes.append(node)
     entries.extend([use(now.get(root, root)) for root in roots])
     return Normal(
-        tuple(entries), tuple(constants), tuple(buffers), values, tuple(nodes), tuple(assigned)
-    )
+        tuple(entries), tuple(constants), tuple(buffers), values, tuple(nodes), tuple(assigned),
+        tuple(extremes),
+    )  # fmt: skip
 
 
 def _passed(node: Node) -> Node:
@@ -118,10 +131,28 @@ def known(node: Node) -> Node:
     return node if found is None else found
 
 
-def _order(roots: Sequence[Node]) -> tuple[list[Node], dict[Node, Node]]:
+def _agreed(
+    roots: Sequence[Node], order: list[Node], now: dict[Node, Node]
+) -> tuple[list[Node], dict[Node, Node]]:
+    """The same, with known extremes of what is computed again computed again as well."""
+    again: set[Node] = set()
+    while True:
+        made = set(order)
+        read = [n for n, value in now.items() if value is not n and n.src]
+        stale = set[Node]().union(*[chosen_from(n, made) for n in read])
+        if stale <= again:
+            return order, now
+        again |= stale
+        order, now = _order(roots, again)
+
+
+def _order(
+    roots: Sequence[Node], again: Collection[Node] = ()
+) -> tuple[list[Node], dict[Node, Node]]:
     """Sources first, as `toposort`, but not below a node whose value is known; and what is.
 
     Another thread may make a value known at any time: what is found first holds for all of it.
+    Some are computed `again`.
     """
     order: list[Node] = []
     now: dict[Node, Node] = {}
@@ -130,7 +161,7 @@ def _order(roots: Sequence[Node]) -> tuple[list[Node], dict[Node, Node]]:
     stack = [iter(roots)]
     while stack:
         for node in stack[-1]:
-            if node.realized is not None and node not in seen:
+            if node.realized is not None and node not in seen and node not in again:
                 node = now.setdefault(node, known(node))
             if node not in seen:
                 seen.add(node)

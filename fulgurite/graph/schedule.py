@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
-from functools import cache, lru_cache
+from functools import cache
 
 from ..core.node import Node, Shape, constant, toposort
 from ..core.op import Op
@@ -25,14 +25,15 @@ from ..core.ops.movement import EXPAND, FLIP, PAD, PERMUTE, RESHAPE, UNWINDOW
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN, identity_of
 from ..core.ops.update import UPDATE
-from ..core.shape import upper
 from ..core.substitute import substitute
 from .calls import in_memory
 from .exchange import exchange
+from .group import Group, elements, final
 from .kernel import Cut, Extractor, Item, Kernel, Memory, Schedule, Slot
+from .one_writer import Law, Part, questions
 from .sooner import sooner
 
-__all__ = ["Item", "Kernel", "Schedule", "Slot", "schedule"]
+__all__ = ["Item", "Kernel", "Schedule", "Slot", "elements", "schedule"]
 
 Piece = tuple[str, list[Node], Cut]  # why, what is stored, the kernel
 Pieces = Sequence[Piece]
@@ -43,15 +44,6 @@ DEAR = 16  # what costs more than this and is used twice is stored
 _JOINED = ("map", "reduce", "contract")  # kernels that elementwise ops may join
 _OWN = ("scatter", "assign", "loop", "cond", "user")  # kernels that nothing joins
 MOST = 200  # the largest cost of a virtual value, and the most nodes of a kernel
-
-
-@lru_cache(maxsize=4096)
-def elements(shape: Shape) -> int:
-    """How many elements are laid out for a shape."""
-    count = 1
-    for n in shape:
-        count *= n if isinstance(n, int) else upper(n)
-    return count
 
 
 @cache
@@ -88,51 +80,13 @@ def sizes_in(order: Iterable[Node]) -> set[Node]:
     return found
 
 
-class Group:
-    """A kernel in the making."""
-
-    __slots__ = (
-        "axes", "count", "deps", "full", "into", "kind", "number", "outputs", "reason", "sizes",
-    )  # fmt: skip
-
-    def __init__(
-        self, kind: str, full: Shape, axes: tuple[int, ...], deps: int, reason: str
-    ) -> None:
-        self.full, self.deps, self.reason = full, deps, reason
-        self.number: int | None = None
-        self.outputs: dict[Node, None] = {}
-        self.into: Group | None = None  # merged into another
-        self.count = 1  # nodes computed in it
-        self.become(kind, axes)
-
-    def become(self, kind: str, axes: tuple[int, ...]) -> None:
-        """Be of a kind; `sizes` are those of the values it can hold: all elements, or the rows."""
-        self.kind, self.axes = kind, axes
-        whole = elements(self.full)
-        folded = elements(tuple([self.full[a] for a in axes])) if kind == "reduce" else 1
-        self.sizes = (whole, whole // folded)
-
-    def has_rows(self, full: Shape, axes: tuple[int, ...]) -> bool:
-        """Does it run over these elements, and reduce over nothing but these axes?"""
-        return self.kind in ("map", "reduce") and self.full == full and self.axes in ((), axes)
-
-    def spreads(self, node: Node) -> bool:
-        """Does each row get its own values back? (Of a square, columns have as many.)"""
-        pairs = enumerate(zip(node.src[0].shape, node.shape, strict=True))
-        return node.shape != self.full or {i for i, (a, b) in pairs if a != b} <= set(self.axes)
-
-
-def final(group: Group) -> Group:
-    """What became of a kernel: itself, or what it was merged into."""
-    while group.into is not None:
-        group = group.into
-    return group
-
-
 class _Greedy:
     """The pass. `outside[n]` is the largest kernel number that reading n from outside needs."""
 
-    def __init__(self, sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> None:
+    def __init__(
+        self, sink: Node, fuse: bool, order: list[Node], sizes: set[Node],
+        once: Set[Node] = frozenset(),
+    ) -> None:  # fmt: skip
         self.order, self.fuse, self.sizes = order, fuse, sizes
         self.uses = Counter([s for n in (*order, sink) for s in n.src])
         self.home: dict[Node, Group] = {}
@@ -150,6 +104,9 @@ class _Greedy:
         self.forced = {n for n in self.order if n.op is CONTIGUOUS} | set(self.outputs.values())
         for node in self.order:
             self.place(node)
+            if node in once:  # it ends its kernel: all others read it
+                self.store(node)
+                self.stored[node].count = MOST
         for root in self.outputs.values():
             self.store(root)
         if fuse:
@@ -551,7 +508,7 @@ def schedule(sink: Node, inputs: int, fuse: bool = True, choose: Choose | None =
         sink = SINK(*copies)  # a result that is only a leaf is a copy of its own
         order = toposort([sink])
     order.pop()  # the sink
-    greedy = _Greedy(sink, fuse, order, sizes)
+    greedy = _lawful(sink, fuse, order, sizes)
     slot = cache(Slot)  # few are distinct
     slots: list[Slot | None] = [None] * inputs
     place: dict[Memory, int] = {}
@@ -576,6 +533,26 @@ def schedule(sink: Node, inputs: int, fuse: bool = True, choose: Choose | None =
     outputs_ = tuple([place[greedy.outputs[root]] for root in sink.src])
     items = sooner(items, slots, set(outputs_)) if fuse else items
     return Schedule(inputs, tuple(slots), tuple(items), outputs_)
+
+
+def _lawful(sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> _Greedy:
+    """The greedy kernels, with what is compared with its own kin computed once (`one_writer`)."""
+    greedy = _Greedy(sink, fuse, order, sizes)
+    asked = questions(order)
+    once: set[Node] = set()
+    while asked:
+        parts = [Part(group.kind, outputs, _nodes(cut[1])) for group, outputs, cut in greedy.cut()]
+        found = {conflict.value for conflict in Law(asked).conflicts(parts)} - once
+        if not found:
+            break
+        once |= found
+        greedy = _Greedy(sink, fuse, order, sizes, once)
+    return greedy
+
+
+def _nodes(memory: Iterable[Memory]) -> set[Node]:
+    """The values among what a kernel reads."""
+    return {m for m in memory if isinstance(m, Node)}
 
 
 def without_empty(sink: Node) -> Node:

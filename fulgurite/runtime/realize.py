@@ -26,7 +26,8 @@ from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.donate import Pair
 from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.registry import REGISTRY, Entry, MovedError
+from ..graph.one_writer import kept_with
+from ..graph.registry import REGISTRY, Entry, MovedError, has_tensor
 from .collector import held_back
 from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
@@ -247,6 +248,12 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         later = [node for node in assigned_tensors(normal) if node.device == device]
         shared = list(dict.fromkeys([*shared, *later]))
         if len(shared) > before:
+            normal = normalize(shared)
+    if normal.extremes:  # of what is held: both are known then, and agree to the last bit
+        kept = kept_with(shared, normal.extremes, has_tensor)
+        kept = [node for node in kept if node not in pending and node.device == device]
+        if kept:
+            shared += kept
             normal = normalize(shared)
 
     def commit(buffers: Sequence[Node]) -> None:

@@ -102,6 +102,8 @@ def run_stages(
         seconds[stage.name] = time.perf_counter() - start
         if verify is not None and stage.level:
             verify(value, stage.level, stage.name)
+        elif verify is not None and isinstance(value, Schedule):
+            late("graph.agreement").verify_agreement(value)
         if "stages" in options.log:
             print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)
         see(stage.name, value)

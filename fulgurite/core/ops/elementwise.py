@@ -228,12 +228,12 @@ DIV = elementwise(
 FLOORDIV = elementwise(
     "floordiv", np.floor_divide, "the whole part of a / b, rounded down", kinds=_INT_AND_FLOAT,
     grad=lambda g, y, a, b: (None, None), interval=_floordiv_interval, smooth=False, cost=20,
-    llvm=_intrinsic("fulgurite.floordiv", 2), triton="fg_floordiv({0}, {1})",
+    jumps=True, llvm=_intrinsic("fulgurite.floordiv", 2), triton="fg_floordiv({0}, {1})",
 )  # fmt: skip
 MOD = elementwise(
     "mod", np.mod, "what rounding a / b down leaves; has the sign of b", kinds=_INT_AND_FLOAT,
     grad=lambda g, y, a, b: (g, -g * FLOORDIV(a, b)), interval=_mod_interval, smooth=False, cost=20,
-    llvm=_intrinsic("fulgurite.mod", 2), triton="fg_mod({0}, {1})",
+    jumps=True, llvm=_intrinsic("fulgurite.mod", 2), triton="fg_mod({0}, {1})",
 )  # fmt: skip
 POW = elementwise(
     "pow", special.power, "a to the power b", kinds="iufc", grad=_pow_grad, domain=(0.3, 2.5),
@@ -257,7 +257,7 @@ ABS = elementwise(
 )  # fmt: skip
 SIGN: Op = elementwise(
     "sign", np.sign, "-1, 0 or 1; NaN stays", arity=1, kinds=_INT_AND_FLOAT, smooth=False,
-    grad=lambda g, y, a: (None,), monotone=1,
+    grad=lambda g, y, a: (None,), monotone=1, jumps=True,
     interval=lambda a: ((a[0] > 0) - (a[0] < 0), (a[1] > 0) - (a[1] < 0)),
     llvm=_intrinsic("fulgurite.sign"), triton="fg_sign({0})", cost=2,
 )  # fmt: skip
@@ -288,7 +288,7 @@ def _flat(g: Node, y: Node, a: Node) -> tuple[Node | None, ...]:
 
 
 FLOOR, CEIL, TRUNC, ROUND = (
-    _unary(name, numpy, doc, _flat, cost=1, kinds="f", smooth=False, monotone=1,
+    _unary(name, numpy, doc, _flat, cost=1, kinds="f", smooth=False, monotone=1, jumps=True,
            llvm_name=llvm, triton=triton)
     for name, numpy, doc, llvm, triton in (
         ("floor", np.floor, "the next whole number at or below a", "floor", "tl.floor({0})"),
@@ -385,6 +385,7 @@ def _compare(name: str, numpy: Any, doc: str, code: str, python: str, **more: An
     real = {"eq": "oeq", "ne": "une"}.get(code, ordered)
     return elementwise(
         name, numpy, doc, result="bool", grad=lambda g, y, a, b: (None, None), smooth=False,
+        jumps=True,
         llvm={"i": f"icmp {signed} {{T}} {{0}}, {{1}}", "u": f"icmp {unsigned} {{T}} {{0}}, {{1}}",
               "b": f"icmp {unsigned} {{T}} {{0}}, {{1}}", "f": f"fcmp {real} {{T}} {{0}}, {{1}}"},
         triton=f"{{0}} {python} {{1}}", **more,
@@ -488,7 +489,7 @@ CAST: Op = Op(
 )  # fmt: skip
 BITCAST = Op(
     name="bitcast", family="elementwise", arity=1, dtype=_arg_dtype, kinds="iuf", levels=BOTH,
-    doc="the same bits read as another dtype of the same width", smooth=False,
+    doc="the same bits read as another dtype of the same width", smooth=False, jumps=True,
     numpy=lambda node, a: np.ascontiguousarray(a).view(node.dtype.numpy).reshape(a.shape),
     grad=lambda g, y, a: (None,), batch=_batch,
     llvm={kind: "bitcast {T} {0} to {R}" for kind in "iuf"}, triton="{0}.to({arg}, bitcast=True)",

@@ -22,12 +22,14 @@ from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..cost import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
 from ..kernel import Cut, Kernel
+from ..one_writer import Part
 from .extract import STEPS, Extraction, Producer, extract
 from .pieces import Piece
 from .proposals import Proposal, Source
 from .regions import Regions, Way
 from .report import Alternative, RegionReport
 from .ways import Ways
+from .writers import Writers
 
 ATTEMPTS = 48  # merged graphs that are tried for one region
 LITTLE = 0.05  # of a region's cost: less is not looked for
@@ -77,6 +79,7 @@ class Searcher:
         """The pieces to run, in order."""
         self.reports = []
         work = Regions(pieces, roots)
+        writers = Writers(work)
         made: dict[int, list[tuple[int, Piece]]] = {}  # by number of the region
         names = tuple([s.name for s in self.sources])
         regions = [*work.regions, *(work.alone() if self.eager or self.curious else ())]
@@ -86,10 +89,17 @@ class Searcher:
         total = 2.0 ** floor(log2(total)) if total > 0 else 0.0  # about: it is part of the key
         for region, mine in zip(regions, whole, strict=True):
             known = REGIONS.get_or_make((mine, names), Known)
-            key = (equal[mine], total, self.table.digest, self.steps, self.tag, self.curious)
+            asked = writers.concern(region)  # by what is anywhere in the graph
+            within = work.key(range(len(pieces))) if asked else None
+            place = region[0] if asked else None
+            key = (
+                equal[mine], total, self.table.digest, self.steps, self.tag, self.curious,
+                within, place,
+            )  # fmt: skip
             if key not in known.chosen:
                 self.searched += 1
                 search = RegionSearch(self, work, region, equal[mine], known, total)
+                search.writers = writers if asked else None
                 choice, report = known.chosen[key] = search.run()
             else:
                 choice, report = known.chosen[key]
@@ -101,7 +111,7 @@ class Searcher:
             ]
             if found:
                 made[len(self.reports) - 1] = found
-        return self.within(work, made)
+        return self.lawful(work, writers, self.within(work, made), made)
 
     def within(self, work: Regions, made: dict[int, list[tuple[int, Piece]]]) -> list[Piece]:
         """The pieces to run, without choices for which more memory would be needed at once."""
@@ -121,6 +131,25 @@ class Searcher:
             del made[worst]
             self.reports[worst] = replace(self.reports[worst], memory=True)
         return list(work.pieces) if found is None else found
+
+    def lawful(
+        self, work: Regions, writers: Writers, found: list[Piece],
+        made: dict[int, list[tuple[int, Piece]]],
+    ) -> list[Piece]:  # fmt: skip
+        """The pieces to run, without choices that agree each alone, but not with each other."""
+        while made and not writers.agree([_part(work, piece) for piece in found]):
+            number = max(made)
+            del made[number]
+            self.reports[number] = replace(self.reports[number], apart=True)
+            some = work.assembled([m for pieces in made.values() for m in pieces])
+            found = list(work.pieces) if some is None else some
+        return found
+
+
+def _part(work: Regions, piece: Piece) -> Part:
+    """A piece as a part of a plan."""
+    _, outputs, cut = piece
+    return Part(cut[0].kind, outputs, work.memory(cut))
 
 
 class RegionSearch:
@@ -144,6 +173,8 @@ class RegionSearch:
         self.cuts: dict[Way, Cut] = {}
         self.inside: dict[str, frozenset[Node]] = {}  # of every way: products it works out itself
         self.known_best: tuple[int, Extraction] | None = None  # of how many producers
+        self.writers: Writers | None = None  # of what is compared, if any of it is computed here
+        self.parts: dict[str, Part] = {}  # of every way
 
     def run(self) -> tuple[Choice, RegionReport]:
         """The kernels to run in the place of some pieces, and how they were found."""
@@ -195,7 +226,8 @@ class RegionSearch:
                 )
                 if joined and not other.needs.isdisjoint(inside or ()):
                     return False
-        return True
+        parts = [self.parts[p.name] for p in chosen if p.name in self.parts]
+        return self.writers is None or not parts or self.writers.agree(parts)
 
     def products_in(self, way: Way) -> frozenset[Node]:
         """The products under powers that a way works out for itself, and does not store."""
@@ -342,7 +374,10 @@ class RegionSearch:
         if self.work.waits_for_itself(way, self.region, merged):
             return False
         report, beside = self.report, self.kept(outputs) + self.made
-        proposals = self.proposals(way, merged[0])
+        needs = self.work.memory(merged)
+        able = [kind for kind in ("fold", "reduce") if self.agrees(Part(kind, outputs, needs))]
+        proposals = self.proposals(way, merged[0]) if able else []
+        proposals = [(source, p) for source, p in proposals if p.kind in able]
         for source, found in proposals:
             report.nodes = max(report.nodes, found.nodes)
             for rule, count in found.rules:
@@ -350,11 +385,15 @@ class RegionSearch:
             name = f"{source} {len(self.ways)}"
             self.ways[name] = replace(way, kind=found.kind), found.what
             self.inside[name] = self.products_in(way)
-            needs = self.work.memory(merged)
+            self.parts[name] = Part(found.kind, outputs, needs)
             cost = found.cost + beside
             self.producers.append(Producer(name, tuple(outputs), needs, cost))
             report.alternatives.append(Alternative(found.what, cost, False, len(way.taken)))
         return bool(proposals)
+
+    def agrees(self, part: Part) -> bool:
+        """True if a kernel may run beside all the others as they are."""
+        return self.writers is None or self.writers.agree([part])
 
     def proposals(self, way: Way, kernel: Kernel) -> list[tuple[str, Proposal]]:
         """What sources have for a way; each is asked once by one table."""

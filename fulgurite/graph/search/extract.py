@@ -138,10 +138,10 @@ class _Search:
         """A complete choice: without what the others make superfluous, if it is the best."""
         if self.memory is not None and sum([p.bytes for p in chosen]) > self.memory:
             return
-        if self.agree is not None and not self.agree(chosen):
-            return
         cost = sum([p.cost for p in chosen])
-        if (self.best is None or cost < self.best[0] - 1e-9) and self.sorted(chosen):
+        if self.best is not None and cost >= self.best[0] - 1e-9:
+            return
+        if (self.agree is None or self.agree(chosen)) and self.sorted(chosen):
             self.best = cost, chosen
 
     # --- branch and bound ------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class RegionReport:
     cost: float = 0.0
     cached: bool = False
     memory: bool = False  # would the choice need more of it at once?
+    apart: bool = False  # would it compare what two kernels compute?
 
     def __str__(self) -> str:
         plain = self.cost >= self.greedy
@@ -51,6 +52,8 @@ class RegionReport:
             lines[1] += "; known from an equal region"
         if self.memory:
             lines.append("    left as they were: what was chosen needs more memory at once")
+        if self.apart:
+            lines.append("    left as they were: what was chosen compares sums of two kernels")
         for a in self.alternatives:
             mark = "chosen" if a.chosen else "not chosen"
             lines.append(f"    {a.what}: {a.cost / 1e3:.1f} us, {mark}")
