@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeAlias
 
 from ..core.node import Node
 from ..core.ops.effect import AFTER, CONTIGUOUS, COPY, DETACH, REMAT, UNWATCH, WATCH
-from ..core.ops.elementwise import ABS, CAST, MAX, MIN, NEG, WHERE
+from ..core.ops.elementwise import ABS, CAST, EQ, LE, LT, MAX, MIN, NE, NEG, SUB, WHERE
 from ..core.ops.indexing import GATHER, SORT
-from ..core.ops.leaf import PARAM, VIEW
+from ..core.ops.leaf import CONST, PARAM, VIEW
 from ..core.ops.movement import EXPAND, FLIP, PAD, PERMUTE, RESHAPE, SHRINK, UNWINDOW, WINDOW, pairs
 from ..core.ops.random import RANDOM
 from ..core.ops.reduce import REDUCE, SCAN
@@ -266,8 +266,7 @@ class Law:
 
     def is_rewritten(self, node: Node) -> bool:
         """True if laws of folds, or their excess precision, may change the bits of a value."""
-        rounds = node.op.family == "elementwise" and node.op not in _EXACT
-        return rounds and node.dtype.is_inexact and node in self.cone
+        return _rounds(node) and node in self.cone
 
     def seen(
         self, node: Node, number: int, kind: str, seen: dict[Node, Sights],
@@ -285,22 +284,63 @@ class Law:
                 mine = writer == number and known is not None
                 found.add((value, writer, _moved(where, value, node, place)) if mine else sight)
         if node in folded:
-            found.add((node, number, None))
+            found.add((node, number, _FLAT))
         return frozenset(found)
 
     def conflict(
         self, node: Node, answers: Sequence[Sights], folds: Collection[int]
     ) -> list[Conflict]:
         """The values of which a question sees too many."""
-        together = [frozenset[Sight]().union(*answers)] if self.asked[node].apart else []
         found: dict[Node, set[int]] = {}
-        for sights in (*answers, *together):
+        for sights in answers:  # each alone
             for value, some in _by_value(sights).items():
                 writers = {writer for writer, _ in some}
-                many = len(some) > 1 if sights in answers else len(writers) > 1
-                if many and (is_unstable(value) or not writers.isdisjoint(folds)):
+                if is_unstable(value):
+                    many = len(some) > 1
+                else:  # it has the same bits wherever it is computed as it is written
+                    rewritten = [place for place in some if place[0] in folds]
+                    many = bool(rewritten) and len(writers) > 1
+                    many = many or (len(rewritten) > 1 and not is_left_alone(node))
+                if many:
+                    found.setdefault(value, set()).update(writers)
+        if self.asked[node].apart:  # and all together
+            for value, some in _by_value(frozenset[Sight]().union(*answers)).items():
+                writers = {writer for writer, _ in some}
+                if len(writers) > 1 and (is_unstable(value) or not writers.isdisjoint(folds)):
                     found.setdefault(value, set()).update(writers)
         return [Conflict(node, value, tuple(sorted(found[value]))) for value in found]
+
+
+def is_left_alone(question: Node) -> bool:
+    """True if laws of a fold know that both sides of a comparison stay as they are written.
+
+    They know values that are compared (`search/compared.py`), and so what is made of such a value;
+    not what is between two values that are both made of a third.
+    """
+    sides = [_unmoved(side) for side in question.src]
+    apart = [side for side in sides if side.op is SUB]
+    if question.op in (EQ, NE) and apart and any(side.op is CONST for side in sides):
+        sides = [_unmoved(side) for side in apart[0].src]
+    if question.op not in (EQ, NE, LE, LT) or any(side.op is CONST for side in sides):
+        return False
+    for one, other in (sides, sides[::-1]):
+        mine = set(_walked([one], _stable_sources))
+        if not any(_rounds(n) and n in mine for n in _walked([other], _stable_sources, {one})):
+            return True
+    return False
+
+
+def _unmoved(node: Node) -> Node:
+    """What a value is, wherever its elements are."""
+    while node.op.family == "movement" and node.op is not UNWINDOW:
+        node = node.src[0]
+    return node
+
+
+def _rounds(node: Node) -> bool:
+    """True if a fold may compute an elementwise op otherwise than it is written."""
+    inexact = node.op.family == "elementwise" and node.dtype.is_inexact
+    return inexact and node.op not in _EXACT
 
 
 def _by_value(sights: Sights) -> dict[Node, set[tuple[int, Place]]]:
