@@ -46,7 +46,9 @@ class Options:
     )  # fmt: skip
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
-    verify: bool = _option(False, "check the graph after every stage, and that kernels agree", in_key=False)
+    verify: bool = _option(
+        False, "check the graph after every stage, and that kernels agree", in_key=False
+    )
     poison: bool = _option(False, "fill fresh memory with garbage before use", in_key=False)
     origins: bool = _option(True, "note the user's line beside every node", in_key=False)
     schedule_cache: int = _option(1024, "most compiled graphs kept in memory", in_key=False)

@@ -274,8 +274,8 @@ class Law:
     ) -> Sights:  # fmt: skip
         """What unstable values a node is made of in a part, who writes them, and where."""
         if is_unstable(node):
-            place = None if kind == "host" else _FLAT  # that runs node by node
-            return frozenset([(node, number, place)]) if node in self.values else _NONE
+            at: Place = None if kind == "host" else _FLAT  # that runs node by node
+            return frozenset([(node, number, at)]) if node in self.values else _NONE
         found: set[Sight] = set()
         for place, source in enumerate(_sources(node)):
             known = seen.get(source)
@@ -412,9 +412,13 @@ def _along(node: Node, source: Node, number: int) -> list[Axis]:
             return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
         return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]
     if op is PAD or op is SHRINK:
-        sign = -1 if op is PAD else 1
-        starts = [(sign, start) for start, _ in pairs(node)]
-        return [_shifted(a, *start) for a, start in zip(same, starts, strict=True)]
+        starts = [start for start, _ in pairs(node)]
+        return [
+            _shifted(a, start if op is SHRINK else -start)
+            if isinstance(start, int)
+            else ("from", op, start, a)
+            for a, start in zip(same, starts, strict=True)
+        ]
     if op is FLIP:
         return [("back", a) if i in node.arg else a for i, a in enumerate(same)]
     if op is WINDOW:
@@ -431,13 +435,12 @@ def _along(node: Node, source: Node, number: int) -> list[Axis]:
     return [("somewhere", node, number, i) for i in range(source.ndim)]
 
 
-def _shifted(axis: Axis, sign: int, start: object) -> Axis:
-    """A place so many steps further on, or before."""
-    if start == 0 or axis == _FIRST:
-        return axis
-    if not isinstance(start, int):
-        return ("from", sign, start, axis)
-    return ("plus", sign * start, axis)
+def _shifted(axis: object, steps: object) -> Axis:
+    """A place so many steps further on."""
+    assert isinstance(axis, tuple) and isinstance(steps, int)
+    if axis[:1] == ("plus",):
+        return _shifted(axis[2], axis[1] + steps)
+    return ("plus", steps, axis) if steps and axis != _FIRST else axis
 
 
 def _put(axis: object, here: Sequence[Axis]) -> Axis:
@@ -448,7 +451,4 @@ def _put(axis: object, here: Sequence[Axis]) -> Axis:
     if axis[:1] == ("part",):
         return (*axis[:4], *[_put(a, here) for a in axis[4:]])
     found = tuple([_put(a, here) if isinstance(a, tuple) else a for a in axis])
-    if found[:1] == ("plus",) and isinstance(inner := found[2], tuple) and inner[:1] == ("plus",):
-        steps = found[1] + inner[1]
-        return ("plus", steps, inner[2]) if steps else inner[2]
-    return found
+    return _shifted(found[2], found[1]) if found[:1] == ("plus",) else found

@@ -251,7 +251,7 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
             normal = normalize(shared)
     if normal.extremes:  # of what is held: both are known then, and agree to the last bit
         kept = kept_with(shared, normal.extremes, has_tensor)
-        kept = [node for node in kept if node not in pending and node.device == device]
+        kept = [node for node in kept if node not in shared and node.device == device]
         if kept:
             shared += kept
             normal = normalize(shared)

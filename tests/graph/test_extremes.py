@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite import nn
 from fulgurite.core.op import Array
 from fulgurite.runtime.realize import is_realized
 
@@ -20,11 +19,11 @@ IMAGES, SCORES = (4, 3, 9, 9), (4, 9, 9)
 
 
 def _averages(x: fg.Tensor) -> fg.Tensor:
-    return nn.AvgPool2d(3, 2)(x)
+    return fg.avg_pool2d(x, 3, 2)
 
 
 def _around(x: fg.Tensor) -> fg.Tensor:
-    return nn.MaxPool2d(3, 1, 1)(x)
+    return fg.max_pool2d(x, 3, 1, 1)
 
 
 def _chosen(choose: Choice) -> Loss:
@@ -166,8 +165,8 @@ def test_sums_are_kept_with_their_extreme_where_somebody_holds_them() -> None:
 # --- any program ---------------------------------------------------------------------------------
 
 _SUMS: tuple[Callable[[fg.Tensor], fg.Tensor], ...] = (
-    lambda x: nn.AvgPool2d(3, 2)(x),
-    lambda x: nn.AvgPool2d(2, 1)(x),
+    lambda x: fg.avg_pool2d(x, 3, 2),
+    lambda x: fg.avg_pool2d(x, 2, 1),
     lambda x: fg.conv2d(x, fg.cos(fg.arange(54, dtype=x.dtype)).reshape(2, 3, 3, 3), padding=1),
     lambda x: x.var(axis=-1, keepdims=True) + x,
     lambda x: (x * x).mean(axis=1, keepdims=True),
@@ -182,7 +181,7 @@ _MAPS: tuple[Callable[[fg.Tensor], fg.Tensor], ...] = (
 _ASKED: tuple[Callable[[fg.Tensor, int], fg.Tensor], ...] = (
     lambda y, a: y.max(axis=a),
     lambda y, a: y.min(axis=(2, 3)),
-    lambda y, a: nn.MaxPool2d(3, 1, 1)(y),
+    lambda y, a: fg.max_pool2d(y, 3, 1, 1),
     lambda y, a: _where(y == y.max(axis=a, keepdims=True), y),
     lambda y, a: _where(y - y.max(axis=a, keepdims=True) >= 0, y),
     lambda y, a: (fg.sign(y - y.max(axis=a, keepdims=True)) + 1) * y,
