@@ -11,7 +11,10 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.op import Array
+from fulgurite.core.operators import OPS
+from fulgurite.core.ops.elementwise import BITCAST, CAST, POLYGAMMA
 from fulgurite.runtime.realize import is_realized
+from fulgurite.tensor import wrap
 
 Loss = Callable[[fg.Tensor], fg.Tensor]
 Choice = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]  # of scores and their largest
@@ -160,6 +163,31 @@ def test_sums_are_kept_with_their_extreme_where_somebody_holds_them() -> None:
     assert not is_realized(u.entry.node)
     u.max(axis=-1).numpy()
     assert is_realized(u.entry.node)
+
+
+# --- what the law rests on -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_elementwise_ops_have_the_same_bits_in_vectors_in_tails_and_alone(dtype: str) -> None:
+    ops = [
+        op for op in OPS.values()
+        if op.family == "elementwise" and op.arity == 1 and "f" in op.kinds
+        and op not in (CAST, BITCAST, POLYGAMMA)
+    ]  # fmt: skip
+    with fg.config(device="cpu", tier="native"):
+        for op in ops:
+            low, high = op.domain
+            array = np.random.default_rng(0).uniform(low, high, (3, 67))
+            x = fg.Tensor(array).cast(dtype)
+            turned = fg.Tensor(array.T.copy()).cast(dtype)
+            fg.realize(x, turned)
+            rows, columns = wrap(op(x.entry.node)), wrap(op(turned.entry.node))
+            alone, top = wrap(op(x[:, 66:].entry.node)), rows.max(axis=-1)
+            made = [t.cast("float64").numpy() for t in fg.realize(top, columns, alone, rows)]
+            assert np.array_equal(made[1].T, made[3]), op
+            assert np.array_equal(made[2], made[3][:, 66:]), op
+            assert np.array_equal(made[0], made[3].max(axis=-1)), op
 
 
 # --- any program ---------------------------------------------------------------------------------
