@@ -139,7 +139,7 @@ def _agreed(
     while True:
         made = set(order)
         read = [n for n, value in now.items() if value is not n and n.src]
-        stale = set[Node]().union(*[chosen_from(n, made) for n in read])
+        stale = chosen_from(read, made)
         if stale <= again:
             return order, now
         again |= stale

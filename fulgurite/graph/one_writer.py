@@ -189,19 +189,18 @@ def is_extreme(node: Node) -> bool:
     return node.op is SORT or (node.op in (REDUCE, SCAN) and node.arg[0] in ("max", "min"))
 
 
-def chosen_from(node: Node, values: Collection[Node]) -> set[Node]:
-    """What lies between a value and unstable ones of a set, if it is made of an extreme of them."""
-    above: set[Node] = set()  # of those: what is made of them
-    chosen = False
-    for top in _walked([node], _stable_sources):
-        if is_unstable(top):
-            found = top in values
-        else:
-            found = any(s in above for s in _sources(top))
-            chosen = chosen or (found and is_extreme(top))
-        if found:
-            above.add(top)
-    return {n for n in above if not is_unstable(n)} if chosen else set()
+def chosen_from(nodes: Sequence[Node], values: Collection[Node]) -> set[Node]:
+    """Of nodes made of an extreme of unstable values in a set: they, and what is between."""
+    above: set[Node] = set()  # what is made of them
+    chosen: set[Node] = set()  # and of an extreme of them
+    for node in _walked(nodes, _stable_sources):
+        sources = _stable_sources(node)
+        if node in values if is_unstable(node) else any(s in above for s in sources):
+            above.add(node)
+            if is_extreme(node) or any(s in chosen for s in sources):
+                chosen.add(node)
+    between = _walked([n for n in nodes if n in chosen], _stable_sources)
+    return {n for n in between if n in above and not is_unstable(n)}
 
 
 def kept_with(
