@@ -1,0 +1,254 @@
+"""Which pass makes a value wrong: the pipeline under prefixes, with passes left out, in subsets.
+
+In: something to compute. Out: a `Verdict` that names the pass after which its values part from
+those with every optional pass left out. Passes are functions that take a value and give a value,
+so leaving one out is to put in its place a function that gives back what it was given. `PASSES`
+lists them in the order they run, each by the name that its caller looks it up by. The laws of
+`simplify` are tried one by one as well, so that a wrong law is named, not only its pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from random import Random
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.egraph import Report
+from fulgurite.core.op import Array
+from fulgurite.runtime.cache import WeakCache
+
+Compute = Callable[[], Sequence[Array]]
+SUBSETS = 20
+TOLERANCE = 1e-9
+
+
+class Pass(NamedTuple):
+    """A pass that may be left out: where its caller finds it, and what stands in for it."""
+
+    name: str
+    module: str
+    attribute: str
+    neutral: Callable[..., Any]
+    native: bool = False  # is it run for native code only?
+
+
+def _given(value: Any, *others: Any, **more: Any) -> Any:
+    return value
+
+
+def _all(values: Sequence[Any], *others: Any) -> tuple[Any, ...]:
+    return tuple(values)
+
+
+def _list(values: Sequence[Any], *others: Any) -> list[Any]:
+    return list(values)
+
+
+def _both(first: Any, second: Any, *others: Any) -> tuple[Any, Any]:
+    return first, second
+
+
+def _stores_and_sizes(stores: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, list[int]]:
+    return tuple(stores), list(sizes)
+
+
+def _unimproved(roots: Sequence[Any], sizes: Sequence[int]) -> tuple[list[Any], Report]:
+    return list(roots), Report()
+
+
+def _greedy(options: Any, device: str) -> Callable[..., list[Any]]:
+    return lambda pieces, roots: list(pieces)
+
+
+GRAPH, SEARCH = "fulgurite.graph", "fulgurite.graph.search"
+PASSES: tuple[Pass, ...] = (
+    Pass("simplify", "fulgurite.runtime.realize", "simplify", _given),
+    Pass("overlap", "fulgurite.runtime.realize", "overlap", _given),
+    Pass("tails", f"{GRAPH}.exchange", "tails", _given),
+    Pass("taken_apart", f"{GRAPH}.exchange", "_taken_apart", _given),
+    Pass("repeats", f"{GRAPH}.exchange", "repeats", _given),
+    Pass("vanish", f"{GRAPH}.exchange", "vanish", _given),
+    Pass("exchange", f"{GRAPH}.exchange", "_exchange", _given),
+    Pass("by_rows", f"{GRAPH}.exchange", "by_rows", _given),
+    Pass("wide_rows", f"{GRAPH}.exchange", "_wide_rows", _given),
+    Pass("choose", "fulgurite.runtime.realize", "chooser", _greedy),
+    Pass("widened", f"{SEARCH}.spelling", "widened", _all),
+    Pass("numbered", f"{SEARCH}.spelling", "numbered", _all),
+    Pass("picked", f"{SEARCH}.spelling", "picked", _all),
+    Pass("measured", f"{SEARCH}.spelling", "measured", _all),
+    Pass("settled", f"{SEARCH}.spelling", "settled", _all),
+    Pass("ended", f"{SEARCH}.online", "ended", _stores_and_sizes),
+    Pass("parted", f"{SEARCH}.online", "parted", _list),
+    Pass("together", f"{SEARCH}.online", "together", _list),
+    Pass("improved", f"{SEARCH}.online", "improved", _unimproved),
+    Pass("sooner", f"{GRAPH}.schedule", "sooner", _list),
+    Pass("moved_as_bits", "fulgurite.native.render", "moved_as_bits", _both, native=True),
+    Pass("merge_axes", "fulgurite.native.render", "merge_axes", _given, native=True),
+    Pass("assumed", "fulgurite.native.render", "assumed", _given, native=True),
+    Pass("unrolled", "fulgurite.native.llvm", "unrolled", _given, native=True),
+    Pass("beside", "fulgurite.kernel.split", "beside", _given, native=True),
+)
+MEMOS: tuple[tuple[str, str, Callable[[], Any]], ...] = (  # what earlier runs worked out
+    (f"{SEARCH}.online", "_known", WeakKeyDictionary),
+    (f"{SEARCH}.choose", "REGIONS", lambda: type(_found(f"{SEARCH}.choose", "REGIONS"))()),
+    (f"{GRAPH}.lower", "_known", WeakKeyDictionary),
+    ("fulgurite.runtime.plan", "KERNELS", lambda: WeakCache("passes")),
+)
+
+
+def _found(module: str, attribute: str) -> Any:
+    return getattr(import_module(module), attribute)
+
+
+@dataclass
+class Verdict:
+    """What was found: the guilty pass, or none; and the smallest set of passes that goes wrong."""
+
+    name: str | None = None
+    law: str | None = None  # of simplify, if one alone is guilty
+    subset: tuple[str, ...] = ()
+    runs: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if self.name is None:
+            return f"no pass parts the values ({self.runs} runs)"
+        law = f", its law {self.law}" if self.law else ""
+        return f"values part after {self.name}{law}; passes that suffice: {self.subset}"
+
+
+@contextmanager
+def only(kept: Collection[str], laws_out: Collection[str] = ()) -> Iterator[None]:
+    """Leave out every pass but these, and some laws, with nothing remembered from before."""
+    rules = _found(f"{GRAPH}.laws", "SIMPLIFY")
+    with pytest.MonkeyPatch.context() as patch:
+        for one in PASSES:
+            if one.name not in kept:
+                patch.setattr(import_module(one.module), one.attribute, one.neutral)
+        for module, attribute, fresh in MEMOS:
+            patch.setattr(import_module(module), attribute, fresh())
+        if laws_out:
+            patch.setattr(rules, "rules", [r for r in rules.rules if r.name not in laws_out])
+            patch.setattr(rules, "_tables", {})
+        fg.clear_caches()
+        try:
+            with fg.config(disk_cache=False):
+                yield
+        finally:
+            fg.clear_caches()
+
+
+def active(compute: Compute, native: bool) -> list[str]:
+    """The passes that change something on the way to these values, in order."""
+    changed: set[str] = set()
+
+    def watched(one: Pass, run: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            found = run(*given, **more)
+            plain = one.neutral(*given, **more)
+            if one.neutral is _greedy or not _alike(found, plain):
+                changed.add(one.name)
+            return found
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for one in PASSES:
+            module = import_module(one.module)
+            patch.setattr(module, one.attribute, watched(one, getattr(module, one.attribute)))
+        for name, attribute, fresh in MEMOS:
+            patch.setattr(import_module(name), attribute, fresh())
+        fg.clear_caches()
+        try:
+            with fg.config(disk_cache=False):
+                compute()
+        except Exception as error:  # what a wrong pass gives may be no graph at all
+            changed.update([one.name for one in PASSES])
+            del error
+        finally:
+            fg.clear_caches()
+    return [one.name for one in PASSES if one.name in changed and (native or not one.native)]
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a is b or (isinstance(a, int | Report) and a == b))
+
+
+def guilty(
+    compute: Compute, seed: int = 0, subsets: int = SUBSETS, native: bool = False,
+    tolerance: float = TOLERANCE,
+) -> Verdict:  # fmt: skip
+    """The first pass of the pipeline after which values part, if any does."""
+    verdict = Verdict()
+    with only(()):
+        want = [np.array(a) for a in compute()]
+
+    def is_right(kept: Collection[str], laws_out: Collection[str] = ()) -> bool:
+        verdict.runs += 1
+        try:
+            with only(kept, laws_out):
+                got = compute()
+        except Exception as error:
+            verdict.notes.append(f"raised {type(error).__name__}: {error}".split("\n")[0])
+            return False
+        return all(_close(a, np.asarray(b), tolerance) for a, b in zip(want, got, strict=True))
+
+    names = active(compute, native)
+    others = {one.name for one in PASSES if one.name not in names}  # change nothing: left in
+    random = Random(seed)
+    tried: list[Sequence[str]] = [names[:count] for count in range(1, len(names) + 1)]
+    tried += [[n for n in names if n != name] for name in names]
+    tried += [[n for n in names if random.random() < 0.5] for _ in range(subsets)]
+    for kept in {tuple(kept): None for kept in tried}:
+        if not is_right({*kept, *others}):
+            smallest = _smallest(kept, lambda some: not is_right({*some, *others}))
+            verdict.subset, verdict.name = smallest, smallest[-1] if smallest else kept[-1]
+            break
+    if verdict.name == "simplify":
+        verdict.law = _guilty_law(lambda laws: is_right({"simplify", *others}, laws))
+    return verdict
+
+
+def _smallest(kept: Sequence[str], is_wrong: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
+    """A set of passes that goes wrong and of which none can be left out."""
+    kept = list(kept)
+    for name in list(kept):
+        fewer = [n for n in kept if n != name]
+        if is_wrong(fewer):
+            kept = fewer
+    return tuple(kept)
+
+
+def _guilty_law(is_right: Callable[[Collection[str]], bool]) -> str | None:
+    """The law without which simplification is right."""
+    rules = _found(f"{GRAPH}.laws", "SIMPLIFY")
+    names = list(dict.fromkeys([rule.name for rule in rules.rules]))
+    out: list[str] = []  # halve what must be left out
+    if not is_right(names):
+        return None
+    while len(names) > 1:
+        half = names[: len(names) // 2]
+        if is_right([*out, *half]):
+            names = half
+        else:
+            out, names = [*out, *half], names[len(names) // 2 :]
+    return names[0]
+
+
+def _close(a: Array, b: Array, tolerance: float) -> bool:
+    if a.shape != b.shape:
+        return False
+    with np.errstate(invalid="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        near = np.abs(a - b) <= tolerance * (1 + np.abs(a[np.isfinite(a)]).max(initial=0))
+    return bool(np.all(same | near))

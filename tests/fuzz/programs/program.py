@@ -1,0 +1,150 @@
+"""A program as people write them: inputs, lines of `fg.` code, and one number at the end.
+
+In: inputs with the text that makes their data, and lines, each with its spelling in `fg` and in
+torch. Out: the same as a function to run, and as a script to paste. A program is text all the way:
+what is run, what is made smaller and what is printed are the same lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+import fulgurite.nn
+from fulgurite.core.op import Array
+
+NAME = re.compile(r"\b[a-z]+[0-9]+\b")  # of inputs and values: x0, w1, v2
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument: a name, and how its data are drawn from `rng`."""
+
+    name: str
+    draw: str  # an expression with `rng` and {shape}
+    shape: tuple[int, ...]
+    varied: bool = True  # is its gradient taken?
+
+    @property
+    def text(self) -> str:
+        """The expression that draws its data."""
+        return self.draw.format(shape=self.shape)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One statement: the names it binds and its right side in both spellings."""
+
+    names: tuple[str, ...]
+    code: str
+    torch: str
+
+    @property
+    def text(self) -> str:
+        """The statement."""
+        return f"{', '.join(self.names)} = {self.code}"
+
+    @property
+    def uses(self) -> set[str]:
+        """The names it reads."""
+        return set(NAME.findall(self.code))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs, lines, and the name of the number that is differentiated."""
+
+    inputs: tuple[Input, ...]
+    lines: tuple[Line, ...]
+    result: str
+    seed: int  # of the data
+    dtype: str = "float64"
+    smooth: bool = True  # may differences of values be taken for its gradient?
+
+    @property
+    def varied(self) -> tuple[int, ...]:
+        """Which inputs have a gradient."""
+        return tuple([i for i, given in enumerate(self.inputs) if given.varied])
+
+    def needed(self) -> Program:
+        """The program without what its result does not depend on."""
+        wanted, lines = {self.result}, []
+        for line in reversed(self.lines):
+            if wanted & {*line.names}:
+                wanted |= line.uses
+                lines.append(line)
+        inputs = tuple([given for given in self.inputs if given.name in wanted])
+        return replace(self, inputs=inputs, lines=tuple(reversed(lines)))
+
+    def data(self, dtype: str | None = None) -> list[Array]:
+        """The inputs' data, floats in the program's dtype (or another)."""
+        rng = np.random.default_rng(self.seed)
+        drawn = [np.asarray(eval(_compiled(i.text), {"rng": rng, "np": np})) for i in self.inputs]
+        return [a.astype(dtype or self.dtype) if a.dtype.kind == "f" else a for a in drawn]
+
+    def function(self) -> Callable[..., fg.Tensor]:
+        """The program as a function of its inputs."""
+        scope: dict[str, Any] = {"fg": fg, "np": np}
+        exec(_compiled("\n".join(self.defined(False)), "exec"), scope)
+        found: Callable[..., fg.Tensor] = scope["f"]
+        return found
+
+    def torch_function(self, torch: Any) -> Callable[..., Any]:
+        """The same in torch."""
+        scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, "np": np}
+        exec("\n".join(self.defined(True)), scope)
+        found: Callable[..., Any] = scope["f"]
+        return found
+
+    def defined(self, torch: bool) -> list[str]:
+        """The lines of `def f(...)`."""
+        inner = [
+            f"    {', '.join(line.names)} = {line.torch if torch else line.code}"
+            for line in self.lines
+        ]
+        head = f"def f({', '.join([given.name for given in self.inputs])}):"
+        return [head, *inner, f"    return {self.result}"]
+
+
+@cache
+def _compiled(text: str, mode: str = "eval") -> CodeType:
+    return compile(text, "<program>", mode)
+
+
+def script(program: Program, setting: str, run: str) -> str:
+    """A script that shows the two answers; `run` is an expression in `f` and `args`."""
+    cast = f'.astype("{program.dtype}")'
+    made = [
+        f"{given.name} = fg.tensor(({given.text}){cast})"
+        if data.dtype == np.float32
+        else f"{given.name} = fg.tensor({given.text})"
+        for given, data in zip(program.inputs, program.data(), strict=True)
+    ]
+    names = ", ".join([given.name for given in program.inputs])
+    return "\n".join([
+        "import numpy as np", "import fulgurite as fg", "import fulgurite.nn", "",
+        f"rng = np.random.default_rng({program.seed})", *made, f"args = ({names},)",
+        f"varied = {program.varied}", "", *program.defined(False), "",
+        'with fg.config(device="reference", simplify=False, fuse=False, search=False):',
+        "    want = [g.numpy() for g in fg.grad(f, varied)(*args)]",
+        f"with {setting}:",
+        f"    got = [g.numpy() for g in {run}]",
+        "for a, b in zip(want, got):",
+        "    print(np.abs(a - b).max(), np.abs(a).max(), a.sum(), b.sum())",
+    ])  # fmt: skip
+
+
+def renamed(lines: Iterable[Line], old: str, new: str) -> tuple[Line, ...]:
+    """Lines that read one name in the place of another."""
+    pattern = re.compile(rf"\b{old}\b")
+    return tuple([
+        replace(line, code=pattern.sub(new, line.code), torch=pattern.sub(new, line.torch))
+        for line in lines
+    ])  # fmt: skip

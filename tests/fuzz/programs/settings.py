@@ -1,0 +1,123 @@
+"""Ways to run a program: options, devices and transforms, each with the text that repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import fulgurite as fg
+from fulgurite.core.op import Array
+
+from .program import Program
+from .shaking import shaken
+
+Answer = list[Array]  # the value, then the gradient of each input that has one
+PLAIN = {"device": "reference", "simplify": False, "fuse": False, "search": False}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Options in force, and how the gradient is asked for."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    way: str = "value_and_grad"
+    shakes: bool = False
+
+    @property
+    def text(self) -> str:
+        """The context manager, as code."""
+        listed = ", ".join([f"{name}={value!r}" for name, value in self.options.items()])
+        return f"fg.config({listed})" + (", shaken(0)" if self.shakes else "")
+
+    @property
+    def call(self) -> str:
+        """The gradients, as code."""
+        return {
+            "value_and_grad": "fg.grad(f, varied)(*args)",
+            "jit": "fg.jit(fg.grad(f, varied))(*args)",
+            "checkpoint": "fg.grad(fg.checkpoint(f), varied)(*args)",
+            "backward": "fg.grad(f, varied)(*args)",
+        }[self.way]
+
+
+def _on(device: str, **options: Any) -> dict[str, Any]:
+    more = {"tier": "native"} if device == "cpu" and "tier" not in options else {}
+    return {"device": device, **more, **options}
+
+
+SHAKEN = Setting("shaken", _on("reference"), shakes=True)
+UNSEARCHED = Setting("shaken, without search", _on("reference", search=False), shakes=True)
+CHEAP = (
+    Setting("jit", _on("reference"), "jit"),
+    Setting("jit, shaken", _on("reference"), "jit", shakes=True),
+    Setting("backward", _on("reference"), "backward"),
+    Setting("checkpoint", _on("reference"), "checkpoint"),
+    Setting("verified in poisoned memory", _on("reference", verify=True, poison=True)),
+    Setting("without search", _on("reference", search=False)),
+    Setting("without simplification", _on("reference", simplify=False)),
+    Setting("without fusion", _on("reference", fuse=False)),
+    Setting("exact", _on("reference", exact=True)),
+    Setting("not deterministic", _on("reference", deterministic=False)),
+)
+NATIVE = (
+    Setting("native", _on("cpu")),
+    Setting("native", _on("cpu")),
+    Setting("native, jit", _on("cpu"), "jit"),
+    Setting("native, jit", _on("cpu", threads=2), "jit"),
+    Setting("native, auto tier", _on("cpu", tier="auto")),
+    Setting("native, auto tier, jit", _on("cpu", tier="auto"), "jit"),
+    Setting("native, backward", _on("cpu"), "backward"),
+    Setting("native, without search", _on("cpu", search=False)),
+    Setting("native, without simplification", _on("cpu", simplify=False)),
+    Setting("native, without fusion", _on("cpu", fuse=False)),
+    Setting("native, exact", _on("cpu", exact=True)),
+    Setting("native, not deterministic", _on("cpu", deterministic=False)),
+    Setting("native, avx2", _on("cpu", vectors="avx2")),
+    Setting("native, sse2", _on("cpu", vectors="sse2")),
+    Setting("native, one thread", _on("cpu", threads=1)),
+    Setting("native, poisoned memory", _on("cpu", verify=True, poison=True)),
+)
+
+
+def answer(
+    program: Program, setting: Setting, data: Sequence[Array] | None = None, seed: int = 0
+) -> Answer:
+    """The program's value and gradients as a setting computes them."""
+    with ExitStack() as stack:
+        stack.enter_context(fg.config(disk_cache=False, **setting.options))
+        if setting.shakes:
+            stack.enter_context(shaken(seed))
+        args = [fg.tensor(a) for a in (program.data() if data is None else data)]
+        return _asked(program.function(), program.varied, args, setting.way, program.seed % 3 == 0)
+
+
+def _asked(
+    f: Callable[..., fg.Tensor], varied: tuple[int, ...], args: list[fg.Tensor], way: str,
+    alone: bool,
+) -> Answer:  # fmt: skip
+    """Value and gradients; `alone` computes the gradients before anybody asks for the value."""
+    if way == "backward":
+        for place in varied:
+            args[place].requires_grad_()
+        value = f(*args)
+        value.backward()
+        found: list[Any] = [value, *[args[place].grad for place in varied]]
+        fg.realize(*found)
+        return [t.numpy() for t in found]
+    asked = fg.value_and_grad(fg.checkpoint(f) if way == "checkpoint" else f, varied)
+    if way == "jit":
+        asked = fg.jit(asked)
+        first, _ = asked(*args)  # captured
+        first.numpy()
+    value, gradients = asked(*args)
+    fg.realize(*gradients) if alone else fg.realize(value, *gradients)
+    return [value.numpy(), *[g.numpy() for g in gradients]]
+
+
+def value_alone(program: Program, data: Sequence[Array]) -> float:
+    """What the program gives for other data, without any gradient."""
+    with fg.config(disk_cache=False, **PLAIN):
+        return float(program.function()(*[fg.tensor(a) for a in data]).numpy())
