@@ -37,7 +37,7 @@ class Pass(NamedTuple):
     module: str
     attribute: str
     neutral: Callable[..., Any]
-    native: bool = False  # is it run for native code only?
+    native: bool = False  # does it shape native code only?
 
 
 def _given(value: Any, *others: Any, **more: Any) -> Any:
@@ -80,15 +80,15 @@ PASSES: tuple[Pass, ...] = (
     Pass("by_rows", f"{GRAPH}.exchange", "by_rows", _given),
     Pass("wide_rows", f"{GRAPH}.exchange", "_wide_rows", _given),
     Pass("choose", "fulgurite.runtime.realize", "chooser", _greedy),
-    Pass("widened", f"{SEARCH}.spelling", "widened", _all),
-    Pass("numbered", f"{SEARCH}.spelling", "numbered", _all),
-    Pass("picked", f"{SEARCH}.spelling", "picked", _all),
-    Pass("measured", f"{SEARCH}.spelling", "measured", _all),
-    Pass("settled", f"{SEARCH}.spelling", "settled", _all),
-    Pass("ended", f"{SEARCH}.online", "ended", _stores_and_sizes),
-    Pass("parted", f"{SEARCH}.online", "parted", _list),
-    Pass("together", f"{SEARCH}.online", "together", _list),
-    Pass("improved", f"{SEARCH}.online", "improved", _unimproved),
+    Pass("widened", f"{SEARCH}.spelling", "widened", _all, native=True),
+    Pass("numbered", f"{SEARCH}.spelling", "numbered", _all, native=True),
+    Pass("picked", f"{SEARCH}.spelling", "picked", _all, native=True),
+    Pass("measured", f"{SEARCH}.spelling", "measured", _all, native=True),
+    Pass("settled", f"{SEARCH}.spelling", "settled", _all, native=True),
+    Pass("ended", f"{SEARCH}.online", "ended", _stores_and_sizes, native=True),
+    Pass("parted", f"{SEARCH}.online", "parted", _list, native=True),
+    Pass("together", f"{SEARCH}.online", "together", _list, native=True),
+    Pass("improved", f"{SEARCH}.online", "improved", _unimproved, native=True),
     Pass("sooner", f"{GRAPH}.schedule", "sooner", _list),
     Pass("moved_as_bits", "fulgurite.native.render", "moved_as_bits", _both, native=True),
     Pass("merge_axes", "fulgurite.native.render", "merge_axes", _given, native=True),
@@ -242,7 +242,7 @@ def _guilty_law(is_right: Callable[[Collection[str]], bool]) -> str | None:
             names = half
         else:
             out, names = [*out, *half], names[len(names) // 2 :]
-    return names[0]
+    return str(names[0])
 
 
 def _close(a: Array, b: Array, tolerance: float) -> bool:

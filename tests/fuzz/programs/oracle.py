@@ -111,7 +111,7 @@ class Oracle:
         wrong = []
         for _ in range(4):
             ways = [
-                rng.standard_normal(a.shape) if i in program.varied else None
+                np.asarray(rng.standard_normal(a.shape)) if i in program.varied else None
                 for i, a in enumerate(data)
             ]
             slopes = [_slope(program, data, ways, h) for h in (1e-5, 5e-6, 2e-6)]

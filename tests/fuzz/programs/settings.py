@@ -90,7 +90,7 @@ def answer(
         stack.enter_context(fg.config(disk_cache=False, **setting.options))
         if setting.shakes:
             stack.enter_context(shaken(seed))
-        args = [fg.tensor(a) for a in (program.data() if data is None else data)]
+        args = [fg.Tensor(a) for a in (program.data() if data is None else data)]
         return _asked(program.function(), program.varied, args, setting.way, program.seed % 3 == 0)
 
 
@@ -120,4 +120,4 @@ def _asked(
 def value_alone(program: Program, data: Sequence[Array]) -> float:
     """What the program gives for other data, without any gradient."""
     with fg.config(disk_cache=False, **PLAIN):
-        return float(program.function()(*[fg.tensor(a) for a in data]).numpy())
+        return float(program.function()(*[fg.Tensor(a) for a in data]).numpy())

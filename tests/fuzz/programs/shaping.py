@@ -77,7 +77,7 @@ def unsqueezed(w: Writer, x: str) -> str:
     return w.say(f"{x}.unsqueeze({w.random.randrange(len(shape) + 1)})")
 
 
-@step(4, (4,))
+@step(8, (4,))
 def shuffled_pixels(w: Writer, x: str) -> str:
     _, channels, height, width = w.shape(x)
     if height % 2 == 0 and width % 2 == 0 and w.often(0.5):

@@ -112,16 +112,16 @@ def with_smaller_sizes(program: Program) -> Iterator[Program]:
             for less in dict.fromkeys((1, size // 2, size - 1)):
                 if 0 < less < size:
                     shape = (*given.shape[:axis], less, *given.shape[axis + 1 :])
-                    inputs = list(program.inputs)
-                    inputs[place] = replace(given, shape=shape)
-                    yield replace(program, inputs=tuple(inputs))
+                    others = program.inputs[:place], program.inputs[place + 1 :]
+                    one = replace(given, shape=shape)
+                    yield replace(program, inputs=(*others[0], one, *others[1]))
 
 
 def shapes_of(program: Program) -> dict[str, tuple[int, ...]]:
     """The shape of every value that holds floats."""
     with fg.config(device="reference"):
         values: dict[str, fg.Tensor] = {
-            given.name: fg.tensor(data)
+            given.name: fg.Tensor(data)
             for given, data in zip(program.inputs, program.data(), strict=True)
         }
         for line in program.lines:

@@ -71,7 +71,7 @@ class Writer:
         sample = np.asarray(eval(text, {"rng": np.random.default_rng(0), "np": np}))
         varied = sample.dtype.kind == "f" and draw == NORMAL
         self.inputs.append(Input(name, draw, shape, varied))
-        self.values[name] = fg.tensor(sample)
+        self.values[name] = fg.Tensor(sample)
         return name
 
     def weight(self, *shape: int) -> str:
