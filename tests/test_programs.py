@@ -57,7 +57,7 @@ def in_torch(seed: int, numbers: range) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of even windows with padding "same"
             try:
-                wrong = found.in_torch(torch)
+                wrong = found.wide().in_torch(torch)
             except Unjudged:
                 continue
         assert wrong is None, str(Failure(seed, number, found.program, programs.TORCH, wrong))

@@ -131,14 +131,14 @@ def failures(
         if found is None:
             continue
         COUNTS["programs"] += 1
-        program = found.program
-        for setting in settings_of(number, len(program.lines), device, torch):
+        wide = found.wide()
+        for setting in settings_of(number, len(found.program.lines), device, torch):
             COUNTS[setting.name] += 1
-            wide = setting.shakes or setting is TORCH or setting is DIFFERENCES
-            one = replace(program, dtype="float64") if wide else program
-            wrong = problem(one, setting, Oracle(one, found.want))
+            exact = setting.shakes or setting is TORCH or setting is DIFFERENCES
+            known = wide if exact else found
+            wrong = problem(known.program, setting, known)
             if wrong is not None:
-                yield Failure(seed, number, one, setting, wrong)
+                yield Failure(seed, number, known.program, setting, wrong)
                 break
         if number % 64 == 0:
             fg.clear_caches()
@@ -148,7 +148,9 @@ def judged(seed: int, number: int) -> Oracle | None:
     """A program of this number with its answer, if it has one after some attempts."""
     for attempt in range(ATTEMPTS):
         try:
-            return Oracle.of(write(seed, number, attempt))
+            found = Oracle.of(write(seed, number, attempt))
+            found.wide()
+            return found
         except Unjudged as reason:
             COUNTS[str(reason)] += 1
     return None

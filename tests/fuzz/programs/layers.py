@@ -33,7 +33,7 @@ def space_of(w: Writer, x: str) -> int:
 # --- convolutions --------------------------------------------------------------------------------
 
 
-@step(14, SPACE)
+@step(18, SPACE)
 def convolution(w: Writer, x: str) -> str:
     d, channels = space_of(w, x), w.shape(x)[1]
     groups = w.one(1, 1, 1, 1, channels, 2)
@@ -58,7 +58,7 @@ def convolution(w: Writer, x: str) -> str:
     return w.function(f"conv{d}d", listed(x, weight, bias if bias != "None" else "", more))
 
 
-@step(6, SPACE)
+@step(12, SPACE)
 def pointwise_convolution(w: Writer, x: str) -> str:
     """1x1, the convolution that is a product."""
     d, channels = space_of(w, x), w.shape(x)[1]
@@ -111,13 +111,13 @@ def pool_arguments(w: Writer, d: int, average: bool) -> str:
     return listed(kernel, more)
 
 
-@step(14, SPACE)
+@step(18, SPACE)
 def average_pool(w: Writer, x: str) -> str:
     d = space_of(w, x)
     return w.function(f"avg_pool{d}d", x, pool_arguments(w, d, True))
 
 
-@step(14, SPACE)
+@step(18, SPACE)
 def max_pool(w: Writer, x: str) -> str:
     d = space_of(w, x)
     return w.function(f"max_pool{d}d", x, pool_arguments(w, d, False))

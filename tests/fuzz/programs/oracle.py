@@ -1,7 +1,7 @@
 """What a program should give, and whether an answer is as good as rounding allows.
 
 In: a program and an answer. Out: None, or a line that says what is wrong. The oracle is the graph
-as it was built, op by op on the reference device in float64: no law, no fusion, no search. Its own
+as it was built, op by op as the op table says, in float64: no law, no kernel, no search. Its own
 gradient is held against differences of its values along random directions, and against torch where
 that is installed. A difference counts only if it is far more than what rounding does to the oracle
 itself: on a mismatch the oracle is run again with its inputs and sums disturbed in their last
@@ -11,7 +11,7 @@ bits, and what moves then (a tie that rounding breaks, a sum that cancels) is no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from fulgurite.core.op import Array
 
 from .program import Program
-from .settings import PLAIN, Answer, Setting, answer, value_alone
+from .settings import PLAIN, Answer, Setting, answer, meaning
 from .shaking import noisy
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5}
@@ -39,6 +39,7 @@ class Oracle:
 
     program: Program
     want: Answer
+    other: Oracle | None = None  # the same in float64
 
     @classmethod
     def of(cls, program: Program) -> Oracle:
@@ -46,10 +47,18 @@ class Oracle:
         if not program.varied:
             raise Unjudged("nothing has a gradient")
         data = [a.astype("float64") if a.dtype.kind == "f" else a for a in program.data()]
-        want = answer(program, Setting("plain", PLAIN), data)
+        want = meaning(program, data)
         if any(not np.isfinite(a).all() or np.abs(a).max(initial=0) > LARGEST for a in want):
             raise Unjudged("its numbers are not finite, or large")
         return cls(program, want)
+
+    def wide(self) -> Oracle:
+        """The same program in float64, where rounding is far below any mistake."""
+        if self.program.dtype == "float64":
+            return self
+        if self.other is None:
+            self.other = Oracle.of(replace(self.program, dtype="float64"))
+        return self.other
 
     def problem(self, got: Answer, rough: float = 0.0) -> str | None:
         """What is wrong with an answer, if anything; what is unsure raises `Unjudged`."""
@@ -157,6 +166,6 @@ def _slope(
 ) -> float:
     def at(t: float) -> float:
         moved = [a if way is None else a + t * way for a, way in zip(data, ways, strict=True)]
-        return value_alone(program, moved)
+        return float(meaning(program, moved, gradients=False)[0])
 
     return (at(h) - at(-h)) / (2 * h)

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fulgurite as fg
+from fulgurite.core.node import toposort
 from fulgurite.core.op import Array
+from fulgurite.core.ops.leaf import BUFFER
+from fulgurite.graph.registry import REGISTRY
+from fulgurite.runtime.reference import evaluate
 
 from .program import Program
 from .shaking import shaken
@@ -117,7 +121,16 @@ def _asked(
     return [value.numpy(), *[g.numpy() for g in gradients]]
 
 
-def value_alone(program: Program, data: Sequence[Array]) -> float:
-    """What the program gives for other data, without any gradient."""
-    with fg.config(disk_cache=False, **PLAIN):
-        return float(program.function()(*[fg.Tensor(a) for a in data]).numpy())
+def meaning(program: Program, data: Sequence[Array], gradients: bool = True) -> Answer:
+    """The graph as it is built, op by op by the op table: nothing of the compiler takes part."""
+    with fg.config(device="reference"):
+        args = [fg.Tensor(a) for a in data]
+        if gradients:
+            value, found = fg.value_and_grad(program.function(), program.varied)(*args)
+            asked = [value, *found]
+        else:
+            asked = [program.function()(*args)]
+        roots = [t.node for t in asked]
+        leaves = [n for n in toposort(roots) if n.op is BUFFER]
+        memory: list[Any] = [REGISTRY.memory(leaf) for leaf in leaves]
+        return evaluate(roots, {n: m.array for n, m in zip(leaves, memory, strict=True)})

@@ -30,7 +30,7 @@ def factors(w: Writer, size: int) -> tuple[int, int]:
 # --- reshapes ------------------------------------------------------------------------------------
 
 
-@step(8, ANY)
+@step(16, ANY)
 def split_axis(w: Writer, x: str) -> str:
     """An axis as two: heads, blocks, a picture from a line."""
     shape = list(w.shape(x))
@@ -41,7 +41,7 @@ def split_axis(w: Writer, x: str) -> str:
     return w.say(f"{x}.reshape({tuple(shape)})")
 
 
-@step(8, range(2, 7))
+@step(14, range(2, 7))
 def merged_axes(w: Writer, x: str) -> str:
     shape = list(w.shape(x))
     axis = w.random.randrange(len(shape) - 1)
@@ -51,7 +51,7 @@ def merged_axes(w: Writer, x: str) -> str:
     return w.say(f"{x}.reshape({tuple(shape)})")
 
 
-@step(3, range(2, 7))
+@step(6, range(2, 7))
 def regrouped(w: Writer, x: str) -> str:
     """Space split and merged otherwise: no axis stays."""
     shape = w.shape(x)
@@ -260,7 +260,7 @@ def repeated(w: Writer, x: str) -> str:
 FOLDS = ("sum", "mean", "mean", "max", "max", "min", "var", "std", "logsumexp", "norm")
 
 
-@step(12, range(2, 7))
+@step(16, range(2, 7))
 def reduced(w: Writer, x: str) -> str:
     """A reduction of one axis or two, now and then joined with its source again."""
     shape, name = w.shape(x), w.one(*FOLDS)
