@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
+from dataclasses import fields, replace
 from io import StringIO
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.config import Options
 from fulgurite.core.op import Op
 from fulgurite.core.ops import elementwise
 from tests.fuzz import programs
@@ -136,19 +137,26 @@ def test_a_wrong_gradient_is_found_and_told_in_a_script_of_few_lines() -> None:
         assert wrong is not None and "slope" in wrong
         short = Failure(0, 0, program, setting, wrong).short()
     assert len(short.program.lines) <= 2
-    assert "fg.tanh(" in str(short) and "fg.grad(f, varied)(*args)" in str(short)
+    assert "fg.tanh(" in str(short) and "fg.value_and_grad(f, varied)(*args)" in str(short)
     assert short.program.inputs[0].shape != (3, 4)
 
 
-def test_a_script_runs_as_it_is_printed() -> None:
+@pytest.mark.parametrize("setting", [settings.SHAKEN, *settings.CHEAP[:4]], ids=lambda s: s.name)
+def test_a_script_runs_as_it_is_printed(setting: settings.Setting) -> None:
     program = programs.write(0, 4)
-    failure = Failure(0, 4, program, settings.SHAKEN, "nothing")
     said = StringIO()
     with redirect_stdout(said):
-        exec(str(failure).split("\n\n", 1)[1], {})
+        exec(str(Failure(0, 4, program, setting, "nothing")).split("\n\n", 1)[1], {})
     apart = [float(line.split()[0]) for line in said.getvalue().splitlines()]
-    assert len(apart) == len(program.varied)
-    assert max(apart) < 1e-6
+    assert len(apart) == 1 + len(program.varied)
+    assert max(apart) < 1e-4
+
+
+def test_every_option_that_plans_depend_on_is_changed_by_a_setting() -> None:
+    changed = {name for one in (*settings.CHEAP, *settings.NATIVE) for name in one.options}
+    wanted = {option.name for option in fields(Options) if option.metadata["in_key"]}
+    assert not wanted - changed - {"tune"}  # times kernels: other plans, of the same kernels
+    assert {"tier", "threads", "poison"} <= changed
 
 
 def test_sums_round_otherwise_each_time_when_they_are_shaken() -> None:

@@ -53,7 +53,12 @@ class Failure:
 
     def __str__(self) -> str:
         """What is wrong, and a script that shows it."""
-        text = script(self.program, self.setting.text, self.setting.call)
+        text = script(self.program, self.setting.text, self.setting.asked(self.program.alone))
+        if self.setting is TORCH:
+            text += "\n\n# the same in torch, whose gradients are other ones:\n"
+            text += "\n".join([f"# {line}" for line in self.program.defined(True)])
+        if self.setting is DIFFERENCES:
+            text += "\n\n# all of these agree, but not with (f(x + h d) - f(x - h d)) / 2h"
         if self.setting.shakes:
             text = "from tests.fuzz.programs.shaking import shaken\n" + text
         head = f"program {self.number} of seed {self.seed}, {self.setting.name}: {self.problem}"

@@ -36,15 +36,19 @@ class Setting:
         listed = ", ".join([f"{name}={value!r}" for name, value in self.options.items()])
         return f"fg.config({listed})" + (", shaken(0)" if self.shakes else "")
 
-    @property
-    def call(self) -> str:
-        """The gradients, as code."""
-        return {
-            "value_and_grad": "fg.grad(f, varied)(*args)",
-            "jit": "fg.jit(fg.grad(f, varied))(*args)",
-            "checkpoint": "fg.grad(fg.checkpoint(f), varied)(*args)",
-            "backward": "fg.grad(f, varied)(*args)",
-        }[self.way]
+    def asked(self, alone: bool) -> list[str]:
+        """The lines that give value and gradients, as `answer` asks for them."""
+        if self.way == "backward":
+            return [
+                "for i in varied:", "    args[i].requires_grad_()", "value = f(*args)",
+                "value.backward()", "gradients = [args[i].grad for i in varied]",
+                "fg.realize(value, *gradients)",
+            ]  # fmt: skip
+        function = "fg.checkpoint(f)" if self.way == "checkpoint" else "f"
+        asked = f"fg.value_and_grad({function}, varied)"
+        lines = [f"g = fg.jit({asked})", "g(*args)[0].numpy()"] if self.way == "jit" else []
+        lines.append(f"value, gradients = {'g' if lines else asked}(*args)")
+        return [*lines, f"fg.realize({'*gradients' if alone else 'value, *gradients'})"]
 
 
 def _on(device: str, **options: Any) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def answer(
         if setting.shakes:
             stack.enter_context(shaken(seed))
         args = [fg.Tensor(a) for a in (program.data() if data is None else data)]
-        return _asked(program.function(), program.varied, args, setting.way, program.seed % 3 == 0)
+        return _asked(program.function(), program.varied, args, setting.way, program.alone)
 
 
 def _asked(
