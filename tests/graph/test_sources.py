@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.node import Node
 from fulgurite.graph.cost import CostTable
 from fulgurite.graph.kernel import Kernel
 from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.extract import Producer, extract
+from fulgurite.graph.search.pieces import Piece
 from fulgurite.graph.search.sources import Timing, WideSearcher, near_ties
 from fulgurite.graph.simplify import simplify
 from fulgurite.kernel.sources import SOURCES
@@ -94,3 +96,30 @@ def test_near_ties_are_those_in_which_plans_of_like_cost_differ() -> None:
 
     assert names(producers) == ["first", "second", "both"]
     assert names([p for p in producers if p.name != "both"]) == []
+
+
+class Silent:
+    """A source that has no other way to run anything."""
+
+    name = "silent"
+
+    def propose(self, kernel: Kernel, table: CostTable) -> None:
+        """Nothing."""
+
+
+def test_equal_kernels_that_are_not_one_object_are_run_as_they_are() -> None:
+    x = fg.Tensor(np.ones((5, 4)))
+    normal = normalize([x.cumsum(0).cumsum(0).node])
+    sink = restore(normal.structure, normal.constants, {}, normal.nodes)
+
+    def choose(pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
+        twins = [
+            (why, outputs, (Kernel(k.kind, k.body, k.inputs), memory, origins))
+            for why, outputs, (k, memory, origins) in pieces
+        ]
+        assert twins[0][2][0] == twins[1][2][0] and twins[0][2][0] is not twins[1][2][0]
+        return WideSearcher(SOURCES, alone=[Silent()])(twins, roots)
+
+    found = schedule(sink, len(normal.buffers), True, choose)
+    assert [item.kernel.kind for item in found.items] == ["scan", "scan"]
+    assert not any("run by" in item.reason for item in found.items)

@@ -72,7 +72,7 @@ class WideSearcher(Searcher):
             settled = self.settled(kernel)
             if settled.report is not None and settled.report not in self.reports:
                 self.reports.append(settled.report)
-            if settled.kernel is not kernel:
+            if settled.kernel != kernel:  # equal ones are settled once, whichever came first
                 why = f"{why}; run by {_chosen(settled)}"
             found.append((why, outputs, (settled.kernel, memory, origins)))
         return found

@@ -74,16 +74,21 @@ class Failure:
 
     def short(self) -> Failure:
         """The same failure of the shortest program that has it."""
-        wanted = self.problem.startswith("raised")
+        wanted = _kind(self.problem)
 
         def fails(candidate: Program) -> bool:
             found = problem(candidate, self.setting)
-            return found is not None and found.startswith("raised") == wanted
+            return found is not None and _kind(found) == wanted
 
         program = shorten(self.program, fails)
         return replace(
             self, program=program, problem=problem(program, self.setting) or self.problem
         )
+
+
+def _kind(found: str) -> str:
+    """Which error, or that a result is wrong."""
+    return found.split(":")[0] if found.startswith("raised") else "wrong"
 
 
 def problem(program: Program, setting: Setting, oracle: Oracle | None = None) -> str | None:
