@@ -2,20 +2,22 @@
 
 In: something to compute. Out: a `Verdict` that names the pass after which its values part from
 those with every optional pass left out. Passes are functions that take a value and give a value,
-so leaving one out is to put in its place a function that gives back what it was given. `PASSES`
-lists them in the order they run, each by the name that its caller looks it up by. The laws of
-`simplify` are tried one by one as well, so that a wrong law is named, not only its pass.
+so leaving one out is to put in its place a function that gives back what it was given, wherever
+it has been imported to. `PASSES` lists them in the order they run; who calls them does not matter.
+The laws of `simplify` are tried one by one as well: a wrong law is named, not only its pass.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
+from pkgutil import walk_packages
 from random import Random
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -23,7 +25,6 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.egraph import Report
 from fulgurite.core.op import Array
-from fulgurite.runtime.cache import WeakCache
 
 Compute = Callable[[], Sequence[Array]]
 SUBSETS = 20
@@ -31,11 +32,11 @@ TOLERANCE = 1e-9
 
 
 class Pass(NamedTuple):
-    """A pass that may be left out: where its caller finds it, and what stands in for it."""
+    """A pass that may be left out: where it is defined, and what stands in for it."""
 
     name: str
     module: str
-    attribute: str
+    function: str
     neutral: Callable[..., Any]
     native: bool = False  # does it shape native code only?
 
@@ -64,44 +65,71 @@ def _unimproved(roots: Sequence[Any], sizes: Sequence[int]) -> tuple[list[Any], 
     return list(roots), Report()
 
 
-def _greedy(options: Any, device: str) -> Callable[..., list[Any]]:
+def _greedy(*given: Any, **more: Any) -> Callable[..., list[Any]]:
     return lambda pieces, roots: list(pieces)
 
 
 GRAPH, SEARCH = "fulgurite.graph", "fulgurite.graph.search"
 PASSES: tuple[Pass, ...] = (
-    Pass("simplify", "fulgurite.runtime.realize", "simplify", _given),
-    Pass("overlap", "fulgurite.runtime.realize", "overlap", _given),
-    Pass("tails", f"{GRAPH}.exchange", "tails", _given),
+    Pass("simplify", f"{GRAPH}.simplify", "simplify", _given),
+    Pass("overlap", f"{GRAPH}.overlap", "overlap", _given),
+    Pass("tails", f"{GRAPH}.tails", "tails", _given),
     Pass("taken_apart", f"{GRAPH}.exchange", "_taken_apart", _given),
-    Pass("repeats", f"{GRAPH}.exchange", "repeats", _given),
-    Pass("vanish", f"{GRAPH}.exchange", "vanish", _given),
+    Pass("repeats", f"{GRAPH}.repeats", "repeats", _given),
+    Pass("vanish", f"{GRAPH}.vanish", "vanish", _given),
     Pass("exchange", f"{GRAPH}.exchange", "_exchange", _given),
-    Pass("by_rows", f"{GRAPH}.exchange", "by_rows", _given),
+    Pass("by_rows", f"{GRAPH}.by_rows", "by_rows", _given),
     Pass("wide_rows", f"{GRAPH}.exchange", "_wide_rows", _given),
-    Pass("choose", "fulgurite.runtime.realize", "chooser", _greedy),
+    Pass("choose", "fulgurite.runtime.stages", "chooser", _greedy),
     Pass("widened", f"{SEARCH}.spelling", "widened", _all, native=True),
     Pass("numbered", f"{SEARCH}.spelling", "numbered", _all, native=True),
     Pass("picked", f"{SEARCH}.spelling", "picked", _all, native=True),
     Pass("measured", f"{SEARCH}.spelling", "measured", _all, native=True),
     Pass("settled", f"{SEARCH}.spelling", "settled", _all, native=True),
-    Pass("ended", f"{SEARCH}.online", "ended", _stores_and_sizes, native=True),
-    Pass("parted", f"{SEARCH}.online", "parted", _list, native=True),
-    Pass("together", f"{SEARCH}.online", "together", _list, native=True),
-    Pass("improved", f"{SEARCH}.online", "improved", _unimproved, native=True),
-    Pass("sooner", f"{GRAPH}.schedule", "sooner", _list),
-    Pass("moved_as_bits", "fulgurite.native.render", "moved_as_bits", _both, native=True),
-    Pass("merge_axes", "fulgurite.native.render", "merge_axes", _given, native=True),
-    Pass("assumed", "fulgurite.native.render", "assumed", _given, native=True),
-    Pass("unrolled", "fulgurite.native.llvm", "unrolled", _given, native=True),
-    Pass("beside", "fulgurite.kernel.split", "beside", _given, native=True),
+    Pass("ended", f"{SEARCH}.ends", "ended", _stores_and_sizes, native=True),
+    Pass("parted", f"{SEARCH}.crossed", "parted", _list, native=True),
+    Pass("together", f"{SEARCH}.names", "together", _list, native=True),
+    Pass("improved", f"{SEARCH}.laws", "improved", _unimproved, native=True),
+    Pass("sooner", f"{GRAPH}.sooner", "sooner", _list),
+    Pass("moved_as_bits", "fulgurite.kernel.bits", "moved_as_bits", _both, native=True),
+    Pass("merge_axes", "fulgurite.kernel.axes", "merge_axes", _given, native=True),
+    Pass("assumed", "fulgurite.kernel.assume", "assumed", _given, native=True),
+    Pass("unrolled", "fulgurite.kernel.unroll", "unrolled", _given, native=True),
+    Pass("beside", "fulgurite.kernel.beside", "beside", _given, native=True),
 )
-MEMOS: tuple[tuple[str, str, Callable[[], Any]], ...] = (  # what earlier runs worked out
-    (f"{SEARCH}.online", "_known", WeakKeyDictionary),
-    (f"{SEARCH}.choose", "REGIONS", lambda: type(_found(f"{SEARCH}.choose", "REGIONS"))()),
-    (f"{GRAPH}.lower", "_known", WeakKeyDictionary),
-    ("fulgurite.runtime.plan", "KERNELS", lambda: WeakCache("passes")),
+MEMOS: tuple[tuple[str, str], ...] = (  # what earlier runs worked out
+    (f"{SEARCH}.online", "_known"),
+    (f"{SEARCH}.choose", "REGIONS"),
+    (f"{GRAPH}.lower", "_known"),
+    ("fulgurite.runtime.plan", "KERNELS"),
 )
+
+
+@cache
+def _load() -> None:
+    """Import every module of the compiler: one that is imported later would keep a stand-in."""
+    for layer in ("core", "graph", "kernel", "native", "runtime"):
+        package = import_module(f"fulgurite.{layer}")
+        for found in walk_packages(package.__path__, f"fulgurite.{layer}."):
+            with suppress(ImportError):  # of what is not installed here
+                import_module(found.name)
+
+
+def put(patch: pytest.MonkeyPatch, one: Pass, other: Callable[..., Any]) -> None:
+    """Another function in the place of a pass, in every module that has its name for it."""
+    _load()
+    known = _found(one.module, one.function)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fulgurite.") and module.__dict__.get(one.function) is known:
+            patch.setattr(module, one.function, other)
+
+
+def _forget() -> None:
+    """Empty every memo."""
+    fg.clear_caches()
+    for module, attribute in MEMOS:
+        found = _found(module, attribute)
+        (found if hasattr(found, "clear") else found._values).clear()
 
 
 def _found(module: str, attribute: str) -> Any:
@@ -132,18 +160,16 @@ def only(kept: Collection[str], laws_out: Collection[str] = ()) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         for one in PASSES:
             if one.name not in kept:
-                patch.setattr(import_module(one.module), one.attribute, one.neutral)
-        for module, attribute, fresh in MEMOS:
-            patch.setattr(import_module(module), attribute, fresh())
+                put(patch, one, one.neutral)
         if laws_out:
             patch.setattr(rules, "rules", [r for r in rules.rules if r.name not in laws_out])
             patch.setattr(rules, "_tables", {})
-        fg.clear_caches()
+        _forget()
         try:
             with fg.config(disk_cache=False):
                 yield
         finally:
-            fg.clear_caches()
+            _forget()
 
 
 def active(compute: Compute, native: bool) -> list[str]:
@@ -162,11 +188,8 @@ def active(compute: Compute, native: bool) -> list[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         for one in PASSES:
-            module = import_module(one.module)
-            patch.setattr(module, one.attribute, watched(one, getattr(module, one.attribute)))
-        for name, attribute, fresh in MEMOS:
-            patch.setattr(import_module(name), attribute, fresh())
-        fg.clear_caches()
+            put(patch, one, watched(one, _found(one.module, one.function)))
+        _forget()
         try:
             with fg.config(disk_cache=False):
                 compute()
@@ -174,7 +197,7 @@ def active(compute: Compute, native: bool) -> list[str]:
             changed.update([one.name for one in PASSES])
             del error
         finally:
-            fg.clear_caches()
+            _forget()
     return [one.name for one in PASSES if one.name in changed and (native or not one.native)]
 
 

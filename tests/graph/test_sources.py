@@ -15,6 +15,7 @@ from fulgurite.graph.normalize import normalize, restore
 from fulgurite.graph.schedule import schedule
 from fulgurite.graph.search.extract import Producer, extract
 from fulgurite.graph.search.pieces import Piece
+from fulgurite.graph.search.proposals import Source
 from fulgurite.graph.search.sources import Timing, WideSearcher, near_ties
 from fulgurite.graph.simplify import simplify
 from fulgurite.kernel.sources import SOURCES
@@ -98,16 +99,8 @@ def test_near_ties_are_those_in_which_plans_of_like_cost_differ() -> None:
     assert names([p for p in producers if p.name != "both"]) == []
 
 
-class Silent:
-    """A source that has no other way to run anything."""
-
-    name = "silent"
-
-    def propose(self, kernel: Kernel, table: CostTable) -> None:
-        """Nothing."""
-
-
 def test_equal_kernels_that_are_not_one_object_are_run_as_they_are() -> None:
+    silent = Source("silent", lambda kernel, table: None)
     x = fg.Tensor(np.ones((5, 4)))
     normal = normalize([x.cumsum(0).cumsum(0).node])
     sink = restore(normal.structure, normal.constants, {}, normal.nodes)
@@ -118,7 +111,7 @@ def test_equal_kernels_that_are_not_one_object_are_run_as_they_are() -> None:
             for why, outputs, (k, memory, origins) in pieces
         ]
         assert twins[0][2][0] == twins[1][2][0] and twins[0][2][0] is not twins[1][2][0]
-        return WideSearcher(SOURCES, alone=[Silent()])(twins, roots)
+        return WideSearcher(SOURCES, alone=[silent])(twins, roots)
 
     found = schedule(sink, len(normal.buffers), True, choose)
     assert [item.kernel.kind for item in found.items] == ["scan", "scan"]
