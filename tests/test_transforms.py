@@ -452,6 +452,20 @@ def test_a_checkpoint_draws_its_random_numbers_once() -> None:
         np.testing.assert_array_equal(plain, again)
 
 
+def test_what_is_computed_twice_within_one_kernel_has_both_its_results() -> None:
+    """The value, and its second computation: one node inside the kernel that computes both."""
+    x = np.random.default_rng(0).standard_normal((3, 6, 4))
+
+    def largest(x: fg.Tensor) -> fg.Tensor:
+        return x.reshape((3, 2, 3, 4)).swapaxes(2, 1).max()
+
+    with fg.config(tier="native", poison=True):
+        value, slope = fg.value_and_grad(fg.checkpoint(largest))(fg.Tensor(x))
+        fg.realize(value, slope)
+    assert value.item() == x.max()
+    assert np.array_equal(slope.numpy(), x == x.max())
+
+
 def test_checkpoints_nest_and_take_trees_integers_and_several_results() -> None:
     p = {"w": x64(3, 3), "b": x64(3, seed=1)}
     index = fg.Tensor([2, 0])

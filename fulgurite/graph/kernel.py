@@ -127,7 +127,13 @@ class Extractor:
                         continue
                     sources = tuple(map(made.__getitem__, node.src))
                     made[node] = make(node.op, node.dtype, sources, node.arg)
-        body = SINK(*[made[output] for output in outputs])
+        roots: dict[Node, None] = {}
+        for output in outputs:
+            root = made[output]
+            while root in roots:  # they differed only in when they run: each has its own memory
+                root = CONTIGUOUS(root)
+            roots[root] = None
+        body = SINK(*roots)
         found = self.kernels.get((kind, body))
         if found is None:
             found = self.kernels[kind, body] = Kernel(kind, body, len(reads))
