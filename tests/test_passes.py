@@ -186,3 +186,8 @@ def test_a_wrong_law_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SIMPLIFY, "_tables", {})
     verdict = guilty(of(lambda x, y: (x + y).sum(), (3, 4), (3, 4)))
     assert verdict.name == "simplify" and verdict.law == "planted", str(verdict)
+
+
+def test_what_is_wrong_without_any_pass_is_said_to_be_so() -> None:
+    verdict = guilty(lambda: [np.ones(3)], want=[np.zeros(3)])
+    assert verdict.name == passes.ALWAYS and verdict.runs == 1

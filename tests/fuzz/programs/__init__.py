@@ -69,6 +69,7 @@ class Failure:
         """The pass after which its values part, as far as leaving passes out tells."""
         return guilty(
             lambda: answer(self.program, self.setting), tolerance=ROUGHLY[self.program.dtype],
+            want=Oracle.of(self.program).want,
             native=self.setting.options["device"] == "cpu",
         )  # fmt: skip
 
