@@ -284,7 +284,7 @@ def reduction(name: str, x: str, axis: str, keep: bool) -> tuple[str, str]:
     if name in ("var", "std"):
         return f"{x}.{name}({ours})", f"{x}.{name}({listed(theirs, 'correction=0')})"
     if name == "norm":
-        return f"fg.linalg.vector_norm({x}, {ours.replace('keepdims', 'keepdims')})", (
+        return f"fg.linalg.vector_norm({x}, axis={ours})", (
             f"torch.linalg.vector_norm({x}, dim={theirs})"
         )
     return f"{x}.{name}({ours})", f"{x}.{name}({theirs})"
