@@ -237,7 +237,8 @@ class Tensor(Methods, Habits, Operators):
 
     def _outside(self) -> Array:
         """The same for NumPy to compute with, which no gradient sees: an error inside `grad`."""
-        if _recording.on and not self.entry.node.watched.isdisjoint(SCOPES.open):
+        watching = SCOPES.open if _recording.on else None  # a replay's result makes no node
+        if watching and not self.entry.node.watched.isdisjoint(watching):
             raise GradientError(
                 "a NumPy array of a tensor that is being differentiated has no gradient",
                 "use fulgurite's functions (fg.stack([x, y]), fg.sin(x)), or x.detach() for a"

@@ -17,7 +17,7 @@ computed again, since everybody reads their own bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..core.node import Node
@@ -133,17 +133,19 @@ def questions(order: Sequence[Node]) -> list[Question]:
     ends: list[Node] = []  # unstable values and values in memory
     reach: dict[Node, int] = {}  # bits of what a value is made of
     twice: dict[Node, int] = {}  # and of what it is made of by two paths
+    unstable = 0
     asking: list[Node] = []
     for node in order:
         both = found = 0
         if is_unstable(node) or (node.op is PARAM and node.dtype.is_inexact):
             found = 1 << len(ends)
+            unstable |= found if node.op is not PARAM else 0
             ends.append(node)
         else:
             for source in _sources(node):
                 both |= twice[source] | (found & reach[source])
                 found |= reach[source]
-            if both and jumps(node):
+            if both and jumps(node) and not _is_generic(node, reach, both, found, unstable):
                 asking.append(node)
         reach[node], twice[node] = found, both
     if not asking:
@@ -158,6 +160,20 @@ def questions(order: Sequence[Node]) -> list[Question]:
         values = frozenset([n for n in seen[node] if twice[node] & reach[n]])
         found_.append(Question(node, values, any(len(seen[node][n]) > 1 for n in values)))
     return found_
+
+
+def _is_generic(
+    node: Node, reach: Mapping[Node, int], both: int, found: int, unstable: int
+) -> bool:
+    """True if no tie is made by the program itself: rounding changes an answer by luck alone.
+
+    `w != w` asks for NaN. `exp(s - max(s)) / z > t` with another sum z ties at no element on
+    purpose, as `s - max(s) >= 0` does at the largest: there is one side, and z is in it once.
+    """
+    if len(node.src) == 2 and node.src[0] is node.src[1]:
+        return True
+    sides = [source for source in _sources(node) if reach[source] & both]
+    return len(sides) == 1 and bool(found & ~both & unstable)
 
 
 def _seen_from(
