@@ -31,6 +31,8 @@ def _in_float32(numpy: Callable[..., Any]) -> Callable[..., Array]:
         if node.src[-1].dtype.is_small_float and numpy is not np.where:  # a choice keeps all bits
             small = node.src[-1].dtype.numpy
             arrays = tuple(a.astype(np.float32) if a.dtype == small else a for a in arrays)
+        if len(arrays) == 1:  # NumPy's vector functions round otherwise in reversed memory
+            arrays = (arrays[0].copy() if min(arrays[0].strides, default=1) < 0 else arrays[0],)
         return np.asarray(numpy(*arrays)).astype(node.dtype.numpy, copy=False)
 
     return meaning

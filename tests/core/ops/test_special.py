@@ -250,3 +250,19 @@ def test_pow_of_floats_is_within_four_ulps_of_mpmath(dtype: DType) -> None:
     b = random.uniform(-9, 9, 200).astype(dtype.numpy)
     for x, y, z in zip(numbers(a), numbers(b), numbers(apply(POW, a, b)), strict=True):
         assert_within(z, mp.power(mp.mpf(x), mp.mpf(y)), dtype, 4.0, f"{x} ** {y}")
+
+
+@pytest.mark.parametrize("name", ["exp", "expm1", "cbrt", "log1p", "asin", "exp2", "pow"])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_meaning_has_the_same_bits_however_its_memory_lies(name: str, dtype: DType) -> None:
+    op = OPS[name]
+    assert op.numpy is not None
+    values = np.linspace(0.01, 0.99, 999).astype(dtype.numpy)
+    shared = [np.full((), 1.7, dtype.numpy)][: (op.arity or 1) - 1]
+    whole = [np.full(999, s) for s in shared]
+    node = op(leaf(values), *map(leaf, whole))
+    want = op.numpy(node, values, *whole)
+    assert op.numpy(node, values[::-1], *shared)[::-1].tobytes() == want.tobytes()
+    assert op.numpy(node, values.repeat(3)[::3], *shared).tobytes() == want.tobytes()
+    alone = op.numpy(node, values[7], *shared)
+    assert alone.shape == () and alone.tobytes() == want[7].tobytes()
