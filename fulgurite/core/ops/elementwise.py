@@ -225,7 +225,7 @@ MUL = elementwise(
 DIV = elementwise(
     "div", np.true_divide, "a / b of inexact numbers", kinds="fc", domain=(0.5, 3.0), cost=4,
     grad=lambda g, y, a, b: (g / b, -(g * y) / b),
-    llvm={"f": "fdiv {T} {0}, {1}"}, triton="{0} / {1}",
+    llvm={"f": "fdiv {T} {0}, {1}"}, triton="fg_div({0}, {1})",
 )  # fmt: skip
 FLOORDIV = elementwise(
     "floordiv", np.floor_divide, "the whole part of a / b, rounded down", kinds=_INT_AND_FLOAT,
@@ -268,7 +268,7 @@ MAX = elementwise(
     grad=_share, smooth=False, interval=lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     llvm={"f": _intrinsic("llvm.maximum", 2), "i": _intrinsic("llvm.smax", 2),
           "u": _intrinsic("llvm.umax", 2), "b": "or {T} {0}, {1}"},
-    triton="tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    triton="fg_max({0}, {1})",
     commutative=True, associative=True, monotone=1,
     identity=lambda d: d.limits[0] if d.is_integer else -_largest(d),
 )  # fmt: skip
@@ -277,7 +277,7 @@ MIN = elementwise(
     grad=_share, smooth=False, interval=lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     llvm={"f": _intrinsic("llvm.minimum", 2), "i": _intrinsic("llvm.smin", 2),
           "u": _intrinsic("llvm.umin", 2), "b": "and {T} {0}, {1}"},
-    triton="tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    triton="fg_min({0}, {1})",
     commutative=True, associative=True, monotone=1,
     identity=lambda d: d.limits[1] if d.is_integer else _largest(d),
 )  # fmt: skip
@@ -304,30 +304,30 @@ FLOOR, CEIL, TRUNC, ROUND = (
 # --- functions of one number ---------------------------------------------------------------------
 
 SQRT = _unary("sqrt", np.sqrt, "the square root", lambda g, y, a: (g * 0.5 / y,), cost=6,
-              domain=(0.3, 9.0), triton="tl.sqrt_rn({0})", monotone=1)  # fmt: skip
+              domain=(0.3, 9.0), triton="fg_sqrt({0})", monotone=1)  # fmt: skip
 RSQRT = _unary("rsqrt", special.rsqrt, "one over the square root",
                lambda g, y, a: (g * -0.5 * (y / a),), cost=8, domain=(0.3, 9.0),
                prefix="fulgurite", monotone=-1, kinds="f")  # fmt: skip
 CBRT = _unary("cbrt", np.cbrt, "the cube root", lambda g, y, a: (g / (y * y * 3),),
               domain=(0.3, 9.0), prefix="fulgurite", kinds="f", monotone=1)  # fmt: skip
 EXP = _unary("exp", np.exp, "e to the power a", lambda g, y, a: (g * y,),
-             triton="tl.exp({0})", monotone=1)  # fmt: skip
+             monotone=1)  # fmt: skip
 EXP2 = _unary("exp2", np.exp2, "2 to the power a", lambda g, y, a: (g * y * float(np.log(2)),),
-              triton="tl.exp2({0})", kinds="f", monotone=1)  # fmt: skip
+              kinds="f", monotone=1)  # fmt: skip
 EXPM1 = _unary("expm1", np.expm1, "exp(a) - 1, exact near 0", lambda g, y, a: (g * (y + 1),),
                prefix="fulgurite", monotone=1)  # fmt: skip
 LOG = _unary("log", np.log, "the natural logarithm", lambda g, y, a: (g / a,),
-             domain=(0.3, 9.0), triton="tl.log({0})", monotone=1)  # fmt: skip
+             domain=(0.3, 9.0), monotone=1)  # fmt: skip
 LOG2 = _unary("log2", np.log2, "the logarithm to base 2",
               lambda g, y, a: (g / (a * float(np.log(2))),), domain=(0.3, 9.0),
-              triton="tl.log2({0})", monotone=1)  # fmt: skip
+              monotone=1)  # fmt: skip
 LOG10 = _unary("log10", np.log10, "the logarithm to base 10",
                lambda g, y, a: (g / (a * float(np.log(10))),), domain=(0.3, 9.0),
                monotone=1)  # fmt: skip
 LOG1P = _unary("log1p", np.log1p, "log(1 + a), exact near 0", lambda g, y, a: (g / (a + 1),),
                domain=(-0.6, 5.0), prefix="fulgurite", monotone=1)  # fmt: skip
-SIN = _unary("sin", np.sin, "the sine", lambda g, y, a: (g * COS(a),), triton="tl.sin({0})")
-COS: Op = _unary("cos", np.cos, "the cosine", lambda g, y, a: (-g * SIN(a),), triton="tl.cos({0})")
+SIN = _unary("sin", np.sin, "the sine", lambda g, y, a: (g * COS(a),))
+COS: Op = _unary("cos", np.cos, "the cosine", lambda g, y, a: (-g * SIN(a),))
 TAN = _unary("tan", np.tan, "the tangent", lambda g, y, a: (g * (y * y + 1),),
              domain=(-1.2, 1.2))  # fmt: skip
 ASIN = _unary("asin", np.arcsin, "the angle whose sine is a",
@@ -350,7 +350,7 @@ ATANH = _unary("atanh", np.arctanh, "the inverse of tanh", lambda g, y, a: (g / 
 _ERF_SLOPE = 2 / float(np.sqrt(np.pi))
 ERF = _unary("erf", special.erf, "the error function",
              lambda g, y, a: (g * (_ERF_SLOPE * EXP(-(a * a))),), prefix="fulgurite", kinds="f",
-             triton="tl.erf({0})", monotone=1)  # fmt: skip
+             monotone=1)  # fmt: skip
 ERFC = _unary("erfc", special.erfc, "1 - erf(a), exact far out",
               lambda g, y, a: (g * (-_ERF_SLOPE * EXP(-(a * a))),), prefix="fulgurite", kinds="f",
               monotone=-1)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Code generators: kernels in index notation become text, text becomes machine code."""

@@ -1,0 +1,99 @@
+"""Questions about a kernel's body that tiles and programs are chosen by.
+
+In: nodes of a body in index notation. Out: which axes run in parallel, which stores have elements,
+which products the tensor cores take, how folds are nested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...core.dtype import DType, float16, float32
+from ...core.node import Node, toposort
+from ...core.ops.elementwise import CAST, MUL
+from ...core.ops.index import FOLD
+from ...graph.lower import IndexKernel
+from ...graph.regroup import CannotLower
+
+
+def fixed_axes(kernel: IndexKernel) -> list[int]:
+    """The sizes of a kernel's axes."""
+    sizes = [n for n in kernel.axes if isinstance(n, int)]
+    if len(sizes) < len(kernel.axes):
+        raise CannotLower("an axis of variable size")
+    return sizes
+
+
+def live_roots(kernel: IndexKernel, free: Mapping[Node, frozenset[int]]) -> list[Node]:
+    """The stores and checks that have an element at all."""
+    sizes = fixed_axes(kernel)
+    return [r for r in kernel.body.src if all(sizes[a] for a in free[r])]
+
+
+def stored_type(factor: Node) -> DType:
+    """The dtype a factor can be given to a product in without loss: the one it was cast from."""
+    if factor.op is CAST and factor.src[0].dtype.is_small_float and factor.dtype is float32:
+        factor = factor.src[0]
+    dtype = factor.dtype
+    return float16 if dtype.is_small_float and dtype.bits == 8 else dtype
+
+
+def dot_factors(
+    node: Node, free: Mapping[Node, frozenset[int]], dot: tuple[int, int, int]
+) -> tuple[Node, Node] | None:
+    """The factors of a sum over k that `tl.dot` takes: the first has m and not n, the second n."""
+    m, n, k = dot
+    if node.op is not FOLD or node.arg[0] != "add" or k not in node.arg[1]:
+        return None
+    product = node.src[0]
+    if product.op is not MUL or product.dtype.kind != "f" or product.dtype.bits > 32:
+        return None
+    for a, b in (product.src, product.src[::-1]):
+        if m in free[a] and n not in free[a] and n in free[b] and m not in free[b]:
+            return (a, b) if k in free[a] and k in free[b] else None
+    return None
+
+
+def contractions(
+    order: Sequence[Node], free: Mapping[Node, frozenset[int]]
+) -> frozenset[Node]:
+    """Products of floats that only sums over axes of both factors read: they are not rounded."""
+    readers: dict[Node, list[Node]] = {}
+    for node in order:
+        for below in node.src:
+            readers.setdefault(below, []).append(node)
+    return frozenset(
+        n for n in order
+        if n.op is MUL and n.dtype.is_small_float
+        and all(
+            r.op is FOLD and r.arg[0] == "add" and free[n.src[0]] & free[n.src[1]] >= {*r.arg[1]}
+            for r in readers.get(n, ())
+        )
+        and free[n.src[0]] - free[n.src[1]] and free[n.src[1]] - free[n.src[0]]
+    )  # fmt: skip
+
+
+def parallel_axes(
+    roots: Sequence[Node], free: Mapping[Node, frozenset[int]]
+) -> frozenset[int]:
+    """Axes that every root has and nothing folds: each step of them can be its own program."""
+    if not roots:
+        return frozenset()
+    shared = frozenset.intersection(*[free[r] for r in roots])
+    folded = {a for n in toposort(roots) if n.op is FOLD for a in n.arg[1]}
+    return shared - folded
+
+
+def fold_levels(order: Sequence[Node]) -> dict[Node, int]:
+    """How many folds, one inside the other, are under each fold."""
+    level: dict[Node, int] = {}
+    found: dict[Node, int] = {}
+    for node in order:
+        below = max([level[s] for s in node.src], default=0)
+        if node.op is FOLD:
+            below += 1
+            found[node] = below
+        level[node] = below
+    return found
+
+

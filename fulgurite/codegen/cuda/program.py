@@ -1,0 +1,573 @@
+"""Triton text of one launch: a tile of a kernel's axes in registers, the others as loops or grid.
+
+In: an `IndexKernel` of maps and folds, its params and a `Tiling`. Out: a `Launch`. Every axis has
+one role: a tile axis is a dimension of every tensor (size 1 where a value does not depend on it); a
+parallel axis outside the tile is one number of a program; a folded axis outside the tile, or longer
+than its block, is a loop. Folds of the same axes share a loop; a sum of products whose factors miss
+an axis each is a `tl.dot`. Sizes and strides are arguments: a kernel of another shape has the same
+text, unless it divides by them or needs other blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...core.dtype import DType, float32
+from ...core.node import Node, Source, toposort
+from ...core.ops.elementwise import MUL
+from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
+from ...core.ops.leaf import CONST, SINK, VAR
+from ...graph.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
+from ...graph.body import free_axes, indices
+from ...graph.lower import IndexKernel
+from ...graph.regroup import CannotLower
+from . import source
+from .analysis import (
+    contractions,
+    dot_factors,
+    fixed_axes,
+    fold_levels,
+    live_roots,
+    parallel_axes,
+    stored_type,
+)
+from .scope import Scope
+from .source import Argument, Launch, Place
+from .spelling import (
+    INT32_LIMIT,
+    combine,
+    combiner,
+    computing,
+    constant,
+    definitions,
+    elementwise,
+    empty_fold,
+    from_memory,
+    identity,
+    rounded,
+    to_memory,
+    type_name,
+)
+
+Window = tuple[int, int]  # the axis that counts blocks, and the steps of a block
+UNKNOWN = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Which axes are tile dimensions, how long their blocks are, and how a program is launched."""
+
+    axes: tuple[int, ...]  # the tile dimensions, the fastest last
+    blocks: tuple[int, ...]  # powers of two
+    warps: int = 4
+    stages: int = 2
+    dot: tuple[int, int, int] | None = None  # axes m, n, k of a product for the tensor cores
+
+
+class TileProgram:
+    """The text of one launch, built block by block."""
+
+    def __init__(
+        self, kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place],
+        tiling: Tiling, windows: Mapping[int, Window] | None = None,
+    ) -> None:  # fmt: skip
+        self.sizes = fixed_axes(kernel)
+        self.dtypes, self.places, self.tiling = dtypes, places, tiling
+        self.windows = windows or {}
+        self.free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
+        self.roots = live_roots(kernel, self.free)
+        self.order = toposort(self.roots)
+        self.block = dict(zip(tiling.axes, tiling.blocks, strict=True))
+        self.tile = frozenset(tiling.axes)
+        self.parallel = parallel_axes(self.roots, self.free)
+        self.looped = frozenset(
+            a for a in range(len(self.sizes)) if a not in self.parallel and self._loops(a)
+        )
+        self.shaped = self._shaped()
+        self.products = contractions(self.order, self.free)
+        self.levels = fold_levels(self.order)
+        self.wide = any(self._is_far(n) for n in self.order if n.op in (LOAD, STORE))
+        self.index_type = "tl.int64" if self.wide else "tl.int32"
+        self.numbers: dict[int, str] = {}
+        self.variables: dict[str, str] = {}
+        self.checks = False
+        self.counter = 0
+        self.loops = 0
+
+    def _loops(self, axis: int) -> bool:
+        """True if a folded axis is a loop: one that a block does not hold whole."""
+        if self.tiling.dot is not None and axis == self.tiling.dot[2]:
+            return True
+        return axis in self.windows or self.block.get(axis, 0) < self.sizes[axis]
+
+    def _shaped(self) -> dict[Node, bool]:
+        """True for values that are tensors, not one number."""
+        found: dict[Node, bool] = {}
+        for node in self.order:
+            axes = frozenset[int]().union(*[axes_of(i) for i in indices(node)])
+            if node.op is FOLD:
+                axes |= frozenset(node.arg[1])
+            found[node] = bool(axes & self.tile) or any(found[s] for s in node.src)
+        return found
+
+    def _is_far(self, node: Node) -> bool:
+        """True if an access may be beyond what 32 bits count."""
+        low, high = bounds(node.arg[1], self._bound_of(node))
+        return high > INT32_LIMIT or low < -INT32_LIMIT
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def launch(self) -> Launch:
+        """The text with its grid and arguments."""
+        top = Scope(None, {}, 1)
+        grid = self._grid(top)
+        self._emit_roots(top)
+        body = "\n".join(top.lines)
+        used = [i for i in range(len(self.dtypes)) if any(_names(n, i) for n in self.order)]
+        arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
+        if self.checks:
+            arguments.append(source.error_words())
+        arguments += [
+            Argument(short, "i64", False, source.VARIABLE, name)
+            for name, short in self.variables.items()
+        ]
+        arguments += [source.number(name, value) for value, name in self.numbers.items()]
+        head = f"@triton.jit\ndef kernel({', '.join(a.name for a in arguments)}):"
+        text = f"{definitions(body)}{head}\n{body}\n"
+        warps, stages = self.tiling.warps, self.tiling.stages
+        return Launch(text, "kernel", grid, warps, stages, tuple(arguments))
+
+    def _grid(self, top: Scope) -> int:
+        """Decode the program's number into tiles and single steps of the parallel axes."""
+        order = sorted(self.parallel)
+        counts = {a: -(-self.sizes[a] // self.block.get(a, 1)) for a in order}
+        fast = [a for a in order if a in self.block]
+        fast += [a for a in reversed(order) if a not in self.block]
+        if self.tiling.dot:
+            m, n, _ = self.tiling.dot
+            fast = [a for a in (m, n) if a in fast] + [a for a in fast if a not in (m, n)]
+        top.say(f"left = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
+        varying = [a for a in fast if counts[a] > 1]
+        for axis in fast:
+            step = "left"
+            if counts[axis] == 1:
+                step = "left * 0"
+            elif axis != varying[-1]:
+                step = f"s{axis}"
+                count = self._number(counts[axis])
+                top.say(f"s{axis} = left % {count}")
+                top.say(f"left = left // {count}")
+            if axis in self.block:
+                self._tile_axis(top, axis, f"a{axis}", f"m{axis}", f"{step} * {self.block[axis]}")
+            else:
+                top.say(f"a{axis} = {step}")
+        for axis in self.tiling.axes:  # folded axes that one block holds
+            if axis not in self.parallel and axis not in self.looped:
+                self._tile_axis(top, axis, f"a{axis}", f"m{axis}", "")
+        return prod(counts.values())
+
+    def _tile_axis(self, scope: Scope, axis: int, name: str, mask: str, start: str) -> None:
+        """The places of a block along an axis, as a tensor of the tile's rank, and their mask."""
+        places = [":" if a == axis else "None" for a in self.tiling.axes]
+        spread = f"[{', '.join(places)}]" if len(places) > 1 else ""
+        arange = f"tl.arange(0, {self.block[axis]})"
+        if self.wide:
+            arange += ".to(tl.int64)"
+        scope.say(f"{name} = {f'({start} + {arange})' if start else arange}{spread}")
+        if self._is_ragged(axis):
+            end = self._number(self.sizes[axis])
+            if axis in self.windows:
+                end = f"w{axis}"
+            scope.say(f"{mask} = {name} < {end}")
+
+    def _is_ragged(self, axis: int) -> bool:
+        size, block = self.sizes[axis], self.block[axis]
+        window = self.windows.get(axis)
+        return size % block != 0 or size == 0 or (window is not None and window[1] % block != 0)
+
+    def _number(self, value: int) -> str:
+        """A run-time number; 0, 1 and -1 are part of the text."""
+        if -1 <= value <= 1:
+            return str(value)
+        return self.numbers.setdefault(value, f"n{len(self.numbers)}")
+
+    def _name(self) -> str:
+        self.counter += 1
+        return f"t{self.counter}"
+
+    # --- roots and loops -------------------------------------------------------------------------
+
+    def _emit_roots(self, top: Scope) -> None:
+        """All values at their stores: those of few loops first, each group in loops of its own."""
+        groups: dict[tuple[int, frozenset[int]], list[Node]] = {}
+        written: dict[int, int] = {}  # a param's stores keep their order
+        for root in self.roots:
+            turn = 0
+            if root.op is STORE:
+                turn = written[root.arg[0]] = written.get(root.arg[0], -1) + 1
+            groups.setdefault((turn, self.free[root] & self.looped), []).append(root)
+        for (_, axes), roots in sorted(groups.items(), key=lambda g: (g[0][0], len(g[0][1]))):
+            inner = self._open(top, axes)
+            values = [self._value(r.src[0] if r.op is STORE else r, inner) for r in roots]
+            for root, value in zip(roots, values, strict=True):
+                if root.op is STORE:
+                    self._store(root, value, inner)
+            self._close(inner, top)
+
+    def _open(self, scope: Scope, axes: frozenset[int] | Sequence[int]) -> Scope:
+        """Loops over axes, one inside the other, those of blocks innermost."""
+        for axis in sorted(axes, key=lambda a: (a in self.block, a)):
+            self.loops += 1
+            number, inner = self.loops, scope.loop(axis, self.loops)
+            start, end = "0", self._number(self.sizes[axis])
+            if axis in self.windows:
+                counter, steps = self.windows[axis]
+                start = f"a{counter} * {self._number(steps)}"
+                end = f"w{axis}"
+                scope.say(f"{end} = tl.minimum({start} + {self._number(steps)}, "
+                          f"{self._number(self.sizes[axis])})")  # fmt: skip
+            name, mask = f"a{axis}_{number}", f"m{axis}_{number}"
+            if axis in self.block:
+                inner.header = f"for r{number} in range({start}, {end}, {self.block[axis]}):"
+                self._tile_axis(inner, axis, name, mask, f"r{number}")
+            else:
+                inner.header = f"for r{number} in range({start}, {end}):"
+                inner.say(f"{name} = r{number}")
+                if self.wide:
+                    inner.say(f"{name} = {name}.to(tl.int64)")
+            scope = inner
+        return scope
+
+    def _close(self, scope: Scope, outer: Scope) -> None:
+        while scope is not outer:
+            scope.close()
+            assert scope.parent is not None
+            scope = scope.parent
+
+    def _store(self, store: Node, value: str, scope: Scope) -> None:
+        param, index, _, axes = store.arg
+        have = axes_of(index) & self.tile
+        shape = self._shape(frozenset(axes), self.shaped[store.src[0]])
+        place = self._spread(self._index(index, store, scope), bool(have), have, axes, shape)
+        mask = self._mask(frozenset(axes), (), store, scope)
+        text = to_memory(value, self.dtypes[param])
+        scope.say(f"tl.store(p{param} + {place}, {text}{f', mask={mask}' if mask else ''})")
+
+    # --- shapes ----------------------------------------------------------------------------------
+
+    def _shape(self, axes: frozenset[int], shaped: bool = True) -> str:
+        """The shape of a tensor that depends on these axes; "" if it is one number."""
+        if not shaped and not axes & self.tile:
+            return ""
+        dims = [str(self.block[a]) if a in axes else "1" for a in self.tiling.axes]
+        return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
+
+    def _spread(
+        self, place: str, shaped: bool, have: frozenset[int], axes: Sequence[int] | frozenset[int],
+        shape: str,
+    ) -> str:  # fmt: skip
+        """An index as a tensor over all tile axes among `axes`."""
+        if not shape or (shaped and frozenset(axes) & self.tile <= have):
+            return place
+        return f"({place} + tl.zeros({shape}, tl.int32))"
+
+    # --- values ----------------------------------------------------------------------------------
+
+    def _value(self, root: Node, scope: Scope) -> str:
+        """The name of a node's value, emitted where it belongs if it is not yet."""
+        waiting = [root]
+        while waiting:
+            node = waiting[-1]
+            home = scope.home(self.free[node] & self.looped)
+            if home.known(node) is not None:
+                waiting.pop()
+                continue
+            if node.op is FOLD and self._is_looped(node):
+                waiting.pop()
+                self._fold_loop(node, home)
+                continue
+            missing = [s for s in node.src if self._known(s, scope) is None]
+            if missing:
+                waiting.extend(reversed(missing))
+                continue
+            waiting.pop()
+            sources = [self._named(s, scope) for s in node.src]
+            name = self._name()
+            text = self._expression(node, sources, home)
+            home.say(f"{name} = {text}")
+            home.names[node] = name
+        return self._named(root, scope)
+
+    def _known(self, node: Node, scope: Scope) -> str | None:
+        return scope.home(self.free[node] & self.looped).known(node)
+
+    def _named(self, node: Node, scope: Scope) -> str:
+        name = self._known(node, scope)
+        assert name is not None, f"{node!r} has no value yet"
+        return name
+
+    def _is_looped(self, fold: Node) -> bool:
+        return bool(frozenset(fold.arg[1]) & self.looped) and not self._is_empty(fold)
+
+    def _is_empty(self, fold: Node) -> bool:
+        return any(self.sizes[a] == 0 for a in fold.arg[1])
+
+    def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
+        op = node.op
+        if op is LOAD:
+            return self._load(node, scope)
+        if op is FOLD:
+            return self._fold_block(node, values[0], scope)
+        if op is MUL and node in self.products:
+            return f"{values[0]} * {values[1]}"  # rounded with the sum
+        if op.family == "elementwise":
+            return elementwise(node, values)
+        if op is CONST:
+            return constant(node.arg[0], node.dtype)
+        if op is VAR:
+            short = self.variables.setdefault(node.arg[0], f"v{len(self.variables)}")
+            return f"{short}.to({type_name(node.dtype)})"
+        if op is INDEX:
+            if not node.arg[1]:
+                return f"tl.full((), {node.arg[0]}, tl.int64)"
+            return f"({self._index(node.arg, node, scope)}).to(tl.int64)"
+        if op is VALID:
+            return self._conditions(node.arg, node, scope) or "tl.full((), True, tl.int1)"
+        if op is GUARD:
+            return self._guard(node, values, scope)
+        if op is BITS:
+            return f"fg_bits({', '.join(values)})"
+        raise CannotLower(f"{op} has no tile form")
+
+    def _load(self, node: Node, scope: Scope) -> str:
+        param, index, conditions = node.arg
+        axes = self.free[node]
+        sources = sources_of(index)
+        have = axes_of(index)
+        shaped = bool(have & self.tile)
+        for s in sources:
+            have |= self.free[node.src[s.index]]
+            shaped |= self.shaped[node.src[s.index]]
+        shape = self._shape(axes, self.shaped[node])
+        place = self._index(index, node, scope)
+        place = self._spread(place, shaped, have & self.tile, axes, shape)
+        mask = self._mask(axes, conditions, node, scope)
+        extra = f", mask={mask}, other=0" if mask else ""
+        return from_memory(f"tl.load(p{param} + {place}{extra})", self.dtypes[param])
+
+    def _guard(self, node: Node, values: list[str], scope: Scope) -> str:
+        """A dynamic index kept inside its axis; one that is not sets the error words."""
+        self.checks = True
+        value, limit = values[0], self._number(node.arg)
+        bad = self._name()
+        scope.say(f"{bad} = ({value} < 0) | ({value} >= {limit})")
+        mask = self._mask(self.free[node], (), node, scope)
+        bad_here = f"{bad} & {mask}" if mask else bad
+        shape = self._shape(self.free[node], self.shaped[node])
+        spread = f" + tl.zeros({shape}, tl.int32)" if shape else ""
+        scope.say(f"tl.store(err{spread}, 1, mask={bad_here})")
+        scope.say(f"tl.store(err + 1{spread}, {limit}, mask={bad_here})")
+        return f"tl.where({bad}, 0, {value}).to({type_name(node.dtype)})"
+
+    # --- indices and masks -----------------------------------------------------------------------
+
+    def _axis(self, axis: int, scope: Scope) -> str:
+        return f"a{axis}_{scope.bound[axis]}" if axis in self.looped else f"a{axis}"
+
+    def _index(self, index: Affine, node: Node, scope: Scope) -> str:
+        terms = [] if index[0] == 0 and index[1] else [self._number(index[0])]
+        for atom, step in index[1]:
+            text = self._atom(atom, node, scope)
+            if step == 1:
+                terms.append(text)
+            elif step == -1:
+                terms.append(f"(0 - {text})")
+            else:
+                terms.append(f"{text} * {self._number(step)}")
+        return f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
+
+    def _atom(self, atom: Atom, node: Node, scope: Scope) -> str:
+        if isinstance(atom, int):
+            return self._axis(atom, scope)
+        if isinstance(atom, Source):
+            return f"{self._named(node.src[atom.index], scope)}.to({self.index_type})"
+        sign, inner, by = atom
+        text = self._index(inner, node, scope)
+        low, _ = bounds(inner, self._bound_of(node))
+        if low >= 0:
+            return f"({text} {sign} {by})"
+        if low <= UNKNOWN[0] // 2:
+            raise CannotLower("a division of a number without bounds")
+        up = -(low // by)  # division rounds down, Triton's toward zero
+        text = f"({text} + {up * by})"
+        return f"({text} // {by} - {up})" if sign == "//" else f"({text} % {by})"
+
+    def _bound_of(self, node: Node) -> _Bound:
+        return _Bound(node, self.sizes)
+
+    def _conditions(self, conditions: Sequence[Condition], node: Node, scope: Scope) -> str:
+        tests = []
+        for index, size in conditions:
+            place = self._index(index, node, scope)
+            low, high = bounds(index, self._bound_of(node))
+            if low < 0:
+                tests.append(f"({place} >= 0)")
+            if high >= size:
+                tests.append(f"({place} < {self._number(size)})")
+        return " & ".join(tests)
+
+    def _mask(
+        self, axes: frozenset[int], conditions: Sequence[Condition], node: Node, scope: Scope
+    ) -> str:
+        """Where a tensor over these axes is inside the kernel's sizes and conditions hold."""
+        ragged = self._ragged_masks([a for a in self.tiling.axes if a in axes], scope)
+        tests = self._conditions(conditions, node, scope)
+        return " & ".join([*ragged, *([tests] if tests else [])])
+
+    def _ragged_masks(self, axes: Sequence[int], scope: Scope) -> list[str]:
+        found = [a for a in axes if a in self.block and self._is_ragged(a)]
+        return [f"m{self._axis(a, scope)[1:]}" for a in found]
+
+    # --- folds -----------------------------------------------------------------------------------
+
+    def _fold_block(self, node: Node, value: str, scope: Scope) -> str:
+        """A fold over axes that the tile holds whole."""
+        name, axes = node.arg
+        held = computing(node.dtype)
+        if self._is_empty(node):
+            shape = self._shape(self.free[node], self.shaped[node])
+            nothing = empty_fold(name, node.dtype)
+            return f"tl.broadcast_to({nothing}, {shape})" if shape else nothing
+        value = self._ready(name, value, node, scope)
+        return rounded(self._reduced(name, value, axes, held), node.dtype)
+
+    def _ready(self, name: str, value: str, node: Node, scope: Scope) -> str:
+        """What is folded, over all tile axes among the fold's and the identity beyond their end."""
+        source_, axes = node.src[0], frozenset(node.arg[1])
+        missing = (axes - self.free[source_]) & self.tile
+        if missing or (axes & self.tile and not self.shaped[source_]):
+            found = self._name()
+            shape = self._shape(axes | self.free[source_])
+            scope.say(f"{found} = tl.broadcast_to({value}, {shape})")
+            value = found
+        ragged = self._ragged_masks(sorted(axes), scope)
+        if ragged:
+            found = self._name()
+            neutral = identity(name, node.dtype)
+            scope.say(f"{found} = tl.where({' & '.join(ragged)}, {value}, {neutral})")
+            value = found
+        return value
+
+    def _reduced(self, name: str, value: str, axes: Sequence[int], held: DType) -> str:
+        """Tile dimensions folded away; they stay with size 1."""
+        function = combiner(name, held)
+        for dim, axis in enumerate(self.tiling.axes):
+            if axis in axes:
+                value = f"tl.reduce({value}, {dim}, {function}, keep_dims=True)"
+        return value
+
+    def _fold_loop(self, fold: Node, home: Scope) -> None:
+        """All folds of one level over the same axes, in one loop of accumulators."""
+        axes: tuple[int, ...] = fold.arg[1]
+        alike = (fold.arg[1], self.levels[fold], self.free[fold] & self.looped)
+        group = [
+            n for n in self.order
+            if n.op is FOLD and (n.arg[1], self.levels[n], self.free[n] & self.looped) == alike
+            and home.known(n) is None
+        ]  # fmt: skip
+        totals = [self._accumulator(n, home) for n in group]
+        inner = self._open(home, frozenset(axes) & self.looped)
+        for node, total in zip(group, totals, strict=True):
+            self._accumulate(node, total, inner)
+        self._close(inner, home)
+        for node, total in zip(group, totals, strict=True):
+            name, held = node.arg[0], computing(node.dtype)
+            if self._is_dot(node):
+                text = self._from_dot(total)
+            else:
+                text = self._reduced(name, total, axes, held)
+            found = self._name()
+            home.say(f"{found} = {rounded(text, node.dtype)}")
+            home.names[node] = found
+
+    def _accumulator(self, node: Node, home: Scope) -> str:
+        name, axes = node.arg
+        total = self._name()
+        if self._is_dot(node):
+            m, n, _ = self.tiling.dot or (0, 0, 0)
+            shape = f"({self.block[m]}, {self.block[n]})"
+            home.say(f"{total} = tl.zeros({shape}, tl.float32)")
+            return total
+        shape = self._shape(self.free[node.src[0]] | frozenset(axes), self.shaped[node])
+        neutral = identity(name, node.dtype)
+        home.say(f"{total} = {f'tl.broadcast_to({neutral}, {shape})' if shape else neutral}")
+        return total
+
+    def _accumulate(self, node: Node, total: str, scope: Scope) -> None:
+        name = node.arg[0]
+        if self._is_dot(node):
+            self._dot(node, total, scope)
+            return
+        value = self._value(node.src[0], scope)
+        value = self._ready(name, value, node, scope)
+        scope.say(f"{total} = {combine(name, total, value, computing(node.dtype))}")
+
+    # --- products for the tensor cores -----------------------------------------------------------
+
+    def _is_dot(self, node: Node) -> bool:
+        dot = self.tiling.dot
+        return dot is not None and dot_factors(node, self.free, dot) is not None
+
+    def _dot(self, node: Node, total: str, scope: Scope) -> None:
+        """One block of k: both factors as matrices, m x k and k x n."""
+        assert self.tiling.dot is not None
+        m, n, k = self.tiling.dot
+        factors = dot_factors(node, self.free, self.tiling.dot)
+        assert factors is not None
+        types = [stored_type(f) for f in factors]
+        common = types[0] if types[0] is types[1] else float32
+        names = []
+        for factor, rows in zip(factors, (m, n), strict=True):
+            value = self._value(factor, scope)
+            ragged = self._ragged_masks([rows, k], scope)
+            if ragged:  # what is beyond an end may be NaN, also in rows that nobody stores
+                found = self._name()
+                scope.say(f"{found} = tl.where({' & '.join(ragged)}, {value}, 0.0)")
+                value = found
+            if common.is_small_float:
+                value = f"{value}.to({type_name(common)})"
+            first = self.tiling.axes.index(rows) < self.tiling.axes.index(k)
+            shape = (rows, k) if first else (k, rows)
+            text = f"tl.reshape({value}, ({self.block[shape[0]]}, {self.block[shape[1]]}))"
+            name = self._name()
+            scope.say(f"{name} = {f'tl.trans({text})' if first == (rows == n) else text}")
+            names.append(name)
+        scope.say(f'{total} = tl.dot({names[0]}, {names[1]}, {total}, input_precision="ieee")')
+
+    def _from_dot(self, total: str) -> str:
+        """A product of m x n as a tensor of the tile's rank."""
+        assert self.tiling.dot is not None
+        m, n, k = self.tiling.dot
+        order = [a for a in self.tiling.axes if a != k]
+        text = total if order == [m, n] else f"tl.trans({total})"
+        dims = [str(self.block[a]) if a != k else "1" for a in self.tiling.axes]
+        return f"tl.reshape({text}, ({', '.join(dims)}))"
+
+
+class _Bound:
+    """Bounds of the atoms in a node's indices: axes by their sizes, data by what is known of it."""
+
+    def __init__(self, node: Node, sizes: Sequence[int]) -> None:
+        self.node, self.sizes = node, sizes
+
+    def __call__(self, atom: int | Source) -> tuple[int, int]:
+        if isinstance(atom, int):
+            return 0, max(0, self.sizes[atom] - 1)
+        value = self.node.src[atom.index]
+        return value.bounds or (value.dtype.limits if value.dtype.bits < 32 else UNKNOWN)
+
+
+def _names(node: Node, param: int) -> bool:
+    return node.op in (LOAD, STORE) and node.arg[0] == param

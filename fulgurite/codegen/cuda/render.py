@@ -1,0 +1,121 @@
+"""One kernel as Triton text: the order of passes from an `IndexKernel` to its launches.
+
+In: an `IndexKernel` and the dtypes of its params. Out: a `KernelSource`, or `CannotLower` with the
+reason. Complex numbers become pairs, sizes that vary their upper bounds, plain moves of small
+floats moves of bits; then scans, sorts and scatters are cut off (`parts.py`), long folds with few
+results are split in two launches, and stores that share no axis get launches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ...core.dtype import DType
+from ...core.node import Node, toposort
+from ...core.ops.index import STORE
+from ...core.ops.leaf import SINK
+from ...graph.body import free_axes
+from ...graph.lower import IndexKernel
+from ...kernel.assume import assumed
+from ...kernel.axes import merge_axes
+from ...kernel.bits import moved_as_bits
+from ...kernel.fixed import fixed_sizes
+from ...kernel.pairs import in_pairs
+from ...kernel.split import Part, SplitTable, split
+from .analysis import fixed_axes, live_roots, parallel_axes
+from .parts import in_parts
+from .program import TileProgram
+from .source import KernelSource, Launch, Place, Room, params
+from .tiling import HOPPER, GpuTable, choose_tiling
+
+
+def render(
+    kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER
+) -> KernelSource:
+    """The kernel as launches."""
+    kernel, dtypes = in_pairs(kernel, dtypes)
+    kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
+    room = Room()
+    places = params(len(dtypes))
+    merged = merge_axes(kernel)
+    launches = in_parts(merged, dtypes, places, room, table, plain)
+    if launches is None:
+        launches = plain(merged, dtypes, places, room, table)
+    return KernelSource(tuple(launches), room.used)
+
+
+def plain(
+    kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], room: Room,
+    table: GpuTable,
+) -> list[Launch]:  # fmt: skip
+    """A kernel without scans, sorts and scatters."""
+    kernel = merge_axes(assumed(kernel))
+    found: list[Launch] = []
+    for group in _groups(kernel, dtypes, table):
+        parts, shared = _split(group, dtypes, table)
+        kinds = [*dtypes, *[dtype for dtype, _ in shared]]
+        where = [*places, *[room.take(count * dtype.itemsize) for dtype, count in shared]]
+        for part in parts:
+            if part.windows or len(parts) == 1:
+                found.append(_launch(part, kinds, where, table))
+            else:
+                for piece in _groups(part.kernel, kinds, table):
+                    found.append(_launch(Part(piece), kinds, where, table))
+    return found
+
+
+def _launch(
+    part: Part, dtypes: Sequence[DType], places: Sequence[Place], table: GpuTable
+) -> Launch:
+    tiling = choose_tiling(part.kernel, dtypes, table, part.windows)
+    return TileProgram(part.kernel, dtypes, places, tiling, part.windows).launch()
+
+
+def _split(
+    kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable
+) -> tuple[list[Part], list[tuple[DType, int]]]:
+    """Long folds with few results as blocks: as many as keep the machine busy."""
+    tiling = choose_tiling(kernel, dtypes, table)
+    sizes = fixed_axes(kernel)
+    free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
+    roots = live_roots(kernel, free)
+    block = dict(zip(tiling.axes, tiling.blocks, strict=True))
+    grid = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel_axes(roots, free)])
+    enough = table.processors if tiling.dot else table.enough
+    if not all(sizes) or grid * 2 > enough:
+        return [Part(kernel)], []
+    rules = SplitTable(
+        enough=enough, long=table.split_elements, block=table.split_least,
+        most=-(-enough // max(grid, 1)), beside=False,
+    )  # fmt: skip
+    return split(kernel, len(dtypes), rules, grid)
+
+
+def _groups(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> list[IndexKernel]:
+    """The kernel, cut by its roots where one launch for all would leave the machine idle."""
+    free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
+    roots = live_roots(kernel, free)
+    if not roots:
+        return []
+    sizes = fixed_axes(kernel)
+
+    def programs(some: Sequence[Node]) -> int:
+        return prod([sizes[a] for a in parallel_axes(some, free)])
+
+    alone = max([programs([root]) for root in roots])
+    # stores of the same axes may write over what others of them read: one program does them all
+    alike = len({r.arg[3] if r.op is STORE else free[r] for r in roots}) == 1
+    if alike or programs(roots) >= min(alone, table.enough):
+        return [kernel._replace(body=SINK(*roots))]
+    groups: dict[frozenset[int], list[Node]] = {}
+    for root in roots:
+        groups.setdefault(parallel_axes([root], free), []).append(root)
+    first = {root: place for place, root in enumerate(roots)}
+    ordered = sorted(groups.values(), key=lambda g: first[g[0]])
+    written = [r.arg[0] for r in roots if r.op is STORE]
+    if len(set(written)) < len(written):  # several stores to one param keep their order
+        ordered = [[root] for root in roots]
+    return [kernel._replace(body=SINK(*group)) for group in ordered]
+
+

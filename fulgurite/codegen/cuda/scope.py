@@ -1,0 +1,60 @@
+"""Blocks of generated text: which loops are open in each, and which values have a name there.
+
+In: lines and names, as a program is written. Out: text. A loop binds its axis to a variable of its
+own, also where the same axis is open further out already (a fold inside of a loop over the axis it
+folds). A value belongs to the outermost block in which all its axes are bound as they are here, so
+what is loop-invariant is hoisted by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ...core.node import Node
+
+
+@dataclass(slots=True)
+class Scope:
+    """One block of text."""
+
+    parent: Scope | None
+    bound: Mapping[int, int]  # looped axis -> number of the loop that binds it
+    indent: int
+    header: str = ""  # the `for` line around it
+    lines: list[str] = field(default_factory=list)
+    names: dict[Node, str] = field(default_factory=dict)
+
+    def say(self, line: str) -> None:
+        """One line at this block's depth."""
+        self.lines.append("    " * self.indent + line)
+
+    def loop(self, axis: int, number: int) -> Scope:
+        """A block inside, in which a loop of this number binds an axis."""
+        return Scope(self, {**self.bound, axis: number}, self.indent + 1)
+
+    def close(self) -> None:
+        """Put a finished loop into the text around it."""
+        assert self.parent is not None
+        self.parent.say(self.header)
+        self.parent.lines += self.lines or ["    " * self.indent + "pass"]
+
+    def home(self, axes: Iterable[int]) -> Scope:
+        """The outermost block in which these looped axes are bound as they are here."""
+        found = self
+        need = [(a, self.bound[a]) for a in axes]
+        while found.parent is not None:
+            outer = found.parent.bound
+            if any(outer.get(a) != number for a, number in need):
+                break
+            found = found.parent
+        return found
+
+    def known(self, node: Node) -> str | None:
+        """The name of a node's value, if it has one in this block or around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if node in scope.names:
+                return scope.names[node]
+            scope = scope.parent
+        return None

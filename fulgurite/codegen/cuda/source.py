@@ -1,0 +1,125 @@
+"""What the renderer hands to the compiler and the executor: text, launches, arguments.
+
+A kernel is one or more launches, in order; each is one function of Triton text with a grid of
+programs. Arguments are params (inputs, then outputs), places in a workspace that the launches
+share, the error words, variables, and numbers. Numbers (sizes, strides, counts) and grids are no
+part of the text: kernels of other shapes are often compiled once. The error words are two int64:
+1 if a checked index was outside its axis, and the size of that axis. Params begin at multiples of
+16 bytes; the workspace at one of 256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...core.dtype import DType
+
+PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "number"
+ROOM_ALIGNMENT = 256  # bytes
+
+
+class Argument(NamedTuple):
+    """One argument of a launch: its name and type in the text, and where its value comes from."""
+
+    name: str
+    type: str  # as Triton's signatures have it: "*fp32", "i32"
+    even: bool  # a multiple of 16
+    source: str  # PARAM, ROOM, ERROR, VARIABLE or NUMBER
+    value: int | str = 0  # param number, offset in the workspace, variable's name, the number
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One function and its grid."""
+
+    text: str
+    symbol: str
+    grid: int  # programs
+    warps: int
+    stages: int
+    arguments: tuple[Argument, ...]
+
+    @property
+    def signature(self) -> tuple[tuple[str, str, bool], ...]:
+        """What the compiler must know of the arguments."""
+        return tuple([(a.name, a.type, a.even) for a in self.arguments])
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Launches with equal keys have the same machine code."""
+        return self.text, self.symbol, self.warps, self.stages, self.signature
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A kernel as launches, one after the other."""
+
+    launches: tuple[Launch, ...]
+    workspace: int = 0  # bytes
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that launches read."""
+        found = [a.value for n in self.launches for a in n.arguments if a.source == VARIABLE]
+        return tuple(dict.fromkeys(map(str, found)))
+
+    @property
+    def reports_bounds(self) -> bool:
+        """True if it may set the error words."""
+        return any(a.source == ERROR for n in self.launches for a in n.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Memory of a param, or in the workspace."""
+
+    source: str  # PARAM or ROOM
+    value: int  # the param's number, or the offset
+
+
+class Room:
+    """A workspace, handed out from its beginning."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def take(self, nbytes: int) -> Place:
+        """Memory for so many bytes."""
+        offset = self.used
+        self.used += -(-max(nbytes, 1) // ROOM_ALIGNMENT) * ROOM_ALIGNMENT
+        return Place(ROOM, offset)
+
+
+def params(count: int) -> list[Place]:
+    """The places of a kernel's own params."""
+    return [Place(PARAM, i) for i in range(count)]
+
+
+_TYPES = {
+    "bool": "i1", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+    "float8_e4m3fn": "u8", "float8_e5m2": "u8",
+}  # fmt: skip
+
+
+def pointer(name: str, dtype: DType, place: Place) -> Argument:
+    """A pointer to memory; float8 is memory of bytes."""
+    kind = _TYPES.get(dtype.name) or f"{dtype.kind}{dtype.bits}"
+    return Argument(name, f"*{kind}", True, place.source, place.value)
+
+
+def pointers(names: Sequence[tuple[str, DType, Place]]) -> list[Argument]:
+    """Several pointers."""
+    return [pointer(*one) for one in names]
+
+
+def number(name: str, value: int) -> Argument:
+    """A number known when the kernel is made, 64 bits wide where 32 are too few."""
+    wide = not -(1 << 31) <= value < 1 << 31
+    return Argument(name, "i64" if wide else "i32", value % 16 == 0, NUMBER, value)
+
+
+def error_words() -> Argument:
+    """The error words."""
+    return Argument("err", "*i64", True, ERROR)

@@ -1,0 +1,213 @@
+"""Tile choice: which axes of a kernel a program holds in registers, and in what blocks.
+
+In: an `IndexKernel` in normal form. Out: a `Tiling`. The tile's last axis is the one along which
+most bytes are contiguous, so that accesses coalesce into 16 bytes a thread; where loads and stores
+disagree (a transpose) both axes are in the tile. A folded axis is held whole while it fits, so that
+rows are read once. All numbers that decide are in one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...core.dtype import DType
+from ...core.node import Node, toposort
+from ...core.ops.index import FOLD, LOAD, STORE
+from ...core.ops.leaf import SINK
+from ...graph.body import free_axes
+from ...graph.lower import IndexKernel
+from .analysis import dot_factors, fixed_axes, live_roots, parallel_axes, stored_type
+from .program import Tiling, Window
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTable:
+    """What tiles, splits and block lengths are chosen by: one table per machine."""
+
+    processors: int = 132
+    map_bytes: int = 4096  # of the widest memory that a program without folds moves: 2 KB a warp
+    map_warps: int = 4
+    turn_block: int = 64  # elements each way of a tile that transposes
+    row_block: int = 16384  # elements of a row that a program holds whole
+    row_bytes: int = 16  # of a row that a thread holds, at least, before more warps share it
+    chunk_elements: int = 4096  # of a tile that loops over a longer row
+    small_rows: int = 1024  # elements of short rows that a program takes together
+    column_bytes: int = 256  # along memory where the folded axis is not contiguous
+    column_elements: int = 4096  # of such a tile
+    most_warps: int = 16
+    programs: int = 8  # for each processor, that keep memory busy
+    split_elements: int = 1 << 15  # that are worth sharing out
+    split_least: int = 1 << 12  # elements of a block of a split fold, at least
+    dot_rows: int = 128  # of a product in 16 bits; half of it in 32
+    dot_depth: int = 64
+    dot_least: int = 8  # the shortest axis of a product for the tensor cores
+    scan_block: int = 1024
+    scan_chunk: int = 8192  # elements of a line that one program scans where lines are few
+    sort_tile: int = 64  # elements that a program ranks at a time
+    sort_run: int = 1024  # the longest row that is sorted by counting
+    segment_block: int = 256  # sorted steps of a scatter that a program combines
+
+    @property
+    def enough(self) -> int:
+        """Programs that keep the machine busy."""
+        return self.processors * self.programs
+
+
+HOPPER = GpuTable()
+
+
+def choose_tiling(
+    kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER,
+    windows: Mapping[int, Window] | None = None,
+) -> Tiling:  # fmt: skip
+    """The tile of a kernel."""
+    free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
+    roots = live_roots(kernel, free)
+    order = toposort(roots)
+    sizes = fixed_axes(kernel)
+    for axis, (_, steps) in (windows or {}).items():
+        sizes[axis] = min(sizes[axis], steps)
+    parallel = parallel_axes(roots, free)
+    used = frozenset[int]().union(*[free[n] for n in order])
+    folded = [a for a in sorted(used) if a not in parallel]
+    contiguous = _contiguous(order, free, sizes, dtypes)
+    width = max([dtypes[n.arg[0]].itemsize for n in order if n.op in (LOAD, STORE)], default=4)
+    if not folded:
+        return _map_tiling(order, sizes, parallel, contiguous, width, table)
+    dot = _dot_axes(order, free, sizes, table)
+    if dot is not None:
+        return _dot_tiling(dot, order, free, sizes, table)
+    return _fold_tiling(sizes, parallel, folded, contiguous, width, table)
+
+
+def _contiguous(
+    order: Sequence[Node], free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+    dtypes: Sequence[DType],
+) -> dict[int, int]:  # fmt: skip
+    """Bytes of all accesses that are contiguous along each axis."""
+    found: dict[int, int] = {}
+    for node in order:
+        if node.op not in (LOAD, STORE):
+            continue
+        param, index = node.arg[0], node.arg[1]
+        for atom, step in index[1]:
+            if isinstance(atom, int) and abs(step) == 1:
+                count = prod([sizes[a] for a in free[node]]) * dtypes[param].itemsize
+                found[atom] = found.get(atom, 0) + count
+    return found
+
+
+def power(n: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _map_tiling(
+    order: Sequence[Node], sizes: Sequence[int], parallel: frozenset[int],
+    contiguous: Mapping[int, int], width: int, table: GpuTable,
+) -> Tiling:  # fmt: skip
+    """Blocks along memory; of a transpose along both memories."""
+    if not parallel:
+        return Tiling((), (), 1)
+    stored = _store_order(order, parallel, sizes)
+    last = stored[-1]
+    others = [a for a in parallel if a != last and contiguous.get(a, 0) and sizes[a] >= 8]
+    if others and sizes[last] >= 8:
+        other = max(others, key=lambda a: contiguous[a])
+        if contiguous[other] * 4 >= contiguous.get(last, 1):
+            side = table.turn_block
+            blocks = min(side, power(sizes[other])), min(side, power(sizes[last]))
+            return Tiling((other, last), blocks, _warps(prod(blocks), 16, table.map_warps))
+    block = max(256, table.map_bytes // width)
+    axes, blocks_ = [last], [min(block, power(sizes[last]))]
+    for axis in reversed(stored[:-1]):
+        room = block // prod(blocks_)
+        if room < 2 or len(axes) == 3:
+            break
+        axes.insert(0, axis)
+        blocks_.insert(0, min(room, power(sizes[axis])))
+    elements = prod(blocks_)
+    return Tiling(tuple(axes), tuple(blocks_), _warps(elements, 16 // width, table.map_warps))
+
+
+def _warps(elements: int, each: int, most: int) -> int:
+    """Warps that hold a tile with so many elements for each thread."""
+    return min(most, max(1, power(elements // (32 * max(each, 1)))))
+
+
+def _store_order(
+    order: Sequence[Node], parallel: frozenset[int], sizes: Sequence[int]
+) -> list[int]:
+    """Parallel axes by how far apart their steps are in the memory of the last result."""
+    steps: dict[int, int] = {}
+    for store in [n for n in order if n.op is STORE][-1:]:
+        steps = {a: abs(step) for a, step in store.arg[1][1] if isinstance(a, int)}
+    far = 1 << 62
+    return sorted(parallel, key=lambda a: (-steps.get(a, far), sizes[a] > 1, a))
+
+
+def _fold_tiling(
+    sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
+    contiguous: Mapping[int, int], width: int, table: GpuTable,
+) -> Tiling:  # fmt: skip
+    """A row at a time where the folded axis is contiguous, else columns side by side."""
+    axis = max(folded, key=lambda a: (contiguous.get(a, 0), sizes[a]))
+    beside = max(parallel, key=lambda a: (contiguous.get(a, 0), sizes[a]), default=None)
+    if beside is None or contiguous.get(axis, 0) >= contiguous.get(beside, 0):
+        block = power(sizes[axis])
+        if block > table.row_block:
+            block = table.chunk_elements
+        each = max(1, table.row_bytes // width)
+        if beside is None:
+            return Tiling((axis,), (block,), _warps(block, each, table.most_warps))
+        programs = prod([sizes[a] for a in parallel])
+        rows = min(power(sizes[beside]), max(1, table.small_rows // block))
+        while rows > 1 and programs // rows < table.enough:
+            rows //= 2
+        warps = _warps(rows * block, 2 * each, table.most_warps)
+        if rows == 1:
+            return Tiling((axis,), (block,), warps)
+        return Tiling((beside, axis), (rows, block), warps)
+    columns = min(power(sizes[beside]), max(16, table.column_bytes // width))
+    block = min(power(sizes[axis]), max(1, table.column_elements // columns))
+    return Tiling((axis, beside), (block, columns), _warps(block * columns, 16, 8))
+
+
+def _dot_axes(
+    order: Sequence[Node], free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+    table: GpuTable,
+) -> tuple[int, int, int] | None:  # fmt: skip
+    """Axes m, n, k of the sum of products that all folds of the kernel are."""
+    folds = [n for n in order if n.op is FOLD]
+    if not folds or len({f.arg[1] for f in folds}) > 1:
+        return None
+    fold = folds[0]
+    product = fold.src[0]
+    if len(product.src) != 2:
+        return None
+    left, right = free[product.src[0]], free[product.src[1]]
+    rows, columns = sorted(left - right), sorted(right - left)
+    shared = [a for a in fold.arg[1] if a in left and a in right]
+    if not rows or not columns or not shared:
+        return None
+    m, n, k = (max(axes, key=sizes.__getitem__) for axes in (rows, columns, shared))
+    if min(sizes[m], sizes[n], sizes[k]) < table.dot_least:
+        return None
+    return (m, n, k) if all(dot_factors(f, free, (m, n, k)) for f in folds) else None
+
+
+def _dot_tiling(
+    dot: tuple[int, int, int], order: Sequence[Node], free: Mapping[Node, frozenset[int]],
+    sizes: Sequence[int], table: GpuTable,
+) -> Tiling:  # fmt: skip
+    m, n, k = dot
+    folds = [f for f in order if f.op is FOLD]
+    small = all(stored_type(s).is_small_float for f in folds for s in f.src[0].src)
+    side = table.dot_rows if small else table.dot_rows // 2
+    rows = max(16, min(side, power(sizes[m])))
+    columns = max(16, min(side, power(sizes[n])))
+    block = max(16, min(table.dot_depth if small else table.dot_depth // 2, power(sizes[k])))
+    warps = 8 if rows * columns >= 128 * 128 else 4
+    return Tiling((m, n, k), (rows, columns, block), warps, 3, dot)
