@@ -24,23 +24,12 @@ from ..graph.lower import IndexKernel
 from .beside import beside
 from .lanes import grid_axes, vector_axis
 
+ENOUGH = 16  # units of work that keep threads busy
+SHORT = 64  # elements of one fold that are not
+LONG = 1 << 15  # elements that are worth sharing out
+BLOCK = 1 << 14  # elements of a block, unless there would be more than MOST blocks
+MOST = 64
 CHUNK = 4096  # elements of the vector axis that make one unit of work
-
-
-@dataclass(frozen=True, slots=True)
-class SplitTable:
-    """When folds are split, and in how many blocks: one table per machine."""
-
-    enough: int = 16  # units of work that keep the machine busy
-    short: int = 64  # elements of one fold that are not
-    long: int = 1 << 15  # elements that are worth sharing out
-    block: int = 1 << 14  # elements of a block, unless there would be more than `most` blocks
-    most: int = 64
-    beside: bool = True  # are short axes of results written out first?
-
-
-THREADS = SplitTable()
-ENOUGH = THREADS.enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +43,37 @@ class Part:
 Shared = list[tuple[DType, int]]  # dtype and number of elements
 
 
-def split(
-    kernel: IndexKernel, params: int, table: SplitTable = THREADS, units_now: int | None = None
-) -> tuple[list[Part], Shared]:
-    """The parts of a kernel, itself alone if there is nothing to split.
+@dataclass(frozen=True, slots=True)
+class SplitTable:
+    """What is split, and in how many blocks, on a machine that is no CPU."""
 
-    `units_now` says how many units of work it has as it is, where that is not by lanes.
-    """
-    kernel = beside(kernel) if table.beside else kernel
+    units: int  # that the kernel has as it is
+    enough: int  # units that keep the machine busy
+    short: int  # elements of one fold that are not worth it
+    long: int  # elements that are worth sharing out
+    block: int  # elements of a block, at least
+    most: int  # blocks
+
+
+def split(
+    kernel: IndexKernel, params: int, table: SplitTable | None = None
+) -> tuple[list[Part], Shared]:
+    """The parts of a kernel, itself alone if there is nothing to split."""
+    kernel = beside(kernel) if table is None else kernel
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     folds = [n for n in order if n.op is FOLD]
     if not folds or len(sizes) < len(kernel.axes) or any(n.op in (RUN, ORDER) for n in order):
         return [Part(kernel)], []
     free = free_axes(order)
-    long = [f for f in folds if _is_long(f, free, sizes, table)]
+    short, least = (SHORT, LONG) if table is None else (table.short, table.long)
+    long = [f for f in folds if _is_long(f, free, sizes, short, least)]
     if not long:
         return [Part(kernel)], []
-    have = units(order, free, sizes) if units_now is None else units_now
-    if have >= table.enough:
+    have, enough = (
+        (units(order, free, sizes), ENOUGH) if table is None else (table.units, table.enough)
+    )
+    if have >= enough:
         return [Part(kernel)], []
     return _Splitter(kernel, sizes, free, params, table).split(order, long)
 
@@ -84,16 +85,16 @@ def units(order: Sequence[Node], free: dict[Node, frozenset[int]], sizes: Sequen
 
 
 def _is_long(
-    fold: Node, free: dict[Node, frozenset[int]], sizes: Sequence[int], table: SplitTable
+    fold: Node, free: dict[Node, frozenset[int]], sizes: Sequence[int], short: int, least: int
 ) -> bool:
     count: int = prod([sizes[a] for a in fold.arg[1]])
-    return count >= table.short and count * prod([sizes[a] for a in free[fold]]) >= table.long
+    return count >= short and count * prod([sizes[a] for a in free[fold]]) >= least
 
 
 class _Splitter:
     def __init__(
         self, kernel: IndexKernel, sizes: list[int], free: dict[Node, frozenset[int]], params: int,
-        table: SplitTable,
+        table: SplitTable | None,
     ) -> None:  # fmt: skip
         self.kernel, self.sizes, self.free, self.params = kernel, sizes, free, params
         self.table = table
@@ -133,7 +134,8 @@ class _Splitter:
         axis = max(folded, key=lambda a: self.sizes[a])
         results = prod([self.sizes[a] for a in kept])
         total = results * prod([self.sizes[a] for a in folded])
-        steps = _steps(self.sizes[axis], total, self.table)
+        size = self.sizes[axis]
+        steps = _steps(size, total) if self.table is None else _shares(size, total, self.table)
         count = -(-self.sizes[axis] // steps)
         block = len(self.sizes)
         where = self.place(kept, vector)
@@ -176,9 +178,16 @@ class _Splitter:
         return self.params + len(self.shared) - 1
 
 
-def _steps(size: int, total: int, table: SplitTable) -> int:
+def _steps(size: int, total: int) -> int:
     """How many steps of an axis make a block: whole vectors, if there are many."""
-    wanted = min(table.most, -(-total // table.block), -(-size // 16))
+    wanted = min(MOST, -(-total // BLOCK), -(-size // 16))
+    steps = -(-size // wanted)
+    return -(-steps // 64) * 64 if steps > 256 else steps
+
+
+def _shares(size: int, total: int, table: SplitTable) -> int:
+    """How many steps of an axis make a block, by a table."""
+    wanted = max(1, min(table.most, -(-total // table.block), -(-size // 16)))
     steps = -(-size // wanted)
     return -(-steps // 64) * 64 if steps > 256 else steps
 

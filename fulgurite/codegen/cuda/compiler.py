@@ -52,46 +52,66 @@ def load_function(text: str, symbol: str) -> Any:
     return scope[symbol]
 
 
+class _Compilation:
+    """One launch on its way through Triton's stages."""
+
+    def __init__(self, launch: Launch, capability: int) -> None:
+        from triton._C.libtriton import ir
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource, make_backend
+
+        function = load_function(launch.text, launch.symbol)
+        self.target = GPUTarget("cuda", capability, 32)
+        self.backend = make_backend(self.target)
+        signature = {name: kind for name, kind, _ in launch.signature}
+        divisible = [["tt.divisibility", 16]]
+        attributes = {(i,): divisible for i, (_, _, even) in enumerate(launch.signature) if even}
+        self.source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
+        self.options = self.backend.parse_options(
+            {
+                "num_warps": launch.warps,
+                "num_stages": launch.stages,
+                "enable_fp_fusion": False,
+                "enable_reflect_ftz": False,
+                **self.source.parse_options(),
+            }
+        )
+        self.context = ir.context()
+        ir.load_dialects(self.context)
+        self.backend.load_dialects(self.context)
+
+    def module(self) -> Any:
+        """Triton's own IR of the text."""
+        return self.source.make_ir(
+            self.target,
+            self.options,
+            self.backend.get_codegen_implementation(self.options),
+            self.backend.get_module_map(),
+            self.context,
+        )
+
+    def cubin(self) -> tuple[bytes, dict[str, Any]]:
+        """Machine code, and what Triton says of it."""
+        stages: dict[str, Any] = {}
+        self.backend.add_stages(stages, self.options, self.source.language)
+        module = self.module()
+        metadata: dict[str, Any] = {"target": self.target, **self.options.__dict__}
+        for stage in stages.values():
+            module = stage(module, metadata)
+        return module, metadata
+
+
+def check_launch(launch: Launch, capability: int = 90) -> None:
+    """Raise what Triton finds wrong with a text; types and shapes are right after it."""
+    _Compilation(launch, capability).module()
+
+
 def compile_launch(launch: Launch, capability: int = 90) -> Cubin:
     """A launch's cubin for a GPU of this compute capability (80, 90, 100)."""
-    from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-
-    function = load_function(launch.text, launch.symbol)
-    target = GPUTarget("cuda", capability, 32)
-    backend = make_backend(target)
-    signature = {name: kind for name, kind, _ in launch.signature}
-    divisible = [["tt.divisibility", 16]]
-    attributes = {(i,): divisible for i, (_, _, even) in enumerate(launch.signature) if even}
-    described = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
-    options = backend.parse_options(
-        {
-            "num_warps": launch.warps,
-            "num_stages": launch.stages,
-            "enable_fp_fusion": False,
-            "enable_reflect_ftz": False,
-            **described.parse_options(),
-        }
-    )
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, described.language)
-    module: Any = described.make_ir(
-        target,
-        options,
-        backend.get_codegen_implementation(options),
-        backend.get_module_map(),
-        context,
-    )
-    metadata: dict[str, Any] = {"target": target, **options.__dict__}
-    for stage in stages.values():
-        module = stage(module, metadata)
-    registers, stack = resources(module)
+    image, metadata = _Compilation(launch, capability).cubin()
+    registers, stack = resources(image)
     return Cubin(
-        module,
+        image,
         metadata["name"],
         metadata.get("shared", 0),
         metadata["num_warps"],

@@ -86,10 +86,10 @@ def _split(
     if not all(sizes) or grid * 2 > enough:
         return [Part(kernel)], []
     rules = SplitTable(
-        enough=enough, long=table.split_elements, block=table.split_least,
-        most=-(-enough // max(grid, 1)), beside=False,
+        units=grid, enough=enough, short=table.split_short, long=table.split_elements,
+        block=table.split_least, most=-(-enough // max(grid, 1)),
     )  # fmt: skip
-    return split(kernel, len(dtypes), rules, grid)
+    return split(kernel, len(dtypes), rules)
 
 
 def _groups(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> list[IndexKernel]:

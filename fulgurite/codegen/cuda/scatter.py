@@ -218,8 +218,7 @@ def _combined(
     more.lines = [f"start += {block}"]
     _block(more, work, block, count)
     more.lines += [
-        "seen = tl.associative_scan(begins.to(tl.int32), 0, fg_or)",
-        "mine = seen == 0",
+        f"mine = p < tl.min(tl.where(begins, p, start + {block}))",
         f"value = tl.where(mine, value, {neutral})",
         f"total = {combine(work.mode, 'carry', f'tl.associative_scan(value, 0, {name})', held)}",
         "write = mine & ends & there",

@@ -27,7 +27,7 @@ class GpuTable:
     """What tiles, splits and block lengths are chosen by: one table per machine."""
 
     processors: int = 132
-    map_bytes: int = 4096  # of the widest memory that a program without folds moves: 2 KB a warp
+    map_bytes: int = 2048  # of each memory that a program without folds moves: 16 a thread
     map_warps: int = 4
     turn_block: int = 64  # elements each way of a tile that transposes
     row_block: int = 16384  # elements of a row that a program holds whole
@@ -38,6 +38,7 @@ class GpuTable:
     column_elements: int = 4096  # of such a tile
     most_warps: int = 16
     programs: int = 8  # for each processor, that keep memory busy
+    split_short: int = 256  # elements of a fold that one program folds as well
     split_elements: int = 1 << 15  # that are worth sharing out
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
     dot_rows: int = 128  # of a product in 16 bits; half of it in 32
@@ -73,7 +74,7 @@ def choose_tiling(
     used = frozenset[int]().union(*[free[n] for n in order])
     folded = [a for a in sorted(used) if a not in parallel]
     contiguous = _contiguous(order, free, sizes, dtypes)
-    width = max([dtypes[n.arg[0]].itemsize for n in order if n.op in (LOAD, STORE)], default=4)
+    width = _width(order, free, sizes, dtypes)
     if not folded:
         return _map_tiling(order, sizes, parallel, contiguous, width, table)
     dot = _dot_axes(order, free, sizes, table)
@@ -99,6 +100,20 @@ def _contiguous(
     return found
 
 
+def _width(
+    order: Sequence[Node], free: Mapping[Node, frozenset[int]], sizes: Sequence[int],
+    dtypes: Sequence[DType],
+) -> int:  # fmt: skip
+    """Bytes of an element of the memory that most accesses go to."""
+    moved: dict[int, int] = {}
+    for node in order:
+        if node.op in (LOAD, STORE):
+            width = dtypes[node.arg[0]].itemsize
+            count = prod([sizes[a] for a in free[node]])
+            moved[width] = moved.get(width, 0) + count * width
+    return max(moved, key=lambda width: moved[width], default=4)
+
+
 def power(n: int) -> int:
     """The next power of two."""
     return 1 << max(0, n - 1).bit_length()
@@ -120,7 +135,7 @@ def _map_tiling(
             side = table.turn_block
             blocks = min(side, power(sizes[other])), min(side, power(sizes[last]))
             return Tiling((other, last), blocks, _warps(prod(blocks), 16, table.map_warps))
-    block = max(256, table.map_bytes // width)
+    block = max(16, table.map_bytes // width)
     axes, blocks_ = [last], [min(block, power(sizes[last]))]
     for axis in reversed(stored[:-1]):
         room = block // prod(blocks_)
@@ -170,8 +185,10 @@ def _fold_tiling(
         if rows == 1:
             return Tiling((axis,), (block,), warps)
         return Tiling((beside, axis), (rows, block), warps)
-    columns = min(power(sizes[beside]), max(16, table.column_bytes // width))
-    block = min(power(sizes[axis]), max(1, table.column_elements // columns))
+    rows = power(sizes[axis])
+    short = table.map_bytes // width // rows  # a few rows are read like a map
+    columns = min(power(sizes[beside]), max(16, table.column_bytes // width, short))
+    block = min(rows, max(1, table.column_elements // columns))
     return Tiling((axis, beside), (block, columns), _warps(block * columns, 16, 8))
 
 

@@ -1,0 +1,1 @@
+"""Running plans on NVIDIA GPUs, through the driver alone."""

@@ -1,0 +1,503 @@
+"""NVIDIA's driver API by ctypes: libcuda and nothing else.
+
+In: calls with plain numbers. Out: plain numbers, or an error with the driver's own name and words.
+Every function that we use is declared once, with its types, in `_FUNCTIONS`; a missing one names
+the driver version that has it. Handles are whole numbers; the classes below own them and give them
+back, in an order that the driver allows. Nothing here keeps state of its own but the library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+from typing import Any, NamedTuple
+
+from ...errors import FulguriteError
+
+LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
+LEAST_VERSION = 12000  # graphs with explicit nodes as they are used here
+
+OUT_OF_MEMORY, NOT_READY = 2, 600
+LOST = frozenset({46, 700, 702, 714, 715, 716, 717, 718, 719, 999})  # the context is gone
+
+Handle = c_void_p
+_Out = POINTER(c_void_p)
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (_Out, c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (Handle,),
+    "cuCtxSynchronize": (),
+    "cuModuleLoadData": (_Out, c_char_p),
+    "cuModuleUnload": (Handle,),
+    "cuModuleGetFunction": (_Out, Handle, c_char_p),
+    "cuFuncSetAttribute": (Handle, c_int, c_int),
+    "cuFuncGetAttribute": (POINTER(c_int), c_int, Handle),
+    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
+    "cuMemPoolCreate": (_Out, c_void_p),
+    "cuMemPoolDestroy": (Handle,),
+    "cuMemPoolSetAttribute": (Handle, c_int, c_void_p),
+    "cuMemPoolGetAttribute": (Handle, c_int, c_void_p),
+    "cuMemPoolTrimTo": (Handle, c_size_t),
+    "cuMemAllocFromPoolAsync": (POINTER(c_uint64), c_size_t, Handle, Handle),
+    "cuMemFreeAsync": (c_uint64, Handle),
+    "cuMemHostAlloc": (_Out, c_size_t, c_uint),
+    "cuMemFreeHost": (c_void_p,),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, Handle),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, Handle),
+    "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, Handle),
+    "cuMemsetD8Async": (c_uint64, c_ubyte, c_size_t, Handle),
+    "cuStreamCreate": (_Out, c_uint),
+    "cuStreamDestroy_v2": (Handle,),
+    "cuStreamSynchronize": (Handle,),
+    "cuStreamQuery": (Handle,),
+    "cuStreamWaitEvent": (Handle, Handle, c_uint),
+    "cuEventCreate": (_Out, c_uint),
+    "cuEventDestroy_v2": (Handle,),
+    "cuEventRecord": (Handle, Handle),
+    "cuEventQuery": (Handle,),
+    "cuEventSynchronize": (Handle,),
+    "cuEventElapsedTime": (POINTER(c_float), Handle, Handle),
+    "cuLaunchKernel": (Handle, *[c_uint] * 7, Handle, c_void_p, c_void_p),
+    "cuGraphCreate": (_Out, c_uint),
+    "cuGraphDestroy": (Handle,),
+    "cuGraphAddKernelNode_v2": (_Out, Handle, c_void_p, c_size_t, c_void_p),
+    "cuGraphInstantiateWithFlags": (_Out, Handle, c_uint64),
+    "cuGraphExecKernelNodeSetParams_v2": (Handle, Handle, c_void_p),
+    "cuGraphExecDestroy": (Handle,),
+    "cuGraphUpload": (Handle, Handle),
+    "cuGraphLaunch": (Handle, Handle),
+}
+
+
+class CudaError(FulguriteError, RuntimeError):
+    """The driver refused something."""
+
+    def __init__(self, what: str, hint: str = "", code: int = 0) -> None:
+        super().__init__(what, hint)
+        self.code = code
+
+
+class CudaMemoryError(CudaError, MemoryError):
+    """The GPU's memory is used up."""
+
+
+class NoCudaError(CudaError):
+    """There is no driver, or none that is new enough, or no GPU."""
+
+
+class DeviceLostError(CudaError):
+    """A kernel or the hardware failed: all memory of the GPU is lost to this process."""
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("function", c_void_p), ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint),
+        ("params", c_void_p), ("extra", c_void_p), ("kernel", c_void_p), ("context", c_void_p),
+    )  # fmt: skip
+
+
+class _PoolProperties(ctypes.Structure):
+    """CUmemPoolProps: pinned memory of one device."""
+
+    _fields_ = (
+        ("allocation", c_int), ("handles", c_int), ("location", c_int), ("device", c_int),
+        ("security", c_void_p), ("most", c_size_t), ("usage", ctypes.c_ushort),
+        ("reserved", c_ubyte * 54),
+    )  # fmt: skip
+
+
+class Driver:
+    """The library, opened, with every function declared."""
+
+    def __init__(self, library: str | None = None) -> None:
+        self.library = _opened((library,) if library else LIBRARIES)
+        self.functions: dict[str, Any] = {}
+        for name, types in _FUNCTIONS.items():
+            function = getattr(self.library, name, None)
+            if function is None:
+                raise NoCudaError(
+                    f"the NVIDIA driver has no {name}", "install driver 525 or newer (CUDA 12)"
+                )
+            function.argtypes, function.restype = types, c_int
+            self.functions[name] = function
+        self.call("cuInit", 0)
+        self.version = self.number("cuDriverGetVersion")
+        if self.version < LEAST_VERSION:
+            major, minor = self.version // 1000, self.version % 1000 // 10
+            raise NoCudaError(
+                f"the NVIDIA driver is of CUDA {major}.{minor}", "install one of CUDA 12 or newer"
+            )
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function and raise what it reports."""
+        code = self.functions[name](*arguments)
+        if code:
+            raise self.error(name, code)
+
+    def number(self, name: str, *arguments: Any) -> int:
+        """The whole number that a function writes to its first argument."""
+        kind = _FUNCTIONS[name][0]._type_
+        found = kind()
+        self.call(name, ctypes.byref(found), *arguments)
+        return int(found.value or 0)
+
+    def is_ready(self, name: str, handle: int) -> bool:
+        """True if what a query asks about is done."""
+        code = self.functions[name](handle)
+        if code not in (0, NOT_READY):
+            raise self.error(name, code)
+        return bool(code == 0)
+
+    def error(self, name: str, code: int) -> CudaError:
+        """The error of a code, in the driver's words."""
+        what = f"{name}: {self._words('cuGetErrorName', code)}"
+        what += f" ({self._words('cuGetErrorString', code)})"
+        if code == OUT_OF_MEMORY:
+            return CudaMemoryError(what, "free some tensors or use less", code)
+        if code in LOST:
+            return DeviceLostError(what, "start the process again", code)
+        if name == "cuInit":
+            return NoCudaError(what, "is there a GPU, and may this process use it?", code)
+        return CudaError(what, "", code)
+
+    def _words(self, name: str, code: int) -> str:
+        text = c_char_p()
+        if self.functions[name](code, ctypes.byref(text)) or text.value is None:
+            return f"error {code}"
+        return text.value.decode()
+
+    def devices(self) -> int:
+        """How many GPUs there are."""
+        return self.number("cuDeviceGetCount")
+
+
+def _opened(names: Iterable[str]) -> ctypes.CDLL:
+    problem = ""
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as reason:
+            problem = problem or str(reason)
+    raise NoCudaError(f"no NVIDIA driver: {problem}", "install it, or use another device")
+
+
+class Properties(NamedTuple):
+    """What a GPU is."""
+
+    name: str
+    memory: int  # bytes
+    capability: int  # 90 for 9.0
+    processors: int
+    shared: int  # bytes that a block may ask for
+    l2: int  # bytes
+
+
+class Context:
+    """The primary context of a GPU, which other libraries of the process share."""
+
+    def __init__(self, driver: Driver, ordinal: int = 0) -> None:
+        count = driver.devices()
+        if not 0 <= ordinal < count:
+            raise NoCudaError(f"there is no GPU number {ordinal}", f"there are {count}")
+        self.driver = driver
+        self.device = driver.number("cuDeviceGet", ordinal)
+        self.handle = driver.number("cuDevicePrimaryCtxRetain", self.device)
+        self.use()
+
+    def use(self) -> None:
+        """Make it the calling thread's."""
+        self.driver.call("cuCtxSetCurrent", self.handle)
+
+    def attribute(self, number: int) -> int:
+        """A property by the driver's number."""
+        return self.driver.number("cuDeviceGetAttribute", number, self.device)
+
+    def properties(self) -> Properties:
+        """What the GPU is."""
+        name = ctypes.create_string_buffer(128)
+        self.driver.call("cuDeviceGetName", name, 128, self.device)
+        return Properties(
+            name.value.decode(),
+            self.driver.number("cuDeviceTotalMem_v2", self.device),
+            self.attribute(75) * 10 + self.attribute(76),
+            self.attribute(16),
+            self.attribute(97),
+            self.attribute(38),
+        )
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes that are free, and all bytes."""
+        free, total = c_size_t(), c_size_t()
+        self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        self.driver.call("cuCtxSynchronize")
+
+    def close(self) -> None:
+        """Give the context back."""
+        if self.handle:
+            self.handle = 0
+            self.driver.call("cuDevicePrimaryCtxRelease_v2", self.device)
+
+
+class Stream:
+    """Work in order; non-blocking, so the default stream does not wait for it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.handle = driver.number("cuStreamCreate", 1)
+
+    def synchronize(self) -> None:
+        """Wait for what was given to it."""
+        self.driver.call("cuStreamSynchronize", self.handle)
+
+    def is_idle(self) -> bool:
+        """True if all its work is done."""
+        return self.driver.is_ready("cuStreamQuery", self.handle)
+
+    def wait(self, event: Event) -> None:
+        """Let later work wait for an event."""
+        self.driver.call("cuStreamWaitEvent", self.handle, event.handle, 0)
+
+    def close(self) -> None:
+        """Destroy it; work that was given to it is still done."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self.driver.call("cuStreamDestroy_v2", handle)
+
+
+class Event:
+    """A place in a stream's work."""
+
+    def __init__(self, driver: Driver, timing: bool = False) -> None:
+        self.driver = driver
+        self.handle = driver.number("cuEventCreate", 0 if timing else 2)
+
+    def record(self, stream: Stream) -> None:
+        """Put it after what the stream has been given so far."""
+        self.driver.call("cuEventRecord", self.handle, stream.handle)
+
+    def is_done(self) -> bool:
+        """True if the stream has come there."""
+        return self.driver.is_ready("cuEventQuery", self.handle)
+
+    def synchronize(self) -> None:
+        """Wait until the stream has come there."""
+        self.driver.call("cuEventSynchronize", self.handle)
+
+    def since(self, start: Event) -> float:
+        """Milliseconds between two events that measure time."""
+        found = c_float()
+        self.driver.call("cuEventElapsedTime", ctypes.byref(found), start.handle, self.handle)
+        return found.value
+
+    def close(self) -> None:
+        """Destroy it."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self.driver.call("cuEventDestroy_v2", handle)
+
+
+class Pool:
+    """Memory of a GPU, handed out and taken back in the order of a stream's work."""
+
+    def __init__(self, context: Context, keep: int = 1 << 62) -> None:
+        self.driver = context.driver
+        wanted = _PoolProperties(allocation=1, handles=0, location=1, device=context.device)
+        self.handle = self.driver.number("cuMemPoolCreate", ctypes.byref(wanted))
+        held = c_uint64(keep)  # bytes that stay with the pool when they are free
+        self.driver.call("cuMemPoolSetAttribute", self.handle, 4, ctypes.byref(held))
+
+    def allocate(self, nbytes: int, stream: Stream) -> int:
+        """The address of fresh memory, at a multiple of 256."""
+        return self.driver.number(
+            "cuMemAllocFromPoolAsync", max(nbytes, 1), self.handle, stream.handle
+        )
+
+    def free(self, address: int, stream: Stream) -> None:
+        """Take memory back after the stream's work so far."""
+        self.driver.call("cuMemFreeAsync", address, stream.handle)
+
+    def used(self) -> tuple[int, int]:
+        """Bytes handed out, and bytes that the pool has of the GPU."""
+        found = []
+        for attribute in (7, 5):
+            value = c_uint64()
+            self.driver.call(
+                "cuMemPoolGetAttribute", self.handle, attribute, ctypes.byref(value)
+            )
+            found.append(value.value)
+        return found[0], found[1]
+
+    def trim(self, keep: int = 0) -> None:
+        """Give free memory back to the GPU."""
+        self.driver.call("cuMemPoolTrimTo", self.handle, keep)
+
+    def close(self) -> None:
+        """Destroy it; memory that is in use goes when it is freed."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self.driver.call("cuMemPoolDestroy", handle)
+
+
+def copy_in(driver: Driver, to: int, host: int, nbytes: int, stream: Stream) -> None:
+    """Host to device, in the stream's order; asynchronous if the host memory is pinned."""
+    if nbytes:
+        driver.call("cuMemcpyHtoDAsync_v2", to, host, nbytes, stream.handle)
+
+
+def copy_out(driver: Driver, host: int, of: int, nbytes: int, stream: Stream) -> None:
+    """Device to host, in the stream's order."""
+    if nbytes:
+        driver.call("cuMemcpyDtoHAsync_v2", host, of, nbytes, stream.handle)
+
+
+def copy(driver: Driver, to: int, of: int, nbytes: int, stream: Stream) -> None:
+    """Device to device."""
+    if nbytes:
+        driver.call("cuMemcpyDtoDAsync_v2", to, of, nbytes, stream.handle)
+
+
+def fill(driver: Driver, to: int, byte: int, nbytes: int, stream: Stream) -> None:
+    """Set bytes."""
+    if nbytes:
+        driver.call("cuMemsetD8Async", to, byte, nbytes, stream.handle)
+
+
+class Pinned:
+    """Host memory that copies do not wait for."""
+
+    def __init__(self, driver: Driver, nbytes: int) -> None:
+        self.driver, self.nbytes = driver, nbytes
+        self.address = driver.number("cuMemHostAlloc", max(nbytes, 1), 0)
+
+    def close(self) -> None:
+        """Give it back."""
+        if self.address:
+            address, self.address = self.address, 0
+            self.driver.call("cuMemFreeHost", address)
+
+
+class Function:
+    """A kernel that is loaded: what a launch needs."""
+
+    __slots__ = ("block", "handle", "shared")
+
+    def __init__(self, handle: int, block: int, shared: int) -> None:
+        self.handle, self.block, self.shared = handle, block, shared
+
+
+class Module:
+    """Machine code on the GPU."""
+
+    def __init__(self, driver: Driver, image: bytes) -> None:
+        self.driver = driver
+        self.handle = driver.number("cuModuleLoadData", image)
+
+    def function(self, symbol: str, block: int, shared: int) -> Function:
+        """One of its kernels, for blocks of so many threads with so much shared memory."""
+        handle = self.driver.number("cuModuleGetFunction", self.handle, symbol.encode())
+        if shared > 48 * 1024:
+            self.driver.call("cuFuncSetAttribute", handle, 8, shared)
+        return Function(handle, block, shared)
+
+    def close(self) -> None:
+        """Unload it."""
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self.driver.call("cuModuleUnload", handle)
+
+
+class Arguments:
+    """Values of a kernel's arguments in memory, and the table of their addresses."""
+
+    __slots__ = ("address", "cells", "table")
+
+    def __init__(self, values: Sequence[tuple[str, int]]) -> None:
+        """Pairs of a type ("i32", else 64 bits) and a number."""
+        self.cells = (c_uint64 * max(1, len(values)))()
+        self.table = (c_void_p * max(1, len(values)))()
+        first = ctypes.addressof(self.cells)
+        for place, (kind, value) in enumerate(values):
+            mask = 0xFFFFFFFF if kind == "i32" else 0xFFFFFFFFFFFFFFFF
+            self.cells[place] = value & mask
+            self.table[place] = first + 8 * place
+        self.address = ctypes.addressof(self.table)
+
+    def set(self, place: int, value: int) -> None:
+        """Change a 64-bit value."""
+        self.cells[place] = value
+
+
+def launch(
+    driver: Driver, function: Function, grid: int, arguments: Arguments, stream: Stream
+) -> None:
+    """One kernel, after what the stream was given before."""
+    driver.call(
+        "cuLaunchKernel", function.handle, grid, 1, 1, function.block, 1, 1, function.shared,
+        stream.handle, arguments.address, None,
+    )  # fmt: skip
+
+
+class Graph:
+    """Kernels with explicit order, launched as one."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.handle = driver.number("cuGraphCreate", 0)
+        self.executable = 0
+
+    def add(
+        self, function: Function, grid: int, arguments: Arguments, after: Sequence[int] = ()
+    ) -> int:
+        """A kernel node, after others; its arguments are copied."""
+        node = _node(function, grid, arguments)
+        before = (c_void_p * max(1, len(after)))(*after)
+        return self.driver.number(
+            "cuGraphAddKernelNode_v2", self.handle, before, len(after), ctypes.byref(node)
+        )
+
+    def instantiate(self) -> None:
+        """Make it ready; nodes are fixed from here on, their arguments are not."""
+        self.executable = self.driver.number("cuGraphInstantiateWithFlags", self.handle, 0)
+
+    def update(self, node: int, function: Function, grid: int, arguments: Arguments) -> None:
+        """Give a node of the instantiated graph other arguments or another grid."""
+        params = _node(function, grid, arguments)
+        self.driver.call(
+            "cuGraphExecKernelNodeSetParams_v2", self.executable, node, ctypes.byref(params)
+        )
+
+    def launch(self, stream: Stream) -> None:
+        """All of it, after what the stream was given before."""
+        self.driver.call("cuGraphLaunch", self.executable, stream.handle)
+
+    def close(self) -> None:
+        """Destroy it."""
+        if self.executable:
+            handle, self.executable = self.executable, 0
+            self.driver.call("cuGraphExecDestroy", handle)
+        if self.handle:
+            handle, self.handle = self.handle, 0
+            self.driver.call("cuGraphDestroy", handle)
+
+
+def _node(function: Function, grid: int, arguments: Arguments) -> KernelNode:
+    return KernelNode(
+        function.handle, (c_uint * 3)(grid, 1, 1), (c_uint * 3)(function.block, 1, 1),
+        function.shared, arguments.address, None, None, None,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""A corpus of kernels for the generated code: `python -m tests.codegen.cuda.corpus HOW`.
+
+Samples of every op of the table with hostile numbers, random graphs, and functions that fuse, each
+with the tiles of a GPU and with tiny ones, under which small sizes take every path: loops over
+blocks, split folds, scans in chunks, merged runs, segments over many programs. `interpret` runs
+them in Triton's interpreter against the reference's own; `read` lets Triton read every text. Prints
+what was counted, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
+os.environ["FULGURITE_SHADOW"] = sys.argv[1] if len(sys.argv) > 1 else "interpret"
+
+import numpy as np
+
+import fulgurite as fg
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.core.dtype import DType
+from fulgurite.core.node import Node, Shape, toposort
+from fulgurite.core.operators import OPS
+from fulgurite.core.ops.index import GUARD
+from fulgurite.core.ops.leaf import PARAM, SINK, VAR
+from fulgurite.core.shape import upper
+from fulgurite.errors import FulguriteError
+from fulgurite.graph.kernel import Kernel
+from fulgurite.graph.lower import lower
+from fulgurite.graph.regroup import CannotLower
+from fulgurite.graph.schedule import schedule
+from fulgurite.runtime.backend import params_of
+from fulgurite.runtime.indexed import Runner
+from fulgurite.runtime.reference import size_value
+from tests import fuzz
+from tests.codegen.cuda import shadow
+from tests.samples import sample
+
+Array = np.ndarray[Any, Any]
+FAMILIES = ("elementwise", "movement", "reduce", "indexing", "random")
+TINY = GpuTable(
+    processors=2, map_bytes=64, turn_block=4, row_block=8, chunk_elements=4, small_rows=8,
+    column_bytes=16, column_elements=8, programs=2, split_short=4, split_elements=16,
+    split_least=4, dot_rows=16, dot_depth=16, dot_least=2, scan_block=4, scan_chunk=4, sort_tile=2,
+    sort_run=4, segment_block=4,
+)  # fmt: skip
+FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-45, -1e-40, 1e-3, 100.0, 6e4, 1e30, np.inf, np.nan)
+
+
+def numbers(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, index: bool) -> Array:
+    """Numbers that break careless code; places inside of any axis where they are indices."""
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        if index:
+            return rng.integers(0, 2, shape).astype(dtype.numpy)
+        low, high = dtype.limits
+        ends = rng.choice(np.array([low, high, low + 1, high - 1], dtype.numpy), shape)
+        small = rng.integers(0 if dtype.kind == "u" else -4, 5, shape).astype(dtype.numpy)
+        return np.where(rng.random(shape) < 0.2, ends, small)
+    plain = rng.normal(size=shape) * 3
+    if dtype.kind == "c":
+        return np.asarray(plain + 1j * rng.normal(size=shape)).astype(dtype.numpy)
+    rare = rng.choice(FLOATS, shape)
+    return np.where(rng.random(shape) < 0.4, rare, plain).astype(dtype.numpy)
+
+
+def values_of(kernel: Kernel) -> dict[str, int]:
+    """Values of a kernel's variables, below their upper bounds."""
+    found = [n.arg for n in toposort([kernel.body]) if n.op is VAR]
+    return {name: min(max(low, 5), high) for name, low, high, *_ in found}
+
+
+def run_kernel(kernel: Kernel, seed: int) -> None:
+    """One kernel on random inputs."""
+    try:
+        body = lower(kernel.body, kernel.inputs)
+    except CannotLower:
+        shadow.counts["not in index notation"] += 1
+        return
+    made = shadow.attempted(kernel)
+    if made is None:
+        return
+    values = values_of(kernel)
+    rng = np.random.default_rng(seed)
+    index = any(n.op is GUARD for n in toposort([body.body]))
+    arrays: list[Array] = []
+    for place, node in enumerate(params_of(kernel)):
+        shape = tuple([upper(n) for n in node.shape])
+        if place < kernel.inputs:
+            arrays.append(numbers(node.dtype, shape, rng, index))
+        else:
+            arrays.append(np.zeros(shape, node.dtype.numpy))
+    parts = [_used(node.shape, values) for node in params_of(kernel)]
+    meant = [a.copy() for a in arrays]
+    try:
+        Runner(body).run([a.reshape(-1) for a in meant], dict(values))
+    except FulguriteError:
+        shadow.counts["refused by the reference"] += 1
+        return
+    before = [a[parts[i]] for i, a in enumerate(arrays[: kernel.inputs])]
+    want = [a[parts[kernel.inputs + i]] for i, a in enumerate(meant[kernel.inputs :])]
+    shadow.compare(kernel, made, before, want, dict(values))
+
+
+def _used(shape: Shape, values: dict[str, int]) -> tuple[slice, ...]:
+    """The part of memory at its upper bound that sizes of this run have."""
+    return tuple([slice(n if isinstance(n, int) else size_value(n, values)) for n in shape])
+
+
+def op_samples() -> Iterator[Node]:
+    """Nodes of every op that kernels are made of."""
+    for op in OPS.values():
+        if op.family in FAMILIES:
+            yield from sample(op)
+
+
+def functions(n: int) -> list[Any]:
+    """Functions that fuse, of odd sizes."""
+    rng = np.random.default_rng(n)
+    x = fg.Tensor(rng.normal(size=(3, n)).astype(np.float32))
+    y = fg.Tensor(rng.normal(size=(n, 5)).astype(np.float32))
+    index = fg.Tensor(rng.integers(0, n, (7,)))
+    half, wide = x.astype("bfloat16"), x.astype("float64")
+    return [
+        fg.softmax(x, axis=-1), fg.softmax(half, axis=0), fg.log_softmax(wide, axis=1),
+        fg.layer_norm(half, (n,)), fg.gelu(x + 1.0) * x, fg.relu(x @ y), half @ y.astype("bfloat16"),
+        x.sum(), (x * x).mean(axis=0), x.max(axis=1), fg.argmax(x, axis=1), x.T + 1.0,
+        fg.var(x, axis=1), fg.cumulative_sum(x, axis=1), fg.cumulative_sum(x, axis=0),
+        fg.sort(x, axis=1), fg.argsort(half, axis=1, descending=True),
+        fg.scatter_add(fg.zeros((n,)), 0, index, fg.ones((7,))), fg.concat([x, x * 2.0], axis=1),
+        x[:, ::-1], fg.where(x > 0, x, -x).prod(axis=1), (x > 0).any(axis=0),
+        fg.random.normal((n, 3)), (x.astype("int32") % 3).sum(axis=1),
+        fg.one_hot(index, n).sum(axis=0),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Run all of it."""
+    warnings.simplefilter("ignore")
+    graphs = int(os.environ.get("FULGURITE_CORPUS_GRAPHS", "40"))
+    shadow.LARGEST = 3000
+    for table in (HOPPER, TINY):
+        shadow.TABLE = table
+        shadow.seen.clear()
+        for seed, node in enumerate(op_samples()):
+            inputs = 1 + max([n.arg[0] for n in toposort([node]) if n.op is PARAM], default=-1)
+            for item in schedule(SINK(node), inputs).items:
+                if item.kernel.kind != "host":
+                    run_kernel(item.kernel, seed)
+    shadow.pytest_configure(None)
+    for table in (HOPPER, TINY):
+        shadow.TABLE = table
+        shadow.seen.clear()
+        fg.clear_caches()
+        for n in (1, 37):
+            for tensor in functions(n):
+                tensor.numpy()
+        for seed in range(graphs):
+            fuzz.check(seed, device="reference", smallest=False)
+    print(json.dumps({"counts": shadow.counts, "reasons": shadow.reasons, "bad": shadow.bad}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Generated kernels on the GPU, by our own driver: memory, machine code and launches.
+
+In: a `KernelSource`, arrays for its params, values of its variables. Out: the arrays after all
+launches, and the error words. Modules are kept by their launch's key; memory is taken anew and its
+surroundings are poisoned, so that a store that misses shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fulgurite.codegen.cuda import source
+from fulgurite.codegen.cuda.compiler import compile_launch
+from fulgurite.codegen.cuda.source import KernelSource, Launch
+from fulgurite.runtime.cuda import driver as cuda
+
+Array = np.ndarray[Any, Any]
+AROUND = 256  # poisoned bytes after each array
+POISON = 0xA5
+
+
+class Gpu:
+    """One GPU with a stream and a pool."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.driver = cuda.Driver()
+        self.context = cuda.Context(self.driver, ordinal)
+        self.properties = self.context.properties()
+        self.stream = cuda.Stream(self.driver)
+        self.pool = cuda.Pool(self.context)
+        self.loaded: dict[object, tuple[cuda.Module, cuda.Function]] = {}
+
+    def function(self, launch: Launch) -> cuda.Function:
+        """A launch's kernel, compiled and loaded once."""
+        if launch.key not in self.loaded:
+            made = compile_launch(launch, self.properties.capability)
+            assert not made.scratch, "a kernel wants scratch memory"
+            module = cuda.Module(self.driver, made.image)
+            kernel = module.function(made.symbol, made.warps * 32, made.shared)
+            self.loaded[launch.key] = module, kernel
+        return self.loaded[launch.key][1]
+
+    def arguments(
+        self, launch: Launch, params: Sequence[int], bases: Mapping[str, int],
+        values: Mapping[str, int],
+    ) -> cuda.Arguments:  # fmt: skip
+        """A launch's arguments, with the two scratch pointers that Triton's kernels end with."""
+        found: list[tuple[str, int]] = []
+        for one in launch.arguments:
+            if one.source == source.PARAM:
+                found.append(("ptr", params[int(one.value)]))
+            elif one.source in bases:
+                found.append(("ptr", bases[one.source] + int(one.value)))
+            elif one.source == source.VARIABLE:
+                found.append(("i64", values[str(one.value)]))
+            else:
+                found.append((one.type, int(one.value)))
+        return cuda.Arguments([*found, ("ptr", 0), ("ptr", 0)])
+
+    def put(self, array: Array) -> int:
+        """An array on the GPU, with poison after it."""
+        array = np.ascontiguousarray(array)
+        padded = np.full(array.nbytes + AROUND, POISON, np.uint8)
+        padded[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        address = self.pool.allocate(padded.nbytes, self.stream)
+        cuda.copy_in(self.driver, address, padded.ctypes.data, padded.nbytes, self.stream)
+        self.stream.synchronize()
+        return address
+
+    def get(self, address: int, like: Array) -> Array:
+        """An array from the GPU; what was poison must still be."""
+        padded = np.empty(like.nbytes + AROUND, np.uint8)
+        cuda.copy_out(self.driver, padded.ctypes.data, address, padded.nbytes, self.stream)
+        self.stream.synchronize()
+        assert (padded[like.nbytes :] == POISON).all(), "a kernel writes outside of its memory"
+        return padded[: like.nbytes].view(like.dtype).reshape(like.shape)
+
+    def run(
+        self, made: KernelSource, arrays: Sequence[Array], values: Mapping[str, int]
+    ) -> tuple[list[Array], tuple[int, int]]:
+        """Copies of the params after all launches, and the error words."""
+        functions = [self.function(launch) for launch in made.launches]
+        params = [self.put(a) for a in arrays]
+        error = self.put(np.zeros(2, np.int64))
+        room = self.put(np.full(made.workspace, POISON, np.uint8))
+        bases = {source.ROOM: room, source.ERROR: error}
+        for launch, function in zip(made.launches, functions, strict=True):
+            packed = self.arguments(launch, params, bases, values)
+            cuda.launch(self.driver, function, launch.grid, packed, self.stream)
+        found = [self.get(p, a) for p, a in zip(params, arrays, strict=True)]
+        words = self.get(error, np.zeros(2, np.int64))
+        for address in (*params, error, room):
+            self.pool.free(address, self.stream)
+        return found, (int(words[0]), int(words[1]))

@@ -1,0 +1,92 @@
+"""Functions whose kernels are looked at, compiled and timed, at sizes that matter.
+
+In: a name. Out: the schedule of its graph over memory that does not exist: nothing is computed
+here, so sizes may be any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import fulgurite as fg
+from fulgurite.codegen.cuda.render import render
+from fulgurite.codegen.cuda.source import KernelSource
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.config import current
+from fulgurite.core.dtype import dtype_of
+from fulgurite.core.ops.leaf import new_buffer
+from fulgurite.graph.kernel import Kernel, Schedule
+from fulgurite.graph.lower import lower
+from fulgurite.graph.normalize import normalize, restore
+from fulgurite.runtime import realize
+from fulgurite.runtime.backend import params_of
+from fulgurite.tensor import wrap
+
+Shape = tuple[int, ...]
+ROWS, COLUMNS = 16384, 4096
+
+
+class Workload(NamedTuple):
+    """A function, its inputs, and the bytes it must move."""
+
+    name: str
+    build: Callable[..., Any]
+    inputs: tuple[tuple[Shape, str], ...]
+    nbytes: int
+
+
+def _rms(x: Any, r: Any, g: Any) -> Any:
+    h = (x + r).astype("float32")
+    scale = fg.rsqrt((h * h).mean(axis=-1, keepdims=True) + 1e-6)
+    return (h * scale).astype("bfloat16") * g
+
+
+_MATRIX = ((ROWS, COLUMNS), "bfloat16")
+_VECTOR = ((COLUMNS,), "bfloat16")
+_CELLS = ROWS * COLUMNS
+WORKLOADS = (
+    Workload("softmax", lambda x: fg.softmax(x, axis=-1), (_MATRIX,), 4 * _CELLS),
+    Workload("layernorm", lambda x, g, b: fg.layer_norm(x, (COLUMNS,), g, b),
+             (_MATRIX, _VECTOR, _VECTOR), 4 * _CELLS),
+    Workload("rmsnorm", _rms, (_MATRIX, _MATRIX, _VECTOR), 6 * _CELLS),
+    Workload("gelu", lambda x, b, r: fg.gelu(x + b, approximate="tanh") + r,
+             (_MATRIX, _VECTOR, _MATRIX), 6 * _CELLS),
+    Workload("sum", lambda x: x.sum(), (((1 << 28,), "float32"),), 4 << 28),
+    Workload("column_sum", lambda x: x.sum(axis=0), (((ROWS, COLUMNS), "float32"),), 4 * _CELLS),
+    Workload("row_max", lambda x: x.max(axis=1), (((ROWS, COLUMNS), "float32"),), 4 * _CELLS),
+    Workload("transpose", lambda x: x.T + 1, (((8192, 8192), "bfloat16"),), 4 * 8192 * 8192),
+    Workload("add", lambda x, y: x + y, ((((1 << 26),), "float32"),) * 2, 12 << 26),
+    Workload("scan", lambda x: fg.cumulative_sum(x, axis=0), (((1 << 24,), "float32"),), 8 << 24),
+    Workload("sort", lambda x: fg.argsort(x, axis=0), (((1 << 22,), "float32"),), 8 << 22),
+    Workload("embedding_grad", lambda t, i, g: fg.scatter_add(t, 0, fg.broadcast_to(i, (16384, 768)), g),
+             (((50257, 768), "float32"), ((16384, 1), "int64"), ((16384, 768), "float32")),
+             4 * 768 * (2 * 50257 + 2 * 16384)),
+    Workload("matmul_bf16", lambda a, b: a @ b, (((1024, 1024), "bfloat16"),) * 2, 6 << 20),
+    Workload("matmul_f32", lambda a, b: fg.relu(a @ b), (((1024, 1024), "float32"),) * 2, 12 << 20),
+)  # fmt: skip
+
+
+def scheduled(build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]) -> Schedule:
+    """The kernels of a function of memory with these shapes and dtypes."""
+    with fg.config(device="reference"):
+        leaves = [wrap(new_buffer(shape, dtype_of(dtype))) for shape, dtype in inputs]
+        root = build(*leaves).entry.node
+        normal = normalize([root])
+        value: Any = restore(normal.structure, normal.constants, {}, normal.nodes)
+        context = realize.Context(current(), "reference", len(normal.buffers))
+        for stage in realize.STAGES[:-1]:
+            if stage.wanted(current()):
+                value = stage.run(value, context)
+    assert isinstance(value, Schedule)
+    return value
+
+
+def rendered(kernel: Kernel, table: GpuTable = HOPPER) -> KernelSource:
+    """A kernel as launches."""
+    return render(lower(kernel.body, kernel.inputs), [p.dtype for p in params_of(kernel)], table)
+
+
+def workload(name: str) -> Workload:
+    """One of them by name."""
+    return next(w for w in WORKLOADS if w.name == name)
