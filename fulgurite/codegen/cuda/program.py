@@ -288,14 +288,15 @@ class TileProgram:
                 waiting.pop()
                 self._fold_loop(node, home)
                 continue
-            missing = [s for s in node.src if self._known(s, scope) is None]
+            sources = () if node.op is FOLD and self._is_empty(node) else node.src
+            missing = [s for s in sources if self._known(s, scope) is None]
             if missing:
                 waiting.extend(reversed(missing))
                 continue
             waiting.pop()
-            sources = [self._named(s, scope) for s in node.src]
+            values = [self._named(s, scope) for s in sources]
             name = self._name()
-            text = self._expression(node, sources, home)
+            text = self._expression(node, values, home)
             home.say(f"{name} = {text}")
             home.names[node] = name
         return self._named(root, scope)
@@ -319,7 +320,7 @@ class TileProgram:
         if op is LOAD:
             return self._load(node, scope)
         if op is FOLD:
-            return self._fold_block(node, values[0], scope)
+            return self._fold_block(node, values, scope)
         if op is MUL and node in self.products:
             return f"{values[0]} * {values[1]}"  # rounded with the sum
         if op.family == "elementwise":
@@ -432,15 +433,15 @@ class TileProgram:
 
     # --- folds -----------------------------------------------------------------------------------
 
-    def _fold_block(self, node: Node, value: str, scope: Scope) -> str:
-        """A fold over axes that the tile holds whole."""
+    def _fold_block(self, node: Node, values: list[str], scope: Scope) -> str:
+        """A fold over axes that the tile holds whole; of nothing, nothing is read."""
         name, axes = node.arg
         held = computing(node.dtype)
         if self._is_empty(node):
             shape = self._shape(self.free[node], self.shaped[node])
             nothing = empty_fold(name, node.dtype)
             return f"tl.broadcast_to({nothing}, {shape})" if shape else nothing
-        value = self._ready(name, value, node, scope)
+        value = self._ready(name, values[0], node, scope)
         return rounded(self._reduced(name, value, axes, held), node.dtype)
 
     def _ready(self, name: str, value: str, node: Node, scope: Scope) -> str:

@@ -36,9 +36,13 @@ def render(
     """The kernel as launches."""
     kernel, dtypes = in_pairs(kernel, dtypes)
     kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
+    free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
+    roots = live_roots(kernel, free)
+    if not roots:
+        return KernelSource(())
     room = Room()
     places = params(len(dtypes))
-    merged = merge_axes(kernel)
+    merged = merge_axes(kernel._replace(body=SINK(*roots)))
     launches = in_parts(merged, dtypes, places, room, table, plain)
     if launches is None:
         launches = plain(merged, dtypes, places, room, table)

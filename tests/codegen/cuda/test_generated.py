@@ -1,0 +1,39 @@
+"""Generated kernels, run in Triton's interpreter and compiled ahead of time, without a GPU."""
+
+from __future__ import annotations
+
+from tests.codegen.cuda.subprocesses import counted, needs_triton
+
+SHARED = {80: 166_912, 90: 232_448, 100: 232_448}  # bytes a block may have
+REGISTERS = 65_536  # of a processor
+KNOWN = ("complex numbers",)  # functions with branch cuts, products over an axis: NumPy's
+
+
+@needs_triton
+def test_kernels_in_the_interpreter_agree_with_the_reference() -> None:
+    found = counted("corpus", "interpret")
+    bad = [b for b in found["bad"] if b["kind"] != "cannot"]
+    assert not bad, f"{len(bad)}: {bad[0]}"
+    assert found["counts"]["ran"] > 1200
+    unknown = [r for r in found["reasons"] if not any(known in r for known in KNOWN)]
+    assert not unknown
+
+
+@needs_triton
+def test_triton_reads_every_text() -> None:
+    found = counted("corpus", "read")
+    bad = [b for b in found["bad"] if b["kind"] != "cannot"]
+    assert not bad, f"{len(bad)}: {bad[0]}"
+    assert found["counts"]["texts"] > 800
+
+
+@needs_triton
+def test_machine_code_fits_every_gpu() -> None:
+    made = counted("compiling", "")
+    assert {one["capability"] for one in made} == set(SHARED)
+    for one in made:
+        assert one["stack"] == 0 or one["name"] == "functions", one
+        assert one["stack"] <= 64, one
+        assert 0 < one["registers"] <= 255 and not one["scratch"], one
+        assert one["registers"] * one["threads"] <= REGISTERS, one
+        assert one["shared"] <= SHARED[one["capability"]], one

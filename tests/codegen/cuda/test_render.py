@@ -1,0 +1,151 @@
+"""Tests of fulgurite/codegen/cuda/render.py: kernels as launches, without Triton."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.codegen.cuda import source
+from fulgurite.codegen.cuda.render import render
+from fulgurite.codegen.cuda.source import KernelSource
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.core.dtype import float32, int32
+from fulgurite.core.node import Node, toposort
+from fulgurite.core.operators import OPS
+from fulgurite.core.ops.elementwise import NEG
+from fulgurite.core.ops.indexing import gather
+from fulgurite.core.ops.leaf import PARAM, SINK, param
+from fulgurite.core.ops.movement import expand
+from fulgurite.core.ops.reduce import reduce_node, scan_node
+from fulgurite.graph.lower import lower
+from fulgurite.graph.regroup import CannotLower
+from fulgurite.graph.schedule import schedule
+from fulgurite.runtime.backend import params_of
+from tests.codegen.cuda.workloads import WORKLOADS, rendered, scheduled, workload
+from tests.conftest import Golden
+from tests.samples import sample
+
+FAMILIES = ("elementwise", "movement", "reduce", "indexing", "random")
+KNOWN = (
+    "complex numbers",  # functions with branch cuts, products over an axis: NumPy's
+    "mixes variable sizes", "windows of variable size", "does not run in order",
+)  # fmt: skip
+
+
+def made(*roots: Node, inputs: int = 1, table: GpuTable = HOPPER) -> KernelSource:
+    """A kernel of these roots over its params, which all have the first one's dtype."""
+    nodes = {n.arg[0]: n for n in toposort(roots) if n.op is PARAM}
+    dtypes = [nodes[i].dtype for i in range(inputs)] + [r.dtype for r in roots]
+    return render(lower(SINK(*roots), inputs), dtypes, table)
+
+
+@pytest.mark.parametrize("op", [o for o in OPS.values() if o.family in FAMILIES], ids=str)
+def test_every_op_of_every_dtype_renders(op: Any) -> None:
+    for node in sample(op):
+        inputs = 1 + max([n.arg[0] for n in toposort([node]) if n.op is PARAM], default=-1)
+        for item in schedule(SINK(node), inputs).items:
+            kernel = item.kernel
+            if kernel.kind == "host":
+                continue
+            try:
+                render(lower(kernel.body, kernel.inputs), [p.dtype for p in params_of(kernel)])
+            except CannotLower as reason:
+                assert any(known in str(reason) for known in KNOWN), f"{node!r}: {reason}"
+
+
+GOLDENS = (
+    "softmax", "layernorm", "gelu", "sum", "column_sum", "transpose", "scan", "sort",
+    "embedding_grad", "matmul_bf16",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_the_text_of_a_kernel_is_as_it_was(name: str, golden: Golden) -> None:
+    chosen = workload(name)
+    lines: list[str] = []
+    for item in scheduled(chosen.build, chosen.inputs).items:
+        made = rendered(item.kernel)
+        lines.append(f"# {item.kernel.kind}, {made.workspace} bytes beside")
+        texts: dict[object, None] = {}
+        for launch in made.launches:
+            given = ", ".join(
+                f"{a.name}={a.source[0]}{a.value}" for a in launch.arguments if a.source != "error"
+            )
+            lines.append(f"# {launch.grid} programs of {launch.warps} warps: {given}")
+            if launch.text not in texts:
+                lines.append(launch.text)
+            texts[launch.text] = None
+    golden("\n".join(lines), f"cuda/{name}.txt")
+
+
+def test_numbers_are_no_part_of_the_text() -> None:
+    def text(rows: int) -> str:
+        shape = ((rows, 1000), "float32")
+        (item,) = scheduled(lambda x: fg.softmax(x, axis=1), (shape,)).items
+        return "".join(launch.text for launch in rendered(item.kernel).launches)
+
+    assert text(4096) == text(8000)
+
+
+def test_few_results_of_many_elements_are_two_launches() -> None:
+    x = param(0, (1 << 24,), float32)
+    long = made(reduce_node("add", x, (0,)))
+    assert len(long.launches) == 2 and long.workspace
+    assert long.launches[0].grid >= HOPPER.processors
+    rows = param(0, (1 << 14, 1 << 10), float32)
+    assert len(made(reduce_node("add", rows, (1,))).launches) == 1
+    assert len(made(reduce_node("add", rows, (0,))).launches) == 2
+
+
+def test_an_output_may_be_an_inputs_memory_where_stores_have_the_same_axes() -> None:
+    """One launch writes all of them: none of it reads what another has written over."""
+    x, y = param(0, (8, 64), float32), param(1, (8, 64), float32)
+    top = reduce_node("max", x, (1,))
+    both = made(NEG(y), expand(top, (8, 64)) - y, inputs=2)
+    assert len(both.launches) == 1
+
+
+def test_what_is_scanned_is_not_written_while_it_is_still_read() -> None:
+    x = param(0, (4, 100), float32)
+    alone = made(scan_node("add", x, 1))
+    assert [a.source for a in alone.launches[-1].arguments[:2]] == [source.PARAM, source.PARAM]
+    beside = made(scan_node("add", x, 1), NEG(x))
+    writes = [n for n in beside.launches if any(a.value == 1 and a.source == source.PARAM
+                                               for a in n.arguments)]  # fmt: skip
+    assert writes == [beside.launches[-1]]
+
+
+def test_nothing_is_launched_for_no_elements() -> None:
+    assert made(NEG(param(0, (0, 3), float32))).launches == ()
+    assert made(scan_node("add", param(0, (0, 3), float32), 1)).launches == ()
+    (sums,) = made(reduce_node("add", param(0, (0, 3), float32), (0,))).launches
+    assert "tl.load" not in sums.text
+
+
+def test_only_kernels_that_check_indices_report_them() -> None:
+    x, chosen = param(0, (8,), float32), param(1, (3,), int32)
+    assert made(gather(x, chosen, 0), inputs=2).reports_bounds
+    assert not made(NEG(x)).reports_bounds
+
+
+def test_memory_beyond_32_bits_is_counted_in_64() -> None:
+    long = made(NEG(param(0, ((1 << 31) + 5,), float32))).launches[0]
+    assert "tl.int64" in long.text
+    assert "tl.int64" not in made(NEG(param(0, (1 << 20,), float32))).launches[0].text
+
+
+def test_every_workload_is_rendered() -> None:
+    for one in WORKLOADS:
+        for item in scheduled(one.build, one.inputs).items:
+            assert rendered(item.kernel).launches, one.name
+
+
+def test_small_floats_of_eight_bits_are_bytes() -> None:
+    with fg.config(device="reference"):
+        x = fg.Tensor(np.zeros(8, np.float32)).astype("float8_e4m3fn")
+        (kernel,) = [i.kernel for i in fg.schedule(x).items]
+    (launch,) = rendered(kernel).launches
+    assert [a.type for a in launch.arguments[:2]] == ["*fp32", "*u8"]

@@ -1,0 +1,101 @@
+/* A libcuda without a GPU: device memory is host memory, kernels do nothing, and any call can fail.
+
+   `fake_fail(name, after, code)` makes a function report a code after so many good calls of it;
+   `fake_count(what)` says how many launches, graph launches and handles there are. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char fail_name[64];
+static int fail_after, fail_code, launches, graph_launches, nodes, open_handles, version = 13000;
+
+static int failing(const char *name) {
+  if (!fail_code || strcmp(name, fail_name)) return 0;
+  return fail_after-- > 0 ? 0 : fail_code;
+}
+#define CHECK { int code_ = failing(__func__); if (code_) return code_; }
+#define GIVE(out) { CHECK *(out) = malloc(16); open_handles++; return 0; }
+#define TAKE(handle) { CHECK free(handle); open_handles--; return 0; }
+
+void fake_fail(const char *name, int after, int code) {
+  strncpy(fail_name, name, 63); fail_after = after; fail_code = code;
+}
+void fake_version(int number) { version = number; }
+int fake_count(const char *what) {
+  if (!strcmp(what, "launches")) return launches;
+  if (!strcmp(what, "graphs")) return graph_launches;
+  if (!strcmp(what, "nodes")) return nodes;
+  return open_handles;
+}
+
+int cuInit(unsigned flags) { CHECK return 0; }
+int cuDriverGetVersion(int *out) { *out = version; return 0; }
+int cuGetErrorName(int code, const char **out) {
+  *out = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+       : code == 1 ? "CUDA_ERROR_INVALID_VALUE" : 0;
+  return *out ? 0 : 1;
+}
+int cuGetErrorString(int code, const char **out) {
+  *out = code == 2 ? "out of memory" : "something else"; return 0;
+}
+int cuDeviceGetCount(int *out) { *out = 1; return 0; }
+int cuDeviceGet(int *out, int ordinal) { *out = ordinal; return 0; }
+int cuDeviceGetName(char *out, int n, int device) { strncpy(out, "fake", n); return 0; }
+int cuDeviceTotalMem_v2(size_t *out, int device) { *out = (size_t)1 << 37; return 0; }
+int cuDeviceGetAttribute(int *out, int which, int device) {
+  *out = which == 75 ? 9 : which == 76 ? 0 : which == 16 ? 132 : which == 97 ? 232448 : 52428800;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void **out, int device) GIVE(out)
+int cuDevicePrimaryCtxRelease_v2(int device) { CHECK open_handles--; return 0; }
+int cuCtxSetCurrent(void *context) { CHECK return 0; }
+int cuCtxSynchronize(void) { CHECK return 0; }
+int cuModuleLoadData(void **out, const char *image) GIVE(out)
+int cuModuleUnload(void *module) TAKE(module)
+int cuModuleGetFunction(void **out, void *module, const char *name) { CHECK *out = module; return 0; }
+int cuFuncSetAttribute(void *function, int which, int value) { CHECK return 0; }
+int cuFuncGetAttribute(int *out, int which, void *function) { *out = 0; return 0; }
+int cuMemGetInfo_v2(size_t *free_, size_t *total) { *free_ = *total = (size_t)1 << 37; return 0; }
+int cuMemPoolCreate(void **out, void *props) GIVE(out)
+int cuMemPoolDestroy(void *pool) TAKE(pool)
+int cuMemPoolSetAttribute(void *pool, int which, void *value) { CHECK return 0; }
+int cuMemPoolGetAttribute(void *pool, int which, void *value) { *(uint64_t *)value = which; return 0; }
+int cuMemPoolTrimTo(void *pool, size_t keep) { CHECK return 0; }
+int cuMemAllocFromPoolAsync(uint64_t *out, size_t nbytes, void *pool, void *stream) {
+  CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++; return 0;
+}
+int cuMemFreeAsync(uint64_t address, void *stream) { CHECK free((void *)address); open_handles--; return 0; }
+int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) { CHECK *out = malloc(nbytes); open_handles++; return 0; }
+int cuMemFreeHost(void *address) TAKE(address)
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) { CHECK memcpy((void *)to, of, n); return 0; }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK memcpy(to, (void *)of, n); return 0; }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK memmove((void *)to, (void *)of, n); return 0; }
+int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK memset((void *)to, byte, n); return 0; }
+int cuStreamCreate(void **out, unsigned flags) GIVE(out)
+int cuStreamDestroy_v2(void *stream) TAKE(stream)
+int cuStreamSynchronize(void *stream) { CHECK return 0; }
+int cuStreamQuery(void *stream) { CHECK return 0; }
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { CHECK return 0; }
+int cuEventCreate(void **out, unsigned flags) GIVE(out)
+int cuEventDestroy_v2(void *event) TAKE(event)
+int cuEventRecord(void *event, void *stream) { CHECK return 0; }
+int cuEventQuery(void *event) { CHECK return 0; }
+int cuEventSynchronize(void *event) { CHECK return 0; }
+int cuEventElapsedTime(float *out, void *first, void *last) { CHECK *out = 1.0f; return 0; }
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
+  CHECK if (!gx || !bx) return 1; launches++; return 0;
+}
+int cuGraphCreate(void **out, unsigned flags) GIVE(out)
+int cuGraphDestroy(void *graph) TAKE(graph)
+struct node { void *function; unsigned grid[3], block[3], shared; void **params, **extra; void *kernel, *context; };
+int cuGraphAddKernelNode_v2(void **out, void *graph, void **after, size_t count, struct node *node) {
+  CHECK if (!node->grid[0] || node->block[1] != 1) return 1;
+  for (size_t i = 0; i < count; i++) if (!after[i]) return 1;
+  *out = (void *)(uintptr_t)++nodes; return 0;
+}
+int cuGraphInstantiateWithFlags(void **out, void *graph, uint64_t flags) GIVE(out)
+int cuGraphExecKernelNodeSetParams_v2(void *exec, void *node, struct node *params) { CHECK return params->grid[0] ? 0 : 1; }
+int cuGraphExecDestroy(void *exec) TAKE(exec)
+int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
+int cuGraphLaunch(void *exec, void *stream) { CHECK graph_launches++; return 0; }
