@@ -38,7 +38,8 @@ GROUPS = {
         "test_random.py::test_every_device_and_thread_count_draws_the_same_bits",
     ],
     "meaning": [
-        "core", "array_api", "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
+        "core", "codegen", "runtime/cuda", "array_api",
+        "graph/test_planted.py", "graph/test_fuzz.py", "graph/test_affine.py",
         "graph/test_simplify.py", "graph/test_schedule.py", "graph/test_normalize.py",
         "graph/test_lower.py", "graph/test_memory.py", "graph/test_donate.py",
         "graph/test_sooner.py", "io/test_gguf.py", "io/test_npz.py", "io/test_safetensors.py",

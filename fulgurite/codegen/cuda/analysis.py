@@ -54,9 +54,7 @@ def dot_factors(
     return None
 
 
-def contractions(
-    order: Sequence[Node], free: Mapping[Node, frozenset[int]]
-) -> frozenset[Node]:
+def contractions(order: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> frozenset[Node]:
     """Products of floats that only sums over axes of both factors read: they are not rounded."""
     readers: dict[Node, list[Node]] = {}
     for node in order:
@@ -73,9 +71,7 @@ def contractions(
     )  # fmt: skip
 
 
-def parallel_axes(
-    roots: Sequence[Node], free: Mapping[Node, frozenset[int]]
-) -> frozenset[int]:
+def parallel_axes(roots: Sequence[Node], free: Mapping[Node, frozenset[int]]) -> frozenset[int]:
     """Axes that every root has and nothing folds: each step of them can be its own program."""
     if not roots:
         return frozenset()
@@ -95,5 +91,3 @@ def fold_levels(order: Sequence[Node]) -> dict[Node, int]:
             found[node] = below
         level[node] = below
     return found
-
-

@@ -30,9 +30,7 @@ from .source import KernelSource, Launch, Place, Room, params
 from .tiling import HOPPER, GpuTable, choose_tiling
 
 
-def render(
-    kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER
-) -> KernelSource:
+def render(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER) -> KernelSource:
     """The kernel as launches."""
     kernel, dtypes = in_pairs(kernel, dtypes)
     kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
@@ -121,5 +119,3 @@ def _groups(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> li
     if len(set(written)) < len(written):  # several stores to one param keep their order
         ordered = [[root] for root in roots]
     return [kernel._replace(body=SINK(*group)) for group in ordered]
-
-

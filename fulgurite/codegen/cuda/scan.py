@@ -60,7 +60,8 @@ def scan(
     chunks = 1
     if tiles < table.enough and line.n > 2 * table.scan_chunk:
         chunks = min(-(-line.n // table.scan_chunk), -(-table.enough // tiles))
-    length = -(-(-(-line.n // chunks)) // block) * block
+    blocks = -(-line.n // block)
+    length = -(-blocks // chunks) * block
     chunks = -(-line.n // length)
     if chunks == 1:
         return [_blocks(line, lines, block, length, 1, dtype, source, result, None)]

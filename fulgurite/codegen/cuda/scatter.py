@@ -16,7 +16,7 @@ from math import prod
 
 from ...core.dtype import DType, int32, int64
 from ...core.node import SOURCES, Size, Source
-from ...graph.affine import Affine, axes_of
+from ...graph.affine import Affine, Atom, axes_of
 from ...graph.regroup import CannotLower
 from .sort import Keys, sort_keys
 from .source import Argument, Launch, Place, Room, number, pointer
@@ -104,7 +104,7 @@ class _Text:
             self.lines.append(f"l{axis} = {left} // {self.number(size)}")
             left = f"l{axis}"
 
-    def index(self, index: Affine, only: Sequence[int] | None = None) -> str:
+    def index(self, index: Affine, only: Sequence[Atom] | None = None) -> str:
         """An index in terms of steps `a..` and indices `i..`; `only`: the part of these axes."""
         terms = [] if only is not None or index[0] == 0 else [self.number(index[0])]
         for atom, step in index[1]:
@@ -153,8 +153,9 @@ def _make_keys(work: Scatter, keys: Place, steps: int) -> Launch:
         if not (work.partly and place == len(work.read) - 1):
             text.lines.append(f"i{place} = i{place}.to(tl.int64)")
     atoms = [a for a, _ in work.index[1] if a not in work.beside]
-    text.lines.append(f"key = s * 0 + {text.number(work.index[0])} + "
-                      f"{text.index(work.index, atoms)}")  # type: ignore[arg-type]
+    text.lines.append(
+        f"key = s * 0 + {text.number(work.index[0])} + {text.index(work.index, atoms)}"
+    )
     if work.partly:
         text.lines.append(f"key = tl.where(i{len(work.read) - 1}, key, {NOWHERE})")
     text.lines.append("tl.store(keys + s, key, mask=mask)")
@@ -191,6 +192,7 @@ def _combined(
         return text.launch(arguments, -(-steps // block) * tiles)
     held = computing(work.dtype)
     name = combiner(work.mode, held)
+    segments = name.replace("fg_", "fg_segment_")
     neutral = identity(work.mode, work.dtype)
     old = from_memory("tl.load(result + key + along, mask=write, other=0)", work.dtype)
 
@@ -205,7 +207,7 @@ def _combined(
 
     text.lines += [
         f"flag = tl.broadcast_to(begins.to(tl.int32), ({block}, {columns}))",
-        f"flag, total = tl.associative_scan((flag, value), 0, {name.replace('fg_', 'fg_segment_')})",
+        f"flag, total = tl.associative_scan((flag, value), 0, {segments})",
         "write = (flag != 0) & ends & there",
         *put("total"),
         f"last = p == start + {block - 1}",

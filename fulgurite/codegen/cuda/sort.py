@@ -92,9 +92,7 @@ def sort_keys(keys: Keys, result: Place, room: Room, table: GpuTable) -> list[La
     return launches
 
 
-def _made(
-    lines: Sequence[str], arguments: Sequence[Argument], grid: int, warps: int = 4
-) -> Launch:
+def _made(lines: Sequence[str], arguments: Sequence[Argument], grid: int, warps: int = 4) -> Launch:
     body = "\n".join(f"    {text}" for text in lines)
     head = f"@triton.jit\ndef kernel({', '.join(a.name for a in arguments)}):"
     return Launch(f"{head}\n{body}\n", "kernel", grid, warps, 2, tuple(arguments))
@@ -191,5 +189,3 @@ def _merged(
     arguments += [number("n", keys.n), number("run", run), number("tiles", tiles)]
     arguments.append(number("steps", run.bit_length() + 1))
     return _made(text, arguments, keys.outer * tiles)
-
-

@@ -337,9 +337,7 @@ class Pool:
         found = []
         for attribute in (7, 5):
             value = c_uint64()
-            self.driver.call(
-                "cuMemPoolGetAttribute", self.handle, attribute, ctypes.byref(value)
-            )
+            self.driver.call("cuMemPoolGetAttribute", self.handle, attribute, ctypes.byref(value))
             found.append(value.value)
         return found[0], found[1]
 

@@ -3,9 +3,10 @@
 In: a `KernelSource`, arrays for its params, values of its variables. Out: the arrays, written to,
 and the error words. Import it in a process of its own: Triton decides when it is imported whether
 it interprets. What is mended of the interpreter: whole numbers from tensors (NumPy 2.4 and newer),
-the dtype of comparisons, denormals of bfloat16, reductions and scans element by element (here by halves, which is also how a GPU does them), IEEE
-754-2019 maximum and minimum, products of bfloat16, and libdevice, which NumPy stands in for.
-Programs of a launch run in a shuffled order; memory around arrays is poisoned and must stay so.
+the dtype of comparisons, denormals and products of bfloat16, reductions and scans element by
+element (here by halves, which is also how a GPU does them), IEEE 754-2019 maximum and minimum, and
+libdevice, which NumPy stands in for. Programs of a launch run in a shuffled order; memory around
+arrays is poisoned and must stay so.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _elementwise(function: Callable[..., Array]) -> Callable[..., Any]:
     return apply
 
 
-_ROUNDS = {
+_FUNCTIONS: dict[str, Any] = {
     "trunc": np.trunc, "rint": np.rint, "cbrt": np.cbrt, "exp": np.exp, "exp2": np.exp2,
     "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
@@ -70,7 +71,7 @@ class _Libdevice:
     """NumPy in the place of NVIDIA's library of functions."""
 
     def __getattr__(self, name: str) -> Any:
-        return _elementwise(_ROUNDS[name])
+        return _elementwise(_FUNCTIONS[name])
 
 
 def _halves(op: Any, values: Sequence[Any], axis: int) -> list[Any]:
@@ -172,7 +173,7 @@ def _mend() -> None:
         return self.rewrite()(*values, **named)
 
     interpreter.InterpretedFunction.__call__ = call
-    prelude.libdevice = _Libdevice()
+    vars(prelude)["libdevice"] = _Libdevice()
     interpreter._patch_lang(prelude.fg_add.fn)
     interpreter._patch_lang(tl.zeros.fn)
     tl.tensor.__index__ = lambda self: int(self.handle.data.item())

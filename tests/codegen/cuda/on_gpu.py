@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("FULGURITE_DEVICE", "reference")
 os.environ.setdefault("FULGURITE_DISK_CACHE", "0")
 
-import numpy as np
+import numpy as np  # noqa: E402 (the path comes first: this is a script)
 
 SUITES = (
     "tests/core/ops", "tests/functional", "tests/nn", "tests/optim", "tests/test_grad.py",
@@ -48,8 +48,8 @@ def shadow(seconds: int) -> None:
     """The suites, with every kernel on the GPU too."""
     out = Path(tempfile.mkdtemp())
     environment = os.environ | {
-        "FULGURITE_SHADOW": "gpu", "FULGURITE_SHADOW_OUT": str(out), "FULGURITE_SHADOW_LARGEST": "0",
-        "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        "FULGURITE_SHADOW": "gpu", "FULGURITE_SHADOW_OUT": str(out),
+        "FULGURITE_SHADOW_LARGEST": "0", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
     }  # fmt: skip
     suites = [s for s in SUITES if (ROOT / s).exists()]
     command = [
@@ -111,10 +111,9 @@ class Bench:
         for shape, name in shapes:
             count = int(np.prod(shape))
             some = min(count, FINITE)
+            part: Any = rng.standard_normal(some, dtype=np.float32)
             if name.startswith("int"):
                 part = rng.integers(0, 50000, some)
-            else:
-                part = rng.standard_normal(some, dtype=np.float32)
             whole = np.resize(part.astype(dtype_of(name).numpy), count)
             found.append(whole.reshape(shape))
         return found
@@ -143,7 +142,7 @@ class Bench:
                 for slot in (*item.reads, *item.writes):
                     if slot in slots:
                         continue
-                    known = schedule.slots[slot]
+                    known: Any = schedule.slots[slot]
                     if known.bits is not None:
                         slots[slot] = gpu.put(np.array(array_of_bits(known.bits, known.dtype)))
                     else:
@@ -212,7 +211,7 @@ class Bench:
             times.append(first.elapsed_time(last) / LAUNCHES)
         del sets
         torch.cuda.empty_cache()
-        return sorted(times)[len(times) // 2]
+        return float(sorted(times)[len(times) // 2])
 
     def difference(self, work: Any, arrays: Sequence[Any], result: int, schedule: Any) -> str:
         """How far the result is from float64's, relative to its size."""

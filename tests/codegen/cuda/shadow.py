@@ -137,11 +137,12 @@ def laid_out(
     kernel: Kernel, arrays: Sequence[Array], values: dict[str, int]
 ) -> tuple[list[Array], list[tuple[slice, ...]]]:
     """Memory at the upper bound of sizes that vary, as kernels see it, and the parts in use."""
-    shapes = {n.arg[0]: n.shape for n in toposort([kernel.body]) if n.op is PARAM}
+    shapes: dict[int, Any] = {n.arg[0]: n.shape for n in toposort([kernel.body]) if n.op is PARAM}
     shapes |= {kernel.inputs + i: root.shape for i, root in enumerate(kernel.body.src)}
-    found, parts = [], []
+    found: list[Array] = []
+    parts: list[tuple[slice, ...]] = []
     for place, array in enumerate(arrays):
-        shape = shapes.get(place, array.shape)
+        shape: Any = shapes.get(place, array.shape)
         if all(isinstance(n, int) for n in shape):
             found.append(np.array(array))
             parts.append(())

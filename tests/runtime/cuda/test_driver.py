@@ -36,7 +36,7 @@ def fake(library: str) -> Iterator[Any]:
 
 
 def test_a_missing_driver_is_said_clearly() -> None:
-    with pytest.raises(cuda.NoCudaError, match="(?s)no NVIDIA driver.*install it") as e:
+    with pytest.raises(cuda.NoCudaError, match=r"(?s)no NVIDIA driver.*install it") as e:
         cuda.Driver("/nowhere/libcuda.so.1")
     assert isinstance(e.value, RuntimeError)
 
@@ -84,14 +84,17 @@ def test_what_is_written_comes_back_and_no_handle_is_left(library: str, fake: An
     context = cuda.Context(made)
     assert context.properties().capability == 90
     stream, pool = cuda.Stream(made), cuda.Pool(context)
-    sent, back = (ctypes.c_char * 16)(*b"0123456789abcdef"), (ctypes.c_char * 16)()
+    sent, back = (
+        ctypes.create_string_buffer(b"0123456789abcdef", 16),
+        ctypes.create_string_buffer(16),
+    )
     first, second = pool.allocate(16, stream), pool.allocate(16, stream)
     cuda.copy_in(made, first, ctypes.addressof(sent), 16, stream)
     cuda.copy(made, second, first, 16, stream)
     cuda.copy_out(made, ctypes.addressof(back), second, 16, stream)
     cuda.fill(made, first, 7, 16, stream)
     stream.synchronize()
-    assert bytes(back) == b"0123456789abcdef"
+    assert back.raw == b"0123456789abcdef"
     module = cuda.Module(made, b"image")
     function = module.function("kernel", 128, 65536)
     arguments = cuda.Arguments([("ptr", first), ("i32", -1), ("i64", -1)])
