@@ -78,8 +78,8 @@ def shadow(seconds: int) -> None:
         print(f"  {count:5d} {reason[:150]}")
     keep = os.environ.get("OUT")
     if keep:
-        order = {"wrong": 0, "failed": 1}
-        bad.sort(key=lambda b: order.get(b["kind"], 2))
+        order = {"lost": 0, "wrong": 1, "failed": 2}
+        bad.sort(key=lambda b: order.get(b["kind"], 3))
         (Path(keep) / "bad.json").write_text(json.dumps(bad[:200]), encoding="utf-8")
 
 
@@ -360,7 +360,7 @@ _VARIANTS: dict[str, tuple[tuple[str, dict[str, int]], ...]] = {
 def main(arguments: Sequence[str]) -> None:
     """What was asked for, else all."""
     asked = [a for a in arguments if a in ("shadow", "bench")] or ["bench", "shadow"]
-    seconds = next((int(a) for a in arguments if a.isdigit()), 420)
+    seconds = next((int(a) for a in arguments if a.isdigit()), 360)
     names = [a for a in arguments if a not in ("shadow", "bench") and not a.isdigit()]
     if "bench" in asked:
         Bench().run(names)

@@ -32,6 +32,7 @@ from fulgurite.graph.kernel import Kernel
 from fulgurite.graph.lower import lower
 from fulgurite.graph.regroup import CannotLower
 from fulgurite.runtime.backend import params_of
+from fulgurite.runtime.cuda.driver import DeviceLostError
 from fulgurite.runtime.interpreter import ReferenceDevice
 from fulgurite.runtime.reference import size_value
 from tests.codegen.cuda.comparing import same_value
@@ -113,8 +114,14 @@ def compare(
     arrays, parts = laid_out(kernel, [*before, *[np.full_like(w, 0) for w in want]], values)
     for array in arrays[len(before) :]:
         array.reshape(-1).view(np.uint8)[:] = 0xA5
+    if counts["lost"]:  # an illegal access took the context with it: nothing runs any more
+        counts["after it was lost"] += 1
+        return
     try:
         got, _ = runner()(made, arrays, values)
+    except DeviceLostError:
+        note("lost", traceback.format_exc(), of=kernel.name, texts=texts)
+        return
     except Exception:
         note("failed", traceback.format_exc(), of=kernel.name, texts=texts)
         return
