@@ -19,8 +19,8 @@ from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.kernel import Kernel, Schedule
 from fulgurite.graph.lower import lower
 from fulgurite.graph.normalize import normalize, restore
-from fulgurite.runtime import realize
 from fulgurite.runtime.backend import params_of
+from fulgurite.runtime.stages import Context, schedule_of
 from fulgurite.tensor import wrap
 
 Shape = tuple[int, ...]
@@ -74,13 +74,8 @@ def scheduled(build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]) ->
         leaves = [wrap(new_buffer(shape, dtype_of(dtype))) for shape, dtype in inputs]
         root = build(*leaves).entry.node
         normal = normalize([root])
-        value: Any = restore(normal.structure, normal.constants, {}, normal.nodes)
-        context = realize.Context(current(), "reference", len(normal.buffers))
-        for stage in realize.STAGES[:-1]:
-            if stage.wanted(current()):
-                value = stage.run(value, context)
-    assert isinstance(value, Schedule)
-    return value
+        sink = restore(normal.structure, normal.constants, {}, normal.nodes)
+        return schedule_of(sink, Context(current(), "reference", len(normal.buffers)))
 
 
 def rendered(kernel: Kernel, table: GpuTable = HOPPER) -> KernelSource:
