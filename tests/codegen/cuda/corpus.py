@@ -22,12 +22,25 @@ os.environ["FULGURITE_SHADOW"] = sys.argv[1] if len(sys.argv) > 1 else "interpre
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.codegen.cuda.render import render
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
-from fulgurite.core.dtype import DType
+from fulgurite.core.dtype import (
+    DType,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    int32,
+)
 from fulgurite.core.node import Node, Shape, toposort
 from fulgurite.core.operators import OPS
+from fulgurite.core.ops.elementwise import CAST, NEG
 from fulgurite.core.ops.index import GUARD
-from fulgurite.core.ops.leaf import PARAM, SINK, VAR
+from fulgurite.core.ops.indexing import gather
+from fulgurite.core.ops.leaf import PARAM, SINK, VAR, param
+from fulgurite.core.ops.movement import expand
+from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.core.shape import upper
 from fulgurite.errors import FulguriteError
 from fulgurite.graph.kernel import Kernel
@@ -144,6 +157,75 @@ def functions(n: int) -> list[Any]:
     ]  # fmt: skip
 
 
+def check(holds: bool, what: str) -> None:
+    """Count a check that is no comparison of whole kernels."""
+    shadow.counts["checks"] += 1
+    if not holds:
+        shadow.note("wrong", what)
+
+
+def in_place() -> None:
+    """Outputs that take an input's memory, as plans let them: what is read there is read before."""
+    from tests.codegen.cuda import interpret
+
+    x, y = param(0, (6, 10), float32), param(1, (6, 10), float32)
+    top = expand(reduce_node("max", x, (1,)), (6, 10))
+    roots = [
+        (1, 0, NEG(x)), (1, 0, scan_node("add", x, 1)), (1, 0, scan_node("add", x, 0, True)),
+        (2, 1, top - y), (2, 0, NEG(x) + y),
+    ]  # fmt: skip
+    rng = np.random.default_rng(0)
+    for table in (HOPPER, TINY):
+        for inputs, given, root in roots:
+            arrays = [rng.normal(size=(6, 10)).astype(np.float32) for _ in range(inputs + 1)]
+            made = render(lower(SINK(root), inputs), [float32] * (inputs + 1), table)
+            apart, _ = interpret.run(made, arrays, {})
+            found, _ = interpret.run(made, arrays, {}, 1, {inputs: given})
+            check(apart[inputs].tobytes() == found[inputs].tobytes(), f"in place: {root!r}")
+
+
+def guards() -> None:
+    """An index outside of its axis sets the error words, and nothing is read there."""
+    from tests.codegen.cuda import interpret
+
+    root = gather(param(0, (8,), float32), param(1, (5,), int32), 0)
+    made = render(lower(SINK(root), 2), [float32, int32, float32])
+    memory = np.arange(8, dtype=np.float32)
+    for index, words in (([0, 7, 3, 1, 2], (0, 0)), ([0, 8, 3, 1, 2], (1, 8)),
+                         ([0, 1, -1, 1, 2], (1, 8))):  # fmt: skip
+        arrays = [memory, np.array(index, np.int32), np.zeros(5, np.float32)]
+        _, error = interpret.run(made, arrays, {})
+        check(error == words, f"indices {index} give error words {error}")
+
+
+def small_floats() -> None:
+    """Casts to small floats and back round once, to nearest even, whatever the bits."""
+    from tests.codegen.cuda import interpret
+
+    rng = np.random.default_rng(0)
+    for small in (float8_e4m3fn, float8_e5m2, float16, bfloat16):
+        every = np.arange(1 << small.bits).astype(f"u{small.itemsize}").view(small.numpy)
+        grid = every.astype(np.float32)
+        with np.errstate(all="ignore"):
+            near = rng.choice(grid, 1500) * rng.choice(
+                np.float32([1, 1.0625, 1.125, 1.03125]), 1500
+            )
+        any_bits = rng.integers(0, 1 << 32, 1500, dtype=np.uint32).view(np.float32)
+        x = np.concatenate([near, any_bits]).astype(np.float32)
+        arrays = [x, np.zeros(x.shape, small.numpy)]
+        root = CAST(param(0, x.shape, float32), arg=small)
+        (_, found), _ = interpret.run(render(lower(SINK(root), 1), [float32, small]), arrays, {})
+        want = x.astype(small.numpy)
+        same = found.view(f"u{small.itemsize}") == want.view(f"u{small.itemsize}")
+        both = np.isnan(found.astype(np.float32)) & np.isnan(want.astype(np.float32))
+        check(bool((same | both).all()), f"float32 to {small}")
+        back = CAST(param(0, every.shape, small), arg=float32)
+        arrays = [every, np.zeros(every.shape, np.float32)]
+        (_, wide), _ = interpret.run(render(lower(SINK(back), 1), [small, float32]), arrays, {})
+        same = wide.view(np.uint32) == grid.view(np.uint32)
+        check(bool((same | (np.isnan(wide) & np.isnan(grid))).all()), f"{small} to float32")
+
+
 def main() -> None:
     """Run all of it."""
     warnings.simplefilter("ignore")
@@ -159,6 +241,10 @@ def main() -> None:
                 if item.kernel.kind != "host":
                     run_kernel(item.kernel, seed)
     shadow.counts["samples"] = shadow.counts["ran"]
+    if shadow.HOW == "interpret":
+        in_place()
+        guards()
+        small_floats()
     shadow.pytest_configure(None)
     for table in (HOPPER, TINY):
         shadow.TABLE = table

@@ -200,11 +200,19 @@ def _is_kept(inner: Array, whole: Array) -> bool:
 
 
 def run(
-    made: KernelSource, arrays: Sequence[Array], values: Mapping[str, int], seed: int = 0
-) -> tuple[list[Array], tuple[int, int]]:
-    """Copies of the params after all launches, and the error words."""
+    made: KernelSource, arrays: Sequence[Array], values: Mapping[str, int], seed: int = 0,
+    over: Mapping[int, int] | None = None,
+) -> tuple[list[Array], tuple[int, int]]:  # fmt: skip
+    """Copies of the params after all launches, and the error words.
+
+    `over` are outputs that take the memory of inputs.
+    """
     taken = [memory(a.nbytes) for a in arrays]
-    for (inner, _), array in zip(taken, arrays, strict=True):
+    for output, given in (over or {}).items():
+        taken[output] = taken[given]
+    for place, ((inner, _), array) in enumerate(zip(taken, arrays, strict=True)):
+        if place in (over or {}):
+            continue
         inner[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     room, error = memory(made.workspace), memory(16)
     error[0][:] = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -58,13 +59,18 @@ def shadow(seconds: int) -> None:
         "--continue-on-collection-errors", *suites,
     ]  # fmt: skip
     start = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds
-        )
-        print("\n".join(done.stdout.strip().splitlines()[-3:])[:600])
-    except subprocess.TimeoutExpired:
-        print(f"stopped after {seconds} s")
+    log = out / "log"
+    with log.open("w") as output:
+        made = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            made.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(made.pid, signal.SIGKILL)  # its workers too: they are a group of our own
+            print(f"stopped after {seconds} s")
+    print("\n".join(log.read_text().strip().splitlines()[-3:])[-600:])
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     bad: list[Any] = []

@@ -42,6 +42,7 @@ HOW = os.environ.get("FULGURITE_SHADOW", "interpret")
 OUT = Path(os.environ.get("FULGURITE_SHADOW_OUT", "/tmp/shadow"))
 LARGEST = int(os.environ.get("FULGURITE_SHADOW_LARGEST", "20000" if HOW == "interpret" else "0"))
 MOST_BAD = 40
+DUMPED = 100  # kernels after which what was counted is written
 MOST_RUNS = 3  # of one kernel
 
 TABLE = HOPPER  # of tile sizes; others are tried by those who set it
@@ -126,6 +127,8 @@ def compare(
         note("failed", traceback.format_exc(), of=kernel.name, texts=texts)
         return
     counts["ran"] += 1
+    if counts["ran"] % DUMPED == 0:  # a run that is cut short has counted too
+        dump()
     if got is None:
         return
     for place, w in enumerate(want):
