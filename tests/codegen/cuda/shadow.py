@@ -133,7 +133,7 @@ def compare(
         return
     for place, w in enumerate(want):
         g = got[len(before) + place][parts[len(before) + place]].reshape(w.shape)
-        if not same_value(g, w):
+        if not same_value(g, w, before):
             note(
                 "wrong", kernel.name, texts=texts, got=str(g)[:500], want=str(w)[:500],
                 given=[f"{b.dtype}{b.shape} {str(b)[:150]}" for b in before],
