@@ -208,7 +208,7 @@ def small_floats() -> None:
         grid = every.astype(np.float32)
         with np.errstate(all="ignore"):
             near = rng.choice(grid, 1500) * rng.choice(
-                np.float32([1, 1.0625, 1.125, 1.03125]), 1500
+                np.array([1, 1.0625, 1.125, 1.03125], np.float32), 1500
             )
         any_bits = rng.integers(0, 1 << 32, 1500, dtype=np.uint32).view(np.float32)
         x = np.concatenate([near, any_bits]).astype(np.float32)
