@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -185,6 +186,60 @@ def test_what_python_tells_apart_is_told_apart() -> None:
               (N.bind(6), N.bind(5))], captures=2)  # fmt: skip
 
 
+THREE = N.bind(3)
+TABLE = {N.bind(i): float(i) for i in range(1, 6)}
+TOLD: dict[str, Callable[[int], Any]] = {
+    "equality": lambda i: X if N.bind(i) == N.bind(3) else -X,
+    "identity with one outside": lambda i: X if N.bind(i) is THREE else -X,
+    "keys of a dict": lambda i: X * len({N.bind(i): 1, N.bind(3): 2}),
+    "a dict that is looked up": lambda i: X * TABLE.get(N.bind(i), 9.0),
+    "a list that holds it": lambda i: X * (N.bind(i) in [THREE]),
+    "a difference that folds": lambda i: X * (type(N.bind(i) - N.bind(3)) is int),
+    "its contents": lambda i: X * N.bind(i).arg,
+}
+
+
+@pytest.mark.parametrize("way", TOLD)
+def test_what_python_tells_apart_is_told_apart_of_what_the_function_binds(way: str) -> None:
+    jitted = fg.jit(TOLD[way])
+    for i in (3, 5, 3, 4, 8, 3):
+        assert jitted(i).tolist() == TOLD[way](i).tolist()
+
+
+def test_bound_variables_in_keys_and_sets_that_a_function_leaves_are_those_of_the_call() -> None:
+    left: dict[Any, Any] = {}
+
+    def f(i: int) -> Any:
+        k = N.bind(i)
+        left[k] = left[k, 4] = left[frozenset({k})] = X * 2
+        made: Any = OrderedDict([(k, X)])
+        return {k: X}, made, {k + 1}, N.bind(10 - i - 1)
+
+    jitted = fg.jit(f)
+    for i in (3, 5, 2, 6):
+        left.clear()
+        (by_key, made, items, other), keys = jitted(i), list(left)
+        k = N.bind(i)
+        assert keys == [k, (k, 4), frozenset({k})] and list(by_key) == list(made) == [k]
+        assert items == {k + 1} and other is N.bind(9 - i)
+    assert jitted.captured == 1
+
+
+def test_what_is_remembered_by_the_size_of_an_argument_that_varies_is_found_by_it() -> None:
+    kept: dict[Any, Any] = {}
+
+    @fg.jit(dynamic={"x": {0: N}})
+    def f(x: fg.Tensor) -> Any:
+        if x.shape not in kept:
+            kept[x.shape] = x * 2
+        return kept[x.shape], x.shape[0]
+
+    for i in (3, 5, 3, 5):
+        got, size = f(fg.ones(i))
+        assert got.tolist() == [2.0] * i and size is N.bind(i)
+    assert len(kept) == 2
+
+
 def test_who_looks_into_a_bound_variable_has_a_capture_for_each_value() -> None:
     count(lambda k: X[:k].sum() + k.arg, [(N.bind(3),), (N.bind(4),)], captures=2)
 
@@ -211,7 +266,7 @@ def test_sizes_of_arguments_and_bound_values_of_one_variable_agree() -> None:
     for i in (3, 5):
         assert f(fg.ones(i), N.bind(i)).item() == i + sum(range(i))
     assert f.captured == 1
-    with pytest.raises(VariableError, match="one call"):
+    with pytest.raises(VariableError, match="one graph"):
         f(fg.ones(3), N.bind(4))
     g = fg.jit(lambda x, p: x.sum() + X[p], dynamic={"x": {0: N}})
     assert [g(fg.ones(i), PLACE.bind(7 - i)).item() for i in (3, 5, 7)] == [7, 7, 7]

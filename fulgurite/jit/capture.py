@@ -293,7 +293,7 @@ class Capture:
 
     def _stand(self) -> None:
         """Bind every tensor to memory of no history, with the same contents for other threads."""
-        for _, tensor, way in self.survey.tensors:
+        for name, tensor, way in self.survey.tensors:
             while True:
                 old = tensor.entry.node
                 base = value_node(old)
@@ -302,6 +302,8 @@ class Capture:
                     continue
                 axes = self.dynamic.get(way)
                 how = varying(axes, base.shape, way) if axes else None  # type: ignore[arg-type]
+                for d, var in how.axes if how else ():
+                    self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
                 buffer = new_buffer(how.most if how else base.shape, base.dtype, self.device)  # type: ignore[arg-type]
                 node = how.stand_in(buffer, base.shape) if how else buffer
                 if how is None:
@@ -440,8 +442,7 @@ class Capture:
                      s.node.op is WATCH, s.way, s.varying)
             for s in self.stands
         ]  # fmt: skip
-        sizes = {var.arg[0] for s in self.stands if s.varying for _, var in s.varying.axes}
-        variables = self.survey.variables.settle(self.survey, normal.values, sizes)
+        variables = self.survey.variables.settle(self.survey, normal.values)
         replay = Replay(
             expected, places, normal, roots, self.device, list(variables),
             [(i, len(results) + k) for k, (i, _) in enumerate(assigned)], len(results),

@@ -97,7 +97,7 @@ class Survey(Checks):
         self.shown: dict[int, Any] = {}  # id of an original -> what the function sees of it
         self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
         self._globals_met: set[tuple[str, str]] = set()
-        self.variables = Variables()
+        self.variables = Variables("arg" in self.names.attributes or self.names.any_attribute)
         self.numbers.begin()
         self.numbers.all_fixed |= "type" in self.names.globals  # it may ask for their type
         self.static_numbers: set[str] = set()  # the ways to numbers that were not stood in for
@@ -160,8 +160,7 @@ class Survey(Checks):
         if isinstance(value, Tensor):
             self._tensor(value, name, way)
         elif kind is Node:
-            shown = "arg" in self.names.attributes or self.names.any_attribute
-            if shown or not self.variables.reach(self, value, name, way):
+            if not self.variables.reach(self, value, name, way):
                 self._same(value, name, way)
         elif kind is slice:
             self.line(f"if type({name}) is not slice:", way)

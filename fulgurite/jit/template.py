@@ -104,7 +104,7 @@ class Template:
             end = "," if kind is tuple and len(value) == 1 else ""
             return f"[{inside}]" if kind is list else f"({inside}{end})"
         if kind is dict:
-            rows = [f"{self._key(k)}: {self.expression(v)}" for k, v in value.items()]
+            rows = [f"{self._hashed(k)}: {self.expression(v)}" for k, v in value.items()]
             return "{" + ", ".join(rows) + "}"
         if kind is Node:
             return self._size(value)
@@ -115,9 +115,10 @@ class Template:
             except FulguriteError:  # a new module wants the values of its parameters
                 raise CannotRemake(f"it makes a new {kind.__name__}") from None
             inside = ", ".join([self.expression(child) for child in children])
-            return f"{self._constant(container.together)}({self._constant(extra)}, [{inside}])"
+            return f"{self._constant(container.together)}({self._hashed(extra)}, [{inside}])"
         if isinstance(value, set | frozenset):
-            return f"{self._constant(kind)}({self._constant(frozenset(value))})"
+            inside = ", ".join([self._hashed(item) for item in value])
+            return f"{self._constant(kind)}([{inside}])"
         if isinstance(value, _PLAIN) or _is_lasting(value):
             return self._constant(value)
         if kind is slice:
@@ -139,10 +140,17 @@ class Template:
         rows = ", ".join([f"{name!r}: {source}" for name, source in sources])
         return f"{self._constant(together)}({self._constant(form)}, {{{rows}}})"
 
-    def _key(self, key: Any) -> str:
-        if isinstance(key, Tensor) or type(key) is Number:
-            raise CannotRemake("a tensor or a number of the call is the key of a dict")
-        return repr(key) if type(key) in (str, int) else self._constant(key)
+    def _hashed(self, value: Any) -> str:
+        """A key, an item of a set, or what else a container is: of values of this call as well."""
+        if isinstance(value, Tensor) or type(value) is Number:
+            raise CannotRemake("a tensor or a number of the call is a key, or in a set")
+        if type(value) in (str, int):
+            return repr(value)
+        if type(value) is tuple:
+            return f"({''.join([f'{self._hashed(item)}, ' for item in value])})"
+        if type(value) in (Node, frozenset) or tree._kind(type(value)) is not None:
+            return self.expression(value)
+        return self._constant(value)
 
     def effect(self, effect: Effect) -> str:
         """A statement that does a change again."""

@@ -4,8 +4,9 @@ In: bound variables (BIND nodes, and sizes computed from them) that a call reach
 the function binds itself to its numbers. Out: for every variable of the plan, Python source that
 gives its value in a later call. Nothing in a graph depends on the value of a bound variable, only
 on its bounds; so the function may see this call's values while it is captured. Checked are which
-variable it is, that numbers are within its bounds, and that what agreed still does: a variable has
-one value in a graph.
+variable it is, that numbers are within its bounds, and that the values of a variable agree and
+differ as they did: a variable has one value in a graph, and nodes of equal values are one node,
+which `is`, `==` and the keys of a dict can tell.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from .number import Number
 class Variables:
     """Where the values of one call's variables come from."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: bool = False) -> None:
+        self.shown = shown  # can the function look at a value, as `arg` of a node?
         # for each variable: source -> its value in the call that is captured
         self.sources: dict[str, dict[str, int]] = {}
-        self._nodes: list[tuple[str, Node]] = []  # variable and form of each that was reached
+        self._sizes: dict[str, tuple[str, int]] = {}  # the same of one that is an argument's size
         self._ranges: dict[str, tuple[str, int, int]] = {}  # source -> a variable and its bounds
 
     def reach(self, checks: Checks, node: Node, name: str, way: str) -> bool:
-        """Take the values in a node from every call; False if there are none in it."""
+        """Take the values in a node from every call; False if there are none, or they are shown."""
         form, values = apart(node)
-        if not values:
+        if not values or self.shown:
             return False
         checks.known["Node"], checks.known["apart"] = Node, apart
         if node.op is BIND:
@@ -53,16 +55,17 @@ class Variables:
                         f"{way} is another expression of variables")  # fmt: skip
             for var, value in values.items():
                 self._note(var, f"{parts}[1][{var!r}]", value)
-        for other, known in self._nodes:  # `is` and `==` tell them apart
-            if known is form:
-                checks.line(f"if {name} is {other}:", f"{way} is equal to another by now")
-        self._nodes.append((name, form))
         return True
+
+    def size(self, var: Node, source: str, value: int) -> None:
+        """Note the size of an argument that varies: it is the variable's value in the plan."""
+        self._sizes.setdefault(var.arg[0], (source, value))
 
     def bind(self, var: Node, value: Any) -> Any:
         """The whole number that a function binds a variable to, noted down."""
         name, low, high, _ = var.arg
-        if type(value) is Number and type(value._value) is int and low <= value._value <= high:
+        given = type(value) is Number and type(value._value) is int and not self.shown
+        if given and low <= value._value <= high:
             self._note(name, value._source, value._value)
             self._ranges[value._source] = name, low, high
             return value._value
@@ -76,27 +79,32 @@ class Variables:
     def _note(self, name: str, source: str, value: int) -> None:
         self.sources.setdefault(name, {})[source] = value
 
-    def settle(
-        self, checks: Checks, values: Mapping[str, int], sizes: Collection[str]
-    ) -> dict[str, str]:
+    def settle(self, checks: Checks, values: Mapping[str, int]) -> dict[str, str]:
         """Source for every variable of a plan but those that are sizes of arguments; checks."""
-        found: dict[str, str] = {}
         for source, (name, low, high) in self._ranges.items():
             checks.line(f"if not {low} <= {source} <= {high}:", f"a value of {name} is outside")
-        for name, value in values.items():
-            known = self.sources.get(name, {})
-            agreeing = [source for source, then in known.items() if then == value]
-            if not agreeing and name in sizes:
-                continue
-            found[name] = agreeing[0] if agreeing else repr(value)
-            for source in agreeing[1:]:
-                checks.line(f"if {source} != {found[name]}:", f"{name} has two values")
-        return found
+        for name in self.sources:
+            alike: dict[int, list[str]] = {}
+            for source, value in self._known(name):
+                alike.setdefault(value, []).append(source)
+            for first, *others in alike.values():
+                for source in others:
+                    checks.line(f"if {source} != {first}:", f"{name} has two values")
+            if len(alike) > 1:
+                apart = ", ".join([sources[0] for sources in alike.values()])
+                checks.line(f"if len({{{apart}}}) != {len(alike)}:",
+                            f"two values of {name} are equal by now")  # fmt: skip
+        return {name: self.source(name, value) or repr(value) for name, value in values.items()
+                if name not in self._sizes}  # fmt: skip
+
+    def _known(self, name: str) -> list[tuple[str, int]]:
+        """The sources of a variable, and what each gives in the call that is captured."""
+        size = [self._sizes[name]] if name in self._sizes else []
+        return [*size, *self.sources.get(name, {}).items()]
 
     def source(self, name: str, value: int) -> str:
-        """The one source of a value; empty if there is none, or which of several is not known."""
-        agreeing = [source for source, then in self.sources.get(name, {}).items() if then == value]
-        return agreeing[0] if len(agreeing) == 1 else ""
+        """Source of a value of a variable; all that agree do so in every replay. Empty: none."""
+        return next((source for source, then in self._known(name) if then == value), "")
 
 
 def together(form: Node, values: Mapping[str, int]) -> Node:
