@@ -253,6 +253,8 @@ class _Roles:
                 first, second = written
                 break
         both = self.free[first] & self.free[second]
+        if any(n.op is FOLD and n not in self.constants for n in toposort([first, second])):
+            return None  # a product of products: each is made of what is packed, not of a tile
         return (first, second) if over <= both else None
 
     def weighed(self, state: State) -> tuple[Node, Node] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import inf
 
@@ -287,3 +288,26 @@ def test_a_sum_of_sums_beside_what_streams_is_walked_as_one() -> None:
         return (x.sum(axis=-1) + (a * b).sum(axis=-1).sum(axis=(0, 2))) * fg.exp(h)
 
     np.testing.assert_allclose(values(make)[0], plain(make)[0], rtol=1e-4, atol=1e-4)
+
+
+NESTED: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "a line": ((2, 1, 6), (1, 1, 2), (2, 1, 1)),
+    "a plane": ((2, 1, 6, 6), (1, 1, 2, 2), (3, 1, 1, 1)),
+    "a space": ((2, 1, 2, 6, 6), (1, 1, 1, 2, 2), (2, 1, 1, 1, 1)),
+    "a whole row": ((30, 1, 7), (1, 1, 7), (5, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize("bend", [fg.tanh, fg.sigmoid, fg.exp])
+def test_a_product_of_what_another_product_gives_is_not_packed_before_it(
+    name: str, bend: Callable[[fg.Tensor], fg.Tensor]
+) -> None:
+    def make() -> fg.Tensor:
+        x, w, v = (numbers(i, *shape) for i, shape in enumerate(NESTED[name]))
+        conv = getattr(fg, f"conv{x.ndim - 2}d")
+        return fg.grad(lambda w: bend(conv(conv(x, w), v) * 0.3).sum())(w)
+
+    with fg.config(**NATIVE):
+        got = make().numpy()
+    np.testing.assert_allclose(got, plain(make)[0], rtol=1e-4, atol=1e-5)
