@@ -123,7 +123,8 @@ class LBFGS(Optimizer):
                 break
             here = _Point(0.0, loss, slope, gradient)
             last = count == group["max_iter"]
-            found, used = self._moved(closure, here, way, length, last)
+            left = group["max_eval"] - evaluations
+            found, used = self._moved(closure, here, way, length, last, left)
             loss, gradient, memory["t"] = found.loss, found.gradient, found.length
             evaluations += used
             memory["func_evals"] += used
@@ -138,8 +139,9 @@ class LBFGS(Optimizer):
         return first
 
     def _moved(
-        self, closure: Callable[[], Any], here: _Point, way: Tensor, length: float, last: bool
-    ) -> tuple[_Point, int]:
+        self, closure: Callable[[], Any], here: _Point, way: Tensor, length: float, last: bool,
+        trials: int,
+    ) -> tuple[_Point, int]:  # fmt: skip
         """The point that a step leads to, where the parameters are left, and its evaluations."""
         start = self._values()
 
@@ -155,8 +157,8 @@ class LBFGS(Optimizer):
 
         group = self.param_groups[0]
         if group["line_search_fn"] is not None:
-            extent = _extent(way)
-            found, used = strong_wolfe(evaluate, here, length, extent, group["tolerance_change"])
+            least = group["tolerance_change"] / max(_extent(way), _TINY)
+            found, used = strong_wolfe(evaluate, here, length, least, trials)
             put(found.length)
             return found, used
         if last:  # nobody will look at the loss again
@@ -269,17 +271,17 @@ class _Point(NamedTuple):
 
 
 _DECREASE, _CURVATURE = 1e-4, 0.9  # Nocedal and Wright's c1 and c2
-_MOST_TRIALS = 25
+_TINY = 1e-300  # no direction is shorter: its slope is below 0
 
 
 def strong_wolfe(
-    evaluate: Callable[[float], _Point], start: _Point, length: float, extent: float, least: float
+    evaluate: Callable[[float], _Point], start: _Point, length: float, least: float, most: int
 ) -> tuple[_Point, int]:
     """A point where the loss is lower and its slope flatter, and how often the loss was evaluated.
 
     Nocedal and Wright's algorithms 3.5 and 3.6 with cubic interpolation: lengths grow until two of
     them have such a point between them, then the bracket shrinks. It ends when that is narrower
-    than `least` over the `extent` of the direction, or after so many trials.
+    than `least`, or after so many trials (`most`) beyond the first.
     """
 
     def too_high(point: _Point) -> bool:
@@ -290,7 +292,7 @@ def strong_wolfe(
 
     before, point, trials = start, evaluate(length), 0
     ends: list[_Point] = []
-    while trials < _MOST_TRIALS:
+    while trials < most:
         if too_high(point) or (trials > 1 and point.loss >= before.loss):
             ends = [before, point]
             break
@@ -304,9 +306,9 @@ def strong_wolfe(
         before, point, trials = point, evaluate(further), trials + 1
     ends = ends or [start, point]
     low, stuck = _lower(ends), False
-    while trials < _MOST_TRIALS:
+    while trials < most:
         left, right = sorted([end.length for end in ends])
-        if (right - left) * extent < least:
+        if right - left < least:
             break
         middle = cubic_minimum(ends[0], ends[1], left, right)
         middle, stuck = _kept_inside(middle, left, right, stuck)

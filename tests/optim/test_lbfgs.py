@@ -91,6 +91,10 @@ def test_the_loss_is_evaluated_no_more_often_than_allowed() -> None:
 
     optimizer.step(closure_of(optimizer, loss))
     assert len(seen) == 4 == optimizer.memory["func_evals"]
+    seen.clear()
+    optimizer = fg.optim.LBFGS(params, lr=1e-5, max_eval=4, line_search_fn="strong_wolfe")
+    optimizer.step(closure_of(optimizer, loss))
+    assert len(seen) == 5 == optimizer.memory["func_evals"]  # torch's: one more ends a search
     flat = fg.Tensor([0.0], requires_grad=True)
     still = fg.optim.LBFGS([flat])
     still.step(closure_of(still, lambda: (flat * flat).sum()))
@@ -105,7 +109,7 @@ def test_a_length_meets_both_conditions(slope: float) -> None:
         loss = math.cos(3 * t) + slope * t * 0.1
         return _Point(t, loss, -3 * math.sin(3 * t) + slope * 0.1, gradient)
 
-    found, used = strong_wolfe(at, at(0.0), 0.1, 1.0, 1e-9)
+    found, used = strong_wolfe(at, at(0.0), 0.1, 1e-9, 25)
     assert found.loss <= at(0.0).loss + 1e-4 * found.length * at(0.0).slope
     assert abs(found.slope) <= 0.9 * abs(at(0.0).slope) and used <= 26
 
@@ -117,7 +121,7 @@ def test_a_length_where_the_loss_is_no_number_is_too_long() -> None:
         loss = (t - 1) ** 2 if t < 2 else math.nan
         return _Point(t, loss, 2 * (t - 1) if t < 2 else math.nan, gradient)
 
-    found, _ = strong_wolfe(at, at(0.0), 5.0, 1.0, 1e-9)
+    found, _ = strong_wolfe(at, at(0.0), 5.0, 1e-9, 25)
     assert found.length < 2 and found.loss < 1
 
 

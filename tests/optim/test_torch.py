@@ -199,6 +199,7 @@ def rosenbrock(x: Any) -> Any:
     [
         {"line_search_fn": "strong_wolfe"},
         {"line_search_fn": "strong_wolfe", "history_size": 2, "max_iter": 7, "lr": 0.5},
+        {"line_search_fn": "strong_wolfe", "lr": 0.001, "max_eval": 4},
         {"lr": 0.1},
         {"lr": 0.01, "max_iter": 4, "max_eval": 3},
     ],
