@@ -18,6 +18,7 @@ import numpy as np
 from ..core import dtype as types
 from ..core.dtype import DType, dtype_of
 from ..core.op import Array
+from ..functional.complexes import conj
 from ..functional.movement import broadcast_to
 from ..tensor import Tensor
 from .files import Refusal, shared, sized
@@ -128,7 +129,8 @@ class Rebuilder:
         """A view of a storage, checked."""
         if not isinstance(storage, Storage) or storage.dtype is None:
             raise Refusal("it has a tensor without a storage")
-        return self._view(storage.raw, storage.dtype, offset, size, stride)
+        view = self._view(storage.raw, storage.dtype, offset, size, stride)
+        return _flagged(view, rest[2] if len(rest) > 2 else None)
 
     def tensor_v3(
         self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any,
@@ -138,7 +140,8 @@ class Rebuilder:
         name = dtype.name.removeprefix("torch.") if isinstance(dtype, Global) else ""
         if not isinstance(storage, Storage) or name not in DTYPES:
             raise Refusal("it has a tensor without a storage or a dtype")
-        return self._view(storage.raw, DTYPES[name], offset, size, stride)
+        view = self._view(storage.raw, DTYPES[name], offset, size, stride)
+        return _flagged(view, rest[0] if rest else None)
 
     def subclass(self, function: Any, kind: Any, arguments: Any, *_: Any) -> Any:
         """A tensor with attributes: the tensor."""
@@ -197,6 +200,15 @@ class Rebuilder:
             )
         whole = tuple([n if i in kept else 1 for i, n in enumerate(sizes)])
         return broadcast_to(part.reshape(whole), sizes) if whole != sizes else part.reshape(sizes)
+
+
+def _flagged(view: Any, flags: Any) -> Any:
+    """A view whose elements torch would conjugate or negate when it reads them."""
+    if not isinstance(flags, dict) or not isinstance(view, Tensor):  # storages may be yet to come
+        return view
+    if flags.get("conj") is True:
+        view = conj(view)
+    return -view if flags.get("neg") is True else view
 
 
 def claimed_storage(persistent: tuple[Any, ...]) -> tuple[str, DType | None, int]:

@@ -47,6 +47,23 @@ def test_every_storage_has_its_dtype(kind: str, tmp_path: Path) -> None:
         assert loaded(tmp_path, file).tolist() == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [({"conj": True}, 1 - 2j), ({"neg": True}, -1 - 2j), ({"conj": False, "x": True}, 1 + 2j),
+     ({"conj": True, "neg": True}, -1 + 2j), (None, 1 + 2j)],
+)  # fmt: skip
+def test_what_torch_conjugates_or_negates_later_is_so_now(
+    flags: Any, want: complex, tmp_path: Path
+) -> None:
+    made = torch_tensor("0", "ComplexFloat", 1, 0, (1,), (1,))
+    data = {"0": np.array([1 + 2j], np.complex64).tobytes()}
+    second = Call(made.function, (*made.arguments, flags))
+    assert loaded(tmp_path, torch_file(second, data)).tolist() == [want]
+    third = Call(Named("torch._utils", "_rebuild_tensor_v3"),
+                 (*made.arguments, Named("torch", "complex64"), flags))  # fmt: skip
+    assert loaded(tmp_path, torch_file(third, data)).tolist() == [want]
+
+
 def test_dtypes_devices_sizes_and_numpy_data_are_plain_values(tmp_path: Path) -> None:
     found = loaded(
         tmp_path,

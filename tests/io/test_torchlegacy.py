@@ -52,6 +52,13 @@ def test_every_storage_has_its_dtype(kind: str, tmp_path: Path) -> None:
     assert found.dtype is STORAGES[kind] and found.tolist() == [1, 1]
 
 
+def test_what_torch_conjugates_later_is_so_now(tmp_path: Path) -> None:
+    made = torch_tensor("a", "ComplexFloat", 1, 0, (1,), (1,), part=None)
+    data = np.array([1 + 2j], np.complex64).tobytes()
+    marked = Call(made.function, (*made.arguments, {"conj": True}))
+    assert loaded(tmp_path, legacy_file(marked, [("a", 1, data)])).tolist() == [1 - 2j]
+
+
 def test_parts_of_storages_and_the_first_way_to_make_tensors_are_read(tmp_path: Path) -> None:
     data = np.arange(6, dtype=np.float32).tobytes()
     part = torch_tensor("a", "Float", 6, 1, (2,), (1,), part=("b", 2, 4))
