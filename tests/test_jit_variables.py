@@ -161,6 +161,26 @@ def test_a_number_outside_the_bounds_is_the_error_of_the_plain_function() -> Non
         f(2.5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("second", [fg.Var("rows", 0, 3), fg.Var("some", 2, 5)], ids=repr)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_number_is_within_the_bounds_of_every_variable_that_it_is_bound_to(
+    second: fg.Var, turned: bool
+) -> None:
+    first, last = (second, N) if turned else (N, second)
+
+    @fg.jit
+    def f(i: int) -> Any:
+        return X[: first.bind(i)].sum() * last.bind(i)
+
+    f(3)
+    for i in (0, 1, 4, 6):
+        if second.low <= i <= second.high and i:
+            assert f(i).item() == sum(range(i)) * i
+        else:
+            with pytest.raises(VariableError, match=f"= {i} is not in"):
+                f(i)
+
+
 def test_two_values_of_one_variable_are_the_error_of_the_plain_function() -> None:
     f = fg.jit(lambda a, b: X[: N.bind(a)].sum() + X[: N.bind(b)].sum())
     assert f(3, 3).item() == 6 and f(4, 4).item() == 12

@@ -32,7 +32,8 @@ class Variables:
         # for each variable: source -> its value in the call that is captured
         self.sources: dict[str, dict[str, int]] = {}
         self._sizes: dict[str, tuple[str, int]] = {}  # the same of one that is an argument's size
-        self._ranges: dict[str, tuple[str, int, int]] = {}  # source -> a variable and its bounds
+        # source, variable and its bounds: a number may be bound to several variables
+        self._ranges: dict[tuple[str, str, int, int], None] = {}
 
     def reach(self, checks: Checks, node: Node, name: str, way: str) -> bool:
         """Take the values in a node from every call; False if there are none, or they are shown."""
@@ -67,7 +68,7 @@ class Variables:
         given = type(value) is Number and type(value._value) is int and not self.shown
         if given and low <= value._value <= high:
             self._note(name, value._source, value._value)
-            self._ranges[value._source] = name, low, high
+            self._ranges[value._source, name, low, high] = None
             return value._value
         try:
             whole = index(value)
@@ -81,7 +82,7 @@ class Variables:
 
     def settle(self, checks: Checks, values: Mapping[str, int]) -> dict[str, str]:
         """Source for every variable of a plan but those that are sizes of arguments; checks."""
-        for source, (name, low, high) in self._ranges.items():
+        for source, name, low, high in self._ranges:
             checks.line(f"if not {low} <= {source} <= {high}:", f"a value of {name} is outside")
         for name in self.sources:
             alike: dict[int, list[str]] = {}
