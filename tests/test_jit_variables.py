@@ -214,7 +214,7 @@ TOLD: dict[str, Callable[[int], Any]] = {
     "keys of a dict": lambda i: X * len({N.bind(i): 1, N.bind(3): 2}),
     "a dict that is looked up": lambda i: X * TABLE.get(N.bind(i), 9.0),
     "a list that holds it": lambda i: X * (N.bind(i) in [THREE]),
-    "a difference that folds": lambda i: X * (type(N.bind(i) - N.bind(3)) is int),
+    "a difference that folds": lambda i: X * (N.bind(i) - N.bind(3) is THREE - THREE),
     "its contents": lambda i: X * N.bind(i).arg,
 }
 

@@ -306,7 +306,8 @@ def test_a_product_of_what_another_product_gives_is_not_packed_before_it(
     def make() -> fg.Tensor:
         x, w, v = (numbers(i, *shape) for i, shape in enumerate(NESTED[name]))
         conv = getattr(fg, f"conv{x.ndim - 2}d")
-        return fg.grad(lambda w: bend(conv(conv(x, w), v) * 0.3).sum())(w)
+        found: fg.Tensor = fg.grad(lambda w: bend(conv(conv(x, w), v) * 0.3).sum())(w)
+        return found
 
     with fg.config(**NATIVE):
         got = make().numpy()
