@@ -242,10 +242,14 @@ def make(
 
 def _forget(entry: Any) -> None:
     # no global but the table's: at interpreter exit others may be gone before the last node
-    with _lock:
+    lock: Any = _lock
+    live: Any = _live
+    if lock is None or live is None:  # and even these
+        return
+    with lock:
         key, entry.key = entry.key, None
-        if key is not None and _live.get(key) is entry:  # unless an equal node was made since
-            del _live[key]
+        if key is not None and live.get(key) is entry:  # unless an equal node was made since
+            del live[key]
 
 
 def annotate(node: Node, meta: object) -> Node:

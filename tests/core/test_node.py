@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -280,3 +281,14 @@ def test_equal_values_with_different_identities_differentiate_apart() -> None:
 
 def test_building_through_build_is_the_same_node_as_building_by_hand() -> None:
     assert build.apply(ADD, x(0), 2.0) is x(0) + constant(2.0, float32, (4,))
+
+
+@pytest.mark.parametrize("gone", ["_lock", "_live"])
+def test_a_node_that_outlives_its_module_is_let_go_in_silence(
+    gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = SimpleNamespace(key="a key")
+    with monkeypatch.context() as end:
+        end.setattr(node, gone, None)  # as the interpreter does at its end
+        node._forget(entry)
+    assert entry.key == "a key"
