@@ -127,12 +127,13 @@ class Extractor:
                         continue
                     sources = tuple(map(made.__getitem__, node.src))
                     made[node] = make(node.op, node.dtype, sources, node.arg)
-        roots: dict[Node, None] = {}
+        roots: list[Node] = []
+        owner: dict[Node, Node] = {}
         for output in outputs:
             root = made[output]
-            while root in roots:  # they differed only in when they run: each has its own memory
-                root = CONTIGUOUS(root)
-            roots[root] = None
+            while owner.setdefault(root, output) is not output:
+                root = CONTIGUOUS(root)  # they differed only in when they run: each has its memory
+            roots.append(root)
         body = SINK(*roots)
         found = self.kernels.get((kind, body))
         if found is None:
