@@ -31,8 +31,8 @@ def ours() -> dict[str, float]:
     from fulgurite.core.dtype import float32
     from fulgurite.core.node import Node, make, toposort
     from fulgurite.core.ops.elementwise import ADD, EXP, MUL
-    from fulgurite.graph.normalize import normalize
-    from fulgurite.graph.simplify import simplify
+    from fulgurite.graph.ir.cache_key import normalize
+    from fulgurite.graph.passes.simplify import simplify
 
     a, b = (build.buffer((4,), float32) for _ in range(2))
     src, kept = (a, b), build.apply(ADD, a, b)

@@ -83,8 +83,8 @@ def _gelu(x: Any) -> Any:
 def new_epilogues() -> list[tuple[float, float, int]]:
     """CPU milliseconds of epilogues that are new, of the compiler in them, and its calls."""
     import fulgurite as fg
-    import fulgurite.runtime.code as code
-    from fulgurite.native import compiler
+    import fulgurite.runtime.cpu.objects as code
+    from fulgurite.codegen.cpu.llvm import compiler
 
     a, b, c = [fg.ones(shape).contiguous().realize() for shape in ((64, 64), (64, 64), (64,))]
     steps = (fg.relu, fg.abs, fg.silu, fg.tanh, fg.exp, fg.square)

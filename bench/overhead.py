@@ -26,7 +26,7 @@ def ours() -> dict[str, float]:
     """Our figures."""
     import fulgurite as fg
     from fulgurite.core.node import live_count, toposort
-    from fulgurite.graph.normalize import normalize
+    from fulgurite.graph.ir.cache_key import normalize
     from fulgurite.runtime.realize import lookup
 
     a, b = fg.Tensor([1.0, 2.0]), fg.Tensor([3.0, 4.0])

@@ -84,7 +84,7 @@ def chain(a: Any, b: Any, step: Callable[[Any], Any] = lambda x: x) -> Any:
 
 def records(program: Any) -> list[tuple[int, int, list[int], list[int]]]:
     """A program's launches (function, units, addresses, numbers) as its last run had them."""
-    from fulgurite.native.driver import HEADER, LAUNCH, SLOTS
+    from fulgurite.codegen.cpu.driver import HEADER, LAUNCH, SLOTS
 
     frame, found = program._idle[-1], []
     assert len(program.records) == len(program.segments) == 1, "more than one native call"
@@ -102,9 +102,9 @@ def records(program: Any) -> list[tuple[int, int, list[int], list[int]]]:
 
 def own_time(program: Any, count: int = COUNT) -> float:
     """Microseconds of a program's kernels, called by a native loop."""
-    from fulgurite.native.compiler import compile_object
-    from fulgurite.native.loader import load
-    from fulgurite.native.target import target
+    from fulgurite.codegen.cpu.llvm.compiler import compile_object
+    from fulgurite.codegen.cpu.llvm.loader import load
+    from fulgurite.codegen.cpu.target import target
 
     launches = records(program)
     assert len(launches) == count, f"{len(launches)} launches instead of {count}"

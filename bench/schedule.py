@@ -96,9 +96,9 @@ def best(work: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
 
 def work_ratio(schedule: Any, sink: Any) -> float:
     """Scalar operations in the kernels over those of the graph node by node: 1 is no recompute."""
+    from fulgurite.aot.explain import _flops
     from fulgurite.core.node import toposort
-    from fulgurite.explain import _flops
-    from fulgurite.graph.schedule import elements
+    from fulgurite.graph.fusion.greedy import elements
 
     done = sum(_flops(item.kernel.body) for item in schedule.items)
     graph = 0
@@ -113,11 +113,11 @@ def work_ratio(schedule: Any, sink: Any) -> float:
 def ours() -> dict[str, float]:
     """Our figures."""
     from fulgurite.core.node import toposort
-    from fulgurite.graph import lower as lowering
-    from fulgurite.graph.memory import plan_memory
-    from fulgurite.graph.normalize import normalize, restore
-    from fulgurite.graph.schedule import schedule
-    from fulgurite.graph.simplify import simplify
+    from fulgurite.graph.fusion.greedy import schedule
+    from fulgurite.graph.ir import lower as lowering
+    from fulgurite.graph.ir.cache_key import normalize, restore
+    from fulgurite.graph.memory.arena import plan_memory
+    from fulgurite.graph.passes.simplify import simplify
 
     figures: dict[str, float] = {}
     for layers in (4, 12):

@@ -19,13 +19,13 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from fulgurite.codegen.cpu.llvm.compiler import compile_object
+from fulgurite.codegen.cpu.llvm.emitter import Emitter, Val, scalar_type
+from fulgurite.codegen.cpu.llvm.loader import load
+from fulgurite.codegen.cpu.target import target
+from fulgurite.codegen.cpu.vecmath import library
 from fulgurite.core.dtype import DType, float32, float64
-from fulgurite.native.compiler import compile_object
-from fulgurite.native.emitter import Emitter, Val, scalar_type
-from fulgurite.native.loader import load
-from fulgurite.native.target import target
-from fulgurite.native.vecmath import library
-from tests.native.accuracy import FUNCTIONS, text_of
+from tests.codegen.cpu.accuracy import FUNCTIONS, text_of
 
 COUNT = 1 << 14
 TURNS = 200

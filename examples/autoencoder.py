@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.cli.progress import Progress
 from fulgurite.data import Arrays, DataLoader, digits, split
-from fulgurite.progress import Progress
 
 
 class Autoencoder(fg.nn.Module):

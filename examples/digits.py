@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.cli.progress import Progress
 from fulgurite.data import digits, split
-from fulgurite.progress import Progress
 
 Params = dict[str, fg.Tensor]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.cli.progress import Progress
 from fulgurite.data import LETTERS, DataLoader, Windows, decoded, documentation, encoded
-from fulgurite.progress import Progress
 
 
 class Model(fg.nn.Module):

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.cli.progress import Progress
 from fulgurite.data import Arrays, DataLoader
-from fulgurite.progress import Progress
 
 
 def spirals(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

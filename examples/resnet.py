@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import fulgurite as fg
-from fulgurite.progress import Progress
+from fulgurite.cli.progress import Progress
 
 
 class Block(fg.nn.Module):

@@ -1,7 +1,7 @@
 """Fulgurite: a lazy-tensor compiler and runtime.
 
 `import fulgurite as fg`. Every public name is here and nowhere else: functions carry the names of
-the array API standard, `aliases.py` adds those of NumPy and torch.
+the array API standard, `tensor/torch_aliases.py` adds those of NumPy and torch.
 """
 
 import builtins as _builtins
@@ -13,10 +13,17 @@ from typing import Any as _Any
 
 from . import kernel as _kernel_package  # before the function of this name takes its place
 from . import random, tree
-from .aliases import install as _install
-from .associative import associative_scan
+from ._hints import surface as _surface
+from .aot.explain import explain
+from .aot.schedule import load_schedule, schedule
+from .autodiff.custom_jvp import custom_jvp
+from .autodiff.custom_vjp import custom_vjp
+from .autodiff.grad import grad, value_and_grad, vjp
+from .autodiff.jacobian import jacfwd, jacrev
+from .autodiff.transforms import checkpoint, hessian, jacobian, jvp, vmap
 from .config import config as _config
 from .control import cond, fori_loop, scan, while_loop
+from .control.associative import associative_scan
 from .core.dtype import (
     bfloat16,
     complex64,
@@ -37,31 +44,10 @@ from .core.dtype import (
 )
 from .core.dtype import bool_ as bool
 from .core.origin import scope
-from .custom import custom, register_host
-from .custom_rules import custom_jvp
-from .customvjp import custom_vjp
-from .derivatives import jacfwd, jacrev
-from .drawing import multinomial
-from .explain import explain
-from .functional.activation import (
-    celu,
-    glu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    log_sigmoid,
-    mish,
-    prelu,
-    relu6,
-    selu,
-    softmin,
-    softshrink,
-    softsign,
-    tanhshrink,
-    threshold,
-)
-from .functional.arrangement import (
+from .extend.host_callback import custom, register_host
+from .extend.index_kernel import kernel, max_over, min_over, prod_over, sum_over
+from .extend.llvm_kernel import native_kernel
+from .functional.array.arrangement import (
     diag,
     diagonal,
     fliplr,
@@ -75,21 +61,7 @@ from .functional.arrangement import (
     trace,
     unfold,
 )
-from .functional.attention import (
-    scaled_dot_product_attention,
-)
-from .functional.comparison import allclose, isclose, nan_to_num
-from .functional.complexes import angle, complex, conj, imag, real
-from .functional.convolution import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from .functional.counting import bincount, histogram, histogram_bin_edges
-from .functional.creation import (
+from .functional.array.creation import (
     Var,
     arange,
     array,
@@ -108,17 +80,54 @@ from .functional.creation import (
     zeros,
     zeros_like,
 )
-from .functional.ctc import ctc_loss
-from .functional.datatypes import (
-    broadcast_shapes,
-    can_cast,
-    finfo,
-    iinfo,
-    isdtype,
-    result_type,
+from .functional.array.indexing import gather, take, take_along_axis
+from .functional.array.joining import column_stack, dstack, hstack, vstack
+from .functional.array.movement import (
+    broadcast_arrays,
+    broadcast_to,
+    chunk,
+    concat,
+    expand_dims,
+    flatten,
+    flip,
+    matrix_transpose,
+    moveaxis,
+    pad,
+    permute_dims,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    transpose,
+    unstack,
 )
-from .functional.distances import cdist
-from .functional.elementwise import (
+from .functional.array.scatter import (
+    index_add,
+    index_copy,
+    index_fill,
+    put_along_axis,
+    scatter,
+    scatter_add,
+    scatter_reduce,
+)
+from .functional.array.sorting import argsort, kthvalue, median, quantile, searchsorted, sort, topk
+from .functional.array.unique_nonzero import (
+    argwhere,
+    isin,
+    nonzero,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from .functional.datatypes import broadcast_shapes, can_cast, finfo, iinfo, isdtype, result_type
+from .functional.math.comparison import allclose, isclose, nan_to_num
+from .functional.math.complex_numbers import angle, complex, conj, imag, real
+from .functional.math.counting import bincount, histogram, histogram_bin_edges
+from .functional.math.distances import cdist
+from .functional.math.elementwise import (
     abs,
     add,
     astype,
@@ -167,40 +176,34 @@ from .functional.elementwise import (
     trunc,
     where,
 )
-from .functional.indexing import (
-    gather,
-    take,
-    take_along_axis,
+from .functional.math.products import dot, einsum, matmul, outer, tensordot, vecdot
+from .functional.math.quantiles import nanmedian, nanpercentile, nanquantile, percentile
+from .functional.math.reduction import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    logsumexp,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
 )
-from .functional.interpolation import interp
-from .functional.joining import column_stack, dstack, hstack, vstack
-from .functional.linalg import (
-    dot,
-    einsum,
-    matmul,
-    outer,
-    tensordot,
-    vecdot,
+from .functional.math.scan import (
+    cummax,
+    cummin,
+    cumulative_max,
+    cumulative_min,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    logcumsumexp,
 )
-from .functional.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    cosine_similarity,
-    gaussian_nll_loss,
-    hinge_embedding_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    margin_ranking_loss,
-    multi_margin_loss,
-    pairwise_distance,
-    poisson_nll_loss,
-    smooth_l1_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-)
-from .functional.maths import (
+from .functional.math.special import (
     acos,
     acosh,
     asin,
@@ -229,27 +232,27 @@ from .functional.maths import (
     tan,
     tanh,
 )
-from .functional.movement import (
-    broadcast_arrays,
-    broadcast_to,
-    chunk,
-    concat,
-    expand_dims,
-    flatten,
-    flip,
-    matrix_transpose,
-    moveaxis,
-    pad,
-    permute_dims,
-    reshape,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    transpose,
-    unstack,
+from .functional.math.statistics import corrcoef, cov
+from .functional.nn.activation import (
+    celu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    log_sigmoid,
+    mish,
+    prelu,
+    relu6,
+    selu,
+    softmin,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
 )
-from .functional.nn import (
+from .functional.nn.attention import scaled_dot_product_attention
+from .functional.nn.basic import (
     cross_entropy,
     elu,
     gelu,
@@ -266,13 +269,36 @@ from .functional.nn import (
     softmax,
     softplus,
 )
-from .functional.normalization import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    local_response_norm,
+from .functional.nn.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
 )
-from .functional.pooling import (
+from .functional.nn.ctc import ctc_loss
+from .functional.nn.interpolation import interp
+from .functional.nn.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cosine_similarity,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    pairwise_distance,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+)
+from .functional.nn.normalization import batch_norm, group_norm, instance_norm, local_response_norm
+from .functional.nn.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
@@ -286,78 +312,15 @@ from .functional.pooling import (
     max_pool2d,
     max_pool3d,
 )
-from .functional.quantiles import nanmedian, nanpercentile, nanquantile, percentile
-from .functional.reduction import (
-    all,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    logsumexp,
-    max,
-    mean,
-    min,
-    prod,
-    std,
-    sum,
-    var,
-)
-from .functional.resampling import (
-    interpolate,
-    pixel_shuffle,
-    pixel_unshuffle,
-)
-from .functional.scanning import (
-    cummax,
-    cummin,
-    cumulative_max,
-    cumulative_min,
-    cumulative_prod,
-    cumulative_sum,
-    diff,
-    logcumsumexp,
-)
-from .functional.scattering import (
-    index_add,
-    index_copy,
-    index_fill,
-    put_along_axis,
-    scatter,
-    scatter_add,
-    scatter_reduce,
-)
-from .functional.sets import (
-    argwhere,
-    isin,
-    nonzero,
-    unique,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
-from .functional.sorting import (
-    argsort,
-    kthvalue,
-    median,
-    quantile,
-    searchsorted,
-    sort,
-    topk,
-)
-from .functional.statistics import corrcoef, cov
-from .grad import grad, value_and_grad, vjp
-from .hints import surface as _surface
+from .functional.nn.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from .jit import jit
 from .memory import empty_cache, memory_stats, synchronize
-from .nativekernel import native_kernel
 from .random import dropout, rand, randint, randn
+from .random.weighted import multinomial
 from .runtime.realize import cache_stats, clear_caches
-from .schedule import load_schedule, schedule
 from .tensor import Tensor, TensorLike, from_numpy, no_grad, stop_gradient
 from .tensor import realize_all as realize
-from .transforms import checkpoint, hessian, jacobian, jvp, vmap
-from .userkernel import kernel, max_over, min_over, prod_over, sum_over
+from .tensor.torch_aliases import install as _install
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
@@ -433,7 +396,7 @@ def __array_namespace_info__() -> _Any:
     >>> fg.__array_namespace_info__().default_dtypes()["integral"]
     int32
     """
-    return _import_module(f"{__name__}.interchange").Info()
+    return _import_module(f"{__name__}.interop.interchange").Info()
 
 
 def from_dlpack(x: object, /, *, device: str | None = None, copy: _Any = None) -> Tensor:
@@ -443,7 +406,7 @@ def from_dlpack(x: object, /, *, device: str | None = None, copy: _Any = None) -
     >>> fg.from_dlpack(np.array([1.0, 2.0])).tolist()
     [1.0, 2.0]
     """
-    found: Tensor = _import_module(f"{__name__}.interchange").from_dlpack(x, device, copy)
+    found: Tensor = _import_module(f"{__name__}.interop.interchange").from_dlpack(x, device, copy)
     return found
 
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from .aliases import accept_keywords
+from ._hints import surface
 from .core.dtype import DType, complex64, complex128, float32, float64
 from .core.op import Array
-from .custom import custom, register_host
 from .errors import ArgumentError, AxisError
-from .functional import creation
-from .functional.arrangement import roll
+from .extend.host_callback import custom, register_host
+from .functional.array import creation
+from .functional.array.arrangement import roll
+from .functional.array.movement import moveaxis, pad
 from .functional.common import as_tensor, as_whole, astype, wide
-from .functional.complexes import conj, real
-from .functional.elementwise import positive
-from .functional.movement import moveaxis, pad
-from .hints import surface
+from .functional.math.complex_numbers import conj, real
+from .functional.math.elementwise import positive
 from .tensor import Tensor, TensorLike
+from .tensor.torch_aliases import accept_keywords
 
 __all__ = [
     "fft", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifftn", "ifftshift", "ihfft", "irfft",

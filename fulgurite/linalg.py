@@ -13,20 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .aliases import accept_keywords
+from ._hints import surface
 from .core.dtype import DType, complex64, complex128, float32, float64
 from .core.op import Array
 from .core.shape import show
-from .custom import custom, register_host
 from .errors import ArgumentError, DTypeError, FulguriteError, ShapeError
-from .functional import creation, elementwise, reduction
-from .functional.arrangement import diagonal as _diagonal
-from .functional.common import Axis, as_tensor, as_whole, astype, common_floats, wide
-from .functional.complexes import conj
-from .functional.datatypes import finfo
-from .functional.linalg import matmul, tensordot, vecdot
-from .functional.linalg import outer as _outer
-from .functional.movement import (
+from .extend.host_callback import custom, register_host
+from .functional.array import creation
+from .functional.array.arrangement import diagonal as _diagonal
+from .functional.array.movement import (
     broadcast_arrays,
     broadcast_to,
     expand_dims,
@@ -34,8 +29,14 @@ from .functional.movement import (
     moveaxis,
     stack,
 )
-from .hints import surface
+from .functional.common import Axis, as_tensor, as_whole, astype, common_floats, wide
+from .functional.datatypes import finfo
+from .functional.math import elementwise, reduction
+from .functional.math.complex_numbers import conj
+from .functional.math.products import matmul, tensordot, vecdot
+from .functional.math.products import outer as _outer
 from .tensor import Tensor, TensorLike, stop_gradient
+from .tensor.torch_aliases import accept_keywords
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul",

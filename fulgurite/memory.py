@@ -19,7 +19,7 @@ def memory_stats(reset_peak: bool = False) -> dict[str, int]:
     >>> sorted(fg.memory_stats())
     ['fresh', 'idle', 'peak', 'reused', 'used']
     """
-    from .runtime.memory import POOL, spared_bytes
+    from .runtime.cpu.pool import POOL, spared_bytes
 
     found, spared = asdict(POOL.stats), spared_bytes()
     found["used"], found["idle"] = found["used"] - spared, found["idle"] + spared
@@ -36,7 +36,7 @@ def empty_cache() -> int:
     >>> fg.memory_stats()["idle"]
     0
     """
-    from .runtime.memory import POOL, forget_idle
+    from .runtime.cpu.pool import POOL, forget_idle
 
     forget_idle()
     return POOL.empty()

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ._hints import surface
 from .errors import ArgumentError
-from .hints import surface
 
 
 class Kind(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import fulgurite as fg
-from fulgurite.graph.registry import REGISTRY
+from fulgurite.graph.ir.registry import REGISTRY
 
 
 def t(*numbers: float) -> fg.Tensor:

@@ -42,8 +42,8 @@ from fulgurite.core.ops import movement, reduce
 from fulgurite.core.ops.leaf import PARAM, SINK, VAR, iota, param, variable
 from fulgurite.core.pattern import Law, Pattern, Rule, Rules, builder, variables_of
 from fulgurite.core.rewrite import rewrite
-from fulgurite.graph.laws import positive
-from fulgurite.runtime.reference import evaluate
+from fulgurite.graph.passes.laws import positive
+from fulgurite.runtime.host.evaluate import evaluate
 
 # --- hostile numbers -----------------------------------------------------------------------------
 

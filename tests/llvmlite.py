@@ -1,10 +1,11 @@
 """The oldest and the newest llvmlite that we say we support, each in a virtual environment.
 
-In: versions, or none for those of `fulgurite/native/versions.py` (0.45 for Intel Macs, whose wheels
-ended there, up to 0.50). Out: the output of a short run of native code in each, and 1 if one
-failed. Run it with `make test-llvmlite`; environments are kept in .venv/llvmlite for the next time.
-What runs: the self-test of `fulgurite doctor`, which compiles maps, reductions, products, folds and
-every vectorised function, and a few files of the suite that compile each kind of kernel.
+In: versions, or none for those of `fulgurite/codegen/cpu/llvm/versions.py` (0.45 for Intel Macs,
+whose wheels ended there, up to 0.50). Out: the output of a short run of native code in each, and 1
+if one failed. Run it with `make test-llvmlite`; environments are kept in .venv/llvmlite for the
+next time. What runs: the self-test of `fulgurite doctor`, which compiles maps, reductions,
+products, folds and every vectorised function, and a few files of the suite that compile each kind
+of kernel.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fulgurite.native.versions import NEWEST, OLDEST
+from fulgurite.codegen.cpu.llvm.versions import NEWEST, OLDEST
 
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(sys.prefix) / "llvmlite"
 TOOLS = ("numpy", "ml_dtypes", "pytest>=8", "hypothesis>=6.100")
 SMOKE = (
-    "tests/native/test_scatter.py", "tests/native/test_sort.py", "tests/native/test_product.py",
-    "tests/native/test_foldstrip.py", "tests/runtime/test_loops.py",
-    "tests/runtime/test_refusals.py",
+    "tests/codegen/cpu/irregular/test_scatter.py", "tests/codegen/cpu/irregular/test_sort.py",
+    "tests/codegen/cpu/gemm/test_plan.py",
+    "tests/codegen/cpu/stream/test_two_pass.py", "tests/runtime/test_control.py",
+    "tests/runtime/cpu/test_refusals.py",
 )  # fmt: skip
 
 

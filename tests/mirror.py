@@ -20,8 +20,8 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.errors import BoundsError
-from fulgurite.runtime.interpreter import ReferenceDevice
-from fulgurite.runtime.program import Program as NativeProgram
+from fulgurite.runtime.cpu.executor import Program as NativeProgram
+from fulgurite.runtime.host.device import ReferenceDevice
 
 SHAPES = ((4, 6), (4, 6), (6,), (5, 2, 3), ())
 DTYPES = (np.float32, np.float32, np.int32)

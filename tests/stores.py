@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fulgurite.runtime.store import Store
+from fulgurite.runtime.cache.disk import Store
 
 ROOT = Path(__file__).parents[1]
 BIG = 1 << 20
@@ -46,8 +46,8 @@ def run_script(body: str, *arguments: object) -> str:
         import traceback, warnings
         from pathlib import Path
         from fulgurite.errors import CacheWarning
-        from fulgurite.runtime import store_index
-        from fulgurite.runtime.store import Store
+        from fulgurite.runtime.cache import disk_index as store_index
+        from fulgurite.runtime.cache.disk import Store
         from tests.stores import A, B, C, BIG, bytes_of, files_of, index_of, key_of
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking in a process with threads
         warnings.simplefilter("error", CacheWarning)

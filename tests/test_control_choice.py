@@ -22,7 +22,7 @@ from fulgurite.errors import (
     ShapeError,
     VariableError,
 )
-from tests.test_control import DEVICES, close, counted, numbers, slope
+from tests.control.test_control import DEVICES, close, counted, numbers, slope
 
 
 @pytest.fixture(autouse=True, params=DEVICES, ids=["reference", "native", "auto"])

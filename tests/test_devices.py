@@ -1,4 +1,4 @@
-"""Tests of graphs across devices: fulgurite/runtime/pools.py, from the user's side."""
+"""Tests of graphs across devices: fulgurite/runtime/multi_device.py, from the user's side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.errors import ArgumentError, DataError, DTypeError
 from fulgurite.runtime.device import get_device
-from fulgurite.runtime.interpreter import HostBuffer
+from fulgurite.runtime.host.device import HostBuffer
 from fulgurite.runtime.realize import FAMILIES, storage_of, value_node
 
 pytest.importorskip("llvmlite")

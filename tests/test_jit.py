@@ -15,7 +15,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, ConstantError, JitError
-from fulgurite.graph.registry import REGISTRY
+from fulgurite.graph.ir.registry import REGISTRY
 from fulgurite.jit import capture
 from fulgurite.tensor import wrap
 from tests.jitting import same, t

@@ -19,7 +19,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import JitError
-from fulgurite.jit import things
+from fulgurite.jit import introspection
 from tests.jitting import t
 
 # --- closed-over things --------------------------------------------------------------------------
@@ -368,8 +368,8 @@ def test_looking_for_libraries_of_tensors_runs_none_of_their_code(
     library.__dict__.update(thing=Touchy(), number=3, name="fulgurite")
     monkeypatch.setitem(sys.modules, "touchy_library", library)
     file = os.path.join("lib", "site-packages", "touchy_library.py")
-    assert things.is_foreign("touchy_library", file)
-    monkeypatch.delitem(things._foreign, "touchy_library")
+    assert introspection.is_foreign("touchy_library", file)
+    monkeypatch.delitem(introspection._foreign, "touchy_library")
     library.__dict__["softmax"] = fg.softmax
-    assert not things.is_foreign("touchy_library", file)
-    things._foreign.pop("touchy_library")
+    assert not introspection.is_foreign("touchy_library", file)
+    introspection._foreign.pop("touchy_library")

@@ -13,7 +13,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, VariableError
-from fulgurite.jit.varying import Varying, padded
+from fulgurite.jit.dynamic_shapes import Varying, padded
 from fulgurite.runtime.device import get_device
 
 

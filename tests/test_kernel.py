@@ -1,4 +1,4 @@
-"""Tests of fulgurite/userkernel.py and fulgurite/nativekernel.py: kernels of the user."""
+"""Tests of extend/index_kernel.py and extend/llvm_kernel.py: kernels of the user."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import fulgurite as fg
 from fulgurite.config import current
 from fulgurite.core.op import Array
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from fulgurite.extend.index_kernel import USER_KERNELS
 from fulgurite.runtime.device import DeviceError
-from fulgurite.userkernel import USER_KERNELS
 
 
 @pytest.fixture(autouse=True, params=["auto", "native"])
@@ -330,7 +330,7 @@ def test_a_native_kernel_reads_any_value_and_may_give_only_some_results() -> Non
 
 @pytest.mark.usefixtures("cpu")
 def test_a_native_kernel_is_compiled_once_by_its_text_and_shared_among_threads() -> None:
-    from fulgurite.runtime.backend import code
+    from fulgurite.runtime.cpu.toolchain import code
 
     text = TEXT.replace("float 2.0]", "float 3.0]")
     big = data(700, 300)

@@ -14,9 +14,9 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.errors import BoundsError, ConstantError
-from fulgurite.graph import donate
-from fulgurite.graph.registry import REGISTRY, LostError
-from fulgurite.runtime.program import Program
+from fulgurite.graph.ir.registry import REGISTRY, LostError
+from fulgurite.graph.memory import in_place
+from fulgurite.runtime.cpu.executor import Program
 from fulgurite.runtime.realize import storage_of, value_node
 from fulgurite.tensor import wrap
 from tests import mirror
@@ -155,7 +155,7 @@ def test_a_cache_is_copied_when_an_older_version_can_be_reached(device: str) -> 
     assert address(cache) == before, "nobody has the older one any more"
 
 
-def in_place(x: fg.Tensor, array: Any, change: Any) -> bool:
+def is_in_place(x: fg.Tensor, array: Any, change: Any) -> bool:
     """Do the same to a tensor and an array; is the memory the same?"""
     before = address(x)
     for value in (x, array):
@@ -213,20 +213,20 @@ def _mask(x: Any) -> None:
     ids=lambda c: c.__name__,
 )
 def test_memory_that_nobody_else_reads_is_written_in_place(device: str, change: Any) -> None:
-    assert in_place(*made(), change)
+    assert is_in_place(*made(), change)
 
 
 def test_a_part_that_reads_its_own_tensor_elsewhere_is_worked_out_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with fg.config(device="cpu", tier="native"):
-        assert in_place(*made((1000,)), _shift)
-        monkeypatch.setattr(donate, "_ready", lambda part, memory: part)
-        monkeypatch.setattr(donate, "_same_place", lambda kernel, param: True)
+        assert is_in_place(*made((1000,)), _shift)
+        monkeypatch.setattr(in_place, "_ready", lambda part, memory: part)
+        monkeypatch.setattr(in_place, "_same_place", lambda kernel, param: True)
         fg.clear_caches()
         try:
             with pytest.raises(AssertionError, match="not equal"):
-                in_place(*made((1000,)), _shift)
+                is_in_place(*made((1000,)), _shift)
         finally:
             fg.clear_caches()
 
@@ -275,8 +275,8 @@ def test_a_product_that_reads_what_it_updates_has_memory_of_its_own(
     assert right_numbers()
     if device == "cpu":  # others compute all of it before they store
         every = frozenset([(i, k) for i in range(9) for k in range(9)])
-        monkeypatch.setattr(donate, "_read_above_folds", lambda kernel: every)
-        monkeypatch.setattr(donate, "_above_folds", WeakKeyDictionary())
+        monkeypatch.setattr(in_place, "_read_above_folds", lambda kernel: every)
+        monkeypatch.setattr(in_place, "_above_folds", WeakKeyDictionary())
         fg.clear_caches()
         wrong = not right_numbers()
         fg.clear_caches()
@@ -287,7 +287,7 @@ def test_a_tensor_that_is_turned_round_in_itself_is_copied_first(device: str) ->
     def turn(x: Any) -> None:
         x[:] = x[::-1] * 1
 
-    assert not in_place(*made(), turn)
+    assert not is_in_place(*made(), turn)
 
 
 def test_a_value_that_holds_already_is_no_kernel(device: str) -> None:

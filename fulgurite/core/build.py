@@ -49,21 +49,7 @@ from .node import Node, Shape, Size, constant, constant_bits
 from .op import NOBODY, Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
 from .ops import update as box
-from .ops.elementwise import (
-    ADD,
-    AND,
-    BITCAST,
-    CAST,
-    EQ,
-    LE,
-    LT,
-    MUL,
-    NE,
-    NEG,
-    OR,
-    SUB,
-    WHERE,
-)
+from .ops.elementwise import ADD, AND, BITCAST, CAST, EQ, LE, LT, MUL, NE, NEG, OR, SUB, WHERE
 from .origin import MOST, Origin, capture
 
 Operand: TypeAlias = Node | Number

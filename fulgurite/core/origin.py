@@ -24,8 +24,9 @@ _sites: dict[tuple[object, ...], Origin] = {}
 # What users call to index: anything else of ours between them and here indexes tensors of its own.
 _SURFACE = frozenset([
     PACKAGE + name.replace("/", os.sep) for name in (
-        "core/origin.py", "tensor.py", "methods.py", "aliases.py", "functional/advanced.py",
-        "functional/assignment.py", "functional/indexing.py", "functional/scattering.py",
+        "core/origin.py", "tensor/__init__.py", "tensor/methods.py", "tensor/torch_aliases.py",
+        "functional/array/numpy_indexing.py", "functional/array/assignment.py",
+        "functional/array/indexing.py", "functional/array/scatter.py",
     )
 ])  # fmt: skip
 

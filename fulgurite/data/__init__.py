@@ -11,8 +11,8 @@ from importlib.resources import files
 
 import numpy as np
 
+from .._hints import surface as _surface
 from ..core.op import Array
-from ..hints import surface as _surface
 from .corpora import LETTERS, MissingDataError, decoded, documentation, encoded, mnist
 from .loader import Arrays, DataLoader, Windows, order
 from .parts import ConcatDataset, Subset, random_split

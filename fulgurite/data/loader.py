@@ -26,7 +26,7 @@ import numpy as np
 from ..core.op import Array
 from ..core.ops.random import threefry
 from ..errors import ArgumentError, DataError, FulguriteError
-from ..generator import GENERATOR, Generator
+from ..random.generator import GENERATOR, Generator
 from ..tensor import Tensor, realize_among
 from .collate import as_tensors, collate
 

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from .._hints import surface as _surface
 from ..errors import ArgumentError
-from ..hints import surface as _surface
 from ..tensor import Tensor
 from .checkpoint import load_checkpoint, load_tree, save_checkpoint, save_tree
 from .files import FileError, MissingFileError, Path, path_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core import dtype as types
-from ..functional.movement import concat
+from ..functional.array.movement import concat
 from ..tensor import Tensor
 
 

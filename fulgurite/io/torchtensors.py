@@ -18,8 +18,8 @@ import numpy as np
 from ..core import dtype as types
 from ..core.dtype import DType, dtype_of
 from ..core.op import Array
-from ..functional.complexes import conj
-from ..functional.movement import broadcast_to
+from ..functional.array.movement import broadcast_to
+from ..functional.math.complex_numbers import conj
 from ..tensor import Tensor
 from .files import Refusal, shared, sized
 from .unpickle import Buildable, Global, checked_key

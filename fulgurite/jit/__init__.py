@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from ..forks import late
+from .._lazy import lazy_import
 
 if TYPE_CHECKING:
-    from ..signatures import Function, P, T
+    from .._signatures import Function, P, T
 
 
 @overload
@@ -38,9 +38,9 @@ def jit(function: Any = None, *, dynamic: Any = None, donate: Any = (), **others
     (2.0, 1.0)
     """
     if others:
-        raise late("hints").UnknownKeywordError(
+        raise lazy_import("_hints").UnknownKeywordError(
             "jit", next(iter(others)), ("dynamic", "donate"), "fulgurite.jit"
         )
     if function is None:
         return lambda function: jit(function, dynamic=dynamic, donate=donate)
-    return late("jit.function").jitted(function, dynamic, donate)
+    return lazy_import("jit.function").jitted(function, dynamic, donate)

@@ -26,21 +26,21 @@ from ..core.node import Node, constant
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
-from ..generator import GENERATOR, Tape
-from ..graph.normalize import normalize
-from ..graph.registry import REGISTRY, Entry
-from ..host import array_node
+from ..graph.ir.cache_key import normalize
+from ..graph.ir.registry import REGISTRY, Entry
+from ..random.generator import GENERATOR, Tape
 from ..runtime.device import several_devices
-from ..runtime.fresh import Fresh
 from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
+from ..runtime.unmaterialized import Fresh
 from ..tensor import SCOPES, Tensor, is_recording
+from ..tensor.from_data import array_node
 from ..tree import map as map_tree
-from .holders import MISSING, Effect
-from .number import Number, Numbers, plain
+from .dynamic_shapes import Varying, varying
+from .output_template import CannotRemake, Template
+from .reachability import Survey
 from .replay import Expected, Place, Replay
-from .survey import Survey
-from .template import CannotRemake, Template
-from .varying import Varying, varying
+from .side_effects import MISSING, Effect
+from .symbolic_number import Number, Numbers, plain
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
 _TEST, _MISSES = re.compile(r"if (.*): return @\d+"), ": return MISS"

@@ -20,11 +20,11 @@ from typing import Any
 
 from ..config import current
 from ..errors import ArgumentError, JitWarning, user_frame
-from ..runtime.collector import held_back
+from ..runtime.gc_pause import held_back
 from ..tensor import SCOPES, is_recording
 from .capture import MISS, Again, Capture, Captured, Difference, Inline
+from .dynamic_shapes import check_dynamic
 from .replay import Misfit
-from .varying import check_dynamic
 
 LOG = logging.getLogger("fulgurite.jit")
 MOST = 32  # captures that a function keeps

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.grad import tape_leaf
 from ..config import Options, config
 from ..core.dtype import DType, array_of_bits, encode
 from ..core.node import Node
@@ -27,12 +28,11 @@ from ..core.ops.leaf import new_buffer
 from ..core.shape import show
 from ..core.substitute import substitute
 from ..errors import BoundsError, ConstantError
-from ..generator import GENERATOR
-from ..grad import tape_leaf
-from ..graph.normalize import Normal, hosts_in
-from ..graph.registry import REGISTRY, Entry
+from ..graph.ir.cache_key import Normal, hosts_in
+from ..graph.ir.registry import REGISTRY, Entry
+from ..random.generator import GENERATOR
 from ..runtime.device import Buffer, get_device
-from ..runtime.fresh import Fresh
+from ..runtime.host.executor import concrete
 from ..runtime.realize import (
     Compiled,
     inputs_of,
@@ -41,11 +41,11 @@ from ..runtime.realize import (
     realize_together,
     value_node,
 )
-from ..runtime.steps import concrete
+from ..runtime.unmaterialized import Fresh
 from ..tensor import Tensor
-from .sole import are_sole, counts_are_exact, is_sole
+from .dynamic_shapes import Varying, padded, sizes_of, unbound
+from .exclusive import are_sole, counts_are_exact, is_sole
 from .variables import without_values
-from .varying import Varying, padded, sizes_of, unbound
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
             "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip

@@ -20,8 +20,8 @@ from ..core.node import Node, toposort
 from ..core.ops.leaf import BIND, VAR, bind
 from ..core.substitute import substitute
 from ..errors import VariableError
-from .checks import Checks
-from .number import Number
+from .guards import Checks
+from .symbolic_number import Number
 
 
 class Variables:

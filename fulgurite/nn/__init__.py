@@ -8,7 +8,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from ..hints import surface as _surface
+from .._hints import surface as _surface
 from . import init
 from .activation import (
     CELU,
@@ -67,6 +67,8 @@ from .loss import (
     TripletMarginWithDistanceLoss,
 )
 from .module import Module
+from .module.parameter import Parameter
+from .module.state_dict import Loaded
 from .normalization import (
     BatchNorm1d,
     BatchNorm2d,
@@ -96,7 +98,6 @@ from .padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from .parameter import Parameter
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -129,7 +130,6 @@ from .resampling import (
     UpsamplingNearest2d,
 )
 from .softmax import GLU, AdaptiveLogSoftmaxWithLoss, LogSoftmax, Softmax, Softmax2d, Softmin
-from .state import Loaded
 from .transformer import (
     Transformer,
     TransformerDecoder,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from ..functional import activation, maths, nn
 from ..functional.common import as_tensor, floating
-from ..functional.elementwise import where
+from ..functional.math import special
+from ..functional.math.elementwise import where
+from ..functional.nn import activation, basic
 from ..random import uniform
 from ..tensor import Tensor, TensorLike
 from . import init as initial
@@ -44,7 +45,7 @@ class ReLU(Activation):
     [0.0, 2.0]
     """
 
-    function = staticmethod(nn.relu)
+    function = staticmethod(basic.relu)
 
 
 class ReLU6(Activation):
@@ -74,7 +75,7 @@ class SiLU(Activation):
     (1,)
     """
 
-    function = staticmethod(nn.silu)
+    function = staticmethod(basic.silu)
 
 
 class Mish(Activation):
@@ -114,7 +115,7 @@ class Tanh(Activation):
     (1,)
     """
 
-    function = staticmethod(maths.tanh)
+    function = staticmethod(special.tanh)
 
 
 class Sigmoid(Activation):
@@ -124,7 +125,7 @@ class Sigmoid(Activation):
     (1,)
     """
 
-    function = staticmethod(nn.sigmoid)
+    function = staticmethod(basic.sigmoid)
 
 
 class LogSigmoid(Activation):
@@ -164,7 +165,7 @@ class LeakyReLU(Activation):
     [-0.5, 2.0]
     """
 
-    function = staticmethod(nn.leaky_relu)
+    function = staticmethod(basic.leaky_relu)
     settings = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
@@ -185,7 +186,7 @@ class RReLU(Module):
         """x with its negative part scaled."""
         tensor = floating(x)
         if not self.training or self.lower == self.upper:
-            return nn.leaky_relu(tensor, (self.lower + self.upper) / 2)
+            return basic.leaky_relu(tensor, (self.lower + self.upper) / 2)
         settings = (self.lower, self.upper, tensor.dtype)
         slope = uniform(tensor.shape, *settings, device=tensor.device)
         return where(tensor > 0, tensor, tensor * slope)
@@ -235,7 +236,7 @@ class ELU(Activation):
     [-1.0, 2.0]
     """
 
-    function = staticmethod(nn.elu)
+    function = staticmethod(basic.elu)
     settings = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -259,7 +260,7 @@ class GELU(Activation):
     [0.0, 100.0]
     """
 
-    function = staticmethod(nn.gelu)
+    function = staticmethod(basic.gelu)
     settings = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
@@ -285,7 +286,7 @@ class Softplus(Activation):
     def forward(self, x: TensorLike) -> Tensor:
         """The function of x."""
         tensor = floating(x)
-        return where(tensor * self.beta > self.threshold, tensor, nn.softplus(tensor, self.beta))
+        return where(tensor * self.beta > self.threshold, tensor, basic.softplus(tensor, self.beta))
 
 
 class Hardtanh(Activation):

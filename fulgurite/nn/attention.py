@@ -13,13 +13,8 @@ from typing import Any
 
 from ..core.dtype import bool_
 from ..errors import ArgumentError
-from ..functional.attention import scaled_dot_product_attention
-from ..functional.common import as_tensor, floating, wide
-from ..functional.creation import arange, zeros
-from ..functional.elementwise import logical_not, where
-from ..functional.linalg import matmul
-from ..functional.maths import cos, sin
-from ..functional.movement import (
+from ..functional.array.creation import arange, zeros
+from ..functional.array.movement import (
     broadcast_to,
     concat,
     expand_dims,
@@ -31,8 +26,13 @@ from ..functional.movement import (
     stack,
     swapaxes,
 )
-from ..functional.nn import softmax
-from ..functional.reduction import mean
+from ..functional.common import as_tensor, floating, wide
+from ..functional.math.elementwise import logical_not, where
+from ..functional.math.products import matmul
+from ..functional.math.reduction import mean
+from ..functional.math.special import cos, sin
+from ..functional.nn.attention import scaled_dot_product_attention
+from ..functional.nn.basic import softmax
 from ..random import dropout
 from ..tensor import Tensor, TensorLike
 from . import init

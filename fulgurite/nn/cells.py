@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..errors import ArgumentError
+from ..functional.array.creation import zeros
+from ..functional.array.movement import chunk
 from ..functional.common import floating
-from ..functional.creation import zeros
-from ..functional.maths import tanh
-from ..functional.movement import chunk
-from ..functional.nn import relu, sigmoid
+from ..functional.math.special import tanh
+from ..functional.nn.basic import relu, sigmoid
 from ..tensor import Tensor, TensorLike
 from . import init
 from .linear import linear, whole

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from ..errors import ArgumentError, BoundsError
 from ..tensor import Tensor
 from .module import Module
-from .parameter import Parameter
+from .module.parameter import Parameter
 
 Self = TypeVar("Self", bound="_Numbered")
 

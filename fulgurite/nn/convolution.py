@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ..errors import ArgumentError
-from ..functional import convolution
+from ..functional.array.movement import pad
 from ..functional.common import as_tensor
-from ..functional.convolution import PerAxis, pads_of, per_axis
-from ..functional.movement import pad
+from ..functional.nn import convolution
+from ..functional.nn.convolution import PerAxis, pads_of, per_axis
 from ..tensor import Tensor, TensorLike
 from . import init
 from .linear import whole

@@ -5,7 +5,7 @@ In: two tensors of vectors. Out: a number for each pair; the functions of `fulgu
 
 from __future__ import annotations
 
-from ..functional.losses import cosine_similarity, pairwise_distance
+from ..functional.nn.losses import cosine_similarity, pairwise_distance
 from ..tensor import Tensor, TensorLike
 from .module import Module
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ..errors import ArgumentError
 from ..functional.common import as_tensor, floating
-from ..functional.elementwise import positive, where
+from ..functional.math.elementwise import positive, where
 from ..random import bernoulli, dropout
 from ..tensor import Tensor, TensorLike
 from .module import Module

@@ -10,14 +10,14 @@ from typing import TypeVar
 
 from ..core import build
 from ..errors import ArgumentError, DTypeError
+from ..functional.array.lookup import embedding, embedding_bag, row_of
 from ..functional.common import as_tensor
-from ..functional.elementwise import where
-from ..functional.lookup import embedding, embedding_bag, row_of
+from ..functional.math.elementwise import where
 from ..tensor import Tensor, TensorLike, wrap
 from . import init
 from .linear import whole
 from .module import Module
-from .parameter import Parameter
+from .module.parameter import Parameter
 
 Self = TypeVar("Self", bound="_Table")
 

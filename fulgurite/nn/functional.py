@@ -13,31 +13,31 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..aliases import accept_keywords
 from ..core import build
 from ..errors import ArgumentError
-from ..functional import activation as _activation
-from ..functional import convolution as _convolution
-from ..functional import ctc as _ctc
-from ..functional import folding as _folding
-from ..functional import lookup as _lookup
-from ..functional import losses as _losses
-from ..functional import maths as _maths
-from ..functional import nn as _nn
-from ..functional import normalization as _normalization
-from ..functional import pooling as _pooling
-from ..functional import resampling as _resampling
-from ..functional import sampling as _sampling
-from ..functional import unpooling as _unpooling
-from ..functional.attention import scaled_dot_product_attention as _attention
+from ..functional.array import lookup as _lookup
 from ..functional.common import as_tensor, astype, floating, wide
-from ..functional.elementwise import maximum
-from ..functional.linalg import einsum
-from ..functional.reduction import argmax, p_norm
-from ..functional.reduction import max as _max
+from ..functional.math import special as _maths
+from ..functional.math.elementwise import maximum
+from ..functional.math.products import einsum
+from ..functional.math.reduction import argmax, p_norm
+from ..functional.math.reduction import max as _max
+from ..functional.nn import activation as _activation
+from ..functional.nn import basic as _nn
+from ..functional.nn import convolution as _convolution
+from ..functional.nn import ctc as _ctc
+from ..functional.nn import fold_unfold as _folding
+from ..functional.nn import grid_sample as _sampling
+from ..functional.nn import losses as _losses
+from ..functional.nn import normalization as _normalization
+from ..functional.nn import pooling as _pooling
+from ..functional.nn import resampling as _resampling
+from ..functional.nn import unpooling as _unpooling
+from ..functional.nn.attention import scaled_dot_product_attention as _attention
 from ..random import dropout as _dropout
 from ..random import uniform
 from ..tensor import Tensor, TensorLike, wrap
+from ..tensor.torch_aliases import accept_keywords
 from . import activation as _layers
 from . import dropout as _drops
 from . import normalization as _normalization_layers

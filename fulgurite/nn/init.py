@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from .. import random
 from ..core import shape as sizes
 from ..errors import ArgumentError, ShapeError
-from ..functional.arrangement import diagonal
-from ..functional.creation import eye, full
-from ..functional.elementwise import where
-from ..functional.movement import matrix_transpose, reshape
-from ..functional.sorting import argsort
+from ..functional.array.arrangement import diagonal
+from ..functional.array.creation import eye, full
+from ..functional.array.movement import matrix_transpose, reshape
+from ..functional.array.sorting import argsort
+from ..functional.math.elementwise import where
 from ..tensor import Tensor, no_grad
-from .parameter import Parameter
+from .module.parameter import Parameter
 
 # --- new parameters ------------------------------------------------------------------------------
 

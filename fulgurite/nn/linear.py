@@ -12,9 +12,9 @@ from typing import Any
 
 from ..core import build
 from ..errors import ArgumentError
+from ..functional.array.movement import flatten, matrix_transpose, reshape
 from ..functional.common import as_tensor
-from ..functional.linalg import einsum, matmul
-from ..functional.movement import flatten, matrix_transpose, reshape
+from ..functional.math.products import einsum, matmul
 from ..tensor import Tensor, TensorLike
 from . import init
 from .module import Module

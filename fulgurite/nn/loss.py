@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..errors import ArgumentError
-from ..functional import ctc, losses, nn
 from ..functional.common import as_tensor
+from ..functional.nn import basic, ctc, losses
 from ..tensor import Tensor, TensorLike
 from .module import Module
 
@@ -66,7 +66,7 @@ class MSELoss(_Loss):
     2.0
     """
 
-    function = staticmethod(nn.mse_loss)
+    function = staticmethod(basic.mse_loss)
 
 
 class SmoothL1Loss(_Loss):
@@ -103,7 +103,7 @@ class CrossEntropyLoss(_Loss):
     1.3863
     """
 
-    function = staticmethod(nn.cross_entropy)
+    function = staticmethod(basic.cross_entropy)
     settings = ("weight", "ignore_index", "label_smoothing")
 
     def __init__(
@@ -124,7 +124,7 @@ class NLLLoss(_Loss):
     2.0
     """
 
-    function, settings = staticmethod(nn.nll_loss), ("weight", "ignore_index")
+    function, settings = staticmethod(basic.nll_loss), ("weight", "ignore_index")
 
     def __init__(
         self, weight: TensorLike | None = None, ignore_index: int = -100, reduction: str = "mean"

@@ -15,13 +15,13 @@ import numpy as np
 
 from ..core.dtype import int64
 from ..errors import ArgumentError
+from ..functional.array.creation import full, ones, zeros
+from ..functional.array.movement import expand_dims, squeeze
 from ..functional.common import as_tensor, floating, wide
-from ..functional.creation import full, ones, zeros
-from ..functional.movement import expand_dims, squeeze
-from ..functional.nn import layer_norm, rms_norm
-from ..functional.normalization import batch_norm, group_norm, instance_norm
-from ..functional.normalization import local_response_norm as _local_response_norm
-from ..functional.reduction import mean, var
+from ..functional.math.reduction import mean, var
+from ..functional.nn.basic import layer_norm, rms_norm
+from ..functional.nn.normalization import batch_norm, group_norm, instance_norm
+from ..functional.nn.normalization import local_response_norm as _local_response_norm
 from ..tensor import Tensor, TensorLike, no_grad
 from . import init
 from .linear import whole

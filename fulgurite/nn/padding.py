@@ -11,9 +11,9 @@ from operator import index as as_index
 from typing import ClassVar, SupportsIndex
 
 from ..errors import ArgumentError, ShapeError
+from ..functional.array.movement import pad
 from ..functional.common import as_tensor
-from ..functional.convolution import PerAxis
-from ..functional.movement import pad
+from ..functional.nn.convolution import PerAxis
 from ..tensor import Tensor, TensorLike
 from .module import Module
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from ..functional import pooling, unpooling
 from ..functional.common import as_tensor
-from ..functional.convolution import PerAxis
+from ..functional.nn import pooling, unpooling
+from ..functional.nn.convolution import PerAxis
 from ..tensor import Tensor, TensorLike
 from .module import Module
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from ..control import scan
 from ..errors import ArgumentError
+from ..functional.array.creation import zeros
+from ..functional.array.movement import concat, expand_dims, squeeze, stack, swapaxes
 from ..functional.common import floating
-from ..functional.creation import zeros
-from ..functional.movement import concat, expand_dims, squeeze, stack, swapaxes
 from ..random import dropout
 from ..tensor import Tensor, TensorLike
 from . import init

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..functional.convolution import PerAxis
-from ..functional.folding import channel_shuffle, fold, unfold
-from ..functional.resampling import interpolate, pixel_shuffle, pixel_unshuffle
+from ..functional.nn.convolution import PerAxis
+from ..functional.nn.fold_unfold import channel_shuffle, fold, unfold
+from ..functional.nn.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from ..tensor import Tensor, TensorLike
 from .linear import whole
 from .module import Module

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError
-from ..functional.creation import arange
-from ..functional.elementwise import where
-from ..functional.movement import expand_dims
-from ..functional.nn import gelu, relu
+from ..functional.array.creation import arange
+from ..functional.array.movement import expand_dims
+from ..functional.math.elementwise import where
+from ..functional.nn.basic import gelu, relu
 from ..tensor import Tensor
 from . import init
 from .attention import MultiheadAttention

@@ -5,7 +5,7 @@ The file is read by a bounded reader of our own and memory-mapped; weights are m
 used. `python -m fulgurite.onnx.conformance` runs the node tests of the installed `onnx` package.
 """
 
-from ..hints import surface as _surface
+from .._hints import surface as _surface
 from .errors import ModelError, UnsupportedError
 from .model import Model, Outputs, load
 from .ports import Port

@@ -26,7 +26,7 @@ import numpy as np
 
 import fulgurite as fg
 
-from ..progress import Progress
+from ..cli.progress import Progress
 from ..runtime.device import get_device
 from . import load
 

@@ -23,11 +23,11 @@ import numpy as np
 
 import fulgurite as fg
 
+from ..aot.schedule import TensorSchedule
 from ..config import current
 from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
 from ..runtime.realize import OBSERVER
-from ..schedule import TensorSchedule
 from ..tensor import Tensor
 from .errors import ModelError
 from .graph import FOLDED, Build, Program
@@ -335,7 +335,9 @@ class _Plan:
             slice(0, found[axis].bind(n)) if axis in found else slice(None)
             for axis, n in enumerate(value.shape)
         ]
-        whole = self.whole[port.name] = np.full(most, 0, value.dtype)  # as jit/varying.py pads
+        whole = self.whole[port.name] = np.full(
+            most, 0, value.dtype
+        )  # as jit/dynamic_shapes.py pads
         self.held[port.name] = whole[tuple([slice(0, n) for n in value.shape])]
         np.copyto(self.held[port.name], value)
         return Value(fg.from_numpy(whole)[tuple(cuts)], port.kind, None, sources)

@@ -187,7 +187,7 @@ def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator
             raise ArgumentError(f"{path} cannot be read: {problem}", "give a .npy file") from None
         return _cast(port, array)
     if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"):
-        from .pictures import read_picture
+        from ..cli.png import read_picture
 
         return _placed(port, read_picture(path), sizes)
     try:
@@ -331,7 +331,7 @@ def _summary(found: dict[str, Any]) -> None:
 
 def _times(model: Any, given: dict[str, Any], count: int, peer: Any) -> dict[str, Any]:
     """Warm times, taken in turns with the peer's."""
-    from ..progress import Progress
+    from ..cli.progress import Progress
 
     ours: list[float] = []
     theirs: list[float] = []

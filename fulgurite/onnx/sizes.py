@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
+from ..aot.schedule import TensorSchedule
 from ..core.node import constant, toposort
 from ..core.ops.leaf import PARAM, VAR, param
 from ..core.ops.movement import SHRINK
 from ..core.substitute import substitute
-from ..graph.cost import total
-from ..graph.kernel import Kernel
-from ..schedule import TensorSchedule
+from ..graph.fusion.machine import total
+from ..graph.ir.kernel import Kernel
 
 MAKING_NS = 1e6  # of each kernel of a plan for one more size: its text is mostly known
 WORTH = 32  # runs that a plan for all sizes should be good for

@@ -5,7 +5,7 @@
 plan; state and names are torch's.
 """
 
-from ..hints import surface as _surface
+from .._hints import surface as _surface
 from . import lr_scheduler
 from .adam import LAMB, Adam, AdamW, Lion
 from .gradients import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functional.elementwise import maximum, sign, where
+from ..functional.math.elementwise import maximum, sign, where
 from ..tensor import Tensor
 from .optimizer import Group, Optimizer, Slots, State, bias
 

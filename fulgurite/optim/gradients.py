@@ -16,11 +16,11 @@ import numpy as np
 from .. import tree
 from ..core.dtype import float32, float64
 from ..errors import ArgumentError
-from ..functional.elementwise import abs as absolute
-from ..functional.elementwise import clip, maximum
-from ..stepping import realize_step
+from ..functional.math.elementwise import abs as absolute
+from ..functional.math.elementwise import clip, maximum
 from ..tensor import Tensor, no_grad, realize_among
 from .optimizer import _array, _listed, _parameters, scalar
+from .realize_step import realize_step
 
 
 def global_norm(grads: Any, norm_type: float = 2.0) -> Tensor:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import ArgumentError, FulguriteError, ShapeError
-from ..functional.elementwise import abs as absolute
-from ..functional.movement import concat, reshape
-from ..functional.reduction import max as largest
-from ..functional.reduction import sum as total
-from ..stepping import realize_step
+from ..functional.array.movement import concat, reshape
+from ..functional.math.elementwise import abs as absolute
+from ..functional.math.reduction import max as largest
+from ..functional.math.reduction import sum as total
 from ..tensor import Tensor, no_grad, realize_all
 from .optimizer import Optimizer, Slots, _array, _checked_state, scalar
+from .realize_step import realize_step
 
 _CURVED = 1e-10  # what a step and the change of its gradient must have in common to be remembered
 _COUNTS = ("func_evals", "n_iter")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.dtype import dtype_of
 from ..errors import ArgumentError, ShapeError
-from ..functional.elementwise import clip, maximum, minimum
+from ..functional.math.elementwise import clip, maximum, minimum
 from ..tensor import Tensor
 from .optimizer import Group, Optimizer, Slots, State
 

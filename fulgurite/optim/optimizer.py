@@ -21,9 +21,9 @@ from .. import tree
 from ..core.dtype import float64
 from ..core.origin import one_line
 from ..errors import ArgumentError, DTypeError, ShapeError, is_ours
-from ..functional.elementwise import where
-from ..stepping import realize_step
+from ..functional.math.elementwise import where
 from ..tensor import Tensor, no_grad, realize_among
+from .realize_step import realize_step
 
 State = dict[str, Tensor]
 Slots = dict[str, float | tuple[int, ...] | np.ndarray[Any, Any]]

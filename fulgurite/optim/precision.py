@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from .. import tree
+from ..autodiff.grad import value_and_grad
 from ..core.dtype import dtype_of, float16, float32
 from ..core.ops.elementwise import CAST
 from ..errors import ArgumentError, DTypeError
-from ..functional.elementwise import isfinite, maximum, minimum, where
-from ..grad import value_and_grad
+from ..functional.math.elementwise import isfinite, maximum, minimum, where
 from ..tensor import Tensor, no_grad, node_of, realize_among, wrap
 from .gradients import _mapped
 from .optimizer import _listed, scalar

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ArgumentError
-from ..functional.elementwise import where
+from ..functional.math.elementwise import where
 from ..tensor import Tensor
 from .optimizer import Group, Optimizer, Slots, State
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..functional.elementwise import abs as absolute
-from ..functional.elementwise import clip, maximum, pow, sign, where
+from ..functional.math.elementwise import abs as absolute
+from ..functional.math.elementwise import clip, maximum, pow, sign, where
 from ..tensor import Tensor
 from .adam import Adam
 from .optimizer import Group, Optimizer, Slots, State, bias

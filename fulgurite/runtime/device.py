@@ -2,7 +2,7 @@
 
 In: shapes, dtypes, host arrays, kernels. Out: buffers and callables. Everything above this line
 (plans, caches, realize) speaks only of `Device` and `Buffer`; a backend is one class here and one
-renderer in `native/`.
+renderer in `codegen/`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from .._lazy import lazy_import
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
-from ..forks import late
-from ..graph.kernel import Kernel, Schedule
-from ..graph.memory import Layout
+from ..graph.ir.kernel import Kernel, Schedule
+from ..graph.memory.arena import Layout
 
 
 class DeviceError(FulguriteError, RuntimeError):
@@ -120,7 +120,7 @@ def device_names() -> list[str]:
 
 def _cpu() -> Device:
     """Native code if its compiler can be used, else the reference device and one warning."""
-    compiler = late("native.versions")
+    compiler = lazy_import("codegen.cpu.llvm.versions")
     reason = compiler.unusable()
     if reason is not None:
         warnings.warn(
@@ -130,7 +130,7 @@ def _cpu() -> Device:
             stacklevel=2,
         )
         return get_device("reference")
-    from .cpu import CpuDevice
+    from .cpu.device import CpuDevice
 
     return CpuDevice()
 

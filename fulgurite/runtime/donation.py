@@ -19,14 +19,14 @@ import numpy as np
 
 from ..core.node import Node, parents_of
 from ..core.ops.effect import ASSIGN, DETACH, UNWATCH, WATCH
-from ..graph.donate import Pair, params_written
-from ..graph.kernel import Schedule
-from ..graph.normalize import Normal, hosts_in, known
-from ..graph.registry import REGISTRY, Storage, has_tensor
+from ..graph.ir.cache_key import Normal, hosts_in, known
+from ..graph.ir.kernel import Schedule
+from ..graph.ir.registry import REGISTRY, Storage, has_tensor
+from ..graph.memory.in_place import Pair, params_written
+from .cpu.pool import Block, BlockBuffer
 from .device import Buffer
-from .interpreter import HostBuffer
-from .memory import Block, BlockBuffer
-from .steps import is_spoiled
+from .host.device import HostBuffer
+from .host.executor import is_spoiled
 from .walk import unknown_order
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ..graph.kernel import Item, Schedule, Slot
-from ..graph.memory import ALIGN, Layout, slot_bytes
+from ..graph.ir.kernel import Item, Schedule, Slot
+from ..graph.memory.arena import ALIGN, Layout, slot_bytes
 from .device import Buffer, get_device
-from .interpreter import HostBuffer
+from .host.device import HostBuffer
+from .host.executor import constants_of
 from .plan import Plan, link
-from .steps import constants_of
 
 _NO_ARENA = Layout({}, 0, 0, 0, 0)
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from ..config import current
 from ..core.cache import WeakCache
 from ..errors import CompilerError
-from ..graph.kernel import Kernel, Schedule
-from ..graph.memory import Layout, plan_memory
+from ..graph.ir.kernel import Kernel, Schedule
+from ..graph.memory.arena import Layout, plan_memory
 from .device import Buffer, Device, Executable, Linked, get_device
 
 

@@ -24,19 +24,19 @@ from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, BoundsError, VariableError
-from ..graph.donate import Pair
-from ..graph.normalize import Normal, constant_uses, normalize, restore, size_constants
-from ..graph.one_writer import kept_with
-from ..graph.registry import REGISTRY, Entry, MovedError, has_tensor
-from .collector import held_back
+from ..graph.fusion.single_writer import kept_with
+from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
+from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
+from ..graph.memory.in_place import Pair
+from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
-from .kept import kept_plans
+from .gc_pause import held_back
+from .host.evaluate import evaluate
+from .host.executor import concrete
+from .multi_device import bring
+from .pipeline import Context, cache_key, has_patterns, planned
 from .plan import KERNELS, Plan
-from .pools import bring
-from .reference import evaluate
-from .stages import Context, cache_key, has_patterns, planned
-from .steps import concrete
 from .views import view_of
 
 

@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..codegen.cpu.llvm.versions import identity
+from ..codegen.cpu.target import target
 from ..config import Options
 from ..core.digest import digest_of
 from ..core.node import Node, toposort
@@ -35,15 +37,13 @@ from ..core.ops.movement import EXPAND
 from ..core.ops.reduce import REDUCE
 from ..core.text import show
 from ..errors import CacheWarning
-from ..graph.cost import SHIPPED, CostTable, elements, two_digits
-from ..graph.kernel import Item, Kernel, Schedule, Slot
-from ..graph.search.sources import Timing
-from ..native.target import target
-from ..native.versions import identity
-from .backend import params_of
+from ..graph.fusion.machine import SHIPPED, CostTable, elements, two_digits
+from ..graph.fusion.providers import Timing
+from ..graph.ir.kernel import Item, Kernel, Schedule, Slot
+from .cache.disk import cache_folder
+from .cpu.toolchain import params_of
 from .device import MemoryLimitError, get_device
 from .plan import Plan, compile_plan
-from .store import cache_folder
 
 FORMAT = 1
 ROUNDS = 12  # turns in a race

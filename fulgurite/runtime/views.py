@@ -17,8 +17,8 @@ from ..core.node import Node
 from ..core.op import Array
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.ops.movement import RESHAPE, SHRINK, pairs
-from ..graph.registry import REGISTRY
-from .interpreter import HostBuffer, SharedBuffer
+from ..graph.ir.registry import REGISTRY
+from .host.device import HostBuffer, SharedBuffer
 
 SMALL = 1 << 16  # bytes that are rather copied
 

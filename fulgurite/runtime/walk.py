@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.node import Node
-from ..graph.normalize import known
+from ..graph.ir.cache_key import known
 
 
 def unknown_order(roots: Iterable[Node]) -> list[Node]:

@@ -19,10 +19,10 @@ from typing import Any
 
 import fulgurite as fg
 
+from ..cli.progress import Progress
 from ..errors import ArgumentError
 from ..io import load_checkpoint, save_checkpoint, save_safetensors
 from ..io.files import FileError
-from ..progress import Progress
 from .curve import curve
 from .tasks import Task, tasks
 

@@ -10,17 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core import build
-from fulgurite.core.dtype import (
-    DType,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int32,
-    int64,
-    uint8,
-)
+from fulgurite.core.dtype import DType, bool_, float16, float32, float64, int8, int32, int64, uint8
 from fulgurite.core.node import Node, constant, toposort
 from fulgurite.core.op import source_device, source_watched
 from fulgurite.core.operators import OPS

@@ -33,7 +33,7 @@ from fulgurite.core.ops.leaf import new_buffer, param, variable
 from fulgurite.core.ops.movement import expand, reshape, unwindow, window
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.errors import GradientError
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.cases import CASES, ELEMENTWISE, Case
 from tests.core.ops.samples import leaf
 

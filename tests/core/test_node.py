@@ -11,25 +11,16 @@ import numpy as np
 import pytest
 
 from fulgurite.core import build, node
-from fulgurite.core.dtype import (
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int32,
-    int64,
-    uint8,
-)
+from fulgurite.core.dtype import bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 from fulgurite.core.node import Node, annotate, constant, constant_bits, make, toposort
 from fulgurite.core.ops.elementwise import ADD, EXP, MUL, NEG
 from fulgurite.core.ops.leaf import SINK, new_buffer, param, variable
 from fulgurite.core.rewrite import rewrite
 from fulgurite.core.substitute import substitute
 from fulgurite.core.text import summary
-from fulgurite.graph.laws import SIMPLIFY
-from fulgurite.graph.normalize import normalize
-from fulgurite.runtime.reference import evaluate
+from fulgurite.graph.ir.cache_key import normalize
+from fulgurite.graph.passes.laws import SIMPLIFY
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.threads import together
 
 

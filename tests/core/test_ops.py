@@ -19,8 +19,8 @@ from fulgurite.core.ops.leaf import param
 from fulgurite.core.pattern import Rules, p, variables
 from fulgurite.core.rewrite import rewrite
 from fulgurite.core.text import parse, show
-from fulgurite.graph.normalize import normalize
-from fulgurite.runtime.reference import evaluate
+from fulgurite.graph.ir.cache_key import normalize
+from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.tensor import wrap
 from tests.core.ops.samples import assert_same, leaf, run
 from tests.lawcheck import check_law

@@ -11,7 +11,7 @@ from fulgurite.core.ops.leaf import param
 from fulgurite.core.origin import MOST, one_line, origins, scope
 from fulgurite.core.rewrite import rewrite
 from fulgurite.core.substitute import substitute
-from fulgurite.graph.laws import SIMPLIFY
+from fulgurite.graph.passes.laws import SIMPLIFY
 
 
 def x(i: int) -> Node:

@@ -33,7 +33,7 @@ from fulgurite.core.shape import (
 )
 from fulgurite.core.substitute import substitute
 from fulgurite.errors import ShapeError
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 
 N, M, K = (variable(name, 1, 64) for name in "nmk")
 

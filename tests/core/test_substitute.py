@@ -15,7 +15,7 @@ from fulgurite.core.origin import capture
 from fulgurite.core.shape import add, floordiv, mul
 from fulgurite.core.substitute import rebuild, substitute
 from fulgurite.errors import RewriteError
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 
 
 def fresh() -> Node:

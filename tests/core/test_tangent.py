@@ -13,7 +13,7 @@ from fulgurite.core.ops.elementwise import EXP, SIN
 from fulgurite.core.ops.reduce import scan_node
 from fulgurite.core.tangent import tangents
 from fulgurite.errors import GradientError
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.cases import Case
 from tests.core.ops.samples import leaf
 from tests.core.test_gradient import REAL_CASES, STEP

@@ -1,4 +1,4 @@
-"""Tests of fulgurite/aliases.py: other libraries' names are our functions, and nothing else."""
+"""Tests of tensor/torch_aliases.py: other libraries' names are our functions, and nothing else."""
 
 import inspect
 from typing import Any
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.aliases import KEYWORDS, Habits, _Alias
 from fulgurite.errors import ArgumentError, GradientError
+from fulgurite.tensor.torch_aliases import KEYWORDS, Habits, _Alias
 from tests.functional.helpers import raises, tensor
 
 VALUES = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 4))

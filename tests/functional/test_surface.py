@@ -12,9 +12,9 @@ import pytest
 
 import fulgurite as fg
 from fulgurite import functional
-from fulgurite.graph.patterns import PATTERNS
-from fulgurite.methods import Methods
-from fulgurite.userkernel import USER_KERNELS
+from fulgurite.extend.index_kernel import USER_KERNELS
+from fulgurite.graph.fusion.user_patterns import PATTERNS
+from fulgurite.tensor.methods import Methods
 
 FAMILIES = sorted(
     path.stem

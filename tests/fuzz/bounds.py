@@ -38,7 +38,7 @@ from fulgurite.core.ops.elementwise import (
 )
 from fulgurite.core.ops.leaf import BUFFER, CONST, IOTA, PARAM, param
 from fulgurite.core.substitute import substitute
-from fulgurite.runtime.reference import settle
+from fulgurite.runtime.host.evaluate import settle
 
 from .graph import EXACTLY, Graph
 

@@ -81,7 +81,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("exchange", f"{GRAPH}.exchange", "_exchange", _given),
     Pass("by_rows", f"{GRAPH}.by_rows", "by_rows", _given),
     Pass("wide_rows", f"{GRAPH}.exchange", "_wide_rows", _given),
-    Pass("choose", "fulgurite.runtime.stages", "chooser", _greedy),
+    Pass("choose", "fulgurite.runtime.pipeline", "chooser", _greedy),
     Pass("widened", f"{SEARCH}.spelling", "widened", _all, native=True),
     Pass("numbered", f"{SEARCH}.spelling", "numbered", _all, native=True),
     Pass("picked", f"{SEARCH}.spelling", "picked", _all, native=True),
@@ -92,11 +92,21 @@ PASSES: tuple[Pass, ...] = (
     Pass("together", f"{SEARCH}.names", "together", _list, native=True),
     Pass("improved", f"{SEARCH}.laws", "improved", _unimproved, native=True),
     Pass("sooner", f"{GRAPH}.sooner", "sooner", _list),
-    Pass("moved_as_bits", "fulgurite.kernel.bits", "moved_as_bits", _both, native=True),
-    Pass("merge_axes", "fulgurite.kernel.axes", "merge_axes", _given, native=True),
-    Pass("assumed", "fulgurite.kernel.assume", "assumed", _given, native=True),
-    Pass("unrolled", "fulgurite.kernel.unroll", "unrolled", _given, native=True),
-    Pass("beside", "fulgurite.kernel.beside", "beside", _given, native=True),
+    Pass(
+        "moved_as_bits",
+        "fulgurite.kernel.transform.move_as_bits",
+        "moved_as_bits",
+        _both,
+        native=True,
+    ),
+    Pass("merge_axes", "fulgurite.kernel.transform.merge_axes", "merge_axes", _given, native=True),
+    Pass(
+        "assumed", "fulgurite.kernel.transform.drop_implied_masks", "assumed", _given, native=True
+    ),
+    Pass(
+        "unrolled", "fulgurite.kernel.transform.unroll_short_axes", "unrolled", _given, native=True
+    ),
+    Pass("beside", "fulgurite.kernel.transform.unroll_outputs", "beside", _given, native=True),
 )
 MEMOS: tuple[tuple[str, str], ...] = (  # what earlier runs worked out
     (f"{SEARCH}.online", "_known"),

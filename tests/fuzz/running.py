@@ -9,17 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from fulgurite.config import Options
-from fulgurite.core.dtype import (
-    DType,
-    dtype_of,
-)
+from fulgurite.core.dtype import DType, dtype_of
 from fulgurite.core.node import toposort
 from fulgurite.core.op import Array
 from fulgurite.errors import FulguriteError
-from fulgurite.graph.normalize import constant_uses, normalize, size_constants
+from fulgurite.graph.ir.cache_key import constant_uses, normalize, size_constants
 from fulgurite.runtime.device import get_device
+from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.realize import compile_graph
-from fulgurite.runtime.reference import evaluate
 
 from .bounds import truth
 from .graph import Graph, adds_to_zero

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fulgurite.core.dtype import (
-    dtype_of,
-)
+from fulgurite.core.dtype import dtype_of
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import BUFFER, PARAM, new_buffer, param
 from fulgurite.core.substitute import substitute
 from fulgurite.core.text import parse_all, show
 from fulgurite.errors import FulguriteError
-from fulgurite.runtime.reference import evaluate, settle
+from fulgurite.runtime.host.evaluate import evaluate, settle
 
 from .graph import Graph
 from .running import problem

@@ -11,15 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fulgurite.core import build
-from fulgurite.core.dtype import (
-    bool_,
-    float32,
-    int32,
-    int64,
-    uint8,
-    uint32,
-    uint64,
-)
+from fulgurite.core.dtype import bool_, float32, int32, int64, uint8, uint32, uint64
 from fulgurite.core.node import Node, constant, toposort
 from fulgurite.core.op import Op
 from fulgurite.core.operators import OPS

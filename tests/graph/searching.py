@@ -14,15 +14,15 @@ from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import PARAM
-from fulgurite.graph import cost
-from fulgurite.graph.kernel import Extractor, Schedule
-from fulgurite.graph.normalize import normalize, restore
-from fulgurite.graph.schedule import schedule
-from fulgurite.graph.search.choose import REGIONS, Searcher
-from fulgurite.graph.search.pieces import Piece
-from fulgurite.graph.simplify import simplify
-from fulgurite.runtime import realize, stages
-from fulgurite.runtime.stages import searcher
+from fulgurite.graph.fusion import machine
+from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.graph.fusion.search import REGIONS, Searcher
+from fulgurite.graph.fusion.segments import Piece
+from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Extractor, Schedule
+from fulgurite.graph.passes.simplify import simplify
+from fulgurite.runtime import pipeline, realize
+from fulgurite.runtime.pipeline import searcher
 
 Program = Callable[[fg.Tensor, fg.Tensor, fg.Tensor], fg.Tensor]
 
@@ -187,7 +187,7 @@ def one_fold(**options: object) -> Iterator[None]:
     realize.FAMILIES.clear()
     try:
         with (
-            patch.object(stages, "chooser", lambda *_: choose),
+            patch.object(pipeline, "chooser", lambda *_: choose),
             fg.config(**{**native, **options}),
         ):
             yield
@@ -202,7 +202,7 @@ def scarce_memory() -> Iterator[None]:
     for cache in forgotten:
         cache.clear()
     try:
-        with patch.object(cost, "LARGE", 0.0):
+        with patch.object(machine, "LARGE", 0.0):
             yield
     finally:
         for cache in forgotten:

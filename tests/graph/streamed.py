@@ -18,9 +18,9 @@ from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.index import STORE
 from fulgurite.core.ops.leaf import SINK
-from fulgurite.graph.lower import IndexKernel
-from fulgurite.graph.search.online import Streaming
-from fulgurite.runtime.indexed import Runner, _Tile
+from fulgurite.graph.ir.lower import IndexKernel
+from fulgurite.kernel.stream.online import Streaming
+from fulgurite.runtime.host.index_interpreter import Runner, _Tile
 
 States = dict[Node, Array]
 

@@ -14,8 +14,8 @@ from fulgurite.core.operators import OPS
 from fulgurite.core.ops.indexing import SCATTERS
 from fulgurite.core.ops.reduce import REDUCERS
 from fulgurite.core.text import show
-from fulgurite.graph import lower
-from fulgurite.graph.affine import ZERO, Affine
+from fulgurite.graph.ir import lower
+from fulgurite.graph.ir.affine import ZERO, Affine
 from tests import fuzz
 
 GRAPHS = 3000  # in the default suite, in PARTS tests

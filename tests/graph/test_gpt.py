@@ -8,14 +8,14 @@ import pytest
 import fulgurite as fg
 from bench.models import GPT
 from bench.schedule import our_step, work_ratio
-from fulgurite.graph.kernel import Schedule
-from fulgurite.graph.lower import lower
-from fulgurite.graph.memory import plan_memory
-from fulgurite.graph.normalize import normalize, restore
-from fulgurite.graph.schedule import schedule
-from fulgurite.graph.simplify import simplify
+from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Schedule
+from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.memory.arena import plan_memory
+from fulgurite.graph.passes.simplify import simplify
+from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.realize import storage_of
-from fulgurite.runtime.reference import evaluate
 
 
 @pytest.fixture(scope="module")

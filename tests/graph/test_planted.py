@@ -18,15 +18,20 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from fulgurite.core.cache import WeakCache
-from fulgurite.graph import affine, kernel, lower, memory, regroup, schedule
-from fulgurite.runtime import indexed, interpreter, plan, realize, stages
+from fulgurite.graph.fusion import greedy
+from fulgurite.graph.ir import affine, kernel, lower, reshape_groups
+from fulgurite.graph.memory import arena
+from fulgurite.runtime import pipeline, plan, realize
+from fulgurite.runtime.host import device, index_interpreter
 from tests import fuzz
-from tests.graph import test_affine, test_lower, test_schedule
-from tests.runtime import test_indexed
+from tests.graph.fusion import test_greedy
+from tests.graph.ir import test_affine, test_lower
+from tests.runtime.host import test_index_interpreter
 
 MODULES = (
-    affine, regroup, lower, kernel, schedule, memory, indexed, interpreter, plan, realize, stages,
-    test_affine, test_lower, test_schedule, test_indexed,
+    affine, reshape_groups, lower, kernel, greedy, arena, index_interpreter, device, plan, realize,
+    pipeline,
+    test_affine, test_lower, test_greedy, test_index_interpreter,
 )  # fmt: skip
 SEEDS = range(1500)  # the fuzzer stops at the first that fails
 
@@ -40,7 +45,7 @@ def fuzzed() -> None:
 def fuzzed_in_tiles() -> None:
     """Large graphs, which have more intermediates, in tiles of a few elements."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexed, "TILE", 3)
+        patch.setattr(index_interpreter, "TILE", 3)
         for seed in SEEDS[:120]:
             fuzz.check(seed, steps=40, smallest=False)
 
@@ -57,7 +62,7 @@ class Plant:
     caught_by: Callable[[], None] = fuzzed
 
 
-_Lower, _Greedy, _Tile = lower._Lower, schedule._Greedy, indexed._Tile
+_Lower, _Greedy, _Tile = lower._Lower, greedy._Greedy, index_interpreter._Tile
 
 PLANTS = [
     # the laws of indices
@@ -123,7 +128,7 @@ PLANTS = [
           "tuple(sorted(axes))[:1]"),
     Plant("a gather without its guard", _Lower, "dynamic_index",
           "if not isinstance(size, int) or low < 0 or high >= size:", "if False:",
-          test_indexed.test_an_index_out_of_range_is_an_error_that_names_it),
+          test_index_interpreter.test_an_index_out_of_range_is_an_error_that_names_it),
     Plant("a gather along the wrong axis", _Lower, "gather",
           "(*index[:place], row, *index[place + 1 :])", "(row, *index[1:])"),
     Plant("a scan that forgets its direction", _Lower, "scan", "(name, along, reverse)",
@@ -133,44 +138,44 @@ PLANTS = [
     # scheduling
     Plant("a kernel joined by what runs after it", _Greedy, "join",
           "if target.number is not None and deps > target.number - 1:", "if False:",
-          test_schedule.test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice),
+          test_greedy.test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice),
     Plant("kernels merged whatever they run over", _Greedy, "merge",
           "agree = a.full == b.full and (a.axes == b.axes or \"map\" in (a.kind, b.kind))",
-          "agree = True", test_schedule.test_kernels_over_other_rows_are_not_merged),
+          "agree = True", test_greedy.test_kernels_over_other_rows_are_not_merged),
     Plant("kernels merged into one that runs before", _Greedy, "merge",
           "(a.number is not None and b.deps > a.number - 1)", "False",
-          test_schedule.test_a_kernel_that_would_close_a_cycle_is_not_made),
+          test_greedy.test_a_kernel_that_would_close_a_cycle_is_not_made),
     Plant("a kernel that forgets an output", _Greedy, "cut", "key=position.__getitem__)",
           "key=position.__getitem__)[-1:]"),
-    Plant("roots in the wrong order", schedule, "schedule",
+    Plant("roots in the wrong order", greedy, "schedule",
           "for root in sink.src])", "for root in reversed(sink.src)])"),
     Plant("constants mixed up", kernel.Extractor, "cut", "(node.arg[0], node.dtype)",
           "(0, node.dtype)"),
     Plant("inputs numbered anew for each use", kernel.Extractor, "cut",
           "self.param(number, ", "self.param(0, "),
     Plant("stores dropped that are read", _Greedy, "cut", "wanted.update(cut[1])", "pass",
-          test_schedule.test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice),
-    Plant("an empty sum that starts at one", schedule, "without_empty",
+          test_greedy.test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice),
+    Plant("an empty sum that starts at one", greedy, "without_empty",
           'start = 0 if name == "add"', 'start = 1 if name == "add"',
-          test_schedule.test_nothing_is_computed_for_values_of_no_elements),
+          test_greedy.test_nothing_is_computed_for_values_of_no_elements),
     # memory and running
-    Plant("memory taken over while it is read", memory, "_may_replace",
+    Plant("memory taken over while it is read", arena, "_may_replace",
           "return (param, out) in replaceable(item.kernel)", "return True",
-          test_indexed.test_memory_is_not_taken_over_by_what_reads_it_at_other_places),
-    Plant("lives that overlap in one place", memory, "_place",
+          test_index_interpreter.test_memory_is_not_taken_over_by_what_reads_it_at_other_places),
+    Plant("lives that overlap in one place", arena, "_place",
           "if other_last < first or last < other_first:", "if other_last <= first:",
           fuzzed_in_tiles),
     Plant("a scatter in the reverse order", _Tile, "store", "place.ravel(), spread.ravel()",
           "place.ravel()[::-1], spread.ravel()[::-1]"),
-    Plant("writing before everything is read", indexed.Runner, "__init__",
+    Plant("writing before everything is read", index_interpreter.Runner, "__init__",
           "key=lambda n: n.op is STORE", "key=lambda n: False",
-          test_indexed.test_everything_is_read_before_anything_is_written),
+          test_index_interpreter.test_everything_is_read_before_anything_is_written),
     Plant("a contraction over axes of one factor only", _Tile, "widened",
           "shape[axis] = stop - start", "shape[axis] = max(1, stop - start - 1)"),
-    Plant("tiles that miss their last row", indexed.Runner, "_tiles",
+    Plant("tiles that miss their last row", index_interpreter.Runner, "_tiles",
           "min(start + chunk, size)", "min(start + chunk, size - 1)"),
     Plant("a load that reads where its condition fails", _Tile, "load",
-          "return np.where(holds, found, np.zeros((), memory.dtype))", "return found"),
+          "return np.where(holds, found, np.zeros((), arena.dtype))", "return found"),
 ]  # fmt: skip
 
 

@@ -17,15 +17,15 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.egraph import Rewrite
 from fulgurite.core.node import Node, constant, make, toposort
-from fulgurite.graph.cost import elements
-from fulgurite.graph.lower import lower
-from fulgurite.graph.search import choose as choosing
-from fulgurite.graph.search import laws
-from fulgurite.graph.search.extract import Extraction, NoPlanError, Producer, extract
-from fulgurite.graph.search.lines import summed_lines
-from fulgurite.graph.search.online import stream
-from fulgurite.graph.search.proposals import Source
-from fulgurite.runtime.indexed import Runner
+from fulgurite.graph.fusion import search as choosing
+from fulgurite.graph.fusion.machine import elements
+from fulgurite.graph.fusion.proposals import Source
+from fulgurite.graph.fusion.reduced_axes import summed_lines
+from fulgurite.graph.fusion.select import Extraction, NoPlanError, Producer, extract
+from fulgurite.graph.ir.lower import lower
+from fulgurite.kernel.stream import rules
+from fulgurite.kernel.stream.online import stream
+from fulgurite.runtime.host.index_interpreter import Runner
 from tests.graph.searching import (
     ATTENTION,
     INTO_PRODUCTS,
@@ -100,7 +100,7 @@ def test_equal_sizes_do_not_confuse_axes() -> None:
 
 
 def test_no_file_of_rules_knows_what_is_computed() -> None:
-    folder = Path(laws.__file__).parent
+    folder = Path(rules.__file__).parent
     files = [*folder.glob("*.py"), folder.parents[1] / "kernel" / "fold.py"]
     files += [folder.parents[1] / "kernel" / "skip.py", folder.parents[1] / "core" / "egraph.py"]
     assert len(files) >= 8
@@ -275,7 +275,7 @@ def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, spl
     sink, inputs = lowered(result)
     streaming = stream(lower(sink, inputs))
     assert streaming is not None
-    from fulgurite.graph.normalize import normalize
+    from fulgurite.graph.ir.cache_key import normalize
     from fulgurite.runtime.device import get_device
     from fulgurite.runtime.realize import storage_of
 
@@ -289,10 +289,10 @@ def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, spl
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-5)
 
 
-def _values(terms: laws.Terms, kernel: object, params: list[np.ndarray], prefix: int) -> bool:
+def _values(terms: rules.Terms, kernel: object, params: list[np.ndarray], prefix: int) -> bool:
     """Are all terms of every class equal, with folded axes cut to a prefix?"""
-    from fulgurite.graph.lower import IndexKernel
-    from fulgurite.runtime.indexed import _Tile
+    from fulgurite.graph.ir.lower import IndexKernel
+    from fulgurite.runtime.host.index_interpreter import _Tile
 
     assert isinstance(kernel, IndexKernel)
     graph = terms.graph
@@ -326,8 +326,8 @@ def _values(terms: laws.Terms, kernel: object, params: list[np.ndarray], prefix:
 
 
 def _term(
-    key: laws.Key, sources: list[np.ndarray], sample: dict[laws.Key, Node], tile: object,
-    terms: laws.Terms,
+    key: rules.Key, sources: list[np.ndarray], sample: dict[rules.Key, Node], tile: object,
+    terms: rules.Terms,
 ) -> np.ndarray:  # fmt: skip
     if key.name == "product":
         value = np.ones(())
@@ -365,7 +365,7 @@ def _bodies() -> list[tuple[object, list[np.ndarray]]]:
     ]  # fmt: skip
     found: list[tuple[object, list[np.ndarray]]] = []
     for program in programs:
-        from fulgurite.graph.normalize import normalize
+        from fulgurite.graph.ir.cache_key import normalize
         from fulgurite.runtime.device import get_device
         from fulgurite.runtime.realize import storage_of
 
@@ -381,16 +381,16 @@ def _holds(extra: list[Rewrite], prefix: int) -> tuple[bool, dict[str, int]]:
     fired: dict[str, int] = {}
     fine = True
     for kernel, params in _bodies():
-        terms = laws.Terms(kernel.axes)  # type: ignore[attr-defined]
+        terms = rules.Terms(kernel.axes)  # type: ignore[attr-defined]
         terms.add([s.src[0] for s in kernel.body.src])  # type: ignore[attr-defined]
-        report = terms.graph.run([*laws.rules(terms), *[_bound(e, terms) for e in extra]])
+        report = terms.graph.run([*rules.rules(terms), *[_bound(e, terms) for e in extra]])
         for name, count in report.fired.items():
             fired[name] = fired.get(name, 0) + count
         fine = fine and _values(terms, kernel, params, prefix)
     return fine, fired
 
 
-def _bound(rule: Rewrite, terms: laws.Terms) -> Rewrite:
+def _bound(rule: Rewrite, terms: rules.Terms) -> Rewrite:
     return Rewrite(rule.name, lambda g, owner, term: rule.find((g, terms), owner, term))  # type: ignore[arg-type]
 
 
@@ -398,7 +398,7 @@ def _bound(rule: Rewrite, terms: laws.Terms) -> Rewrite:
 def test_every_rule_holds_on_every_prefix_and_fires(prefix: int) -> None:
     fine, fired = _holds([], prefix)
     assert fine
-    book = laws.rules(laws.Terms([2]))
+    book = rules.rules(rules.Terms([2]))
     assert set(fired) == {rule.name for rule in book} and all(rule.prefix_ok for rule in book)
 
 
@@ -517,7 +517,7 @@ def test_equal_layers_are_searched_once() -> None:
     found, who = planned(_layers(12))
     assert kinds(found).count("fold") == 12
     assert len(who.reports) >= 12 and who.searched <= 3  # the first and the last have other ends
-    assert all(report.nodes <= laws.NODES for report in who.reports)
+    assert all(report.nodes <= rules.NODES for report in who.reports)
 
 
 def test_a_long_chain_of_doublings_is_searched_at_once() -> None:
@@ -553,10 +553,10 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
     from dataclasses import replace
     from importlib import import_module
 
-    propose = import_module("fulgurite.kernel.price").propose
+    propose = import_module("fulgurite.kernel.stream.price").propose
     q, k, v = numbers(1, 2, 64, 16), numbers(2, 2, 64, 16), numbers(3, 2, 64, 16)
     sink, inputs = lowered(fg.softmax(q @ k.mT, axis=-1) @ v)
-    from fulgurite.graph.schedule import schedule
+    from fulgurite.graph.fusion.greedy import schedule
 
     for cost, want in ((1.0, True), (1e12, False)):
 
@@ -575,7 +575,7 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same(backward: bo
     from dataclasses import replace
     from importlib import import_module
 
-    from fulgurite.graph.schedule import schedule
+    from fulgurite.graph.fusion.greedy import schedule
 
     def normal(x: fg.Tensor, scale: fg.Tensor) -> fg.Tensor:
         centred = x - fg.mean(x, axis=-1, keepdims=True)
@@ -603,7 +603,7 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same(backward: bo
         sources = [
             replace(s, name=f"{s.name} {bounded}", propose=counted(s.propose),  # type: ignore[no-untyped-call]
                     least=s.least if bounded else None)
-            for s in import_module("fulgurite.kernel.sources").SOURCES
+            for s in import_module("fulgurite.kernel.stream.providers").SOURCES
         ]  # fmt: skip
         who = choosing.Searcher(sources)
         plans.append(kinds(schedule(sink, inputs, True, who)))

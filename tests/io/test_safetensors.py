@@ -23,7 +23,7 @@ from fulgurite.io.safetensors import (
     save_safetensors,
     to_bytes,
 )
-from fulgurite.runtime.interpreter import SharedBuffer
+from fulgurite.runtime.host.device import SharedBuffer
 from fulgurite.runtime.realize import storage_of, value_node
 
 from .samples import safetensors_file

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import fulgurite as fg
-from fulgurite.nn.state import saved_tensors
+from fulgurite.nn.module.state_dict import saved_tensors
 
 Array = np.ndarray[Any, Any]
 

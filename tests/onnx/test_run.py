@@ -14,8 +14,8 @@ import pytest
 from fulgurite.cli import main
 from fulgurite.onnx import load
 from fulgurite.onnx.run import _distance, inputs_for
+from tests.cli.test_png import png
 from tests.onnx.models import graph, model, node, port, simple
-from tests.onnx.test_pictures import png
 
 
 @pytest.fixture

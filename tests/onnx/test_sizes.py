@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import fulgurite as fg
+from fulgurite.aot.schedule import TensorSchedule
 from fulgurite.onnx.sizes import MAKING_NS, patience, price
-from fulgurite.schedule import TensorSchedule
 
 
 def made(size: int, most: int | None) -> TensorSchedule:

@@ -12,7 +12,7 @@ import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.elementwise import SUB
 from fulgurite.errors import ArgumentError, DTypeError, ShapeError
-from fulgurite.runtime.backend import code
+from fulgurite.runtime.cpu.toolchain import code
 from fulgurite.runtime.realize import cache_stats
 from tests.functional.helpers import raises
 

@@ -9,8 +9,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
-from fulgurite.graph.normalize import normalize
-from fulgurite.graph.registry import REGISTRY, MovedError
+from fulgurite.graph.ir.cache_key import normalize
+from fulgurite.graph.ir.registry import REGISTRY, MovedError
 from fulgurite.runtime.donation import candidates
 from fulgurite.runtime.realize import storage_of, value_node
 from fulgurite.tensor import wrap

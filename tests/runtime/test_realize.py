@@ -15,11 +15,11 @@ from fulgurite.core import build, node
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.indexing import gather
 from fulgurite.errors import BoundsError, ShapeError
-from fulgurite.graph.normalize import Normal, normalize
-from fulgurite.graph.registry import REGISTRY
+from fulgurite.graph.ir.cache_key import Normal, normalize
+from fulgurite.graph.ir.registry import REGISTRY
 from fulgurite.runtime import realize as module
 from fulgurite.runtime.device import Buffer, MemoryLimitError, get_device
-from fulgurite.runtime.interpreter import HostBuffer, ReferenceDevice
+from fulgurite.runtime.host.device import HostBuffer, ReferenceDevice
 from fulgurite.runtime.plan import KERNELS
 from fulgurite.tensor import Tensor, wrap
 from tests.threads import together

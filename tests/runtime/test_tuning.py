@@ -15,22 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.llvm.versions import identity
 from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.errors import CacheWarning
-from fulgurite.graph.cost import SHIPPED
-from fulgurite.graph.kernel import Kernel
-from fulgurite.graph.normalize import normalize, restore
-from fulgurite.graph.schedule import schedule
-from fulgurite.graph.search.sources import Timing
-from fulgurite.graph.simplify import simplify
-from fulgurite.native.versions import identity
+from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.graph.fusion.machine import SHIPPED
+from fulgurite.graph.fusion.providers import Timing
+from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.passes.simplify import simplify
 from fulgurite.runtime import tuning
-from fulgurite.runtime.patterned import race_for
-from fulgurite.runtime.reference import evaluate
-from fulgurite.runtime.stages import cache_key
+from fulgurite.runtime.host.evaluate import evaluate
+from fulgurite.runtime.pipeline import cache_key
 from fulgurite.runtime.tuning import Entrant, Key, Race, Times
+from fulgurite.runtime.user_kernels import race_for
 
 OTHER = replace(SHIPPED, launch=700.0, near=90.0)
 

@@ -12,8 +12,8 @@ from ...core.dtype import DType, float16, float32
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import FOLD
-from ...graph.lower import IndexKernel
-from ...graph.regroup import CannotLower
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.reshape_groups import CannotLower
 
 
 def fixed_axes(kernel: IndexKernel) -> list[int]:

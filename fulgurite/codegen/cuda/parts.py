@@ -18,10 +18,10 @@ from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import CAST
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import SINK
-from ...graph.affine import Affine, add, axis, number
-from ...graph.body import free_axes, is_scatter
-from ...graph.lower import IndexKernel
-from ...kernel.axes import argument
+from ...graph.ir.affine import Affine, add, axis, number
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes, is_scatter
+from ...kernel.transform.merge_axes import argument
 from .scan import Line, scan
 from .scatter import Scatter, scatter
 from .sort import Rows, sort

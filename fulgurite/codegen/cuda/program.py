@@ -19,10 +19,10 @@ from ...core.node import Node, Source, toposort
 from ...core.ops.elementwise import MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
-from ...graph.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
-from ...graph.body import free_axes, indices
-from ...graph.lower import IndexKernel
-from ...graph.regroup import CannotLower
+from ...graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes, indices
+from ...graph.ir.reshape_groups import CannotLower
 from . import source
 from .analysis import (
     contractions,

@@ -15,14 +15,14 @@ from ...core.dtype import DType
 from ...core.node import Node, toposort
 from ...core.ops.index import STORE
 from ...core.ops.leaf import SINK
-from ...graph.body import free_axes
-from ...graph.lower import IndexKernel
-from ...kernel.assume import assumed
-from ...kernel.axes import merge_axes
-from ...kernel.bits import moved_as_bits
-from ...kernel.fixed import fixed_sizes
-from ...kernel.pairs import in_pairs
-from ...kernel.split import Part, SplitTable, split
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes
+from ...kernel.transform.complex_to_real import in_pairs
+from ...kernel.transform.drop_implied_masks import assumed
+from ...kernel.transform.merge_axes import merge_axes
+from ...kernel.transform.move_as_bits import moved_as_bits
+from ...kernel.transform.pad_dynamic_axes import fixed_sizes
+from ...kernel.transform.split_reduction import Part, SplitTable, split
 from .analysis import fixed_axes, live_roots, parallel_axes
 from .parts import in_parts
 from .program import TileProgram

@@ -16,19 +16,11 @@ from math import prod
 
 from ...core.dtype import DType, int32, int64
 from ...core.node import SOURCES, Size, Source
-from ...graph.affine import Affine, Atom, axes_of
-from ...graph.regroup import CannotLower
+from ...graph.ir.affine import Affine, Atom, axes_of
+from ...graph.ir.reshape_groups import CannotLower
 from .sort import Keys, sort_keys
 from .source import Argument, Launch, Place, Room, number, pointer
-from .spelling import (
-    INT32_LIMIT,
-    combine,
-    combiner,
-    computing,
-    from_memory,
-    identity,
-    to_memory,
-)
+from .spelling import INT32_LIMIT, combine, combiner, computing, from_memory, identity, to_memory
 from .tiling import GpuTable, power
 
 NOWHERE = int64.limits[1]  # the key of steps that do not count

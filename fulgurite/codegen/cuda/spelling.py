@@ -15,7 +15,7 @@ from ...core.dtype import DType, bool_, decode, float32, float64, int32, int64, 
 from ...core.node import Node
 from ...core.ops.elementwise import BITCAST, CAST, POLYGAMMA
 from ...core.ops.reduce import identity_of
-from ...graph.regroup import CannotLower
+from ...graph.ir.reshape_groups import CannotLower
 from .special import polygamma_function
 
 INT32_LIMIT = int32.limits[1]

@@ -16,8 +16,8 @@ from ...core.dtype import DType
 from ...core.node import Node, toposort
 from ...core.ops.index import FOLD, LOAD, STORE
 from ...core.ops.leaf import SINK
-from ...graph.body import free_axes
-from ...graph.lower import IndexKernel
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes
 from .analysis import dot_factors, fixed_axes, live_roots, parallel_axes, stored_type
 from .program import Tiling, Window
 

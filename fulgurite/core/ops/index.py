@@ -5,9 +5,9 @@ LOAD's argument is (param, flat index, conditions): where a condition fails it r
 (param, flat index, mode, axes): once for every step of these axes, which the index may not show.
 FOLD folds over whole axes; RUN is the running fold along one, ORDER the stable order along one;
 GUARD keeps a dynamic index inside an axis (whose size is its second source where that varies) and
-reports one that was not. Indices are the affine tuples of `graph/affine.py`; a `Source` in one is a
-source of the node. Their NumPy meaning is the kernel interpreter's business, since it depends on
-the axes.
+reports one that was not. Indices are the affine tuples of `graph/ir/affine.py`; a `Source` in one
+is a source of the node. Their NumPy meaning is the kernel interpreter's business, since it depends
+on the axes.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import copy
 from typing import Any
 
 from ...errors import ArgumentError
-from ...functional.movement import reshape
+from ...functional.array.movement import reshape
 from ...tensor import no_grad
-from ..parameter import Parameter
+from ..module.parameter import Parameter
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:

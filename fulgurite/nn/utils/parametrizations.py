@@ -11,8 +11,8 @@ import numpy as np
 
 from ...core import build
 from ...errors import ArgumentError
-from ...functional.elementwise import maximum
-from ...functional.movement import moveaxis, reshape
+from ...functional.array.movement import moveaxis, reshape
+from ...functional.math.elementwise import maximum
 from ...random import normal
 from ...tensor import Tensor, no_grad
 from ..convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d

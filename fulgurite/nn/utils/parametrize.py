@@ -15,7 +15,7 @@ from ...errors import ArgumentError
 from ...tensor import Tensor, no_grad
 from ..containers import ModuleDict
 from ..module import Module
-from ..parameter import Parameter
+from ..module.parameter import Parameter
 
 
 class ParametrizationList(Module):

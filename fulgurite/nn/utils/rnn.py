@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ArgumentError, ShapeError
+from ...functional.array.movement import pad, stack, swapaxes
 from ...functional.common import as_tensor
-from ...functional.movement import pad, stack, swapaxes
 from ...tensor import Tensor, TensorLike
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import ArgumentError, ShapeError
+from ...functional.array.movement import concat, reshape
 from ...functional.common import as_tensor
-from ...functional.movement import concat, reshape
 from ...optim.gradients import global_norm
 from ...tensor import Tensor, TensorLike, no_grad
 

@@ -2,37 +2,47 @@
 
 from ..table import OPERATORS
 from . import (
-    activation,
-    attention,
     casting,
     control,
-    convolution,
     elementwise,
     ensembles,
     folding,
-    image,
     indexing,
     learning,
-    linear,
-    losses,
-    microsoft,
-    microsoft_attention,
-    microsoft_more,
-    microsoft_quantised,
     movement,
-    normalization,
-    pooling,
     quantised,
     random,
-    recurrent,
     reduction,
-    resizing,
     sequences,
     shaping,
     signal,
     sorting,
     strings,
     training,
+)
+from .contrib import (
+    attention as microsoft_attention,
+)
+from .contrib import (
+    fused as microsoft,
+)
+from .contrib import (
+    more as microsoft_more,
+)
+from .contrib import (
+    quantized as microsoft_quantised,
+)
+from .nn import (
+    activation,
+    attention,
+    convolution,
+    image,
+    linear,
+    losses,
+    normalization,
+    pooling,
+    recurrent,
+    resizing,
 )
 
 FAMILIES = (

@@ -17,9 +17,9 @@ from ..table import Call, operator
 from ..types import CODED, Kind, kind_of
 from ..values import Value
 from .casting import LARGEST, decode, encode
-from .convolution import convolved
 from .movement import axis_of
-from .normalization import wide
+from .nn.convolution import convolved
+from .nn.normalization import wide
 
 
 def limits(kind: Kind) -> tuple[int, int]:

@@ -43,13 +43,13 @@ from fulgurite.core.ops.movement import expand
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.core.shape import upper
 from fulgurite.errors import FulguriteError
-from fulgurite.graph.kernel import Kernel
-from fulgurite.graph.lower import lower
-from fulgurite.graph.regroup import CannotLower
-from fulgurite.graph.schedule import schedule
-from fulgurite.runtime.backend import params_of
-from fulgurite.runtime.indexed import Runner
-from fulgurite.runtime.reference import size_value
+from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.reshape_groups import CannotLower
+from fulgurite.runtime.cpu.toolchain import params_of
+from fulgurite.runtime.host.evaluate import size_value
+from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
 from tests.codegen.cuda import shadow
 from tests.samples import sample

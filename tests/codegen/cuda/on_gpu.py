@@ -31,9 +31,10 @@ os.environ.setdefault("FULGURITE_DISK_CACHE", "0")
 import numpy as np  # noqa: E402 (the path comes first: this is a script)
 
 SUITES = (
-    "tests/core/ops", "tests/functional", "tests/nn", "tests/optim", "tests/test_grad.py",
-    "tests/test_random.py", "tests/test_fft.py", "tests/test_linalg.py", "tests/test_transforms.py",
-    "tests/test_variables.py", "tests/test_state.py", "tests/test_control.py",
+    "tests/core/ops", "tests/functional", "tests/nn", "tests/optim", "tests/autodiff/test_grad.py",
+    "tests/random/test_random.py", "tests/test_fft.py", "tests/test_linalg.py",
+    "tests/autodiff/test_transforms.py",
+    "tests/test_variables.py", "tests/test_state.py", "tests/control/test_control.py",
 )  # fmt: skip
 WORKERS = 16
 RATE = 4.27e9  # bytes a millisecond that a copy moves on the H200

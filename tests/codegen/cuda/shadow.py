@@ -28,13 +28,13 @@ from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.core.shape import upper
-from fulgurite.graph.kernel import Kernel
-from fulgurite.graph.lower import lower
-from fulgurite.graph.regroup import CannotLower
-from fulgurite.runtime.backend import params_of
+from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.reshape_groups import CannotLower
+from fulgurite.runtime.cpu.toolchain import params_of
 from fulgurite.runtime.cuda.driver import DeviceLostError
-from fulgurite.runtime.interpreter import ReferenceDevice
-from fulgurite.runtime.reference import size_value
+from fulgurite.runtime.host.device import ReferenceDevice
+from fulgurite.runtime.host.evaluate import size_value
 from tests.codegen.cuda.comparing import same_value
 
 Array = np.ndarray[Any, Any]

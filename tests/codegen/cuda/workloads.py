@@ -16,11 +16,11 @@ from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.ops.leaf import new_buffer
-from fulgurite.graph.kernel import Kernel, Schedule
-from fulgurite.graph.lower import lower
-from fulgurite.graph.normalize import normalize, restore
-from fulgurite.runtime.backend import params_of
-from fulgurite.runtime.stages import Context, schedule_of
+from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Kernel, Schedule
+from fulgurite.graph.ir.lower import lower
+from fulgurite.runtime.cpu.toolchain import params_of
+from fulgurite.runtime.pipeline import Context, schedule_of
 from fulgurite.tensor import wrap
 
 Shape = tuple[int, ...]

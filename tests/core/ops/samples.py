@@ -20,7 +20,7 @@ from fulgurite.core.dtype import DTYPES, DType
 from fulgurite.core.node import Node
 from fulgurite.core.op import Array, Op
 from fulgurite.core.ops.leaf import new_buffer
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 
 INTEGERS = tuple(d for d in DTYPES if d.kind in "iu")
 FLOATS = tuple(d for d in DTYPES if d.kind == "f")

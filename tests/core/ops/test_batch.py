@@ -10,7 +10,7 @@ from fulgurite.core.op import Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.leaf import param, variable
 from fulgurite.core.ops.movement import expand, reshape
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.cases import CASES, ELEMENTWISE, Case
 from tests.core.ops.samples import assert_same, leaf
 

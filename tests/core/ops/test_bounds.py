@@ -28,7 +28,7 @@ from fulgurite.core.ops.indexing import gather
 from fulgurite.core.ops.leaf import iota, param, variable
 from fulgurite.core.ops.movement import expand, flip, pad, reshape, shrink, window
 from fulgurite.core.ops.reduce import reduce_node
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 
 DTYPES = [bool_, int8, uint8, int16, int32, uint32, int64, uint64]
 WHOLE = [

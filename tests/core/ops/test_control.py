@@ -16,8 +16,8 @@ from fulgurite.core.ops.leaf import SINK, new_buffer, param
 from fulgurite.core.ops.movement import expand, permute
 from fulgurite.core.text import parse, show
 from fulgurite.errors import ArgumentError, ParseError
-from fulgurite.graph.normalize import normalize
-from fulgurite.runtime.reference import evaluate
+from fulgurite.graph.ir.cache_key import normalize
+from fulgurite.runtime.host.evaluate import evaluate
 
 
 def inner(number: int, *shape: int) -> Node:

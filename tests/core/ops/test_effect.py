@@ -27,7 +27,7 @@ from fulgurite.core.ops.effect import (
 )
 from fulgurite.core.ops.leaf import new_buffer, param, variable, view
 from fulgurite.errors import ArgumentError, GradientError
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.samples import FLOATS, apply, assert_same, hostile, leaf, on_grid, run
 
 PASSING = [OPS[name] for name in ("contiguous", "detach", "remat", "after", "copy", "watch")]

@@ -24,7 +24,7 @@ from fulgurite.core.ops.leaf import (
 )
 from fulgurite.core.shape import mul
 from fulgurite.errors import ConstantError
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.samples import assert_same, hostile, numbers
 
 

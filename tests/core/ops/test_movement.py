@@ -33,7 +33,7 @@ from fulgurite.core.ops.movement import (
     window,
 )
 from fulgurite.core.shape import sub
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.samples import hostile, run
 
 X = np.arange(24.0).reshape(2, 3, 4)

@@ -12,7 +12,7 @@ from fulgurite.core.node import Node, constant
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import param, variable
 from fulgurite.core.ops.random import RANDOM, random_bits, threefry
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.samples import run
 
 # Random123's kat_vectors, threefry2x32 with 20 rounds: counter, key, result.

@@ -25,7 +25,7 @@ from fulgurite.core.ops.reduce import (
     reduce_node,
     scan_node,
 )
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.samples import (
     FLOATS,
     FORMATS,

@@ -21,7 +21,7 @@ llvm: Any = pytest.importorskip("llvmlite.binding")
 
 PLACEHOLDERS = {"cast"}  # written by the renderer: depends on both dtypes
 WIDTHS = {"b": (1,), "i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (32, 64)}
-PARTS = {"real", "imag", "pair"}  # kernel/pairs.py leaves none of them
+PARTS = {"real", "imag", "pair"}  # kernel/transform/complex_to_real.py leaves none of them
 ELEMENTWISE = [op for op in OPS.values() if op.family == "elementwise" and op.name not in PARTS]
 SPELLED = [
     (op, kind)

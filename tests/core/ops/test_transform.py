@@ -15,8 +15,8 @@ from fulgurite.core.ops.leaf import CONST
 from fulgurite.core.ops.movement import EXPAND, expand, reshape
 from fulgurite.core.ops.transform import EXAMPLE, Rule, batched, new_batch, override, spread
 from fulgurite.errors import ArgumentError
-from fulgurite.graph.normalize import normalize
-from fulgurite.runtime.reference import evaluate
+from fulgurite.graph.ir.cache_key import normalize
+from fulgurite.runtime.host.evaluate import evaluate
 from tests.core.ops.samples import leaf
 
 

@@ -9,7 +9,7 @@ from fulgurite.core.dtype import float32, int32, int64
 from fulgurite.core.node import constant
 from fulgurite.core.ops.leaf import param, variable
 from fulgurite.core.ops.update import UPDATE, box, starts_of, update
-from fulgurite.runtime.reference import evaluate
+from fulgurite.runtime.host.evaluate import evaluate
 
 
 def test_a_box_is_replaced_and_the_rest_stays() -> None:

@@ -11,8 +11,8 @@ import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import BUFFER
-from fulgurite.graph.registry import REGISTRY
-from fulgurite.runtime.reference import evaluate
+from fulgurite.graph.ir.registry import REGISTRY
+from fulgurite.runtime.host.evaluate import evaluate
 
 from .program import Program
 from .shaking import shaken

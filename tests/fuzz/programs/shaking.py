@@ -18,7 +18,7 @@ import numpy as np
 from fulgurite.core.node import Node
 from fulgurite.core.op import Array
 from fulgurite.core.ops.index import RUN
-from fulgurite.runtime import indexed
+from fulgurite.runtime.host import index_interpreter
 
 UNITS = 3  # of the last place, at most
 
@@ -45,7 +45,7 @@ def _terms(tile: Any, node: Node, fold: Any) -> Array:
 def shaken(seed: int) -> Iterator[None]:
     """Sums of the reference device's kernels round at random in this block."""
     rng = np.random.default_rng(seed)
-    tile: Any = indexed._Tile
+    tile: Any = index_interpreter._Tile
     fold, along = tile.fold, tile.along
 
     def other_fold(self: Any, node: Node) -> Array:

@@ -1,0 +1,225 @@
+"""`fg.explain(x)`: what would run, why, at what cost, and whether the cache knows it.
+
+In: tensors. Out: an `Explanation`: `str` prints it; `.kernels` have `.kind`, `.bytes`, `.flops`,
+`.lines`, `.reason` and `.text`; `.stages` hold each stage's text; `.cache` says hit or miss and,
+for a miss, what differs from the nearest graph that is known; `.peak_bytes` is known before
+anything runs; `.tiny` says that NumPy runs it instead. The stages are those that `realize` runs,
+for the bodies of loops as well. Explaining computes nothing and changes no cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._lazy import lazy_import
+from ..config import current
+from ..core.node import Node, toposort
+from ..core.ops.control import Loop
+from ..core.ops.leaf import PARAM
+from ..core.ops.reduce import REDUCE, SCAN
+from ..core.shape import upper
+from ..errors import ArgumentError
+from ..graph.fusion.greedy import elements
+from ..graph.ir.cache_key import Normal, normalize, restore
+from ..graph.ir.kernel import Item, Kernel, Schedule
+from ..graph.ir.lower import lower
+from ..graph.ir.reshape_groups import CannotLower
+from ..graph.memory.arena import bytes_moved, plan_memory
+from ..runtime.device import get_device
+from ..runtime.donation import assigned_tensors, candidates
+from ..runtime.pipeline import BEFORE_PLAN, Context, Reports, cache_key, is_whole, run_stages
+from ..runtime.realize import FAMILIES, is_realized
+from ..runtime.views import view_of
+from ..tensor import Tensor
+
+if TYPE_CHECKING:
+    from ..graph.fusion.report import RegionReport
+
+
+class KernelReport(NamedTuple):
+    """One kernel of the plan."""
+
+    kind: str
+    bytes: int  # read and written, each value once
+    flops: int  # scalar operations
+    lines: tuple[str, ...]  # the user's lines it computes
+    reason: str  # why it is a kernel of its own
+    text: str  # its body in index notation
+    inner: tuple[KernelReport, ...] = ()  # of a loop or a choice: the kernels of its bodies
+
+    def __str__(self) -> str:
+        where = ", ".join(self.lines[:3]) + (" ..." if len(self.lines) > 3 else "")
+        size = f"{self.bytes:,} bytes, {self.flops:,} operations"
+        lines = [f"{self.kind}: {size}", f"    because: {self.reason}",
+                 f"    from: {where or 'no line known'}"]  # fmt: skip
+        for number, kernel in enumerate(self.inner, start=1):
+            lines += [f"    {line}" for line in f"step {number}. {kernel}".split("\n")]
+        return "\n".join(lines)
+
+
+class Explanation(NamedTuple):
+    """What would run for some tensors."""
+
+    kernels: tuple[KernelReport, ...]
+    stages: dict[str, str]
+    cache: str
+    peak_bytes: int
+    regions: tuple[RegionReport, ...] = ()  # what search looked at, what it found and chose
+    tiny: bool = False  # NumPy runs it all as one step; the kernels are those of tier="native"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.kernels)} kernels, peak {self.peak_bytes:,} bytes; cache: {self.cache}"
+        ]
+        if self.tiny:
+            lines.append('too small to be compiled: NumPy runs it; with tier="native" it would be')
+        lines += [f"{i}. {kernel}" for i, kernel in enumerate(self.kernels, start=1)]
+        for name, text in self.stages.items():
+            lines += ["", f"--- {name} ---", text]
+        return "\n".join(lines)
+
+
+def explain(*tensors: Tensor) -> Explanation:
+    """What computing these tensors would run, and why.
+
+    >>> import fulgurite as fg
+    >>> x = fg.ones((4, 8)).realize()
+    >>> report = fg.explain(fg.softmax(x, axis=-1))
+    >>> [kernel.kind for kernel in report.kernels], report.cache
+    (['reduce'], 'miss: no graph of this kind is known')
+    """
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
+    roots = [t.node for t in tensors if not is_realized(t.node)]
+    if not roots:
+        return Explanation((), {}, "nothing to compute: every value is known", 0)
+    normal = normalize(roots)
+    if normal.assigned:  # what is assigned on the way is a result as well
+        roots = list(dict.fromkeys([*roots, *assigned_tensors(normal)]))
+        normal = normalize(roots)
+    elif len(roots) == 1 and view_of(roots[0]) is not None:
+        return Explanation((), {}, "nothing to compute: its memory is a piece of another's", 0)
+    donated = candidates(roots, normal) if normal.assigned else ()
+    options = current()
+    sink = restore(normal.structure, normal.constants, (), normal.nodes)
+    show = lazy_import("core.text").show
+    stages = {"normalize": show(sink)}
+    device = tensors[0].device
+    reports = Reports()
+    native = replace(options, tier="native")  # what is too small to be compiled shows its kernels
+    context = Context(native, device, len(normal.buffers), donated, reports=reports)
+    graph = sink
+
+    def see(name: str, value: Any) -> None:
+        nonlocal graph
+        if isinstance(value, Node):
+            if name == "overlap" and value is graph:
+                return
+            graph = value
+        stages[name] = show(value) if isinstance(value, Node) else str(value)
+
+    found: Schedule = run_stages(sink, context, BEFORE_PLAN, see)[0]
+    tiny = is_whole(graph, context._replace(options=options))
+    if reports.regions:
+        stages["search"] = "\n".join(map(str, reports.regions))
+    kernels = tuple([_report(item, found, device) for item in found.items])
+    layout = plan_memory(found)
+    beside = get_device(device).beside([item.kernel for item in found.items])
+    peak = layout._replace(workspace_bytes=beside).peak_bytes
+    rest = cache_key(device, options, donated)
+    return Explanation(kernels, stages, _cache_state(normal, rest), peak, reports.regions, tiny)
+
+
+def _report(item: Item, found: Schedule, device: str) -> KernelReport:
+    inner = _inner(item.kernel, device)
+    flops = _flops(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
+    return KernelReport(
+        item.kernel.kind, bytes_moved(found, item), flops, item.lines,
+        item.reason + _by_library(item), _text(item), inner,
+    )  # fmt: skip
+
+
+def _by_library(item: Item) -> str:
+    """Whether NumPy's BLAS runs a kernel, which `deterministic=False` allows."""
+    known = item.kernel.kind in ("host", "library")  # of the latter the search has said so
+    if current().deterministic or known or current().device != "cpu":
+        return ""
+    from ..runtime.cpu.blas import product  # needed under this option only
+
+    return "; run by the BLAS that NumPy carries" if product(item.kernel) is not None else ""
+
+
+def _inner(kernel: Kernel, device: str) -> tuple[KernelReport, ...]:
+    """The kernels of the bodies that a loop or a choice runs."""
+    if kernel.kind not in ("loop", "cond"):
+        return ()
+    made: list[Schedule] = lazy_import("runtime.control").schedules(kernel, get_device(device).name)
+    return tuple([_report(item, found, device) for found in made for item in found.items])
+
+
+def _text(item: Item) -> str:
+    show: Callable[[Node], str] = lazy_import("core.text").show
+    try:
+        return show(lower(item.kernel.body, item.kernel.inputs).body)
+    except CannotLower as reason:
+        return f"{show(item.kernel.body)}\n# run on the host: {reason}"
+
+
+def _flops(body: Node) -> int:
+    """Scalar operations: one for each element of a map, one for each that a fold takes in."""
+    total = 0
+    for node in toposort([body]):
+        if node.op in (REDUCE, SCAN):
+            total += elements(node.src[0].shape)
+        elif node.op.family == "elementwise" and node.op is not PARAM:
+            total += elements(node.shape)
+    return total
+
+
+def _times(kernel: Kernel) -> int:
+    """How often a kernel runs its bodies, at most; once if nobody knows."""
+    steps = Loop.of(kernel.body.src[0]).steps if kernel.kind == "loop" else 1
+    return 1 if steps is None else steps if isinstance(steps, int) else upper(steps)
+
+
+# --- the cache -----------------------------------------------------------------------------------
+
+
+def _cache_state(normal: Normal, rest: tuple[Hashable, ...]) -> str:
+    family = FAMILIES.peek((normal.structure, *rest))
+    if family is not None:
+        if family.find(normal.constants) is not None:
+            return "hit"
+        known = family.members[0].constants if family.members else ()
+        count = sum(a != b for a, b in zip(known, normal.constants, strict=False))
+        return f"miss: {count} constants differ; they become run-time scalars"
+    best: tuple[int, str] | None = None
+    for key in FAMILIES.keys():  # noqa: SIM118 - it is not a dict
+        structure: Any = key[0]
+        distance, first = _difference(structure, normal.structure)
+        if key[1:] != rest:
+            first = "the device or an option differs"
+        if best is None or distance < best[0]:
+            best = distance, first
+    if best is None or best[0] > max(4, len(normal.structure) // 2):
+        return "miss: no graph of this kind is known"
+    return f"miss: nearest known graph differs: {best[1]}"
+
+
+def _difference(known: tuple[Any, ...], mine: tuple[Any, ...]) -> tuple[int, str]:
+    """In how many entries two graphs differ, and the first of them in words."""
+    count, first = abs(len(known) - len(mine)), ""
+    for number, (a, b) in enumerate(zip(known, mine, strict=False)):
+        if a != b:
+            count += 1
+            first = first or f"entry {number} is {_words(b)}, not {_words(a)}"
+    return count, first or f"{len(mine)} entries, not {len(known)}"
+
+
+def _words(entry: Any) -> str:
+    if isinstance(entry, tuple) and entry and entry[0] == "param":
+        return f"an input {entry[1]}{list(entry[4])} on {entry[5]}"
+    return repr(entry)

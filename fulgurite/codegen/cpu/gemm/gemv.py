@@ -1,0 +1,237 @@
+"""One row times a matrix that streams by once: library functions for both ways it can lie.
+
+In: the registers. Out: the text of a module whose function adds products to a row of sums. `dots`
+has columns that memory has along k, a few at a time, so that loads and additions overlap; lanes run
+along k and are summed in an order that depends on nothing else. `sweep` has rows of k, a few at a
+time and each for as long as it goes, since every row is another page of memory. A few steps of
+float32 are summed by themselves, and those sums in float64: errors do not grow with the depth.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ....core.dtype import DType, float32, float64, int64
+from ..llvm.convert import load_row, load_value, memory_dtype, store_value
+from ..llvm.emitter import Val, scalar_type
+from ..loops.function import Frame, Numbers
+from ..spelling import cast
+from .microkernel import Module, Registers, multiplied, named, shuffle, vector_of
+from .widen import widened
+
+DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
+TOGETHER = 8  # columns whose dot products run at the same time
+CHUNK = 1024  # columns whose sums stay in the nearest cache
+LONG = 6  # steps whose sums are added to wide ones: more in a row would lose digits
+
+
+@lru_cache(maxsize=32)
+def dots(registers: Registers, memories: tuple[DType, DType]) -> Module:
+    """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
+    columns that memory has along k, `stride` apart. Lanes run along k, so B streams by once."""
+    row = _Row(registers, memories)
+    f, e, width, kind = row.f, row.f.e, registers.width, vector_of(registers)
+    rest = e.let(f"urem i64 %depth, {width}")
+    whole, mask = f.sub("%depth", rest), f.tail(rest)
+
+    def some(column: str, count: int) -> list[str]:
+        starts = [row.at("%B", f.mul(f.add(column, str(j)), "%bs"), 1) for j in range(count)]
+
+        def step(k: str, sums: list[str], masked: bool) -> list[str]:
+            def vector(memory: str, which: int) -> str:
+                return row.read(row.at(memory, k, which), which, mask if masked else None)
+
+            x = vector("%A", 0)
+            found = zip(starts, sums, strict=True)
+            return [e.let(multiplied(registers, x, vector(b, 1), c, e.let)) for b, c in found]
+
+        zeros = [(kind, "zeroinitializer")] * count
+
+        def piece(k: str, totals: list[str]) -> list[str]:
+            end = f.least(f.add(k, str(LONG * width)), whole)
+            return joined(totals, e.loop(k, end, width, zeros, lambda i, now: step(i, now, False)))
+
+        def joined(totals: list[str], sums: list[str]) -> list[str]:
+            parts = [part for total in sums for part in row.widened(total)]
+            return [row.added(*pair) for pair in zip(totals, parts, strict=True)]
+
+        start = [(row.wide, "zeroinitializer")] * (count * row.parts)
+        totals = e.loop("0", whole, LONG * width, start, piece)
+        totals = joined(totals, step(whole, [z for _, z in zeros], True))
+        for j in range(count):
+            goal = row.at("%C", f.add(column, str(j)))
+            row.put_sum(totals[j * row.parts : (j + 1) * row.parts], goal)
+        return []
+
+    many = f.sub("%columns", e.let(f"urem i64 %columns, {TOGETHER}"))
+    e.loop("0", many, TOGETHER, [], lambda column, _: some(column, TOGETHER))
+    e.loop(many, "%columns", 1, [], lambda column, _: some(column, 1))
+    return row.module("dots")
+
+
+@lru_cache(maxsize=32)
+def sweep(registers: Registers, memories: tuple[DType, DType]) -> Module:
+    """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
+    rows of B, `stride` apart, that are added up in scratch first."""
+    row = _Row(registers, memories)
+    f, e, dtype = row.f, row.f.e, registers.dtype
+    sums = f.scratch("sums", row.inner, str(CHUNK))
+    totals = f.scratch("totals", scalar_type(row.long), str(CHUNK))
+    nothing = "zeroinitializer"
+
+    def load(memory: str, step: str) -> str:
+        return load_value(e, memory, Val(step, int64), dtype, None, f.mask, "row").text
+
+    def store(memory: str, step: str, text: str) -> None:
+        store_value(e, memory, Val(step, int64), Val(text, dtype, True), dtype, f.mask, "row")
+
+    def places(step: str) -> list[str]:
+        parts = [f.add(step, str(p * registers.width // row.parts)) for p in range(row.parts)]
+        kind = scalar_type(row.long)
+        return [e.let(f"getelementptr {kind}, ptr {totals}, i64 {p}") for p in parts]
+
+    def known(step: str) -> list[str]:
+        return [e.let(f"load {row.wide}, ptr {place}") for place in places(step)]
+
+    def keep(step: str, parts: list[str]) -> None:
+        for part, place in zip(parts, places(step), strict=True):
+            e.line(f"store {row.wide} {part}, ptr {place}")
+
+    def chunk(column: str, _: list[str]) -> list[str]:
+        count = f.least(f.sub("%columns", column), str(CHUNK))
+        goal = row.at("%C", column)
+
+        def rows(k: str, many: int) -> list[str]:
+            steps = [f.add(k, str(i)) for i in range(many)]
+            spread = [e.splat(row.number(row.at("%A", s, 0))).text for s in steps]
+            sources = [row.at("%B", f.add(column, f.mul(step, "%bs")), 1) for step in steps]
+
+            def vector(step: str) -> None:
+                total = nothing
+                for x, source in zip(spread, sources, strict=True):
+                    here = row.read(row.at(source, step, 1), 1, f.mask)
+                    total = e.let(multiplied(registers, x, here, total, e.let))
+                store(sums, step, row.added(load(sums, step), total, vector_of(registers)))
+
+            f.lanes(0, "0", count, [], vector)
+            return []
+
+        def piece(k: str, _: list[str]) -> list[str]:
+            end = f.least(f.add(k, str(LONG * TOGETHER)), "%depth")
+            last = f.sub(end, e.let(f"urem i64 {f.sub(end, k)}, {TOGETHER}"))
+            f.lanes(0, "0", count, [], lambda step: store(sums, step, nothing))
+            e.loop(k, last, TOGETHER, [], lambda k, _: rows(k, TOGETHER))
+            e.loop(last, end, 1, [], lambda k, _: rows(k, 1))
+            f.lanes(0, "0", count, [], flush)
+            return []
+
+        def flush(step: str) -> None:
+            pairs = zip(known(step), row.widened(load(sums, step)), strict=True)
+            keep(step, [row.added(*pair) for pair in pairs])
+
+        def finish(step: str) -> None:
+            total = row.narrowed(known(step))
+            e.branch("%first", lambda: store(goal, step, total))
+            again = e.let("xor i1 %first, true")
+            more = vector_of(registers)
+            e.branch(again, lambda: store(goal, step, row.added(load(goal, step), total, more)))
+
+        f.lanes(0, "0", count, [], lambda step: keep(step, [nothing] * row.parts))
+        e.loop("0", "%depth", LONG * TOGETHER, [], piece)
+        f.lanes(0, "0", count, [], finish)
+        return []
+
+    e.loop("0", "%columns", CHUNK, [], chunk)
+    return row.module("sweep")
+
+
+class _Row:
+    """What both share: a function of one row, and sums of many numbers that lose no digits.
+
+    Sums of floats are added up in float64; `wide` is the type of such a vector, and `parts` how
+    many of them the lanes of one take.
+    """
+
+    def __init__(self, registers: Registers, memories: tuple[DType, DType]) -> None:
+        self.registers, self.inner = registers, scalar_type(registers.dtype)
+        self.memories = memories
+        self.f = Frame("SELF", Numbers([]), [], registers.width, False)
+        is_short = registers.dtype is float32
+        self.long, self.parts = (float64, 2) if is_short else (registers.dtype, 1)
+        self.lanes = registers.width // self.parts
+        self.wide = f"<{self.lanes} x {scalar_type(self.long)}>"
+
+    def at(self, memory: str, place: str, which: int | None = None) -> str:
+        """The address of a sum, or of a number of one of the factors."""
+        kind = self.inner
+        if which is not None:
+            kind = scalar_type(memory_dtype(self.memories[which]))
+        return self.f.e.let(f"getelementptr {kind}, ptr {memory}, i64 {place}")
+
+    def read(self, place: str, which: int, mask: str | None) -> str:
+        """A vector of a factor, as numbers that are multiplied."""
+        memory, e = self.memories[which], self.f.e
+        return widened(e, load_row(e, place, memory_dtype(memory), mask), memory, self.dtype)
+
+    def number(self, place: str) -> Val:
+        """A number of the left factor."""
+        memory, e = self.memories[0], self.f.e
+        found = load_value(e, place, Val("0", int64), memory, None, None, "one")
+        return cast(e, found, memory, self.dtype)
+
+    @property
+    def dtype(self) -> DType:
+        """What is accumulated in."""
+        return self.registers.dtype
+
+    def added(self, a: str, b: str, kind: str = "") -> str:
+        """a + b."""
+        how = "fadd" if self.registers.dtype.kind == "f" else "add"
+        return self.f.e.let(f"{how} {kind or self.wide} {a}, {b}")
+
+    def widened(self, vector: str) -> list[str]:
+        """A vector of sums as wide ones."""
+        if self.parts == 1:
+            return [vector]
+        e, kind = self.f.e, vector_of(self.registers)
+        found = []
+        for part in range(self.parts):
+            picks = list(range(part * self.lanes, (part + 1) * self.lanes))
+            half = e.let(shuffle(vector, "poison", kind, picks))
+            found.append(e.let(f"fpext <{self.lanes} x {self.inner}> {half} to {self.wide}"))
+        return found
+
+    def narrowed(self, parts: list[str]) -> str:
+        """Wide sums as one vector."""
+        if self.parts == 1:
+            return parts[0]
+        e, kind = self.f.e, f"<{self.lanes} x {self.inner}>"
+        halves = [e.let(f"fptrunc {self.wide} {part} to {kind}") for part in parts]
+        return e.let(shuffle(halves[0], halves[1], kind, list(range(self.registers.width))))
+
+    def put_sum(self, parts: list[str], goal: str) -> None:
+        """The sum of all lanes, put at a place or added to what is there."""
+        e, lanes = self.f.e, self.lanes
+        total = parts[0] if self.parts == 1 else self.added(*parts)
+        while lanes > 1:  # the upper half onto the lower one
+            picks = [*range(lanes // 2, lanes), *[0] * (self.lanes - lanes // 2)]
+            total = self.added(total, e.let(shuffle(total, "poison", self.wide, picks)))
+            lanes //= 2
+        one = e.let(f"extractelement {self.wide} {total}, i64 0")
+        known = e.let(f"load {self.inner}, ptr {goal}, align 1")
+        if self.parts > 1:
+            one = e.let(f"fptrunc double {one} to {self.inner}")
+        more = self.added(known, one, self.inner)
+        found = e.let(f"select i1 %first, {self.inner} {one}, {self.inner} {more}")
+        e.line(f"store {self.inner} {found}, ptr {goal}, align 1")
+
+    def module(self, stem: str) -> Module:
+        """The function as a module."""
+        arguments = (
+            "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i64 %columns, "
+            "i1 %first"
+        )
+        body = "\n".join([*self.f.entry, *self.f.e.lines])
+        text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+        declared = self.f.e.declared.values()
+        return named(f"{stem}_{self.registers.dtype}", "\n".join([text, *declared]))

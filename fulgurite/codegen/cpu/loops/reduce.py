@@ -1,0 +1,501 @@
+"""Folds as loops: along rows, inside lanes, and down columns.
+
+In: groups of FOLDs over the same axes, while loops are open. Out: their values, known in the
+innermost open loop. Three ways: lanes are parts of the fold (rows: several states run side by side
+and are joined in a fixed tree); lanes are results and the fold is short (a loop inside the lanes);
+lanes are results and the fold is long (columns: memory is walked row by row, four at a time, into
+scratch rows of running values). Order depends on sizes, dtypes and vector width alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from ....core.dtype import DType, float64
+from ....core.node import Node, toposort
+from ....core.ops.index import FOLD
+from ....graph.ir.affine import Affine
+from ....kernel.transform.split_reduction import Part
+from ..llvm.emitter import Val
+from ..target import Target
+from .accumulator import Total, empty
+from .nest import CHEAP, First, State, Walk, under
+
+BLOCK = 32  # vectors that a state of a float sum takes in before it goes to float64
+CHEAP_BLOCK = 16  # the same of cheap values, of which several states run side by side
+SOON = 8  # the same of a sum so long that it waits for memory; a shorter one is no sum of parts
+LONG = 1 << 18  # elements of such a sum
+FEW = 16  # the same where a state is all there is of a result: as good as a pairwise sum
+STEEP = 8  # the same down columns, where a step takes in several rows
+SHORT = 16  # a fold of fewer steps stays inside the lanes
+INLINE = 4  # a fold of so few steps needs no loop
+DEEP = 4  # rows of cheap values that are folded together before they meet the running row
+WIDE = 2048  # columns whose running values are in scratch at once
+
+Known = dict[Node, Val]
+Bases = dict[tuple[int, Affine], tuple[str, Affine]]
+
+
+class Reduce(Walk):
+    """Loops with folds."""
+
+    def __init__(
+        self, part: Part, dtypes: Sequence[DType], target: Target, variables: Sequence[str]
+    ) -> None:
+        super().__init__(part, dtypes, target, variables)
+        self.below: dict[Node, list[Node]] = {}
+        # what is stored as it is: the only folds that windows are for
+        self.targets = {s.src[0] for s in self.stores if s.src}
+
+    def is_column(self, fold: Node) -> bool:
+        """Is it folded down columns, into a scratch row of this unit?"""
+        v = self.vector
+        if v is None or v not in self.grid or v not in self.free[fold] or v in fold.arg[1]:
+            return False
+        return self.count(fold) >= SHORT and not self.needs_lanes(fold)
+
+    def needs_lanes(self, fold: Node) -> bool:
+        """Does it depend on axes of an outer fold?"""
+        return not self.free[fold] <= set(self.grid)
+
+    def count(self, fold: Node) -> int:
+        """How many values a fold takes in."""
+        sizes = [self.windows.get(a, (0, self.sizes[a]))[1] if fold in self.targets else
+                 self.sizes[a] for a in fold.arg[1]]  # fmt: skip
+        return prod(sizes)
+
+    def folds_below(self, node: Node) -> list[Node]:
+        """The folds that a node needs, sources first, itself if it is one."""
+        found = self.below.get(node)
+        if found is None:
+            found = self.below[node] = [n for n in toposort([node]) if n.op is FOLD]
+        return found
+
+    # --- which, and when -------------------------------------------------------------------------
+
+    def hoist(self, targets: Sequence[Node]) -> None:
+        """Work out every fold under the targets whose axes are all open, in order."""
+        here = set(self.at.open)
+        columns = self.at.lane_axis is None and not self.shadows
+
+        def can(fold: Node) -> bool:
+            if fold in self.filled or self.known(fold) is not None:
+                return False
+            if self.free[fold] <= here:
+                return True
+            return columns and self.is_column(fold) and self.free[fold] <= here | {self.vector}
+
+        below = [fold for node in targets for fold in self.folds_below(node)]
+        waiting = [n for n in dict.fromkeys(below) if can(n)]
+        while waiting:
+            ready = [f for f in waiting if not any(o in f.slice for o in waiting if o is not f)]
+            axes, column = ready[0].arg[1], self.is_column(ready[0]) and columns
+            group = [f for f in ready if f.arg[1] == axes and self.is_column(f) == column]
+            self.fold(group, column)
+            waiting = [f for f in waiting if f not in group]
+
+    def fold(self, group: Sequence[Node], column: bool = False) -> None:
+        """Fold several values over the same axes; an open axis of that name is another one."""
+        if any(self.sizes[a] == 0 for a in group[0].arg[1]):
+            for fold in group:
+                self.scopes[-1][fold] = empty(self.e, fold)
+            return
+        at = self.at
+        before = dict(self.ranges)
+        for axis in group[0].arg[1]:
+            self.ranges.pop(axis, None)
+            if axis in self.windows and group[0] in self.targets:
+                block, steps = self.windows[axis]
+                size = str(self.sizes[axis])
+                self.ranges[axis] = self.window(axis, at.open[block], steps, size)
+        shadowed = frozenset(group[0].arg[1]) & set(at.open)
+        if not shadowed:
+            self.columns(group) if column else self.fold_here(group)
+            self.ranges = before
+            return
+        outer = {axis: at.open.pop(axis) for axis in shadowed}
+        lanes, bases = (at.lane_axis, at.mask), at.bases
+        if at.lane_axis in shadowed:
+            at.lane_axis, at.mask = None, None
+        self.shadows.append((len(self.scopes), shadowed))
+        at.bases = [{}]
+        self.enter()
+        self.fold_here(group)
+        found = {fold: self.scopes[-1][fold] for fold in group}
+        self.leave()
+        self.shadows.pop()
+        at.open.update(outer)
+        (at.lane_axis, at.mask), at.bases, self.ranges = lanes, bases, before
+        self.scopes[-1].update(found)
+
+    # --- rows, and inside lanes ------------------------------------------------------------------
+
+    def fold_here(self, group: Sequence[Node]) -> None:
+        """Fold several values over the same axes in one loop nest."""
+        axes = list(group[0].arg[1])
+        lanes = self.vector is not None and self.vector in axes and self.at.lane_axis is None
+        bodies = [f.src[0] for f in group]
+        self.hoist(bodies)
+        self.prepare(bodies, lanes or self.at.lane_axis is not None)
+        totals = [Total(self.e, f, lanes or self.at.lane_axis is not None) for f in group]
+        copies = 1
+        if lanes:
+            assert self.vector is not None
+            axes.remove(self.vector)
+            copies = self.side_by_side(bodies, totals)
+        if lanes:
+            self.begin_walk(writes=False)
+        steps = -(-self.count(group[0]) // (copies * self.lanes if lanes else 1))
+        most = SOON if copies > 1 else BLOCK if lanes else FEW
+        wide = steps > most and any(t.is_sum for t in totals)
+        nest = _Nest(self, group, totals, lanes, copies, wide)
+        first = [t.start_wide() if wide else t.start() for t in totals]
+        done = nest.loops(axes, [pair for state in first for pair in state])
+        for fold, total, state in zip(group, totals, _parts(done, first), strict=True):
+            found = total.finish_wide(state, lanes) if wide else total.finish(state, lanes)
+            self.scopes[-1][fold] = found
+            self.filled.update(n for n in under(fold.src[0]) if n in self.rows)
+
+    def side_by_side(self, bodies: Sequence[Node], totals: Sequence[Total]) -> int:
+        """How many states run at once: several where taking in is what takes the time."""
+        if all(t.by_bits or t.dtype.kind != "f" for t in totals):
+            return 1  # whole numbers need no waiting
+        return self.copies(bodies) if self.cost(bodies) <= CHEAP else 1
+
+    # --- columns ---------------------------------------------------------------------------------
+
+    def columns(self, group: Sequence[Node]) -> None:
+        """Fold down columns: scratch rows take in row after row, each a walk along memory."""
+        assert self.vector is not None
+        bodies = [f.src[0] for f in group]
+        self.hoist(bodies)
+        self.prepare(bodies, True)
+        totals = [Total(self.e, f, True, whole=False) for f in group]
+        size = min(self.sizes[self.vector], WIDE)
+        rows = [self.room(t.dtype, size) for t in totals]
+        *outer, axis = group[0].arg[1]
+        down = _Down(self, axis, group, totals, rows)
+        wide = self.count(group[0]) > down.block and any(t.is_sum for t in totals)
+        rests = [
+            [self.room(float64, size) for _ in total.start_wide()] if wide and total.is_sum else []
+            for total in totals
+        ]
+        wider = [some for some in zip(totals, rows, rests, strict=True) if len(some[2])]
+
+        def start() -> None:
+            for total, row in zip(totals, rows, strict=True):
+                self.store_row(row, total.identity())
+            for total, _, names in wider:
+                for name, (_, value) in zip(names, total.start_wide(), strict=True):
+                    self.store_row(name, Val(value, float64, True))
+
+        def flush() -> None:
+            for some in wider:
+                self.flush_row(*some)
+
+        def finish() -> None:
+            for some in wider:
+                self.finish_row(*some)
+
+        self.lanes_plain(start)
+        self.each(outer, bodies, lambda: down.all(flush if wide else None))
+        if wide:
+            self.lanes_plain(finish)
+        for fold, row in zip(group, rows, strict=True):
+            self.rows[fold] = row
+            self.filled.add(fold)
+
+    def flush_row(self, total: Total, row: str, names: Sequence[str]) -> None:
+        """Add a scratch row to the wide one, and start it again."""
+        now = [self.load_row(name, float64).text for name in names]
+        block = self.load_row(row, total.dtype).text
+        for name, text in zip(names, total.flush(now, [block]), strict=True):
+            self.store_row(name, Val(text, float64, True))
+        self.store_row(row, total.identity())
+
+    def finish_row(self, total: Total, row: str, names: Sequence[str]) -> None:
+        """The wide row as the fold's own values."""
+        now = [self.load_row(name, float64).text for name in names]
+        self.store_row(row, total.finish_wide(now, False))
+
+    def lanes_plain(self, body: Callable[[], object]) -> None:
+        """All lanes of the vector axis, one vector a step."""
+        assert self.vector is not None
+        whole, more = self.whole(1)
+
+        def step(state: State) -> State:
+            body()
+            return state
+
+        start = self.range_of(self.vector)[0]
+        if whole != start:
+            self.vectors(start, whole, [[]], step)
+        if more:
+            self.rest(whole, [], step)
+
+
+class _Down:
+    """The loops down the columns of one group of folds."""
+
+    def __init__(
+        self, walk: Reduce, axis: int, group: Sequence[Node], totals: Sequence[Total],
+        rows: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.walk, self.axis, self.totals, self.rows = walk, axis, totals, rows
+        self.bodies = [f.src[0] for f in group]
+        self.deep = DEEP if walk.cost(self.bodies) <= CHEAP else 1
+        self.block = STEEP * self.deep if self.deep > 1 else FEW
+
+    def all(self, flush: Callable[[], None] | None) -> None:
+        """All rows of the axis, in blocks if there is something to flush."""
+        e = self.walk.e
+        start, stop = self.walk.range_of(self.axis)
+        if flush is None:
+            self.between(start, stop)
+            return
+
+        def block(first: str, _: State) -> State:
+            end = e.let(f"add i64 {first}, {self.block}")
+            last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {stop}"))
+            self.between(first, last)
+            self.walk.lanes_plain(flush)
+            return []
+
+        e.loop(start, stop, self.block, [], block)
+
+    def between(self, start: str, stop: str) -> None:
+        """Rows from start to stop: steps of several, then those that are left."""
+        e = self.walk.e
+        left = True
+        if start.isdigit() and stop.isdigit():
+            count = int(stop) - int(start)
+            whole, left = str(int(stop) - count % self.deep), count % self.deep != 0
+        elif self.is_even():
+            whole, left = stop, False
+        else:
+            even = e.let(f"and i64 {e.let(f'sub i64 {stop}, {start}')}, {-self.deep}")
+            whole = e.opaque(e.let(f"add i64 {start}, {even}"))
+        e.loop(start, whole, self.deep, [], lambda index, _: self.step(index, self.deep))
+        if left:
+            e.loop(whole, stop, 1, [], lambda index, _: self.step(index, 1))
+
+    def is_even(self) -> bool:
+        """Does every part of the axis, a unit's or a block, have whole steps?"""
+        steps = self.walk.windows[self.axis][1] if self.axis in self.walk.windows else 0
+        return self.walk.sizes[self.axis] % self.deep == 0 == steps % self.deep
+
+    def step(self, index: str, deep: int) -> State:
+        """A few rows folded together and into the running rows."""
+        walk, at = self.walk, self.walk.at
+        places: list[tuple[str, Known, Bases]] = []
+        for offset in range(deep):
+            here = index if offset == 0 else walk.e.let(f"add i64 {index}, {offset}")
+            at.open[self.axis] = here
+            walk.enter()
+            walk.hoist(self.bodies)
+            walk.prepare(self.bodies, True)
+            places.append((here, walk.scopes[-1], at.bases[-1]))
+            walk.leave()
+        walk.lanes_plain(lambda: self.meet(places))
+        del at.open[self.axis]
+        return []
+
+    def meet(self, places: Sequence[tuple[str, Known, Bases]]) -> None:
+        """The lanes of some rows, folded together two by two, meet the running ones."""
+        walk, at = self.walk, self.walk.at
+        found: list[list[Val]] = []
+        for here, known, bases in places:
+            at.open[self.axis] = here
+            walk.enter()
+            walk.scopes[-1], at.bases[-1] = known, bases
+            walk.enter()
+            found.append([walk.e.splat(walk.value(body)) for body in self.bodies])
+            walk.leave()
+            walk.leave()
+        for number, (total, row) in enumerate(zip(self.totals, self.rows, strict=True)):
+            now = [values[number] for values in found]
+            while len(now) > 1:
+                now = [total.combine(a, b) for a, b in zip(now[::2], now[1::2], strict=True)]
+            walk.store_row(row, total.combine(walk.load_row(row, total.dtype), now[0]))
+
+
+class _Nest:
+    """The loops of one group of folds, outermost first; states go in and come out."""
+
+    def __init__(
+        self, walk: Reduce, group: Sequence[Node], totals: Sequence[Total], lanes: bool,
+        copies: int, wide: bool,
+    ) -> None:  # fmt: skip
+        self.walk, self.group, self.totals = walk, group, totals
+        self.lanes, self.copies, self.wide = lanes, copies, wide
+        self.bodies = [f.src[0] for f in group]
+        self.fresh = [t.start() for t in totals]
+        long = prod([walk.sizes[a] for a in group[0].arg[1]]) >= LONG
+        self.block = BLOCK if copies == 1 else SOON if long else CHEAP_BLOCK
+
+    def loops(self, axes: list[int], carried: First) -> State:
+        """Loops over some axes and then, if lanes are parts, over the vector axis."""
+        if not axes:
+            return self.blocks(carried)
+        if not self.lanes and len(axes) == 1:
+            return self.numbers(axes[0], carried)
+        if len(axes) == 1 and self.rows > 1:
+            return self.some_rows(axes[0], carried)
+        return self.outer(axes[0], carried, lambda now: self.loops(axes[1:], now))
+
+    @property
+    def rows(self) -> int:
+        """How many short rows of the vector axis a state of a sum takes in before it is flushed."""
+        walk = self.walk
+        if not self.wide or walk.vector is None or walk.vector in walk.ranges:
+            return 1
+        return self.block // (-(-walk.sizes[walk.vector] // (self.copies * walk.lanes)) + 1)
+
+    def some_rows(self, axis: int, carried: First) -> State:
+        """One axis, some rows at a time, each group flushed once."""
+        walk, e, rows = self.walk, self.walk.e, self.rows
+        start, stop = walk.range_of(axis)
+        fresh = [pair for state in self.fresh for pair in state]
+        kinds = [kind for kind, _ in fresh]
+
+        def once(index: str, names: State) -> State:
+            walk.at.open[axis] = index
+            walk.enter()
+            walk.prepare(self.bodies, True)
+            found = self.blocks(list(zip(kinds, names, strict=True)))
+            walk.leave()
+            del walk.at.open[axis]
+            return found
+
+        def group(first: str, names: State) -> State:
+            end = e.let(f"add i64 {first}, {rows}")
+            last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {stop}"))
+            self.wide = False
+            found = e.loop(first, last, 1, fresh, once)
+            self.wide = True
+            return self.flush(names, found)
+
+        return e.loop(start, stop, rows, carried, group)
+
+    def outer(self, axis: int, carried: First, inside: Callable[[First], State]) -> State:
+        """One axis, a number at a time, written out if there are few."""
+        walk = self.walk
+        kinds = [kind for kind, _ in carried]
+
+        def once(index: str, names: State) -> State:
+            walk.at.open[axis] = index
+            walk.enter()
+            walk.prepare(self.bodies, self.totals[0].vector)
+            found = inside(list(zip(kinds, names, strict=True)))
+            walk.leave()
+            del walk.at.open[axis]
+            return found
+
+        start, stop = walk.range_of(axis)
+        if axis not in walk.ranges and walk.sizes[axis] <= INLINE and not self.lanes:
+            state = [value for _, value in carried]
+            for index in range(walk.sizes[axis]):
+                state = once(str(index), state)
+            return state
+        return walk.e.loop(start, stop, 1, carried, once)
+
+    def numbers(self, axis: int, carried: First) -> State:
+        """The innermost axis where lanes, if any, are results."""
+        walk, e = self.walk, self.walk.e
+        take = self.take
+        if not self.wide:
+            return self.outer(axis, carried, lambda now: take([value for _, value in now]))
+        start, stop = walk.range_of(axis)
+        fresh = [pair for state in self.fresh for pair in state]
+
+        def once(index: str, names: State) -> State:
+            walk.at.open[axis] = index
+            walk.enter()
+            found = take(names)
+            walk.leave()
+            del walk.at.open[axis]
+            return found
+
+        def block(first: str, names: State) -> State:
+            end = e.let(f"add i64 {first}, {FEW}")
+            last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {stop}"))
+            return self.flush(names, e.loop(first, last, 1, fresh, once))
+
+        return e.loop(start, stop, FEW, carried, block)
+
+    def blocks(self, carried: First) -> State:
+        """The vector axis, several states side by side."""
+        walk, e = self.walk, self.walk.e
+        assert walk.vector is not None
+        start = walk.range_of(walk.vector)[0]
+        whole, more = walk.whole(self.copies)
+        fresh = [pair for state in self.fresh for pair in state]
+        kinds = [kind for kind, _ in carried]
+        if not self.wide:
+            state = [value for _, value in carried]
+            if whole != start:
+                others = [fresh] * (self.copies - 1)
+                state = self.joined(walk.vectors(start, whole, [carried, *others], self.take))
+            if more:
+                state = walk.rest(whole, list(zip(kinds, state, strict=True)), self.take)
+            return state
+        step = self.block * self.copies * walk.lanes
+
+        def block(first: str, names: State) -> State:
+            end = e.let(f"add i64 {first}, {step}")
+            last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {whole}"))
+            states = walk.vectors(first, last, [fresh] * self.copies, self.take)
+            return self.flush(names, self.joined(states))
+
+        state = e.loop(start, whole, step, carried, block)
+        if more:
+            state = self.flush(state, walk.rest(whole, fresh, self.take))
+        return state
+
+    def take(self, state: State) -> State:
+        """Fold in the values where we are."""
+        walk = self.walk
+        mask = walk.at.mask if self.lanes else None
+        if self.lanes:
+            walk.fetch_ahead()
+        out: State = []
+        for body, total, now in zip(
+            self.bodies, self.totals, _parts(state, self.fresh), strict=True
+        ):
+            out.extend(total.take(now, walk.value(body), mask))
+        return out
+
+    def joined(self, states: list[State]) -> State:
+        """States that ran side by side, joined two by two."""
+        while len(states) > 1:
+            pairs = zip(states[::2], states[1::2], strict=True)
+            states = [self.both(a, b) for a, b in pairs]
+        return states[0]
+
+    def both(self, a: State, b: State) -> State:
+        out: State = []
+        for total, x, y in zip(
+            self.totals, _parts(a, self.fresh), _parts(b, self.fresh), strict=True
+        ):
+            out.extend(total.join(x, y))
+        return out
+
+    def flush(self, wide: State, block: State) -> State:
+        """Add blocks' states to the wide ones."""
+        out: State = []
+        starts = [t.start_wide() for t in self.totals]
+        for total, x, y in zip(
+            self.totals, _parts(wide, starts), _parts(block, self.fresh), strict=True
+        ):
+            out.extend(total.flush(x, y))
+        return out
+
+
+def _parts(names: State, like: Sequence[First]) -> list[State]:
+    """Names in a row as one state for each fold."""
+    out: list[State] = []
+    for state in like:
+        out.append(names[: len(state)])
+        names = names[len(state) :]
+    return out

@@ -1,0 +1,138 @@
+"""One elementwise op on values: the op table's spelling, or an expansion of it."""
+
+from __future__ import annotations
+
+from ...core.dtype import DType, bfloat16, bool_, float64
+from ...core.node import Node
+from ...core.ops.elementwise import BITCAST, CAST, POLYGAMMA, SHR, WHERE
+from ...core.ops.reduce import REDUCERS, identity_of
+from ...graph.ir.reshape_groups import CannotLower
+from .llvm.convert import (
+    from_memory,
+    memory_dtype,
+    odd_float32,
+    odd_float64,
+    round_small,
+    to_memory,
+)
+from .llvm.emitter import Emitter, Val, computing, scalar_type
+from .llvm.maths import EXPANSIONS, compare, intrinsic, select
+from .special import polygamma
+
+
+def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
+    """The result of an elementwise op."""
+    op = node.op
+    if any(s.dtype.kind == "c" for s in node.src) or node.dtype.kind == "c":
+        raise CannotLower(f"{op} of complex numbers has no form in pairs")
+    values = e.alike(*sources)
+    dtype = values[-1].dtype
+    if op is CAST:
+        return cast(e, values[0], node.src[0].dtype, node.dtype)
+    if op is BITCAST:
+        return _bitcast(e, values[0], node)
+    if op is WHERE:
+        return select(e, *values)
+    if op is POLYGAMMA:
+        return _rounded(e, polygamma(e, node.arg, values[0]), node)
+    name = f"shr_{dtype.kind}" if op is SHR else op.name
+    if op.name == "pow" and dtype.kind in "iu":
+        name = "pow_int"
+    expand = EXPANSIONS.get(name)
+    if expand is not None:
+        return _rounded(e, expand(e, dtype, values), node)
+    text = op.llvm.get(dtype.kind)
+    if text is None or "@fulgurite" in text:
+        raise CannotLower(f"{op} has no native form yet")
+    if "call" in text:
+        return _rounded(e, _call(e, text, values), node)
+    kind = e.type_of(dtype, values[0].vector)
+    result = e.let(text.format(*[v.text for v in values], T=kind))
+    found = Val(result, bool_ if node.dtype is bool_ else dtype, values[0].vector)
+    return _rounded(e, found, node)
+
+
+def combine(e: Emitter, name: str, a: Val, b: Val) -> Val:
+    """The op that a fold, scan or scatter of this name combines two values with."""
+    a, b = e.alike(a, b)
+    text = REDUCERS[name].llvm[a.dtype.kind]
+    if "call" in text:
+        return _call(e, text, [a, b])
+    kind = e.type_of(a.dtype, a.vector)
+    return Val(e.let(text.format(a.text, b.text, T=kind)), a.dtype, a.vector)
+
+
+def identity(e: Emitter, name: str, dtype: DType, vector: bool) -> Val:
+    """What combining changes nothing with, in a dtype that values compute in."""
+    number = identity_of(name, dtype)
+    return e.const(float(number) if dtype.kind == "f" else int(number), dtype, vector)
+
+
+def _call(e: Emitter, text: str, values: list[Val]) -> Val:
+    """An intrinsic by its spelling: `call {T} @llvm.sqrt.{S}(...)`."""
+    name = text.split("@")[1].split(".{S}")[0]
+    if name == "llvm.abs":
+        first = values[0]
+        kind = e.type_of(first.dtype, first.vector)
+        full = f"llvm.abs.{e.suffix(first.dtype, first.vector)}"
+        return Val(e.call(kind, full, e.typed(first), "i1 false"), first.dtype, first.vector)
+    return intrinsic(e, name, *values)
+
+
+def _rounded(e: Emitter, value: Val, node: Node) -> Val:
+    """A small float is on its own grid after every op, as the reference has it."""
+    if not node.dtype.is_small_float:
+        return value
+    return round_small(e, value, node.dtype)
+
+
+def cast(e: Emitter, value: Val, source: DType, target: DType) -> Val:
+    """The same number in another dtype; floats to whole numbers saturate."""
+    goal = computing(target)
+    if target.kind == "b":
+        if value.dtype is bool_:
+            return value
+        how = "fcmp une" if value.dtype.kind == "f" else "icmp ne"
+        return compare(e, how, value, e.const(0, value.dtype, value.vector))
+    if target.is_small_float and source is not target:
+        if source is float64:
+            value = odd_float32(e, value)
+        elif target is bfloat16 and source.kind in "iu" and source.bits >= 32:
+            wide = odd_float64(e, value) if source.bits == 64 else _number(e, value, float64)
+            value = odd_float32(e, wide)  # other small floats end where float32 is still exact
+        return round_small(e, _number(e, value, goal), target)
+    return _number(e, value, goal)
+
+
+def _number(e: Emitter, value: Val, goal: DType) -> Val:
+    have, kind = value.dtype, e.type_of(goal, value.vector)
+    if have is goal:
+        return value
+    if have.kind == "f" and goal.kind == "f":
+        how = "fpext" if goal is float64 else "fptrunc"
+    elif have.kind == "f":
+        name = f"llvm.fpto{'s' if goal.kind == 'i' else 'u'}i.sat"
+        full = f"{name}.{e.suffix(goal, value.vector)}.{e.suffix(have, value.vector)}"
+        return Val(e.call(kind, full, e.typed(value)), goal, value.vector)
+    elif goal.kind == "f":
+        how = "sitofp" if have.kind == "i" else "uitofp"
+    elif goal.bits == have.bits:
+        return Val(value.text, goal, value.vector)
+    elif goal.bits < have.bits:
+        how = "trunc"
+    else:
+        how = "sext" if have.kind == "i" else "zext"
+    return Val(e.let(f"{how} {e.typed(value)} to {kind}"), goal, value.vector)
+
+
+def _bitcast(e: Emitter, value: Val, node: Node) -> Val:
+    source, target = node.src[0].dtype, node.dtype
+    if source.is_small_float:
+        value = to_memory(e, value, source)
+    goal = memory_dtype(target)
+    if scalar_type(value.dtype) == scalar_type(goal):
+        value = Val(value.text, goal, value.vector)
+    else:
+        kind = e.type_of(goal, value.vector)
+        value = Val(e.let(f"bitcast {e.typed(value)} to {kind}"), goal, value.vector)
+    return from_memory(e, value, target) if target.is_small_float else value

@@ -1,0 +1,198 @@
+"""Activations beyond the first few, which are in `nn.py`: bent, cut and gated lines.
+
+In: tensors; whole numbers become float32. Out: tensors of the same shape (`glu` halves an axis).
+Half floats are computed in float32 and rounded once. Choices are written with `where`, so slopes
+are finite on both sides, and at a kink they are what torch takes.
+"""
+
+from __future__ import annotations
+
+from ...core import build
+from ...core.ops.elementwise import EXPM1, TANH
+from ...errors import ArgumentError, ShapeError
+from ...tensor import Tensor, TensorLike
+from ..array.movement import chunk, reshape
+from ..common import apply, as_tensor, astype, floating, wide
+from ..math.elementwise import abs, sign, where
+from .basic import elu, sigmoid, softmax, softplus
+
+
+def relu6(x: TensorLike) -> Tensor:
+    """x between 0 and 6.
+
+    >>> fg.relu6(fg.Tensor([-1.0, 2.0, 9.0])).tolist()
+    [0.0, 2.0, 6.0]
+    """
+    return hardtanh(x, 0.0, 6.0)
+
+
+def hardtanh(x: TensorLike, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x between two bounds, where its slope is 0 too.
+
+    >>> fg.hardtanh(fg.Tensor([-3.0, 0.5, 3.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    if not min_val <= max_val:
+        raise ArgumentError(f"bounds {min_val} and {max_val}", "give min_val <= max_val")
+    tensor = floating(x)
+    return where(tensor <= min_val, min_val, where(tensor >= max_val, max_val, tensor))
+
+
+def hardsigmoid(x: TensorLike) -> Tensor:
+    """x / 6 + 1 / 2 between 0 and 1.
+
+    >>> fg.hardsigmoid(fg.Tensor([-4.0, 0.0, 4.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    tensor = wide(x)
+    line = where(tensor <= -3, 0, where(tensor >= 3, 1, tensor * (1 / 6) + 0.5))
+    return astype(line, floating(x).dtype)
+
+
+def hardswish(x: TensorLike) -> Tensor:
+    """x times hardsigmoid(x).
+
+    >>> fg.hardswish(fg.Tensor([-4.0, 0.0, 4.0])).tolist()
+    [0.0, 0.0, 4.0]
+    """
+    tensor = wide(x)
+    middle = where(abs(tensor) >= 3, 0, tensor)  # so that no slope is infinite times 0
+    bend = middle * (middle + 3) * (1 / 6)
+    return astype(where(tensor <= -3, 0, where(tensor >= 3, tensor, bend)), floating(x).dtype)
+
+
+def selu(x: TensorLike) -> Tensor:
+    """elu with the scale and alpha that keep mean 0 and variance 1.
+
+    >>> round(fg.selu(fg.Tensor(1.0)).item(), 4)
+    1.0507
+    """
+    scaled = elu(wide(x), 1.6732632423543772) * 1.0507009873554805
+    return astype(scaled, floating(x).dtype)
+
+
+def celu(x: TensorLike, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1).
+
+    >>> fg.celu(fg.Tensor([float("-inf"), 3.0]), 2.0).tolist()
+    [-2.0, 3.0]
+    """
+    if alpha == 0:
+        raise ArgumentError("alpha is 0", "give another number")
+    tensor = wide(x)
+    below = apply(EXPM1, where(tensor > 0, 0, tensor) / alpha) * alpha
+    return astype(where(tensor > 0, tensor, below), floating(x).dtype)
+
+
+def mish(x: TensorLike) -> Tensor:
+    """x * tanh(softplus(x)).
+
+    >>> fg.mish(fg.Tensor([0.0, 50.0])).tolist()
+    [0.0, 50.0]
+    """
+    tensor = wide(x)
+    return astype(tensor * apply(TANH, softplus(tensor)), floating(x).dtype)
+
+
+def log_sigmoid(x: TensorLike) -> Tensor:
+    """The logarithm of sigmoid, exact where that is tiny.
+
+    >>> fg.log_sigmoid(fg.Tensor([-1000.0, 1000.0])).tolist()
+    [-1000.0, 0.0]
+    """
+    return astype(0 - softplus(0 - wide(x)), floating(x).dtype)
+
+
+def softsign(x: TensorLike) -> Tensor:
+    """x / (1 + |x|).
+
+    >>> fg.softsign(fg.Tensor([-1.0, 3.0])).tolist()
+    [-0.5, 0.75]
+    """
+    tensor = wide(x)
+    return astype(tensor / (abs(tensor) + 1), floating(x).dtype)
+
+
+def tanhshrink(x: TensorLike) -> Tensor:
+    """x - tanh(x).
+
+    >>> fg.tanhshrink(fg.Tensor([0.0, 100.0])).tolist()
+    [0.0, 99.0]
+    """
+    tensor = wide(x)
+    return astype(tensor - apply(TANH, tensor), floating(x).dtype)
+
+
+def softshrink(x: TensorLike, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by `lambd`, and 0 where that is passed.
+
+    >>> fg.softshrink(fg.Tensor([-2.0, 0.25, 2.0])).tolist()
+    [-1.5, 0.0, 1.5]
+    """
+    if lambd < 0:
+        raise ArgumentError(f"lambd is {lambd}", "give 0 or more")
+    tensor = floating(x)
+    return where(abs(tensor) > lambd, tensor - sign(tensor) * lambd, tensor * 0)
+
+
+def hardshrink(x: TensorLike, lambd: float = 0.5) -> Tensor:
+    """x, and 0 where it is within `lambd` of 0.
+
+    >>> fg.hardshrink(fg.Tensor([-2.0, 0.25, 2.0])).tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    tensor = floating(x)
+    return where(abs(tensor) <= lambd, 0, tensor)
+
+
+def threshold(x: TensorLike, threshold: float, value: float) -> Tensor:
+    """x above the threshold, else the value.
+
+    >>> fg.threshold(fg.Tensor([1.0, 3.0]), 2.0, 9.0).tolist()
+    [9.0, 3.0]
+    """
+    tensor = floating(x)
+    return where(tensor <= threshold, value, tensor)
+
+
+def softmin(x: TensorLike, axis: int = -1) -> Tensor:
+    """softmax of -x: the smallest gets most.
+
+    >>> fg.softmin(fg.Tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    return softmax(0 - floating(x), axis)
+
+
+def prelu(x: TensorLike, weight: TensorLike) -> Tensor:
+    """x where it is positive, else x times a weight: one for all, or one for each channel.
+
+    >>> fg.prelu(fg.Tensor([[-2.0, -2.0]]), fg.Tensor([0.5, 0.25])).tolist()
+    [[-1.0, -0.5]]
+    """
+    tensor, slope = floating(x), as_tensor(weight)
+    if slope.size != 1:
+        channels = tensor.shape[1] if tensor.ndim > 1 else 1
+        if slope.shape != (channels,):
+            raise ShapeError(
+                f"weights of shape {slope.shape} for {channels} channels",
+                "give one weight, or one for each channel (axis 1)",
+            )
+        slope = reshape(slope, (channels, *[1] * (tensor.ndim - 2)))
+    elif slope.ndim > tensor.ndim:
+        slope = reshape(slope, ())
+    return where(tensor > 0, tensor, tensor * slope)
+
+
+def glu(x: TensorLike, axis: int = -1) -> Tensor:
+    """The first half of an axis times sigmoid of the second.
+
+    >>> fg.glu(fg.Tensor([4.0, 0.0])).tolist()
+    [2.0]
+    """
+    tensor = floating(x)
+    size = tensor.node.shape[build.as_axis(axis, tensor.ndim)]
+    if not isinstance(size, int) or size % 2 or not size:
+        raise ShapeError(f"axis {axis} of size {size} has no two halves", "use an even size")
+    first, second = chunk(tensor, 2, axis)
+    return first * sigmoid(second)

@@ -1,0 +1,174 @@
+"""Normalisation over batches, groups and instances; `nn.py` has that over the last dimensions.
+
+In: x of shape (batch, channels, *space), and a scale and shift for each channel. Out: x with mean
+0 and variance 1 over some of its dimensions, scaled and shifted; half floats are computed in
+float32 and rounded once. Nothing is updated in place: running statistics go in and come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core import build
+from ...core import shape as sizes
+from ...core.dtype import DType, promote
+from ...core.node import Size
+from ...core.ops.elementwise import RSQRT
+from ...errors import ArgumentError, ShapeError
+from ...tensor import Tensor, TensorLike, node_of, wrap
+from ..common import apply, as_tensor, astype, floating, wide
+from ..math.elementwise import pow
+from ..math.reduction import mean, sum
+from ..results import BatchNorm
+
+
+def batch_norm(
+    x: TensorLike,
+    running_mean: TensorLike | None = None,
+    running_var: TensorLike | None = None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> BatchNorm:
+    """Each channel with mean 0 and variance 1: of this batch in training, else of the past.
+
+    The running statistics come back with this batch taken in (as they were unless training).
+
+    >>> x = fg.Tensor([[1.0], [3.0]])
+    >>> y, average, spread = fg.batch_norm(x, fg.zeros(1), fg.ones(1), training=True, eps=0.0)
+    >>> y.tolist(), average.item(), spread.item()
+    ([[-1.0], [1.0]], 0.20000000298023224, 1.100000023841858)
+    >>> fg.batch_norm(x, average, spread).output.shape
+    (2, 1)
+    """
+    tensor = _with_channels(x)
+    known = [None if part is None else as_tensor(part) for part in (running_mean, running_var)]
+    if not training:
+        if known[0] is None or known[1] is None:
+            raise ArgumentError("there are no running statistics", "give both, or train")
+        center, spread = (wide(_along(part, tensor)) for part in known if part is not None)
+        normal = (tensor - center) * apply(RSQRT, spread + eps)
+        return BatchNorm(_scaled(x, normal, weight, bias), known[0], known[1])
+    axes = (0, *range(2, tensor.ndim))
+    center = mean(tensor, axes, keepdims=True)
+    apart = tensor - center
+    spread = mean(apart * apart, axes, keepdims=True)
+    count = sizes.prod([tensor.node.shape[a] for a in axes])
+    rest = sizes.sub(count, 1)
+    whole, less = (
+        float(n) if isinstance(n, int) else astype(wrap(n), tensor.dtype) for n in (count, rest)
+    )
+    unbiased = spread * (whole / less) if count != 1 else spread * float("nan")
+    fresh = [
+        None if part is None else _taken_in(part, new, momentum)
+        for part, new in zip(known, (center, unbiased), strict=True)
+    ]
+    normal = apart * apply(RSQRT, spread + eps)
+    return BatchNorm(_scaled(x, normal, weight, bias), fresh[0], fresh[1])
+
+
+def _taken_in(running: Tensor, new: Tensor, momentum: float) -> Tensor:
+    """The running value moved towards a new one, without a gradient."""
+    flat = wrap(build.reshape(node_of(new.detach()), running.node.shape))
+    return astype(wide(running) * (1 - momentum) + flat * momentum, running.dtype)
+
+
+def instance_norm(
+    x: TensorLike,
+    *,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel of each element of the batch with mean 0 and variance 1 over its space.
+
+    >>> fg.instance_norm(fg.Tensor([[[1.0, 3.0]]]), eps=0.0).tolist()
+    [[[-1.0, 1.0]]]
+    """
+    tensor = _with_channels(x)
+    if tensor.ndim < 3:
+        raise ShapeError(f"{tensor.ndim} dimensions have no space", "give three or more")
+    return _scaled(x, _normal(tensor, range(2, tensor.ndim), eps), weight, bias)
+
+
+def group_norm(
+    x: TensorLike,
+    num_groups: int,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each group of channels of each element of the batch with mean 0 and variance 1.
+
+    >>> fg.group_norm(fg.Tensor([[1.0, 3.0, 5.0, 5.0]]), 2, eps=1e-9).tolist()
+    [[-1.0, 1.0, 0.0, 0.0]]
+    """
+    tensor = _with_channels(x)
+    shape: tuple[Size, ...] = tensor.node.shape
+    groups = build.as_positive(num_groups, "num_groups")
+    if sizes.mod(shape[1], groups) != 0:
+        raise ShapeError(
+            f"{sizes.size_text(shape[1])} channels do not divide into {groups} groups",
+            "choose a number that divides the channels",
+        )
+    split = (shape[0], groups, sizes.floordiv(shape[1], groups), *shape[2:])
+    rows = wrap(build.reshape(node_of(tensor), split))
+    normal = _normal(rows, range(2, rows.ndim), eps)
+    return _scaled(x, wrap(build.reshape(node_of(normal), shape)), weight, bias)
+
+
+def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    apart = x - mean(x, tuple(axes), keepdims=True)
+    spread = mean(apart * apart, tuple(axes), keepdims=True)
+    return apart * apply(RSQRT, spread + eps)
+
+
+def _with_channels(x: TensorLike) -> Tensor:
+    tensor = wide(x)
+    if tensor.ndim < 2:
+        raise ShapeError(
+            f"{tensor.ndim} dimensions have no channels", "give (batch, channels, ...)"
+        )
+    return tensor
+
+
+def _along(part: TensorLike, x: Tensor) -> Tensor:
+    """One number for each channel, so that it broadcasts against x."""
+    node = node_of(part)
+    if node.ndim != 1 or not sizes.same(node.shape[0], x.node.shape[1]):
+        raise ShapeError(
+            f"{sizes.show(node.shape)} for {sizes.size_text(x.node.shape[1])} channels",
+            "give one number for each channel",
+        )
+    return wrap(build.reshape(node, (*node.shape, *[1] * (x.ndim - 2))))
+
+
+def _scaled(
+    x: TensorLike, normal: Tensor, weight: TensorLike | None, bias: TensorLike | None
+) -> Tensor:
+    dtype: DType = floating(x).dtype
+    if weight is not None:
+        dtype = promote(dtype, as_tensor(weight).dtype)
+        normal = normal * wide(_along(weight, normal))
+    if bias is not None:
+        dtype = promote(dtype, as_tensor(bias).dtype)
+        normal = normal + wide(_along(bias, normal))
+    return astype(normal, dtype)
+
+
+def local_response_norm(
+    x: TensorLike, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """x over a power of the mean square of neighbouring channels.
+
+    >>> fg.local_response_norm(fg.Tensor([[[3.0]]]), 1, alpha=1.0, beta=1.0, k=0.0).tolist()
+    [[[0.3333333432674408]]]
+    """
+    tensor = _with_channels(x)
+    width = build.as_positive(size, "size")
+    pads = [(width // 2, (width - 1) // 2) if d == 1 else (0, 0) for d in range(tensor.ndim)]
+    squares = build.window(build.pad(node_of(tensor * tensor), pads), 1, width)
+    total = sum(wrap(squares), -1) / float(width)
+    return astype(tensor / pow(total * alpha + k, beta), floating(x).dtype)

@@ -1,0 +1,25 @@
+"""Search: alternatives to the greedy kernels, what they cost, and which are chosen.
+
+The package itself only says whether there is anything to choose, so that a schedule without a
+choice loads none of its modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.node import Node
+from ..ir.kernel import Cut
+
+KINDS = ("map", "reduce", "contract")  # of pieces that may be merged
+
+
+def has_choice(pieces: Sequence[tuple[str, list[Node], Cut]]) -> bool:
+    """Does any piece read what another one folded? Nothing else is ever merged."""
+    folded: set[object] = set()
+    for _, outputs, (kernel, memory, _) in pieces:
+        if kernel.kind in KINDS and not folded.isdisjoint(memory):
+            return True
+        if kernel.kind in ("reduce", "contract"):
+            folded.update(outputs)
+    return False

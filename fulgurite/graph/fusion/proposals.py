@@ -1,0 +1,67 @@
+"""Proposals: kernels that could compute a merged graph, and the sources they come from.
+
+In: a kernel and the table of rates. Out: a `Proposal` (its kind, its cost, what it is for people),
+or None. A source is a plug-in: its name is part of every key, and it may say from a kernel's work
+alone what none of its kernels goes below, so that it is not asked for what cannot pay. The source
+that is known here runs rows and what is picked from them as one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+from ...core.node import toposort
+from ...core.ops.reduce import REDUCE
+from ..ir.kernel import Kernel
+from .machine import CostTable, Work, elements, is_contraction, time_of
+from .reduced_axes import summed_lines
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A kernel that a source has for a graph."""
+
+    kind: str
+    cost: float  # nanoseconds
+    what: str  # for people: what it is
+    rules: tuple[tuple[str, int], ...] = ()  # that fired on the way
+    nodes: int = 0  # of the e-graph that was searched
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where alternatives come from; `name` is part of every key.
+
+    `least`, if there is one, says from the work of a kernel what no proposal for it should go
+    below: where even that does not pay, the source is not asked.
+    """
+
+    name: str
+    propose: Callable[[Kernel, CostTable], Proposal | None]
+    least: Callable[[Work, CostTable], float] | None = None
+
+
+def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """Rows that are folded over the same axes, and what is picked from them, as one kernel."""
+    folds = [n for n in toposort([kernel.body]) if n.op is REDUCE]
+    rows = {(n.src[0].shape, n.arg[1]) for n in folds}
+    if len(rows) != 1 or any(map(is_contraction, folds)):
+        return None
+    if any(elements(root.shape) > elements(folds[0].src[0].shape) for root in kernel.body.src):
+        return None
+    length = elements(folds[0].src[0].shape) // max(1, elements(folds[0].shape))
+    for param, over in summed_lines(kernel.body).items():  # of squares both lines look alike
+        if over is not None and elements(tuple([param.shape[i] for i in over])) > length:
+            return None
+    cost = time_of(Kernel("reduce", kernel.body, kernel.inputs), table)
+    return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
+
+
+def least_rows(work: Work, table: CostTable) -> float:
+    """What rows take at least: no product is among them."""
+    return inf if work.products else table.launch + work.bytes / max(table.near, table.far)
+
+
+ROWS = Source("rows", propose_rows, least_rows)

@@ -1,0 +1,479 @@
+"""One writer: what is compared with something made of it is computed once, and read by all.
+
+In: the parts of a plan (kernels: what each stores and reads) over the nodes of one graph. Out: the
+comparisons whose sides come from different computations of one value. Float sums are reassociated:
+the same sum has other bits in another kernel, in another loop of the same kernel, or in a fold
+that keeps excess precision. Where `x == x.max()` sees x from one and its maximum from another,
+nothing is the largest, and a gradient is lost without a word.
+
+The law. A value is unstable if its bits depend on who computes it: sums and products of floats,
+and what ops with kernels of their own give; within a fold every float op, since laws rewrite it. An
+op that `jumps` (a comparison, a sign, a rounding) is a question if some value reaches it by two
+paths. Wherever a question is evaluated, it must see each unstable value from one writer at one
+place; and where it compares elements of different places (with the extreme of their row), all who
+evaluate it must see the same writer. A walk ends at unstable values: what those are made of may be
+computed again, since everybody reads their own bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from ...core.node import Node
+from ...core.ops.effect import AFTER, CONTIGUOUS, COPY, DETACH, REMAT, UNWATCH, WATCH
+from ...core.ops.elementwise import ABS, CAST, EQ, LE, LT, MAX, MIN, NE, NEG, SUB, WHERE
+from ...core.ops.indexing import GATHER, SORT
+from ...core.ops.leaf import CONST, PARAM, VIEW
+from ...core.ops.movement import (
+    EXPAND,
+    FLIP,
+    PAD,
+    PERMUTE,
+    RESHAPE,
+    SHRINK,
+    UNWINDOW,
+    WINDOW,
+    pairs,
+)
+from ...core.ops.random import RANDOM
+from ...core.ops.reduce import REDUCE, SCAN
+from ...core.ops.update import UPDATE
+from ..passes.split_reduce import places
+
+Axis: TypeAlias = "tuple[object, ...]"  # where along an axis: ("axis", i) of what reads it, ...
+Place: TypeAlias = "tuple[Axis, ...] | str | None"
+Sight: TypeAlias = "tuple[Node, int, Place]"  # an unstable value, its writer, and where
+Sights: TypeAlias = "frozenset[Sight]"
+_ITSELF = (CONTIGUOUS, AFTER, REMAT, VIEW, WATCH, UNWATCH, DETACH, COPY)  # the value of a source
+_PASSED = (*_ITSELF, GATHER, UPDATE, SORT, RANDOM)  # none of them rounds
+_EXACT = (MAX, MIN, WHERE, NEG, ABS)  # float ops that round nothing, whatever laws make of them
+_FLAT = "flat"  # element by element, in whatever shape
+_FIRST: Axis = ()  # along an axis of one step
+_NONE: Sights = frozenset()
+
+
+class Question(NamedTuple):
+    """An op that jumps and that some values reach by two paths."""
+
+    node: Node
+    values: frozenset[Node]
+    apart: bool  # does it compare elements of different places?
+
+
+class Conflict(NamedTuple):
+    """A question that sees a value from several writers, or from one at several places."""
+
+    question: Node
+    value: Node
+    writers: tuple[int, ...]  # numbers of parts
+
+
+class Part:
+    """A kernel of a plan, in terms of the nodes of the graph."""
+
+    __slots__ = ("_order", "kind", "outputs", "reads")
+
+    def __init__(self, kind: str, outputs: Iterable[Node], reads: Collection[Node]) -> None:
+        self.kind, self.outputs, self.reads = kind, tuple(outputs), reads
+        self._order: list[Node] | None = None
+
+    @property
+    def order(self) -> list[Node]:
+        """What it computes itself, sources first."""
+        if self._order is None:
+            self._order = _walked(self.outputs, _sources, self.reads)
+        return self._order
+
+
+def _walked(
+    roots: Iterable[Node], sources: Callable[[Node], Sequence[Node]], ends: Collection[Node] = ()
+) -> list[Node]:
+    """The nodes from roots down to where a walk ends, sources first."""
+    seen: set[Node] = set()
+    order: list[Node] = []
+    stack: list[tuple[Node, bool]] = [(node, False) for node in roots]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen and node not in ends:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend([(s, False) for s in sources(node) if s not in seen])
+    return order
+
+
+def _sources(node: Node) -> tuple[Node, ...]:
+    """What a value is made of: to wait for something is not to be made of it."""
+    return node.src[:1] if node.op is REMAT else node.src
+
+
+def _stable_sources(node: Node) -> tuple[Node, ...]:
+    """The same, where a value's own bits do not depend on who computes it."""
+    return () if is_unstable(node) else _sources(node)
+
+
+# --- what is asked -------------------------------------------------------------------------------
+
+
+def jumps(node: Node) -> bool:
+    """True if a rounding error in a source may change the result by much."""
+    if node.op is CAST:
+        return node.src[0].dtype.is_inexact and not node.dtype.is_inexact
+    return node.op.jumps
+
+
+def is_unstable(node: Node) -> bool:
+    """True if the bits of a value depend on the kernel that computes it."""
+    op = node.op
+    if op.family in ("elementwise", "leaf") or op in _PASSED:
+        return False
+    if op.family == "movement" and op is not UNWINDOW:
+        return False
+    if op is REDUCE and node.shape == node.src[0].shape:
+        return False
+    if op in (REDUCE, SCAN, UNWINDOW):
+        return node.dtype.is_inexact and (op is UNWINDOW or node.arg[0] not in ("max", "min"))
+    return True
+
+
+def questions(order: Sequence[Node]) -> list[Question]:
+    """The ops of a graph, given sources first, that compare a value with what is made of it."""
+    ends: list[Node] = []  # unstable values and values in memory
+    reach: dict[Node, int] = {}  # bits of what a value is made of
+    twice: dict[Node, int] = {}  # and of what it is made of by two paths
+    unstable = 0
+    asking: list[Node] = []
+    for node in order:
+        both = found = 0
+        if is_unstable(node) or (node.op is PARAM and node.dtype.is_inexact):
+            found = 1 << len(ends)
+            unstable |= found if node.op is not PARAM else 0
+            ends.append(node)
+        else:
+            for source in _sources(node):
+                both |= twice[source] | (found & reach[source])
+                found |= reach[source]
+            if both and jumps(node) and not _is_generic(node, reach, both, found, unstable):
+                asking.append(node)
+        reach[node], twice[node] = found, both
+    if not asking:
+        return []
+    bits = 0
+    for node in asking:
+        bits |= twice[node]
+    wanted = {end for i, end in enumerate(ends) if bits >> i & 1}
+    seen = _seen_from(asking, order, wanted)
+    found_: list[Question] = []
+    for node in asking:
+        values = frozenset([n for n in seen[node] if twice[node] & reach[n]])
+        found_.append(Question(node, values, any(len(seen[node][n]) > 1 for n in values)))
+    return found_
+
+
+def _is_generic(
+    node: Node, reach: Mapping[Node, int], both: int, found: int, unstable: int
+) -> bool:
+    """True if no tie is made by the program itself: rounding changes an answer by luck alone.
+
+    `w != w` asks for NaN. `exp(s - max(s)) / z > t` with another sum z ties at no element on
+    purpose, as `s - max(s) >= 0` does at the largest: there is one side, and z is in it once.
+    """
+    if len(node.src) == 2 and node.src[0] is node.src[1]:
+        return True
+    sides = [source for source in _sources(node) if reach[source] & both]
+    return len(sides) == 1 and bool(found & ~both & unstable)
+
+
+def _seen_from(
+    asking: Sequence[Node], order: Sequence[Node], wanted: Collection[Node]
+) -> dict[Node, dict[Node, frozenset[Place]]]:
+    """At which places nodes read some values, if one loop computed everything."""
+    cone = set(_walked(asking, _stable_sources))
+    seen: dict[Node, dict[Node, frozenset[Place]]] = {}
+    for node in order:
+        if node not in cone:
+            continue
+        mine: dict[Node, frozenset[Place]] = {}
+        if node in wanted:
+            mine[node] = frozenset([_FLAT])
+        elif not is_unstable(node):
+            for number, source in enumerate(_sources(node)):
+                for value, where in seen[source].items():
+                    moved = frozenset([_moved(p, value, node, number) for p in where])
+                    mine[value] = mine.get(value, frozenset()) | moved
+        seen[node] = mine
+    return seen
+
+
+# --- from plan to plan ---------------------------------------------------------------------------
+
+
+def is_extreme(node: Node) -> bool:
+    """True if a value is one of many that it was chosen from, by their size."""
+    return node.op is SORT or (node.op in (REDUCE, SCAN) and node.arg[0] in ("max", "min"))
+
+
+def chosen_from(nodes: Sequence[Node], values: Collection[Node]) -> set[Node]:
+    """Of nodes made of an extreme of unstable values in a set: they, and what is between."""
+    above: set[Node] = set()  # what is made of them
+    chosen: set[Node] = set()  # and of an extreme of them
+    for node in _walked(nodes, _stable_sources):
+        sources = _stable_sources(node)
+        if node in values if is_unstable(node) else any(s in above for s in sources):
+            above.add(node)
+            if is_extreme(node) or any(s in chosen for s in sources):
+                chosen.add(node)
+    between = _walked([n for n in nodes if n in chosen], _stable_sources)
+    return {n for n in between if n in above and not is_unstable(n)}
+
+
+def kept_with(
+    roots: Iterable[Node], extremes: Iterable[Node], is_held: Callable[[Node], bool]
+) -> list[Node]:
+    """Values of which roots are extremes and that somebody holds: known together, they agree.
+
+    A later plan would compute what is held again, in another order. What is only a part of it says
+    nothing about the rest, so cuts and picks are not looked through.
+    """
+    found: dict[Node, list[Node]] = {}
+    for extreme in extremes:
+        stack, seen = list(extreme.src[:1]), set[Node]()
+        while stack:
+            node = stack.pop()
+            if node in seen or not node.src or node.realized is not None:
+                continue
+            seen.add(node)
+            if is_held(node):
+                if any(map(is_unstable, _walked([node], _stable_sources))):
+                    found.setdefault(node, []).append(extreme)
+            elif node.op is not SHRINK and node.op is not GATHER:
+                stack += _stable_sources(node)
+    reached = set(_walked(roots, _stable_sources)) if found else set()
+    return [node for node, some in found.items() if not reached.isdisjoint(some)]
+
+
+# --- who answers ---------------------------------------------------------------------------------
+
+
+class Law:
+    """The law for the plans of one graph."""
+
+    def __init__(self, asked: Sequence[Question]) -> None:
+        self.asked = {q.node: q for q in asked}
+        self.cone = set(_walked(self.asked, _stable_sources))
+        self.values = {n for q in asked for n in q.values}
+
+    def concerns(self, nodes: Iterable[Node]) -> bool:
+        """True if a question sees any of some nodes, or what is between it and them."""
+        return any(n in self.cone for n in nodes)
+
+    def conflicts(self, parts: Sequence[Part]) -> list[Conflict]:
+        """Where a plan, given in the order in which it runs, breaks the law."""
+        folds = {number for number, part in enumerate(parts) if part.kind == "fold"}
+        folded = {n for number in folds for n in parts[number].order if self.is_rewritten(n)}
+        stored: dict[Node, Sights] = {}
+        answers: dict[Node, list[Sights]] = {}
+        for number, part in enumerate(parts):
+            seen: dict[Node, Sights] = {}
+            for node in part.order:
+                if node not in self.cone:
+                    continue
+                seen[node] = self.seen(node, number, part.kind, seen, stored, folded)
+                if node in self.asked:
+                    answers.setdefault(node, []).append(seen[node])
+            for node in part.outputs:
+                if node in seen:  # or it is what was read
+                    stored[node] = frozenset([_at_rest(s, node, number) for s in seen[node]])
+        found = [self.conflict(node, sights, folds) for node, sights in answers.items()]
+        return [conflict for some in found for conflict in some]
+
+    def is_rewritten(self, node: Node) -> bool:
+        """True if laws of folds, or their excess precision, may change the bits of a value."""
+        return _rounds(node) and node in self.cone
+
+    def seen(
+        self, node: Node, number: int, kind: str, seen: dict[Node, Sights],
+        stored: dict[Node, Sights], folded: Collection[Node],
+    ) -> Sights:  # fmt: skip
+        """What unstable values a node is made of in a part, who writes them, and where."""
+        if is_unstable(node):
+            at: Place = None if kind == "host" else _FLAT  # that runs node by node
+            return frozenset([(node, number, at)]) if node in self.values else _NONE
+        found: set[Sight] = set()
+        for place, source in enumerate(_sources(node)):
+            known = seen.get(source)
+            for sight in stored.get(source, _NONE) if known is None else known:
+                value, writer, where = sight
+                mine = writer == number and known is not None
+                found.add((value, writer, _moved(where, value, node, place)) if mine else sight)
+        if node in folded:
+            found.add((node, number, _FLAT))
+        return frozenset(found)
+
+    def conflict(
+        self, node: Node, answers: Sequence[Sights], folds: Collection[int]
+    ) -> list[Conflict]:
+        """The values of which a question sees too many."""
+        found: dict[Node, set[int]] = {}
+        for sights in answers:  # each alone
+            for value, some in _by_value(sights).items():
+                writers = {writer for writer, _ in some}
+                if is_unstable(value):
+                    many = len(some) > 1
+                else:  # it has the same bits wherever it is computed as it is written
+                    rewritten = [place for place in some if place[0] in folds]
+                    many = bool(rewritten) and len(writers) > 1
+                    many = many or (len(rewritten) > 1 and not is_left_alone(node))
+                if many:
+                    found.setdefault(value, set()).update(writers)
+        if self.asked[node].apart:  # and all together
+            for value, some in _by_value(frozenset[Sight]().union(*answers)).items():
+                writers = {writer for writer, _ in some}
+                if len(writers) > 1 and (is_unstable(value) or not writers.isdisjoint(folds)):
+                    found.setdefault(value, set()).update(writers)
+        return [Conflict(node, value, tuple(sorted(found[value]))) for value in found]
+
+
+def is_left_alone(question: Node) -> bool:
+    """True if laws of a fold know that both sides of a comparison stay as they are written.
+
+    They know values that are compared (`kernel/stream/bit_stable.py`), and so what is made of such
+    a value; not what is between two values that are both made of a third.
+    """
+    sides = [_unmoved(side) for side in question.src]
+    apart = [side for side in sides if side.op is SUB]
+    if question.op in (EQ, NE) and apart and any(side.op is CONST for side in sides):
+        sides = [_unmoved(side) for side in apart[0].src]
+    if question.op not in (EQ, NE, LE, LT) or any(side.op is CONST for side in sides):
+        return False
+    for one, other in (sides, sides[::-1]):
+        mine = set(_walked([one], _stable_sources))
+        if not any(_rounds(n) and n in mine for n in _walked([other], _stable_sources, {one})):
+            return True
+    return False
+
+
+def _unmoved(node: Node) -> Node:
+    """What a value is, wherever its elements are."""
+    while node.op.family == "movement" and node.op is not UNWINDOW:
+        node = node.src[0]
+    return node
+
+
+def _rounds(node: Node) -> bool:
+    """True if a fold may compute an elementwise op otherwise than it is written."""
+    inexact = node.op.family == "elementwise" and node.dtype.is_inexact
+    return inexact and node.op not in _EXACT
+
+
+def _by_value(sights: Sights) -> dict[Node, set[tuple[int, Place]]]:
+    """Writers and places of each value."""
+    found: dict[Node, set[tuple[int, Place]]] = {}
+    for value, writer, where in sights:
+        found.setdefault(value, set()).add((writer, where))
+    return found
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+def _at_rest(sight: Sight, node: Node, number: int) -> Sight:
+    """A sight from outside its kernel: one that is made element by element is made once."""
+    value, writer, where = sight
+    if writer != number or where is None or where == _FLAT:
+        return sight
+    assert isinstance(where, tuple)
+    axes = [_axes_in(axis) for axis in where if axis != _FIRST]
+    known = [some for some in axes if some is not None]
+    once = len(known) == len(axes) and known == sorted(known)
+    return (value, writer, _FLAT) if once else sight
+
+
+def _axes_in(axis: Axis) -> list[int] | None:
+    """The axes that a place is along, if it only takes apart what a reshape joined."""
+    inner = [axis] if axis[0] == "axis" else axis[4:] if axis[0] == "part" else [("all",)]
+    numbers = [a[1] for a in inner if isinstance(a, tuple) and a[:1] == ("axis",)]
+    whole = len(numbers) == len([a for a in inner if a != _FIRST])
+    return numbers if whole and numbers == sorted(numbers) else None
+
+
+def _moved(where: Place, value: Node, node: Node, number: int) -> Place:
+    """The place of a value seen through one more op, of which it is in source `number`."""
+    op = node.op
+    if where is None or op.family == "elementwise" or op in _ITSELF:
+        return where
+    if op is RESHAPE and where == _FLAT:
+        return _FLAT
+    source = node.src[number]
+    here = _along(node, source, number)
+    if where == _FLAT:
+        where = _within(value, source)
+    assert isinstance(where, tuple)
+    return tuple([_put(axis, here) for axis in where])
+
+
+def _within(value: Node, frame: Node) -> tuple[Axis, ...]:
+    """The place of a value in a reshape of it, axis by axis."""
+    place = places(value.shape, frame.shape)
+    if place is not None:
+        return tuple([("axis", place[i]) if i in place else _FIRST for i in range(value.ndim)])
+    every = tuple([("axis", i) for i in range(frame.ndim)])
+    return tuple([("part", i, value.shape, frame.shape, *every) for i in range(value.ndim)])
+
+
+def _along(node: Node, source: Node, number: int) -> list[Axis]:
+    """For each axis of a source where it is read, in the axes of the node."""
+    op = node.op
+    same: list[Axis] = [("axis", i) if n != 1 else _FIRST for i, n in enumerate(node.shape)]
+    if op is EXPAND:
+        return [_FIRST if n == 1 else a for n, a in zip(source.shape, same, strict=True)]
+    if op is PERMUTE:
+        return [same[node.arg.index(i)] for i in range(source.ndim)]
+    if op is RESHAPE:
+        place = places(source.shape, node.shape)
+        if place is not None:
+            return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
+        return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]
+    if op is PAD or op is SHRINK:
+        starts = [start for start, _ in pairs(node)]
+        return [
+            _shifted(a, start if op is SHRINK else -start)
+            if isinstance(start, int)
+            else ("from", op, start, a)
+            for a, start in zip(same, starts, strict=True)
+        ]
+    if op is FLIP:
+        return [("back", a) if i in node.arg else a for i, a in enumerate(same)]
+    if op is WINDOW:
+        axis, _, stride, dilation = node.arg
+        slides: Axis = ("window", stride, dilation, same[axis], same[-1])
+        return [slides if i == axis else same[i] for i in range(source.ndim)]
+    if op is REDUCE:
+        return [("all", node, i) if i in node.arg[1] else a for i, a in enumerate(same)]
+    if op is GATHER and number == 1:
+        return same
+    if op is GATHER:
+        picked: Axis = ("picked", node.src[1], *same)
+        return [picked if i == node.arg else a for i, a in enumerate(same)]
+    return [("somewhere", node, number, i) for i in range(source.ndim)]
+
+
+def _shifted(axis: object, steps: object) -> Axis:
+    """A place so many steps further on."""
+    assert isinstance(axis, tuple) and isinstance(steps, int)
+    if axis[:1] == ("plus",):
+        return _shifted(axis[2], axis[1] + steps)
+    return ("plus", steps, axis) if steps and axis != _FIRST else axis
+
+
+def _put(axis: object, here: Sequence[Axis]) -> Axis:
+    """A place with those of the axes it is written in."""
+    assert isinstance(axis, tuple)
+    if axis[:1] == ("axis",):
+        return here[axis[1]]
+    if axis[:1] == ("part",):
+        return (*axis[:4], *[_put(a, here) for a in axis[4:]])
+    found = tuple([_put(a, here) if isinstance(a, tuple) else a for a in axis])
+    return _shifted(found[2], found[1]) if found[:1] == ("plus",) else found

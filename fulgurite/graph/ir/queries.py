@@ -1,0 +1,112 @@
+"""Questions about a kernel's body in index notation: which indices, which axes.
+
+In: nodes of a body, sources first. Out: the affine indices in a node's argument, the axes that each
+node depends on, those that folds, scans and sorts need whole, which stores are scatters, the
+affine index that a whole number worked out from axes is, and what is nearest under a root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...core.dtype import decode
+from ...core.node import Node, toposort
+from ...core.ops.elementwise import ADD, CAST, MUL, NEG, SUB
+from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
+from ...core.ops.leaf import CONST
+from .affine import ZERO, Affine, Bound, add, axes_of, bounds, number, scale
+
+
+def indices(node: Node) -> list[Affine]:
+    """Every affine index in a node's argument."""
+    if node.op is LOAD:
+        return [node.arg[1], *[index for index, _ in node.arg[2]]]
+    if node.op is VALID:
+        return [index for index, _ in node.arg]
+    if node.op is STORE:
+        return [node.arg[1]]
+    return [node.arg] if node.op is INDEX else []
+
+
+def is_scatter(node: Node) -> bool:
+    """Is it a store whose place is data or that combines, or one with several steps at a place?"""
+    if node.op is not STORE:
+        return False
+    _, index, mode, axes = node.arg
+    return mode != "set" or len(node.src) > 1 or not frozenset(axes) <= axes_of(index)
+
+
+def nearest(root: Node, wanted: Callable[[Node], bool]) -> list[Node]:
+    """The nodes under a root that are wanted, without what is under those."""
+    found: dict[Node, None] = {}
+    seen, stack = {root}, [root]
+    while stack:
+        node = stack.pop()
+        if wanted(node):
+            found[node] = None
+            continue
+        for source in node.src:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return list(found)
+
+
+def free_axes(order: Sequence[Node]) -> dict[Node, frozenset[int]]:
+    """The axes that each node depends on."""
+    free: dict[Node, frozenset[int]] = {}
+    for node in order:
+        axes = frozenset[int]().union(*[free[s] for s in node.src])
+        for index in indices(node):
+            axes |= axes_of(index)
+        if node.op is FOLD:
+            axes -= frozenset(node.arg[1])
+        elif node.op is RUN or node.op is ORDER:
+            axes |= frozenset(node.arg[1] if node.op is RUN else node.arg[0])
+        elif node.op is STORE:
+            axes |= frozenset(node.arg[3])
+        free[node] = axes
+    return free
+
+
+def whole_axes(order: Sequence[Node]) -> frozenset[int]:
+    """Axes that folds, scans and sorts need whole."""
+    found: set[int] = set()
+    for node in order:
+        if node.op in (FOLD, RUN):
+            found.update(node.arg[1])
+        elif node.op is ORDER:
+            found.update(node.arg[0])
+    return frozenset(found)
+
+
+def affine_value(value: Node, bound: Bound) -> Affine | None:
+    """A whole number as an index, if it is one that no step on the way wraps around."""
+    done: dict[Node, Affine] = {}
+    for node in toposort([value]):
+        if node.dtype.kind not in "iu":
+            return None
+        parts = [done[s] for s in node.src]
+        found: Affine | None = None
+        if node.op is INDEX and not parts:
+            found = node.arg
+        elif node.op is CONST:
+            known = decode(node.arg[0], node.dtype)
+            found = number(known) if isinstance(known, int) else None
+        elif node.op is CAST:
+            found = parts[0]
+        elif node.op is NEG:
+            found = scale(parts[0], -1)
+        elif node.op in (ADD, SUB):
+            found = add(parts[0], parts[1], 1 if node.op is ADD else -1)
+        elif node.op is MUL and not (parts[0][1] and parts[1][1]):
+            by, other = sorted(parts, key=lambda p: len(p[1]))
+            found = scale(other, by[0]) if by[0] else ZERO
+        if found is None:
+            return None
+        low, high = bounds(found, bound)
+        least, most = node.dtype.limits
+        if low < least or high > most:
+            return None
+        done[node] = found
+    return done[value]

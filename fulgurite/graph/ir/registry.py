@@ -1,0 +1,381 @@
+"""The tensor registry: every live lazy tensor, rewritten together when a value becomes known.
+
+In: `becomes({node: buffer, ...})` after a plan has run. Out: every live tensor whose graph holds
+one of these nodes reads the buffer from now on. One SINK of the affected roots, one substitution,
+one memo; the affected ones are found upward from the keys, so a thousand unrelated tensors cost
+nothing. Write-back is compare-and-swap: an entry that changed meanwhile is substituted again,
+never overwritten. Tensors hold their entries, the registry holds them weakly; memory belongs to
+its BUFFER node and goes with it.
+A tensor that a gradient scope watches keeps its expression (the gradient needs it); its node then
+remembers the buffer instead, and `normalize` reads that. A leaf needs only its name, not what it
+was computed from: it is rebuilt over its buffer.
+Memory that is written over is taken from its BUFFER first, so that no other thread can begin to
+read it, and given to the next version after; who needs it meanwhile waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ...core.node import Node, above
+from ...core.ops.effect import ASSIGN, TAPE, WATCH
+from ...core.ops.leaf import BUFFER, SINK
+from ...core.substitute import substitute
+from ...errors import FulguriteError
+
+
+class Storage(Protocol):
+    """What the registry must know of device memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+
+class Entry:
+    """The slot of one live tensor: what it is computed by, and the buffer once it is.
+
+    The key says which memory it has: while it is the same, the memory is. No other entry ever has
+    it, as a node may be given other memory.
+    """
+
+    __slots__ = ("__weakref__", "id", "key", "node", "value")
+
+    def __init__(self, ident: int, node: Node) -> None:
+        self.id = ident
+        self.node = node
+        self.key = -ident
+        self.value: Node | None = None  # of a watched tensor: keeps the realized buffer alive
+
+
+class _Slot(weakref.ref[Entry]):
+    __slots__ = ("id",)
+    id: int
+
+
+class IdentityError(FulguriteError, RuntimeError):
+    """Memory was given twice to one buffer: a fault of ours, never repaired silently."""
+
+
+class LostError(FulguriteError, RuntimeError):
+    """A value that was being written over when its computation was interrupted."""
+
+
+class MovedError(FulguriteError, RuntimeError):
+    """Memory that became that of a later version: look at the graph again."""
+
+
+class Reader(Protocol):
+    """A replay in progress."""
+
+    left: list[Node]  # what entries were bound to while it is: held for its sake
+
+
+class Registry:
+    """All live tensors and buffers of the process."""
+
+    def __init__(self) -> None:
+        self.ids = itertools.count(1)
+        self._entries: dict[int, _Slot] = {}
+        self._storage: weakref.WeakKeyDictionary[Node, Storage] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()  # re-entrant: the collector may drop an entry while held
+        self._returned = threading.Condition(self._lock)
+        self._taken: dict[int, int] = {}  # id of a buffer whose memory is out -> thread
+        self._gone: weakref.WeakKeyDictionary[Node, bool | str] = weakref.WeakKeyDictionary()
+        self._later: weakref.WeakKeyDictionary[Node, Node] = weakref.WeakKeyDictionary()
+        self.rewriting = threading.RLock()  # one thread at a time writes over memory or writes back
+        self.writing = 0  # the thread that is writing over memory, which no other may read
+        self.reading: set[Reader] = set()  # replays in progress that know addresses, not buffers
+        self.rewritten = 0  # entries that `becomes` has written, for tests and statistics
+        self.visited = 0  # nodes that `becomes` has looked at
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: a lock it held is open again."""
+        self._lock = threading.RLock()
+        self._returned = threading.Condition(self._lock)
+        self.rewriting = threading.RLock()
+        self._taken.clear()
+        self.writing = 0
+        self.reading.clear()
+
+    # --- entries -----------------------------------------------------------------------------
+
+    def enter(self, node: Node) -> Entry:
+        """A new entry whose root is this node."""
+        entry = Entry(next(self.ids), node)
+        self.admit(entry, node)
+        return entry
+
+    def admit(self, entry: Entry, node: Node) -> None:
+        """Make an entry known, whose root is this node."""
+        slot = _Slot(entry, self._forget)
+        slot.id = entry.id
+        with self._lock:
+            self._entries[entry.id] = slot
+            _hang(node, slot)
+
+    def _forget(self, slot: weakref.ref[Entry]) -> None:
+        with self._lock:  # no global name here: this may run when the interpreter ends
+            self._entries.pop(slot.id, None)  # type: ignore[attr-defined]
+
+    def lookup(self, ident: int) -> Entry | None:
+        """The live entry of this id."""
+        with self._lock:
+            slot = self._entries.get(ident)
+        return slot() if slot is not None else None
+
+    def entry_count(self) -> int:
+        """How many tensors are alive."""
+        return len(self._entries)
+
+    def rebind(self, entry: Entry, old: Node, new: Node) -> bool:
+        """Compare and swap: write `new` if the entry still holds `old`."""
+        with self._lock:
+            if entry.node is not old:
+                return False
+            entry.node = new
+            entry.key = -next(self.ids)
+            for reader in list(self.reading):  # it may know the address of this node's memory
+                reader.left.append(old)
+            slot = self._entries.get(entry.id)
+            if slot is not None:
+                _hang(new, slot)
+            return True
+
+    def knows(self, entry: Entry, old: Node, buffer: Node) -> None:
+        """Give one entry its value; leaves stay leaves, what gradients need stays an expression."""
+        if _is_leaf(old):
+            old.realized = weakref.ref(buffer)
+            self.rebind(entry, old, WATCH(buffer, arg=old.arg))
+        elif old.watched:
+            self._note_value(entry, old, buffer)
+        else:
+            self.rebind(entry, old, buffer)
+
+    def rebind_all(self, changes: Iterable[tuple[Entry, Node, Node]]) -> bool:
+        """Compare and swap for several entries (each with its old and new node): all, or none."""
+        with self._lock:
+            listed = list(changes)
+            if any([entry.node is not old for entry, old, _ in listed]):
+                return False
+            for entry, old, new in listed:
+                self.rebind(entry, old, new)
+            return True
+
+    def gc_dead_refs(self) -> int:
+        """Drop entries whose tensor is gone (normally none are left); how many there were."""
+        with self._lock:
+            dead = [ident for ident, slot in self._entries.items() if slot() is None]
+            for ident in dead:
+                del self._entries[ident]
+        return len(dead)
+
+    # --- memory ------------------------------------------------------------------------------
+
+    def attach(self, buffer: Node, storage: Storage) -> None:
+        """Give a BUFFER node its memory, once."""
+        assert buffer.op is BUFFER, f"{buffer!r} is not a buffer"
+        with self._lock:
+            if buffer in self._storage:
+                raise IdentityError(f"{buffer!r} has memory already", "please report this")
+            self._storage[buffer] = storage
+
+    def storage(self, buffer: Node) -> Storage | None:
+        """The memory of a BUFFER node, if it has any."""
+        if self.writing:
+            self.wait()
+        return self._storage.get(buffer)
+
+    def wait(self) -> None:
+        """Wait until no other thread is writing over memory."""
+        if self.writing != threading.get_ident():
+            with self.rewriting:
+                pass
+
+    def memory(self, buffer: Node) -> Storage | None:
+        """The memory of a BUFFER node; if a thread has taken it, wait what becomes of it."""
+        if self.writing:
+            self.wait()
+        found = self._storage.get(buffer)
+        if found is not None:
+            return found
+        with self._returned:
+            while (owner := self._taken.get(id(buffer))) is not None:
+                assert owner != threading.get_ident(), f"{buffer!r} is being written over"
+                self._returned.wait()
+            found = self._storage.get(buffer)
+        if found is None and buffer in self._gone:
+            if self._gone[buffer] == "given away":
+                raise LostError(
+                    "this tensor was given away to a jitted function, which wrote over its memory",
+                    "use what the function returned, or do not donate it",
+                )
+            if self._gone[buffer]:
+                raise LostError(
+                    "this value was being written over when that was interrupted", "compute it anew"
+                )
+            raise MovedError(f"{buffer!r} has a later version")
+        return found
+
+    def replace(self, entry: Entry, buffer: Node, storage: Storage) -> None:
+        """Give a BUFFER node other memory: only for one that this single entry knows."""
+        self._storage[buffer] = storage
+        entry.key = -next(self.ids)
+
+    def release(self, buffer: Node) -> None:
+        """Let go of a buffer's memory, if it has any."""
+        with self._lock:
+            self._storage.pop(buffer, None)
+
+    def take(self, buffer: Node) -> Storage | None:
+        """Take a buffer's memory, to write over it or to give it back."""
+        with self._lock:
+            found = self._storage.pop(buffer, None)
+            if found is not None:
+                self._taken[id(buffer)] = threading.get_ident()
+            return found
+
+    def give_back(self, buffer: Node, storage: Storage) -> None:
+        """The memory that was taken is this buffer's again."""
+        with self._returned:
+            self._storage[buffer] = storage
+            del self._taken[id(buffer)]
+            self._returned.notify_all()
+
+    def moved(self, buffer: Node, lost: bool = False) -> None:
+        """The memory that was taken is another's now, or holds nothing of worth any more."""
+        with self._returned:
+            self._gone[buffer] = lost
+            del self._taken[id(buffer)]
+            self._returned.notify_all()
+
+    def lose(self, buffer: Node, how: bool | str = True) -> None:
+        """A buffer has no memory any more: its writing was interrupted, or it was given away."""
+        with self._lock:
+            self._storage.pop(buffer, None)
+            self._gone[buffer] = how
+
+    def give_away(self, entry: Entry, buffer: Node) -> None:
+        """The memory of a tensor is another's now."""
+        self.lose(buffer, "given away")
+        entry.key = -next(self.ids)
+
+    def becomes_later(self, root: Node, buffer: Node) -> None:
+        """What is built on a root, now or by then, reads this buffer, as long as the root lives."""
+        self._later[root] = buffer
+        root.realized = weakref.ref(buffer)
+
+    def buffer_count(self) -> int:
+        """How many buffers have memory."""
+        return len(self._storage)
+
+    def buffer_bytes(self) -> int:
+        """How many bytes they hold together."""
+        with self._lock:
+            return sum(storage.nbytes for storage in list(self._storage.values()))
+
+    def buffers_without_tensor(self) -> list[Node]:
+        """Buffers with memory that are the root of no live tensor."""
+        return [b for b in list(self._storage) if not any(_entries_at(b))]
+
+    # --- the becomes-map ---------------------------------------------------------------------
+
+    def becomes(self, replace: Mapping[Node, Node], walk: bool = False) -> int:
+        """Rewrite every live tensor in which a key occurs; how many were rewritten."""
+        for old, new in replace.items():
+            if old.device is not None and new.device is not None and old.device != new.device:
+                raise IdentityError(
+                    f"{old!r} on {old.device} cannot become a buffer on {new.device}",
+                    "copy it to the other device instead",
+                )
+        with self.rewriting:
+            return self._rewrite(replace, walk)
+
+    def _rewrite(self, replace: Mapping[Node, Node], walk: bool) -> int:
+        written: dict[Entry, Node] = {}
+        while True:
+            found = [e for e in self._affected(replace) if written.get(e) is not e.node]
+            if not found:
+                break
+            before = {entry: entry.node for entry in found}
+            becomes = _rewritten(before.values(), replace, walk)
+            for entry, old in before.items():
+                new = becomes[old]
+                if new.op is ASSIGN and new.src[1].op is BUFFER:
+                    new = new.src[1]  # there is nothing left to put anywhere
+                if _is_leaf(old) and new.op is BUFFER:
+                    old.realized = weakref.ref(new)  # for what was built on the leaf before
+                    new = WATCH(new, arg=old.arg)
+                elif old.watched and not (_is_leaf(new) and new.src[0].op is BUFFER):
+                    self._note_value(entry, old, new)
+                    written[entry] = old
+                    continue
+                if self.rebind(entry, old, new):
+                    written[entry] = new
+        self.rewritten += len(written)
+        return len(written)
+
+    def _note_value(self, entry: Entry, old: Node, new: Node) -> None:
+        if new.op is BUFFER:
+            entry.value = new
+            old.realized = weakref.ref(new)
+
+    def readers(self, nodes: Iterable[Node]) -> list[Entry]:
+        """The live tensors that are computed from these nodes, or are one of them."""
+        with self._lock:
+            return self._affected(nodes)
+
+    def above(self, keys: Iterable[Node]) -> list[Entry]:
+        """The living tensors whose graphs hold one of these nodes."""
+        with self.rewriting:
+            return self._affected(keys)
+
+    def _affected(self, keys: Iterable[Node]) -> list[Entry]:
+        """The entries above the keys, found through the parents of live nodes."""
+        nodes = above(keys)
+        self.visited += len(nodes)
+        found = [entry for node in nodes if node.tensors for entry in _entries_at(node)]
+        return sorted(dict.fromkeys(found), key=lambda entry: entry.id)
+
+
+def _is_leaf(node: Node) -> bool:
+    """Is it a leaf of the tape, which `backward` finds by its name wherever it is?"""
+    return node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
+
+
+def _rewritten(nodes: Iterable[Node], replace: Mapping[Node, Node], walk: bool) -> dict[Node, Node]:
+    """What each root becomes: one SINK, one substitution, one memo."""
+    if all([node in replace for node in nodes]) and walk:
+        return {node: replace[node] for node in nodes}
+    roots = list(dict.fromkeys(nodes))
+    return dict(zip(roots, substitute(SINK(*roots), replace, walk).src, strict=True))
+
+
+def _hang(node: Node, slot: _Slot) -> None:
+    """Note at a node that an entry has it as its root."""
+    slots = node.tensors
+    if slots is None:
+        node.tensors = [slot]
+        return
+    slots.append(slot)
+    count = len(slots)
+    if count >= 64 and count & count - 1 == 0:  # now and then drop the dead ones
+        slots[:] = [s for s in slots if s() is not None]
+
+
+def _entries_at(node: Node) -> list[Entry]:
+    return [e for slot in list(node.tensors or ()) if (e := slot()) is not None and e.node is node]
+
+
+def has_tensor(node: Node) -> bool:
+    """Is a node the root of a live tensor?"""
+    return bool(_entries_at(node))
+
+
+REGISTRY = Registry()
+os.register_at_fork(after_in_child=REGISTRY.after_fork)

@@ -1,0 +1,58 @@
+"""Reshapes with sizes that vary: which dimensions of two shapes belong together.
+
+In: two shapes of equally many elements. Out: runs of dimensions with equal products, if every
+size that varies stands alone or leads its run; strides then need fixed sizes only. What mixes
+sizes that vary otherwise has no affine form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.node import Node, Shape, Size
+from ...core.shape import upper, value_at
+from .affine import regroup
+
+
+class CannotLower(Exception):
+    """A graph that has no affine form; the scheduler runs it another way."""
+
+
+def groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Runs of dimensions with equal products; variable sizes must stand alone or lead."""
+    if all(isinstance(n, int) for n in (*new, *old)):
+        return regroup(new, old)
+    stand_in: dict[Node, int] = {}
+
+    def as_int(n: Size) -> int:
+        # a large prime in the place of each variable: products agree only if they match
+        return n if isinstance(n, int) else value_at(n, stand_in, _PRIMES)
+
+    news_kept = [d for d, n in enumerate(new) if n != 1]
+    olds_kept = [d for d, n in enumerate(old) if n != 1]
+    try:
+        runs = regroup(
+            tuple([as_int(new[d]) for d in news_kept]), tuple([as_int(old[d]) for d in olds_kept])
+        )
+    except (IndexError, ValueError):
+        raise CannotLower("a reshape that mixes variable sizes") from None
+    found = []
+    for news, olds in runs:
+        news, olds = tuple([news_kept[d] for d in news]), tuple([olds_kept[d] for d in olds])
+        mixed = len(news) != 1 or len(olds) != 1
+        inner = [new[d] for d in news[1:]] + [old[d] for d in olds[1:]]
+        if mixed and not all(isinstance(n, int) for n in inner):
+            raise CannotLower("a reshape that mixes variable sizes")
+        found.append((news, olds))
+    return found
+
+
+_PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117)
+
+
+def inner_sizes(shape: Shape) -> tuple[int, ...]:
+    """Sizes for strides: the leading one does not matter and may be variable."""
+    for n in shape:
+        if not isinstance(n, int):
+            return tuple([upper(n) for n in shape])
+    return shape  # type: ignore[return-value]

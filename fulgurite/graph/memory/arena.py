@@ -1,0 +1,220 @@
+"""Memory planning: where intermediates live, known before anything runs.
+
+In: a `Schedule`. Out: a `Layout`: an offset in one arena for every slot that is neither input,
+constant nor output, so that values alive at the same time never overlap. Values are placed in
+order of falling size at the lowest offset that is free for their whole life. A kernel's output
+takes its input's place where that is legal: the kernel is a map over one set of axes, nobody reads
+the input later, and every load of it is at the very index of the store.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...core.node import toposort
+from ...core.ops.index import FOLD, LOAD, STORE
+from ...core.shape import prod, upper
+from ..ir.affine import axes_of
+from ..ir.kernel import Item, Kernel, Schedule, Slot
+from ..ir.lower import lower
+from ..ir.reshape_groups import CannotLower
+
+ALIGN = 64  # a cache line, and the widest vector
+
+
+class Layout(NamedTuple):
+    """Offsets of intermediates in an arena of so many bytes."""
+
+    offsets: dict[int, int]  # slot -> offset
+    arena_bytes: int
+    live_bytes: int  # the most that is alive at any one time: no layout can use less
+    input_bytes: int
+    output_bytes: int
+    workspace_bytes: int = 0  # of the kernel that needs most beside its values, once compiled
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory a run needs at once: inputs, results, the arena and the workspace."""
+        return self.input_bytes + self.output_bytes + self.arena_bytes + self.workspace_bytes
+
+
+def slot_bytes(slot: Slot) -> int:
+    """Bytes laid out for a value: variable sizes count at their upper bound."""
+    count = slot.dtype.itemsize
+    for n in slot.shape:
+        count *= n if isinstance(n, int) else upper(n)
+    return count
+
+
+def plan_memory(schedule: Schedule) -> Layout:
+    """Lifetimes, then offsets."""
+    outputs = {*schedule.outputs, *dict(schedule.aliases)}  # what has its memory elsewhere
+    born: dict[int, int] = {}
+    dies: dict[int, int] = {}
+    for number, item in enumerate(schedule.items):
+        for slot in item.writes:
+            born[slot] = number
+            dies[slot] = number
+        for slot in item.reads:
+            if slot in born:
+                dies[slot] = number
+    kept = [slot for slot in born if slot not in outputs]
+    owner = _in_place(schedule, born, dies, set(kept))
+    sizes = {slot: _aligned(schedule, slot) for slot in born}
+    lives = _merged(kept, owner, born, dies, sizes)
+    offsets, top = _place(lives)
+    found = {slot: offsets[_root(owner, slot)] for slot in kept}
+    live = _most_alive(lives, len(schedule.items))
+    inputs = [s for s in schedule.slots[: schedule.inputs] if s is not None]
+    made = outputs - set(dict(schedule.aliases))
+    return Layout(
+        found, top, live, sum(map(slot_bytes, inputs)), sum(sizes[s] for s in made if s in sizes)
+    )
+
+
+def bytes_moved(schedule: Schedule, item: Item) -> int:
+    """Bytes that a kernel reads and writes, each value once; of an assignment only its part."""
+    places = dict.fromkeys((*item.reads, *item.writes))
+    if item.kernel.kind != "assign":
+        values = [s for i in places if (s := schedule.slots[i]) is not None and s.bits is None]
+        return sum(map(slot_bytes, values))
+    total = 0
+    loads: set[tuple[int, object]] = set()
+    indexed = lower(item.kernel.body, item.kernel.inputs)
+    for root in item.kernel.body.src:
+        part = root.src[1]
+        total += slot_bytes(Slot(part.dtype, part.shape, None))
+    for node in toposort([indexed.body]):
+        if node.op is LOAD and (node.arg[0], node.arg[1]) not in loads:
+            loads.add((node.arg[0], node.arg[1]))
+            slot = schedule.slots[item.reads[node.arg[0]]]
+            assert slot is not None
+            count = prod([indexed.axes[a] for a in axes_of(node.arg[1])])
+            most = slot_bytes(slot)
+            if slot.bits is None:
+                total += min(most, (count if isinstance(count, int) else upper(count))
+                             * slot.dtype.itemsize)  # fmt: skip
+    return total
+
+
+def _aligned(schedule: Schedule, slot: int) -> int:
+    known = schedule.slots[slot]
+    assert known is not None
+    return -(-slot_bytes(known) // ALIGN) * ALIGN
+
+
+# --- lifetimes -----------------------------------------------------------------------------------
+
+Life = tuple[int, int, int, int]  # slot, first item, last item, bytes
+
+
+def _root(owner: dict[int, int], slot: int) -> int:
+    while slot in owner:
+        slot = owner[slot]
+    return slot
+
+
+def _merged(
+    kept: list[int],
+    owner: dict[int, int],
+    born: dict[int, int],
+    dies: dict[int, int],
+    sizes: dict[int, int],
+) -> list[Life]:
+    """One life for each place in memory, which may pass from value to value."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for slot in kept:
+        root = _root(owner, slot)
+        first[root] = min(first.get(root, born[slot]), born[slot])
+        last[root] = max(last.get(root, dies[slot]), dies[slot])
+    return [(root, first[root], last[root], sizes[root]) for root in first]
+
+
+def _most_alive(lives: list[Life], items: int) -> int:
+    change = [0] * (items + 1)
+    for _, first, last, size in lives:
+        change[first] += size
+        change[last + 1] -= size
+    most = now = 0
+    for delta in change:
+        now += delta
+        most = max(most, now)
+    return most
+
+
+def _place(lives: list[Life]) -> tuple[dict[int, int], int]:
+    """Largest first, each at the lowest offset that is free during its life."""
+    offsets: dict[int, int] = {}
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
+    top = 0
+    for slot, first, last, size in sorted(lives, key=lambda life: (-life[3], life[1], life[0])):
+        at = 0
+        for offset, end, other_first, other_last in placed:
+            if other_last < first or last < other_first:
+                continue
+            if offset - at >= size:
+                break
+            at = max(at, end)
+        offsets[slot] = at
+        placed.append((at, at + size, first, last))
+        placed.sort()
+        top = max(top, at + size)
+    return offsets, top
+
+
+# --- in place ------------------------------------------------------------------------------------
+
+
+def _in_place(
+    schedule: Schedule, born: dict[int, int], dies: dict[int, int], kept: set[int]
+) -> dict[int, int]:
+    """For an output that takes over an input's memory: whose."""
+    owner: dict[int, int] = {}
+    for number, item in enumerate(schedule.items):
+        taken: set[int] = set()
+        for write in item.writes:
+            if write not in kept:
+                continue
+            for read in item.reads:
+                ends = read in kept and read in born and dies[read] == number
+                if ends and read not in taken and _may_replace(schedule, item, read, write):
+                    owner[write] = read
+                    taken.add(read)
+                    break
+    return owner
+
+
+def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
+    a, b = schedule.slots[read], schedule.slots[write]
+    assert a is not None and b is not None
+    if item.kernel.kind != "map" or slot_bytes(a) != slot_bytes(b):
+        return False
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return False
+    param, out = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
+    return (param, out) in replaceable(item.kernel)
+
+
+def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
+    """The (input, output) params of a kernel that may be the same memory."""
+    try:
+        indexed = lower(kernel.body, kernel.inputs)
+    except CannotLower:
+        return frozenset()
+    loads: dict[int, set[object]] = {}
+    stores: dict[int, set[object]] = {}
+    nodes = toposort([indexed.body])
+    if len({n.arg[3] for n in nodes if n.op is STORE}) != 1 or any(n.op is FOLD for n in nodes):
+        return frozenset()
+    for node in nodes:
+        if node.op is LOAD:
+            place = (node.arg[1], node.arg[2], node.src)
+            loads.setdefault(node.arg[0], set()).add(place)
+        elif node.op is STORE:
+            place = (node.arg[1], () if node.arg[2] == "set" else node.arg[2], node.src[1:])
+            stores.setdefault(node.arg[0], set()).add(place)
+    return frozenset(
+        (p, q) for p, read in loads.items() for q, written in stores.items()
+        if len(read) == 1 and read == written
+    )  # fmt: skip

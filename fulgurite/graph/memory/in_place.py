@@ -1,0 +1,403 @@
+"""Writing in place: outputs that take over the memory of inputs which nobody else needs.
+
+In: a SINK over PARAMs and the pairs (param, root) of memory that may be written over. Out: a
+`Schedule` with aliases. Updates of a part become ASSIGNs, which store the part and nothing else; a
+map may store over what it reads. It is legal only where every load of the memory in that kernel has
+the store's index, everybody else who reads the old value runs before, and so does everything that
+can fail (of those that check one index, the first): a run that fails has written over nothing. A
+pair for which that cannot be arranged is dropped, and its output is memory of its own. A load that
+is stored straight back is no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+from ...core.dtype import int32, int64
+from ...core.node import SOURCES, Node, Source, toposort
+from ...core.ops.effect import ASSIGN, CONTIGUOUS
+from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE
+from ...core.ops.indexing import SCATTER, gather
+from ...core.ops.leaf import CONST, PARAM, SINK, iota
+from ...core.ops.movement import RESHAPE, reshape
+from ...core.ops.update import UPDATE, box, starts_of
+from ...core.shape import prod
+from ...core.substitute import substitute
+from ..fusion.greedy import Choose, schedule
+from ..ir.affine import Affine, rename
+from ..ir.kernel import Item, Kernel, Schedule
+from ..ir.lower import IndexKernel, lower
+from ..ir.reshape_groups import CannotLower
+from .arena import replaceable
+
+Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
+_TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs memory of its own
+_SAFE = frozenset({"elementwise", "movement", "leaf"})
+_COMPLETE = ("map", "reduce", "contract", "scatter")  # kernels that leave no index out
+
+
+def in_place(
+    sink: Node, inputs: int, fuse: bool, donated: Sequence[Pair], choose: Choose | None = None
+) -> Schedule:
+    """The schedule that writes over as much of the donated memory as it may."""
+    made = {pair: _assignment(sink.src[pair[1]], pair[0], within=True) for pair in donated}
+    while made:
+        found = _arranged(sink, inputs, fuse, made, choose)
+        if isinstance(found, Schedule):
+            return found
+        apart = _assignment(sink.src[found[1]], found[0], within=False)
+        if made[found] is apart:
+            del made[found]
+        else:
+            made[found] = apart
+    return schedule(sink, inputs, fuse, choose)
+
+
+def _arranged(
+    sink: Node, inputs: int, fuse: bool, assigned: Mapping[Pair, Node | None],
+    choose: Choose | None,
+) -> Schedule | Pair:  # fmt: skip
+    """The schedule with its aliases, or a pair that cannot have one."""
+    parts = {sink.src[root]: node for (_, root), node in assigned.items() if node is not None}
+    made = {pair: node if _is_assigned(node) else None for pair, node in assigned.items()}
+    found = schedule(substitute(sink, parts, walk=True), inputs, fuse, choose)
+    writer = {slot: item for item in found.items for slot in item.writes}
+    aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
+    owner: dict[int, Pair] = {}
+    for pair in made:
+        slot = found.outputs[pair[1]]
+        if slot not in writer or slot in aliases:
+            if made[pair] is not None:
+                return pair
+            continue
+        if made[pair] is None:
+            if _over(found, writer[slot], pair[0], slot):
+                aliases[slot], owner[slot] = pair[0], pair
+            continue
+        while slot != pair[0]:
+            item = writer.get(slot)
+            if item is None or not _keeps_to_itself(item):
+                return pair
+            aliases[slot], owner[slot] = item.reads[_target(item)], pair
+            slot = aliases[slot]
+    return _ordered(found, aliases, owner, made)
+
+
+def _is_assigned(node: Node | None) -> bool:
+    """Is it an assignment after all? What holds its parts already is the memory itself."""
+    while node is not None and node.op is RESHAPE:
+        node = node.src[0]
+    return node is not None and node.op is ASSIGN
+
+
+# --- updates of a part ---------------------------------------------------------------------------
+
+
+def _assignment(root: Node, number: int, within: bool) -> Node | None:
+    """A chain of updates of a param as assignments to its memory; None: it is something else.
+
+    A part that reads what was updated before reads that memory `within` the chain, which orders the
+    kernels, or else is worked out apart, from a copy.
+    """
+    links: list[Node] = []
+    node = root
+    while node.op in (RESHAPE, UPDATE, SCATTER):
+        if node.op is SCATTER and node.arg[0] != "set":
+            return None
+        links.append(node)
+        node = node.src[0]
+    updates = [link for link in links if link.op is not RESHAPE]
+    if node.op is not PARAM or node.arg[0] != number or not updates:
+        return None
+    if any(type(n) is not int for link in updates if link.op is UPDATE for n in link.src[1].shape):
+        return None  # loops run to the largest size: stores beyond the box would be seen
+    made = node
+    now: dict[Node, Node] = {}
+    for link in reversed(links):
+        if link.op is RESHAPE:
+            made = reshape(made, link.shape)
+        elif link.op is UPDATE:
+            part = substitute(link.src[1], now, walk=True)
+            made = _boxed(made, link, part, node, first=link is updates[-1])
+        else:
+            part = _ready(substitute(link.src[2], now, walk=True), node)
+            made = ASSIGN(made, part, _checked(link), arg=("at", link.arg[1]))
+        if within:
+            now[link] = made
+    return made
+
+
+def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> Node:
+    """The assignment of a box; what it reads of the old value is read before, or right there."""
+    corner, arg = link.src[2:], ("box", *link.arg)
+    if link.src[1] is box(link.src[0], starts_of(link), link.arg, part.shape):
+        return target  # it holds that already
+    order = toposort([part])
+    if first and memory in order and len(order) <= _TRIAL:
+        plain = ASSIGN(target, part, *corner, arg=arg)
+        params = 1 + max(n.arg[0] for n in toposort([plain]) if n.op is PARAM)
+        try:
+            if _same_place(lower(SINK(plain), params), memory.arg[0]):
+                return plain
+        except CannotLower:
+            pass
+    return ASSIGN(target, _ready(part, memory), *corner, arg=arg)
+
+
+def _ready(part: Node, memory: Node) -> Node:
+    """A part that can be stored over memory: worked out before if it reads it, or could fail."""
+    order = toposort([part])
+    safe = all(n.op.family in _SAFE or n.op is CONTIGUOUS for n in order)
+    return part if safe and memory not in order else CONTIGUOUS(part)
+
+
+def _checked(link: Node) -> Node:
+    """The index of a scatter, checked by a kernel before the one that stores."""
+    base, index, _ = link.src
+    size = base.shape[link.arg[1]]
+    known = index.bounds
+    if not isinstance(size, int) or known is None or known[0] < 0 or known[1] >= size:
+        count = iota((size,), 0, int32 if isinstance(size, int) and size < 1 << 31 else int64)
+        flat = reshape(index, (prod(index.shape),))
+        index = reshape(gather(count, flat, 0), index.shape)  # the same numbers, all of them inside
+    return CONTIGUOUS(index)
+
+
+# --- what kernels do -----------------------------------------------------------------------------
+
+
+def _lowered(kernel: Kernel) -> IndexKernel | None:
+    if kernel.kind == "host":
+        return None
+    try:
+        return lower(kernel.body, kernel.inputs)
+    except CannotLower:
+        return None
+
+
+_guards_of: WeakKeyDictionary[Node, tuple[Node, ...]] = WeakKeyDictionary()
+
+
+def _guards(kernel: Kernel) -> tuple[Node, ...] | None:
+    """The checks of indices in a kernel; None if it may raise for other reasons: a host step."""
+    found = _lowered(kernel)
+    if found is None:
+        return None
+    if kernel.body not in _guards_of:
+        _guards_of[kernel.body] = tuple([n for n in toposort([found.body]) if n.op is GUARD])
+    return _guards_of[kernel.body]
+
+
+def _can_fail(kernel: Kernel) -> bool:
+    """May it raise when it runs?"""
+    return _guards(kernel) != ()
+
+
+def _checks(item: Item) -> dict[Hashable, bool]:
+    """What an item sees to be inside, in words that others use too, and whether for all of it."""
+    guards = _guards(item.kernel)
+    return {item: False} if guards is None else dict([_check(guard, item) for guard in guards])
+
+
+def _check(guard: Node, item: Item) -> tuple[Hashable, bool]:
+    """An index that is computed from memory, each number at its own place, said by its slots."""
+    order = toposort([guard])
+    loads = [n for n in order if n.op is LOAD]
+    plain = all(n.op in (GUARD, LOAD, CONST) or n.op.family == "elementwise" for n in order)
+    if item.kernel.kind not in _COMPLETE or not plain or any(n.arg[2] or n.src for n in loads):
+        return item, False
+    if len({n.arg[1] for n in loads}) != 1:
+        return item, False
+    number = {n: place for place, n in enumerate(order)}
+    said = [
+        (item.reads[n.arg[0]] if n.op is LOAD else (n.op.name, n.dtype, n.arg),
+         *[number[s] for s in n.src])
+        for n in order
+    ]  # fmt: skip
+    return tuple(said), _walks_all(loads[0], item.kernel)
+
+
+def _walks_all(load: Node, kernel: Kernel) -> bool:
+    """Does a kernel load every number of some memory?"""
+    memory = [n for n in toposort([kernel.body]) if n.op is PARAM and n.arg[0] == load.arg[0]]
+    axes, (start, terms), step = lower(kernel.body, kernel.inputs).axes, load.arg[1], 1
+    for atom, coefficient in sorted(terms, key=lambda term: term[1]):
+        if not isinstance(atom, int) or coefficient != step:
+            return False
+        size = axes[atom]
+        if not isinstance(size, int):
+            return False
+        step *= size
+    return start == 0 and step == prod(memory[0].shape)
+
+
+def _same_place(kernel: IndexKernel, param: int) -> bool:
+    """Is a param loaded, if at all, only where the one store of the kernel puts its value?"""
+    nodes = toposort([kernel.body])
+    stores = [n for n in nodes if n.op is STORE]
+    if len(stores) != 1 or any(n.op is GUARD for n in nodes):
+        return False
+    loads = [n for n in nodes if n.op is LOAD and n.arg[0] == param]
+    if loads and any(n.op in (FOLD, RUN, ORDER) for n in nodes):
+        return False
+    place = _place(stores[0])
+    return all(not n.arg[2] and (n.arg[1], n.src) == place for n in loads)
+
+
+def _place(store: Node) -> tuple[Affine, tuple[Node, ...]]:
+    """Where a store puts its value, said as a load says it."""
+    here = rename(store.arg[1], lambda a: SOURCES[a.index - 1] if isinstance(a, Source) else a)
+    return here, store.src[1:]
+
+
+def _target(item: Item) -> int:
+    """The number of the param that an assigning kernel assigns to."""
+    memory = item.kernel.body.src[0].src[0]
+    while memory.op is RESHAPE:
+        memory = memory.src[0]
+    number: int = memory.arg[0]
+    return number
+
+
+def _keeps_to_itself(item: Item) -> bool:
+    """May an assigning kernel write over its target while it runs?"""
+    roots = item.kernel.body.src
+    if item.kernel.kind != "assign" or len(roots) != 1 or roots[0].op is not ASSIGN:
+        return False
+    found = _lowered(item.kernel)
+    if found is None or not _same_place(found, _target(item)):
+        return False
+    loaded = any(n.op is LOAD and n.arg[0] == _target(item) for n in toposort([found.body]))
+    return not loaded or roots[0].arg[0] == "box"  # at places that are data two steps may meet
+
+
+def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
+    """May a kernel store an output over an input?"""
+    a, b = found.slots[read], found.slots[write]
+    if a is None or b is None or read not in item.reads:
+        return False
+    if a.dtype is not b.dtype or prod(a.shape) != prod(b.shape) or _can_fail(item.kernel):
+        return False
+    pair = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
+    if item.kernel.kind in ("contract", "reduce"):
+        if item.kernel.body not in _above_folds:
+            _above_folds[item.kernel.body] = _read_above_folds(item.kernel)
+        return pair in _above_folds[item.kernel.body]
+    return item.kernel.kind == "map" and pair in replaceable(item.kernel)
+
+
+_above_folds: WeakKeyDictionary[Node, frozenset[tuple[int, int]]] = WeakKeyDictionary()
+
+
+def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:
+    """The (input, output) params of which the input is read only where the output is stored.
+
+    Outputs are made of folds. No template keeps a fold in memory that is read at the place of a
+    result; and where all stores have the same axes, all loads of an index come before its stores.
+    """
+    found = _lowered(kernel)
+    if found is None:
+        return frozenset()
+    nodes = toposort([found.body])
+    stores = [n for n in nodes if n.op is STORE]
+    if any(n.op in (RUN, ORDER, GUARD) for n in nodes) or any(n.arg[2] != "set" for n in stores):
+        return frozenset()
+    if len({n.arg[3] for n in stores}) > 1:
+        return frozenset()
+    folded = set(toposort([s for n in nodes if n.op is FOLD for s in n.src]))
+    loads: dict[int, set[object]] = {}
+    for n in [n for n in nodes if n.op is LOAD]:
+        plain = n not in folded and not n.arg[2]
+        loads.setdefault(n.arg[0], set()).add((n.arg[1], n.src) if plain else None)
+    return frozenset(
+        (param, store.arg[0]) for param, places in loads.items() for store in stores
+        if places == {_place(store)}
+    )  # fmt: skip
+
+
+def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
+    """Does it only load values and store them where they are?"""
+    found = _lowered(item.kernel)
+    if found is None or not all(slot in aliases for slot in item.writes):
+        return False
+    slots = (*item.reads, *item.writes)
+    stores = found.body.src
+    return all(
+        s.op is STORE and s.src[0].op is LOAD and slots[s.src[0].arg[0]] == aliases[slots[s.arg[0]]]
+        and not s.src[0].arg[2] and (s.src[0].arg[1], s.src[0].src) == _place(s)
+        for s in stores
+    )  # fmt: skip
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def _ordered(
+    found: Schedule, aliases: dict[int, int], owner: dict[int, Pair], made: dict[Pair, Node | None]
+) -> Schedule | Pair:
+    """The items in an order in which nothing is written over too early, or a pair in the way."""
+    aliases = dict(aliases)
+    while True:
+        order, stuck = _sorted(found.items, aliases)
+        if not stuck:
+            break
+        slots = [s for item in stuck for s in item.writes if s in aliases]
+        free = [s for s in slots if made[owner[s]] is None]
+        if not free:
+            return owner[slots[0]]
+        del aliases[free[0]]
+    kept = [item for item in order if not _stores_back(item, aliases)]
+    memory = [(slot, _root(aliases, slot)) for slot in aliases]
+    return found._replace(items=tuple(kept), aliases=tuple(sorted(memory)))
+
+
+def _root(aliases: dict[int, int], slot: int) -> int:
+    while slot in aliases:
+        slot = aliases[slot]
+    return slot
+
+
+def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item], list[Item]]:
+    """Items in order, as near to the old one as can be, and those that cannot be placed."""
+    over = {n: item for n, item in enumerate(items) if any(s in aliases for s in item.writes)}
+    before: list[set[int]] = [set() for _ in items]
+    writer = {slot: n for n, item in enumerate(items) for slot in item.writes}
+    risky: list[int] = []
+    checked: dict[Hashable, int] = {}  # the item that sees first whether indices are inside
+    for n, item in enumerate(items):
+        before[n].update(writer[slot] for slot in item.reads if slot in writer)
+        checks = {} if n in over else _checks(item)
+        before[n].update(checked[check] for check in checks if check in checked)
+        if not checks.keys() <= checked.keys():
+            risky.append(n)
+        checked |= {check: n for check, every in checks.items() if every and check not in checked}
+    for n, item in over.items():
+        lost = {aliases[slot] for slot in item.writes if slot in aliases}
+        readers = [m for m, other in enumerate(items) if m != n and lost & {*other.reads}]
+        before[n].update(readers, risky)
+    waiting = [len(found) for found in before]
+    ready = [n for n, count in enumerate(waiting) if not count]
+    heapify(ready)
+    order: list[int] = []
+    after: list[list[int]] = [[] for _ in items]
+    for n, found in enumerate(before):
+        for m in found:
+            after[m].append(n)
+    while ready:
+        n = heappop(ready)
+        order.append(n)
+        for m in after[n]:
+            waiting[m] -= 1
+            if not waiting[m]:
+                heappush(ready, m)
+    done = set(order)
+    stuck = [item for n, item in over.items() if n not in done]
+    return [items[n] for n in order], stuck
+
+
+def params_written(aliases: Iterable[Pair]) -> list[int]:
+    """The inputs whose memory a schedule writes over."""
+    return sorted({place for _, place in aliases})

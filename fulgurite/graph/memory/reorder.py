@@ -1,0 +1,93 @@
+"""Running sooner what frees memory: a kernel that ends more than it begins need not wait.
+
+In: the items of a schedule in an order that works, their slots and which slots are results. Out:
+the same items in an order that works. An item moves up, right behind the one that makes it
+possible, if it is then the last reader of more bytes than it writes (results are kept anyhow, so
+they cost nothing). So the gradient of a weight is computed when its two factors are there, not
+after all others, and the factors go. A few numbers made of inputs come first: nobody waits for
+them. Nothing moves down, and what has effects does not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from ...core.shape import upper
+from ..ir.kernel import Item, Slot
+
+_MOVABLE = frozenset({"map", "reduce", "contract", "fold", "scan", "sort", "scatter"})
+_SMALL = 64  # bytes that are no burden
+
+
+def sooner(items: Sequence[Item], slots: Sequence[Slot | None], results: Set[int]) -> list[Item]:
+    """The items with those that free memory as early as they can run."""
+    order = _Order(items, slots, results)
+    for number in [n for n in range(len(items)) if order.costs_nothing(n)]:
+        order.run(number)
+    for number in range(len(items)):
+        order.run(number)
+    return [items[number] for number in order.found]
+
+
+class _Order:
+    def __init__(
+        self, items: Sequence[Item], slots: Sequence[Slot | None], results: Set[int]
+    ) -> None:
+        self.items, self.slots = items, slots
+        self.made = {slot for item in items for slot in item.writes}
+        self.kept = results
+        self.readers: dict[int, list[int]] = {}  # of each slot that an item writes
+        self.missing = [0] * len(items)  # how many of its reads an item still waits for
+        for number, item in enumerate(items):
+            for slot in set(item.reads):
+                if slot in self.made:
+                    self.readers.setdefault(slot, []).append(number)
+                    self.missing[number] += 1
+        self.left = {slot: len(found) for slot, found in self.readers.items()}
+        self.done: set[int] = set()
+        self.found: list[int] = []
+
+    def run(self, number: int) -> None:
+        """Put an item next, and behind it all that it makes possible and that frees memory."""
+        stack = [number]
+        while stack:
+            number = stack.pop()
+            if number in self.done:
+                continue
+            self.done.add(number)
+            self.found.append(number)
+            item = self.items[number]
+            near: list[int] = []
+            for slot in item.writes:
+                for reader in self.readers.get(slot, ()):
+                    self.missing[reader] -= 1
+                    near.append(reader)
+            for slot in set(item.reads):
+                if slot in self.left:
+                    self.left[slot] -= 1
+                    if self.left[slot] == 1:
+                        near.extend(self.readers[slot])
+            stack.extend([n for n in sorted(set(near), reverse=True) if self.frees(n)])
+
+    def costs_nothing(self, number: int) -> bool:
+        """Is it made of inputs alone, and so small that it may as well be there from the start?"""
+        item = self.items[number]
+        ready = not self.missing[number] and item.kernel.kind in _MOVABLE
+        return ready and sum([self.bytes(s) for s in item.writes]) <= _SMALL
+
+    def frees(self, number: int) -> bool:
+        """Can it run now, and does it end more than it begins?"""
+        item = self.items[number]
+        if number in self.done or self.missing[number] or item.kernel.kind not in _MOVABLE:
+            return False
+        begun = sum([self.bytes(s) for s in item.writes if s not in self.kept])
+        last = [s for s in set(item.reads) if self.left.get(s) == 1 and s not in self.kept]
+        return sum([self.bytes(s) for s in last]) > begun
+
+    def bytes(self, number: int) -> int:
+        slot = self.slots[number]
+        assert slot is not None
+        count = slot.dtype.itemsize
+        for n in slot.shape:
+            count *= upper(n)
+        return count

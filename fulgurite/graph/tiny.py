@@ -1,0 +1,69 @@
+"""The tiny tier: a whole graph as one step on the host, where compiling would cost far more.
+
+In: a SINK over PARAMs. Out: a `Schedule` of a single host kernel, which runs node by node with
+the op table's NumPy meanings; or the decision that the graph is too large for that. The decision
+depends on shapes and options alone, never on history, so bits do not change from call to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..core.node import Node, toposort
+from ..core.ops.body import bodies_of
+from ..core.ops.control import LOOP, Loop
+from ..core.ops.effect import CALL
+from ..core.ops.leaf import PARAM, SINK
+from ..core.ops.reduce import REDUCE, SCAN
+from ..core.shape import upper
+from .fusion.greedy import elements
+from .ir.kernel import Item, Kernel, Schedule, Slot
+
+TINY = 1 << 16  # elements computed by all nodes together: some hundred microseconds of NumPy
+_CALL = 64  # elements that take as long as a call of NumPy
+
+
+def is_tiny(sink: Node) -> bool:
+    """Is running it at once cheaper than compiling a single kernel?"""
+    return are_tiny(toposort([sink]))
+
+
+def are_tiny(nodes: Iterable[Node]) -> bool:
+    """Is running all these nodes cheaper than compiling a single kernel?"""
+    work = 0
+    for node in nodes:
+        if node.src:
+            work += _work(node)
+            if work > TINY:
+                return False
+    return True
+
+
+def _work(node: Node) -> int:
+    if node.op is CALL:  # a step of its own, however small
+        return TINY + 1
+    bodies = bodies_of(node)
+    if bodies:  # in a loop the calls themselves count
+        inside = [n for body in bodies for n in body.order if n.src]
+        steps = Loop.of(node).steps if node.op is LOOP else 1
+        times = TINY if steps is None else steps if isinstance(steps, int) else upper(steps)
+        return 1 + times * sum([max(_CALL, _work(n)) for n in inside])
+    counted = node.src[0] if node.op in (REDUCE, SCAN) else node
+    return elements(counted.shape) * max(1, node.op.cost // 8)
+
+
+def whole(sink: Node, inputs: int) -> Schedule:
+    """One host kernel that computes every root from the params as they are numbered."""
+    slots: list[Slot | None] = [None] * inputs
+    for node in toposort([sink]):
+        if node.op is PARAM:
+            slots[node.arg[0]] = Slot(node.dtype, node.shape, node.device)
+    roots = list(dict.fromkeys(sink.src))
+    writes = tuple(range(inputs, inputs + len(roots)))
+    slots.extend(Slot(root.dtype, root.shape, root.device) for root in roots)
+    place = dict(zip(roots, writes, strict=True))
+    origins = tuple(dict.fromkeys(n.origins[0] for n in toposort([sink]) if n.origins))
+    kernel = Kernel("host", SINK(*roots), inputs)
+    item = Item(kernel, tuple(range(inputs)), writes, origins, "too small to be worth compiling")
+    outputs = tuple([place[root] for root in sink.src])
+    return Schedule(inputs, tuple(slots), (item,), outputs)

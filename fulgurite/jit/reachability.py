@@ -1,0 +1,595 @@
+"""What a function can reach before it runs: arguments, cells, globals, attributes, item by item.
+
+In: a function and the arguments of a call. Out: a `Survey`: Python source that finds every such
+thing again in a later call and says where that differs (`checks`), the tensors and numbers among
+them, and a snapshot of every place that the function could change (`holders`). Nothing is run: what
+code can read comes from its bytecode (`reads.py`), what it calls is followed, until no new name is
+found. It is an upper bound, so an answer that depends on something else cannot slip through: what
+cannot be followed is a reason not to replay (`outside`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import io
+import os
+import random
+import sys
+import types
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Set
+from operator import attrgetter, methodcaller
+from typing import Any
+
+import numpy as np
+
+from ..core.node import Node
+from ..core.ops.effect import TAPE
+from ..tensor import Tensor, from_numpy
+from .bytecode_reads import BY_NAME, Reads, reads
+from .guards import Checks
+from .introspection import (
+    OF_CLASSES,
+    absolute_name,
+    can_be_found,
+    class_names,
+    is_foreign,
+    is_installed,
+    is_plain,
+    is_tree,
+    labels_of,
+    literal,
+    owner,
+    place_of,
+    place_of_module,
+    same_array,
+    same_items,
+    slots_of,
+    unwrapped,
+    within,
+)
+from .purity import CHANGING, FILES, asks_the_world, has_hidden_state, lasts, touches_files
+from .side_effects import MISSING, Holder
+from .symbolic_number import Numbers
+from .variables import Variables
+
+_MOST = 50_000  # things looked at: with more, checking them costs more than a replay saves
+_VALUES = (str, bytes, int, float, complex, range, slice, np.generic, np.dtype)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_EXACT = frozenset({*_VALUES, bool, type(None)})
+_CACHE = "_cache"  # of modules: what can be found again
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, _VALUES) and not isinstance(value, enum.Enum)
+
+
+class Survey(Checks):
+    """One look at everything that a call can reach."""
+
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], numbers: Numbers,
+        floating: Set[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.names = Reads()
+        self.followed: set[types.CodeType] = set()
+        self.numbers, self.floating = numbers, floating
+        count = -1
+        while count != self._size():  # until following brings no new name
+            count = self._size()
+            self._look(function, args, keywords)
+
+    def _size(self) -> int:
+        names = self.names
+        stored = sum([len(kept) for kept in names.stored.values()])
+        parts = (names.globals, names.cells, names.attributes, names.imports, self.followed)
+        return sum([len(part) for part in parts]) + stored + names.any_attribute + names.catches
+
+    def _look(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self.begin()
+        self.tensors: list[tuple[str, Tensor, str]] = []  # variable, tensor, the way to it
+        self.arrays: list[tuple[str, Any, str]] = []  # the same of NumPy arrays in arguments
+        self.found: dict[int, tuple[str, Any]] = {}  # id -> variable and the thing itself
+        self.holders: list[Holder] = []
+        self.shown: dict[int, Any] = {}  # id of an original -> what the function sees of it
+        self.swapped: dict[int, str] = {}  # id of that -> the variable of the original
+        self._globals_met: set[tuple[str, str]] = set()
+        self.variables = Variables("arg" in self.names.attributes or self.names.any_attribute)
+        self.numbers.begin()
+        self.numbers.all_fixed |= "type" in self.names.globals  # it may ask for their type
+        self.static_numbers: set[str] = set()  # the ways to numbers that were not stood in for
+        # numbers that change from call to call: the place of each, and what stands there meanwhile
+        self.installed: list[tuple[Holder, Any, Any]] = []
+        stored = self.names.stored["attributes"]
+        self.grads = bool({"grad", "backward"} & (self.names.attributes | stored))
+        self.value(function, self.constant(function), "the function")
+        self.line(f"if len(args) != {len(args)}:", f"{len(args)} arguments")
+        names = f"[*keywords] != {self.constant(list(keywords))}" if keywords else "keywords"
+        self.line(f"if {names}:", "the names of keyword arguments")
+        labels = self.labels = labels_of(function, len(args))
+        self.args = tuple([self.value(arg, f"args[{i}]", labels[i], True)
+                           for i, arg in enumerate(args)])  # fmt: skip
+        self.keywords = {key: self.value(value, f"keywords[{key!r}]", key, True)
+                         for key, value in keywords.items()}  # fmt: skip
+
+    # --- things ----------------------------------------------------------------------------------
+
+    def value(
+        self,
+        value: Any,
+        source: str,
+        way: str,
+        argument: bool = False,
+        at: tuple[Holder, Any] | None = None,
+    ) -> Any:
+        """Check a thing in later calls, and everything in it; what the function is to see of it.
+
+        `at` says which place holds it: a number that changes from call to call is replaced there.
+        """
+        kind = type(value)
+        if value is None or kind is bool or value is Ellipsis or value is NotImplemented:
+            self.line(f"if {source} is not {value!r}:", way)
+            return value
+        if kind in (int, float):
+            if argument:
+                return self._number(value, source, way)
+            if at is not None and way in self.floating:
+                made = self._number(value, source, way)
+                if made is not value:
+                    self.installed.append((*at, made))
+                return made
+        if kind is slice and Node in (type(value.start), type(value.stop), type(value.step)):
+            pass  # of bound variables: their values are given at run time
+        elif kind in _EXACT or (_is_value(value) and not hasattr(value, "__dict__")):
+            return self._static(value, source, way)
+        known = self.found.get(id(value))
+        if known is not None:
+            self.line(f"if {source} is not {known[0]}:", f"{way} is another thing")
+            return self.shown.get(id(value), value)
+        if len(self.found) > _MOST:
+            self._leave(f"the function reaches more than {_MOST} things")
+            return value
+        name = self.variable(source)
+        self.found[id(value)] = (name, value)
+        return self._found(value, kind, name, way, argument)
+
+    def _found(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
+        if isinstance(value, Tensor):
+            self._tensor(value, name, way)
+        elif kind is Node:
+            if not self.variables.reach(self, value, name, way):
+                self._same(value, name, way)
+        elif kind is slice:
+            self.line(f"if type({name}) is not slice:", way)
+            for part in ("start", "stop", "step"):
+                self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
+        elif _is_value(value):
+            self._static(value, name, way)  # and what a class of the user's adds to it
+            self._class(kind, way)
+            self._attributes(value, kind, name, way)
+        elif kind in (list, tuple, dict) or isinstance(value, list | tuple | dict):
+            return self._container(value, kind, name, way, argument)
+        elif isinstance(value, set | frozenset | deque | bytearray | array):
+            self._collection(value, kind, name, way)
+        elif isinstance(value, np.ndarray):
+            return self._array(value, name, way, argument)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, name, way)
+        elif isinstance(value, types.MethodType):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
+            self.value(value.__func__, f"{name}.__func__", way)
+            self.value(value.__self__, f"{name}.__self__", f"{way}.__self__")
+        elif isinstance(value, functools.partial):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
+            for part in ("func", "args", "keywords"):
+                self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
+        elif isinstance(value, type):
+            self._same(value, name, way)
+            self._changing(value, way)
+            self._class(value, way)
+        elif isinstance(value, types.ModuleType):
+            self._same(value, name, way)
+            self._module(value, name, way)
+        elif isinstance(value, types.CellType):
+            self._same(value, name, way)
+        elif isinstance(value, weakref.ref):
+            self._same(value, name, way)
+            self.value(value(), f"{name}()", f"{way}()")
+        elif isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+            self._builtin(value, kind, name, way)
+        elif isinstance(value, types.MappingProxyType):
+            self._container(value, kind, name, way, False)
+        elif isinstance(value, _VIEWS):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
+            view: Any = value
+            self.value(view.mapping, f"{name}.mapping", way)
+        elif hasattr(kind, "__fulgurite_jit__"):
+            self._same(value, name, way)
+            self.value(value.function, self.constant(value.function), way)
+        else:
+            self._object(value, kind, name, way)
+        return value
+
+    def _builtin(self, value: Any, kind: type, name: str, way: str) -> None:
+        """A function of C, or a method of something: of a list, an array, an iterator."""
+        held = value.__self__
+        if held is None or isinstance(held, types.ModuleType | type):
+            self._same(value, name, way)
+            self._changing(value, way)
+            return
+        self.line(f"if type({name}) is not {self.constant(kind)} or "
+                  f"{name}.__name__ != {value.__name__!r}:", way)  # fmt: skip
+        self._changing(value, way)
+        self.value(held, f"{name}.__self__", f"{way}.__self__")
+
+    def _number(self, value: Any, source: str, way: str) -> Any:
+        name = self.variable(source)
+        made = self.numbers.made(value, name, way)
+        if self.numbers.all_fixed:
+            self.static_numbers.add(way)
+        if made is value:  # its value decides something
+            return self._static(value, name, way)
+        self.line(f"if type({name}) is not {self.constant(type(value))}:", f"the type of {way}")
+        return made
+
+    def settle_numbers(self) -> None:
+        """Check the values of numbers that turned out to decide something."""
+        for way, name, value in self.numbers.met:
+            if way in self.numbers.fixed:
+                self._static(value, name, way)
+
+    def _tensor(self, tensor: Tensor, name: str, way: str) -> None:
+        self.tensors.append((name, tensor, way))
+        if hasattr(tensor, "__dict__"):
+            self._attributes(tensor, type(tensor), name, way)
+        if self.grads and TAPE in tensor.entry.node.watched:
+            self.holders.append(Holder("grad", tensor, name, way, tensor.grad))
+            self.value(tensor.grad, f"{name}.grad", f"{way}.grad")
+
+    def _array(self, array: Any, name: str, way: str, argument: bool) -> Any:
+        if argument and array.dtype.kind in "biufc":
+            made = from_numpy(array)
+            self.arrays.append((name, made, way))
+            about = self.constant((array.dtype, array.shape))
+            self.line(f"if type({name}) is not {self.constant(type(array))}:", way)
+            self.line(f"if ({name}.dtype, {name}.shape) != {about}:", f"dtype or shape of {way}")
+            self.shown[id(array)], self.swapped[id(made)] = made, name
+            return made
+        copy = array.copy()
+        self.known["same_array"] = same_array
+        self.line(f"if not same_array({name}, {self.constant(copy)}):",
+                  f"the NumPy array {way} changed")  # fmt: skip
+        self.holders.append(Holder("array", array, name, way, copy))
+        return array
+
+    # --- containers ------------------------------------------------------------------------------
+
+    def _container(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
+        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+        argument = argument and (kind in (list, tuple, dict) or hasattr(kind, "_fields"))
+        children: list[Any]
+        if isinstance(value, dict | types.MappingProxyType):
+            keys = list(value)
+            self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
+            self._items(keys, name, f"a key of {way}")
+            children = []
+            places = self._unpacked(f"{name}.values()", len(value)) if kind is dict else []
+            for i, (key, item) in enumerate(value.items()):
+                source = places[i] if places else f"{name}[{literal(key) or self.constant(key)}]"
+                at = Holder("item", value, name, way, item, key), key
+                children.append(self.value(item, source, f"{way}[{key!r}]", argument, at))
+            if isinstance(value, dict):
+                self.holders.append(Holder("dict", value, name, way, dict(value)))
+            pairs = zip(children, value.values(), strict=True)
+            changed = argument and any([a is not b for a, b in pairs])
+            made: Any = dict(zip(keys, children, strict=True)) if changed else value
+        else:
+            self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+            places = self._unpacked(name, len(value)) if kind in (list, tuple) else []
+            children = [self.value(item, places[i] if places else f"{name}[{i}]", f"{way}[{i}]",
+                                   argument)
+                        for i, item in enumerate(value)]  # fmt: skip
+            if isinstance(value, list):
+                self.holders.append(Holder("list", value, name, way, list(value)))
+            changed = any([a is not b for a, b in zip(children, value, strict=True)])
+            made = value
+            if changed:
+                made = kind(*children) if hasattr(kind, "_fields") else kind(children)
+        if kind not in (list, tuple, dict) and hasattr(value, "__dict__"):
+            self._attributes(value, kind, name, way)
+        if made is not value:
+            self.shown[id(value)], self.swapped[id(made)] = made, name
+            if not isinstance(made, tuple):
+                self.holders[-1] = Holder(type(made).__name__, made, name, way, made.copy())
+        return made
+
+    def _items(self, items: list[Any], name: str, way: str) -> None:
+        """Things that are equal to those that were there: are they those, and what they were?"""
+        if all([type(item) is str for item in items]):
+            return
+        if all([type(item) in _EXACT for item in items]):
+            self.known["same_items"] = same_items
+            self.line(f"if not same_items([*{name}], {self.constant(items)}):", way)
+            return
+        ids = self.constant([id(item) for item in items])
+        self.line(f"if [*map(id, {name})] != {ids}:", f"{way} is another thing")
+        for item in items:
+            if type(item) not in _EXACT:
+                self.value(item, self.constant(item), way)
+
+    def _collection(self, value: Any, kind: type, name: str, way: str) -> None:
+        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+        if isinstance(value, deque):
+            self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+            for i, item in enumerate(value):
+                self.value(item, f"{name}[{i}]", f"{way}[{i}]")
+            self.holders.append(Holder("deque", value, name, way, list(value)))
+            return
+        if isinstance(value, set | frozenset):
+            items = list(value)  # in this order: that of equal sets may differ
+            self.line(f"if [*{name}] != {self.constant(items)}:", f"{way} changed")
+            self._items(items, name, f"an item of {way}")
+        copy = value[:] if isinstance(value, array) else value.copy()
+        if not isinstance(value, set | frozenset):
+            self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
+        if kind not in (set, frozenset, bytearray, array) and hasattr(value, "__dict__"):
+            self._attributes(value, kind, name, way)
+        if isinstance(value, set | bytearray | array):
+            held = "set" if isinstance(value, set) else "bytearray"
+            self.holders.append(Holder(held, value, name, way, copy))
+
+    # --- code ------------------------------------------------------------------------------------
+
+    def _function(self, function: types.FunctionType, name: str, way: str) -> None:
+        code = function.__code__
+        held = name in self.known  # it is this very function: only its code may be another
+        if not held:
+            self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
+        self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
+        where = place_of(code.co_filename)
+        if where == "user" and is_foreign(str(function.__module__), code.co_filename):
+            where = "standard"
+        if where in ("ours", "standard", "numpy") and not function.__closure__:
+            self._changing(function, way)
+            return
+        if not held:
+            scope = self.constant(function.__globals__)
+            self.line(f"if {name}.__globals__ is not {scope}:", way)
+        found = reads(code) if where in ("user", "module") else Reads()
+        self._follow(code, found)
+        for i, (cell, label) in enumerate(
+            zip(function.__closure__ or (), code.co_freevars, strict=True)
+        ):
+            self._cell(cell, f"{name}.__closure__[{i}]", label)
+        for part in ("__defaults__", "__kwdefaults__"):
+            if getattr(function, part):
+                self.value(getattr(function, part), f"{name}.{part}", f"{way}.{part}")
+        if not function.__dict__ and (self.names.any_attribute or self.names.catches):
+            self.line(f"if {name}.__dict__:", f"the attributes of {way}")
+        if function.__dict__:
+            self._some(function.__dict__, f"{name}.__dict__", way, "attrs", function, name)
+        self._globals(function.__globals__, found)
+
+    def _follow(self, code: types.CodeType, found: Reads) -> None:
+        if code in self.followed:
+            return
+        self.followed.add(code)
+        self.names.add(found)
+
+    def _cell(self, cell: types.CellType, source: str, label: str) -> None:
+        name = self.variable(source)
+        known = self.found.get(id(cell))
+        if known is not None:
+            self.line(f"if {name} is not {known[0]}:", f"{label} is another variable")
+            return
+        self.found[id(cell)] = (name, cell)
+        try:
+            inside = cell.cell_contents
+        except ValueError:
+            self._leave(f"{label} has no value yet")
+            return
+        holder = Holder("cell", cell, name, label, inside)
+        self.holders.append(holder)
+        self.value(inside, f"{name}.cell_contents", label, at=(holder, None))
+
+    def _globals(self, names: dict[str, Any], found: Reads) -> None:
+        if found.outside:
+            self._leave(found.outside)
+        key = self.constant(names)
+        for label in sorted(found.globals | found.stored["globals"]):
+            if (key, label) in self._globals_met:
+                continue
+            self._globals_met.add((key, label))
+            inside = names.get(label, MISSING)
+            holder = Holder("item", names, key, label, inside, label)
+            self.holders.append(holder)
+            if inside is not MISSING and label in found.globals:
+                self.value(inside, f"{key}[{label!r}]", label, at=(holder, label))
+            elif label in found.globals:
+                self.line(f"if {label!r} in {key}:", f"the global {label}")
+        for label, inner in sorted(found.imports):
+            full = absolute_name(label, names)
+            module = sys.modules.get(full)
+            if module is not None:
+                self.value(module, self.constant(module), full)
+            if (module is None and can_be_found(full)) or any(
+                [f"{full}.{name}" not in sys.modules and name != "*" and not hasattr(module, name)
+                 for name in inner if module is not None]
+            ):  # fmt: skip
+                self._leave(f"{full} has not been imported yet")
+
+    def _changing(self, thing: Any, way: str) -> None:
+        """Is it something whose answers differ from call to call?"""
+        owner = str(getattr(thing, "__module__", None) or "")
+        held = getattr(thing, "__self__", None)
+        if (
+            within(owner, CHANGING)
+            or isinstance(held, random.Random | np.random.RandomState | np.random.Generator)
+            or asks_the_world(owner, str(getattr(thing, "__name__", "")))
+        ):
+            self._leave(f"{way} gives another answer in every call")
+        if owner == "builtins" and getattr(thing, "__name__", "") in BY_NAME:
+            self.names.any_attribute = True  # under another name
+
+    # --- classes, modules, objects ---------------------------------------------------------------
+
+    def _class(self, kind: type, way: str) -> None:
+        """The attributes and methods of a class and its bases that code may use."""
+        if type(kind) is not type:
+            self._class(type(kind), way)
+        for base in kind.__mro__:
+            where = owner(base)
+            if base is object or where in ("ours", "standard", "numpy"):
+                continue
+            own, key = dict(base.__dict__), self.constant(base)
+            if (key, "") in self._globals_met:
+                continue
+            self._globals_met.add((key, ""))
+            if where == "user":
+                self.holders.append(Holder("attrs", base, key, base.__name__, own))
+                self.line(f"if len({key}.__dict__) != {len(own)} or {key}.__bases__ is not "
+                          f"{self.constant(base.__bases__)}:",  # a new one may hide a base's
+                          f"the attributes of {base.__name__}")  # fmt: skip
+            for label, inside in own.items():
+                plain = unwrapped(inside)
+                if isinstance(plain, types.FunctionType):
+                    special = label.startswith("__") and label.endswith("__")
+                    used = label in self.names.attributes or self.names.any_attribute
+                    if where == "user" and (special or used):
+                        self._member(base, key, label, inside, plain)
+                    elif label == "forward":
+                        source = f"{key}.__dict__['forward']"
+                        self.line(f"if {source} is not {self.constant(inside)}:",
+                                  f"{base.__name__}.forward")  # fmt: skip
+                elif label in OF_CLASSES:
+                    continue
+                elif label in self.names.attributes or self.names.any_attribute:
+                    if isinstance(inside, types.MemberDescriptorType | types.GetSetDescriptorType):
+                        continue
+                    self.value(inside, f"{key}.__dict__[{label!r}]", f"{base.__name__}.{label}")
+
+    def _member(self, base: type, key: str, label: str, inside: Any, plain: Any) -> None:
+        source = f"{key}.__dict__[{label!r}]"
+        self.line(f"if {source} is not {self.constant(inside)}:", f"{base.__name__}.{label}")
+        if id(plain) not in self.found:
+            self.found[id(plain)] = (self.constant(plain), plain)
+            self._function(plain, self.constant(plain), f"{base.__name__}.{label}")
+
+    def _module(self, module: types.ModuleType, name: str, way: str) -> None:
+        where = place_of_module(module.__name__)
+        own = vars(module)
+        every = self.names.any_attribute and where == "user" and not is_installed(module)
+        for label in [k for k in own if k in self.names.attributes or (every and k[:2] != "__")]:
+            inside = own[label]
+            source = f"{name}.{label}"
+            if where == "user":
+                self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
+                self.value(inside, source, source)
+            elif callable(inside) and (
+                within(module.__name__, CHANGING) or asks_the_world(module.__name__, label)
+            ):
+                self._leave(f"{source} gives another answer in every call")
+            elif module is sys and label == "modules":
+                self._leave("it looks for modules by name")
+            elif isinstance(inside, types.ModuleType):
+                self.value(inside, source, source)
+            elif where in ("ours", "module") and callable(inside):
+                self._same(inside, source, source)
+            elif where == "numpy" and label in FILES:
+                self._leave(f"{source} reads a file")
+            elif where == "standard" and not callable(inside):
+                self.value(inside, source, source)  # os.environ, sys.path and the like
+        if module is os and "getenv" in self.names.attributes:
+            self.value(os.environ, f"{name}.environ", "os.environ")
+
+    def _object(self, value: Any, kind: type, name: str, way: str) -> None:
+        """Any other thing: by its attributes if it has some, else by what it is."""
+        where = owner(kind)
+        if isinstance(value, types.SimpleNamespace):
+            self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+            self._attributes(value, kind, name, way)
+            return
+        bare = where == "ours" and not hasattr(value, "__dict__")
+        if bare or lasts(value):
+            self._same(value, name, way)
+            if isinstance(value, enum.Enum):
+                self._class(kind, way)
+            self.names.any_attribute |= isinstance(value, attrgetter | methodcaller)
+            if touches_files(value, self.names.attributes):
+                self._leave(f"{way} is a path whose file is looked at")
+            return
+        if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
+            callable(value) and where in ("standard", "numpy")
+        ):
+            self._same(value, name, way)
+            self._changing(value, way)
+            inner = getattr(value, "__wrapped__", None)  # of functools.lru_cache and the like
+            if inner is not None:
+                self.value(inner, f"{name}.__wrapped__", way)
+            return
+        if hasattr(kind, "__next__") or isinstance(value, io.IOBase):
+            self._leave(f"{way} is an iterator or a file: reading it changes it")
+            return
+        if within(str(kind.__module__), CHANGING):
+            self._leave(f"{way} gives another answer in every call")
+            return
+        if has_hidden_state(kind):
+            self._leave(f"{way} is a {kind.__name__}, whose changes cannot be seen")
+            return
+        if not hasattr(value, "__dict__") and not slots_of(kind):
+            self._same(value, name, way)
+            return
+        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
+        self._class(kind, way)
+        self._attributes(value, kind, name, way)
+
+    def _attributes(self, value: Any, kind: type, name: str, way: str) -> None:
+        """The attributes of an object that code may read; of modules and the like all of them."""
+        followed = kind is types.SimpleNamespace or owner(kind) == "user"
+        whole = is_tree(kind) or self.names.any_attribute or not followed or any(
+            [owner(base) in ("module", "standard") and base is not object
+             for base in kind.__mro__ if base is not types.SimpleNamespace])  # fmt: skip
+        if owner(kind) == "module" and not hasattr(kind, "__fulgurite_module__"):
+            self.names.attributes.add("grad")  # an optimiser's code is not looked at
+        own = getattr(value, "__dict__", None)
+        if own is not None:
+            self._some(own, f"{name}.__dict__", way, "attrs", value, name, whole)
+        for label in slots_of(kind):
+            inside = getattr(value, label, MISSING)
+            place = Holder("slot", value, name, f"{way}.{label}", inside, label)
+            self.holders.append(place)
+            if inside is not MISSING and (whole or label in self.names.attributes):
+                self.value(inside, f"{name}.{label}", f"{way}.{label}", at=(place, label))
+
+    def _some(
+        self, own: dict[str, Any], source: str, way: str, holder: str, thing: Any, name: str,
+        whole: bool = False,
+    ) -> None:  # fmt: skip
+        kept = {k: v for k, v in own.items() if k != _CACHE}
+        place = Holder(holder, thing, name, way, kept)
+        self.holders.append(place)
+        table = ""
+        labels = self.names.attributes
+        for label, inside in kept.items():
+            if whole or label in labels:
+                at = place, label
+                if is_plain(type(thing), label):
+                    self.value(inside, f"{name}.{label}", f"{way}.{label}", at=at)
+                    continue
+                table = table or self.variable(source)
+                self.value(inside, f"{table}[{label!r}]", f"{way}.{label}", at=at)
+        of_class = set() if whole else labels & class_names(type(thing))
+        missing = sorted([label for label in of_class if label not in kept])
+        if missing:  # the class has it; the object may get one of its own
+            table = table or self.variable(source)
+            for label in missing:
+                self.line(f"if {label!r} in {table}:", f"{way}.{label}")
+        elif self.names.catches:  # it may try for one that is missing
+            self.line(f"if len({table or source}) != {len(own)}:", f"the attributes of {way}")
+        if whole:
+            self.line(f"if len({table or source}) != {len(own)} and "
+                      f"[k for k in {table or source} if k != {_CACHE!r}] != "
+                      f"{self.constant(list(kept))}:", f"the attributes of {way}")  # fmt: skip

@@ -1,0 +1,202 @@
+"""Splitting long folds: few results over many elements become many blocks that run apart.
+
+In: an `IndexKernel` and how many params it has. Out: a list of parts to be run one after the other,
+and the memory that they share, as further params. A fold that would leave most threads idle is two
+parts: one writes the fold of each block of its longest axis, one folds the blocks in order. What
+needs the fold then loads it, so that later parts, without the fold, have more axes to share out.
+The size of a block depends on sizes alone, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from ...core.dtype import DType, float32, float64, void
+from ...core.node import Node, Size, make, toposort
+from ...core.ops.elementwise import CAST
+from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
+from ...core.ops.leaf import SINK
+from ...graph.ir.affine import Affine
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes
+from .unroll_outputs import beside
+from .vector_axis import grid_axes, vector_axis
+
+ENOUGH = 16  # units of work that keep threads busy
+SHORT = 64  # elements of one fold that are not
+LONG = 1 << 15  # elements that are worth sharing out
+BLOCK = 1 << 14  # elements of a block, unless there would be more than MOST blocks
+MOST = 64
+CHUNK = 4096  # elements of the vector axis that make one unit of work
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel that is a part of another; a window is (block axis, steps of a block)."""
+
+    kernel: IndexKernel
+    windows: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+Shared = list[tuple[DType, int]]  # dtype and number of elements
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTable:
+    """What is split, and in how many blocks, on a machine that is no CPU."""
+
+    units: int  # that the kernel has as it is
+    enough: int  # units that keep the machine busy
+    short: int  # elements of one fold that are not worth it
+    long: int  # elements that are worth sharing out
+    block: int  # elements of a block, at least
+    most: int  # blocks
+
+
+def split(
+    kernel: IndexKernel, params: int, table: SplitTable | None = None
+) -> tuple[list[Part], Shared]:
+    """The parts of a kernel, itself alone if there is nothing to split."""
+    kernel = beside(kernel) if table is None else kernel
+    order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+    sizes = [n for n in kernel.axes if isinstance(n, int)]
+    folds = [n for n in order if n.op is FOLD]
+    if not folds or len(sizes) < len(kernel.axes) or any(n.op in (RUN, ORDER) for n in order):
+        return [Part(kernel)], []
+    free = free_axes(order)
+    short, least = (SHORT, LONG) if table is None else (table.short, table.long)
+    long = [f for f in folds if _is_long(f, free, sizes, short, least)]
+    if not long:
+        return [Part(kernel)], []
+    have, enough = (
+        (units(order, free, sizes), ENOUGH) if table is None else (table.units, table.enough)
+    )
+    if have >= enough:
+        return [Part(kernel)], []
+    return _Splitter(kernel, sizes, free, params, table).split(order, long)
+
+
+def units(order: Sequence[Node], free: dict[Node, frozenset[int]], sizes: Sequence[int]) -> int:
+    """How many units of work a kernel has as it is."""
+    grid, vector = grid_axes(order, free), vector_axis(order, free, sizes)
+    return prod([-(-sizes[a] // CHUNK) if a == vector else sizes[a] for a in grid])
+
+
+def _is_long(
+    fold: Node, free: dict[Node, frozenset[int]], sizes: Sequence[int], short: int, least: int
+) -> bool:
+    count: int = prod([sizes[a] for a in fold.arg[1]])
+    return count >= short and count * prod([sizes[a] for a in free[fold]]) >= least
+
+
+class _Splitter:
+    def __init__(
+        self, kernel: IndexKernel, sizes: list[int], free: dict[Node, frozenset[int]], params: int,
+        table: SplitTable | None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.sizes, self.free, self.params = kernel, sizes, free, params
+        self.table = table
+        self.axes: list[Size] = list(kernel.axes)  # of the last part
+        self.shared: Shared = []
+        self.parts: list[Part] = []
+        self.done: dict[Node, Node] = {}  # a node of the kernel -> what stands for it now
+
+    def split(self, order: Sequence[Node], long: Sequence[Node]) -> tuple[list[Part], Shared]:
+        levels: dict[Node, int] = {}
+        for fold in long:  # sources first
+            below = set(fold.slice) - {fold}
+            levels[fold] = 1 + max([levels[f] for f in levels if f in below], default=0)
+        groups: dict[tuple[int, tuple[int, ...], frozenset[int]], list[Node]] = {}
+        for fold in sorted(long, key=levels.__getitem__):
+            groups.setdefault((levels[fold], fold.arg[1], self.free[fold]), []).append(fold)
+        vector = vector_axis(order, self.free, self.sizes)
+        last = max(levels.values())
+        results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
+        for (level, _, kept), group in groups.items():
+            self.split_group(group, vector, level == last and results <= kept)
+        rest = IndexKernel(tuple(self.axes), self.now(self.kernel.body), self.kernel.divisions)
+        return [*self.parts, Part(rest)], self.shared
+
+    def now(self, root: Node) -> Node:
+        """A node with folds that are split replaced by loads of their values."""
+        for node in toposort([root]):
+            if node not in self.done:
+                sources = tuple([self.done[s] for s in node.src])
+                same = all(a is b for a, b in zip(sources, node.src, strict=True))
+                self.done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
+        return self.done[root]
+
+    def split_group(self, group: Sequence[Node], vector: int | None, at_end: bool) -> None:
+        """The folds of blocks, then the folds of those: `at_end` says in the last part."""
+        folded, kept = group[0].arg[1], self.free[group[0]]
+        axis = max(folded, key=lambda a: self.sizes[a])
+        results = prod([self.sizes[a] for a in kept])
+        total = results * prod([self.sizes[a] for a in folded])
+        size = self.sizes[axis]
+        steps = _steps(size, total) if self.table is None else _shares(size, total, self.table)
+        count = -(-self.sizes[axis] // steps)
+        block = len(self.sizes)
+        where = self.place(kept, vector)
+        blocks, combined = [], []
+        for fold in group:
+            inner = float32 if fold.dtype.is_small_float else fold.dtype
+            partial = self.memory(inner, count * results)
+            at = (where[0], (*where[1], (block, results)))
+            axes = (*sorted(kept), block)
+            blocks.append(make(STORE, void, (self.now(fold),), (partial, at, "set", axes)))
+            if at_end:
+                at = (where[0], (*where[1], (len(self.axes), results)))
+                self.done[fold] = _combined(fold.arg[0], inner, partial, at, len(self.axes))
+                continue
+            final = self.memory(inner, results)
+            value = _combined(fold.arg[0], inner, partial, (0, ((0, 1), (1, results))), 1)
+            combined.append(make(STORE, void, (value,), (final, (0, ((0, 1),)), "set", (0,))))
+            self.done[fold] = make(LOAD, fold.dtype, (), (final, where, ()))
+        self.parts.append(Part(
+            IndexKernel((*self.kernel.axes, count), SINK(*blocks), self.kernel.divisions),
+            {axis: (block, steps)},
+        ))  # fmt: skip
+        if at_end:
+            self.axes.append(count)
+        else:
+            self.parts.append(Part(IndexKernel((results, count), SINK(*combined), 0)))
+
+    def place(self, kept: frozenset[int], vector: int | None) -> Affine:
+        """Where the results are: row-major over the axes they have, the vector axis last."""
+        order = sorted(kept, key=lambda a: (a == vector, a))
+        terms: list[tuple[int, int]] = []
+        step = 1
+        for axis in reversed(order):
+            terms.append((axis, step))
+            step *= self.sizes[axis]
+        return 0, tuple(sorted(terms))
+
+    def memory(self, dtype: DType, count: int) -> int:
+        self.shared.append((dtype, count))
+        return self.params + len(self.shared) - 1
+
+
+def _steps(size: int, total: int) -> int:
+    """How many steps of an axis make a block: whole vectors, if there are many."""
+    wanted = min(MOST, -(-total // BLOCK), -(-size // 16))
+    steps = -(-size // wanted)
+    return -(-steps // 64) * 64 if steps > 256 else steps
+
+
+def _shares(size: int, total: int, table: SplitTable) -> int:
+    """How many steps of an axis make a block, by a table."""
+    wanted = max(1, min(table.most, -(-total // table.block), -(-size // 16)))
+    steps = -(-size // wanted)
+    return -(-steps // 64) * 64 if steps > 256 else steps
+
+
+def _combined(name: str, dtype: DType, partial: int, at: Affine, axis: int) -> Node:
+    """The blocks of each result, folded in order; float32 sums in float64."""
+    value = make(LOAD, dtype, (), (partial, at, ()))
+    wide = name == "add" and dtype is float32
+    if wide:
+        value = make(CAST, float64, (value,), float64)
+    value = make(FOLD, value.dtype, (value,), (name, (axis,)))
+    return make(CAST, float32, (value,), float32) if wide else value

@@ -1,0 +1,97 @@
+"""Results beside each other, folded together: memory that they share is read once.
+
+In: an `IndexKernel`. Out: the same kernel, or one without some short axes of its results: their
+steps are written out as folds and stores of their own. Loops then run over all these folds at once,
+and a value that none of them moves is one value. The gradient of a depthwise convolution's weights
+is the case in point: nine sums over one image, with the same other factor. Where no load is shared,
+or lanes are results already, there is nothing to gain and the kernel stays as it is.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...core.node import Node, Source, make, toposort
+from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN
+from ...core.ops.leaf import SINK
+from ...graph.ir.affine import Affine, Atom, add, axis, implied, number
+from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import free_axes, is_scatter
+from .merge_axes import argument
+from .vector_axis import vector_axis
+
+MOST = 16  # folds that run together: their running values stay in registers
+NODES = 320  # of all of them
+
+
+def beside(kernel: IndexKernel) -> IndexKernel:
+    """The kernel with short axes of its results written out, where that saves reading."""
+    sizes = [n for n in kernel.axes if isinstance(n, int)]
+    order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+    folds = [n for n in order if n.op is FOLD]
+    if len(folds) != 1 or len(sizes) < len(kernel.axes) or not all(sizes):
+        return kernel
+    if any(n.op in (RUN, ORDER, GUARD) or is_scatter(n) for n in order):
+        return kernel
+    axes = _short_axes(order, folds[0], sizes, kernel.body.src)
+    for short in axes:
+        kernel = _written_out(kernel, short, sizes)
+    return kernel
+
+
+def _short_axes(
+    order: list[Node], fold: Node, sizes: list[int], stores: tuple[Node, ...]
+) -> list[int]:
+    """Axes of all results that some loads under the fold do not move along, shortest first."""
+    free = free_axes(order)
+    if vector_axis(order, free, sizes) not in fold.arg[1]:
+        return []
+    below = fold.slice
+    loads = [n for n in below if n.op is LOAD]
+    results = frozenset.intersection(free[fold], *[free[s] for s in stores])
+    found: list[int] = []
+    count = 1
+    for short in sorted(results, key=lambda a: (sizes[a], a)):
+        moved = [short in free[n] for n in loads]
+        if any(moved) and not all(moved) and sizes[short] * count <= MOST:
+            found.append(short)
+            count *= sizes[short]
+    work: int = prod([sizes[a] for a in fold.arg[1]])
+    return found if len(below) * count <= NODES and work >= MOST * count else []
+
+
+def _written_out(kernel: IndexKernel, short: int, sizes: list[int]) -> IndexKernel:
+    """The kernel with one axis gone and its stores once for every step of it."""
+    order = toposort([kernel.body])
+    stores: list[Node] = []
+    for step in range(sizes[short]):
+        done: dict[Node, Node] = {}
+        for node in order:
+            if node.op is not SINK:
+                done[node] = _at(node, short, step, sizes, tuple([done[s] for s in node.src]))
+        stores.extend(done[s] for s in kernel.body.src)
+    return IndexKernel(kernel.axes, SINK(*stores), kernel.divisions)
+
+
+def _at(node: Node, short: int, step: int, sizes: list[int], src: tuple[Node, ...]) -> Node:
+    """A node at one step of an axis."""
+
+    def bound(atom: int | Source) -> tuple[int, int]:
+        return (0, sizes[atom] - 1) if isinstance(atom, int) else (-(1 << 62), 1 << 62)
+
+    def moved(index: Affine) -> Affine:
+        out = number(index[0])
+        for atom, coefficient in index[1]:
+            if atom == short and isinstance(atom, int):
+                out = add(out, number(step), coefficient)
+                continue
+            named: Atom = atom
+            if isinstance(atom, tuple):
+                named = (atom[0], moved(atom[1]), atom[2])
+            out = add(out, axis(named), coefficient)
+        return out
+
+    arg = argument(node, moved, lambda axes: tuple([a for a in axes if a != short]))
+    if node.op is LOAD:
+        arg = (*arg[:2], tuple(implied(arg[2], bound)))
+    return make(node.op, node.dtype, src, arg)

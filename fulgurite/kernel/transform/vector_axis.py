@@ -1,0 +1,102 @@
+"""Which axis becomes lanes, and which axes are a grid of independent units.
+
+In: a kernel's body. Out: numbers of axes. The vector axis is the one along which most memory is
+read and written with step 1, so that lanes are neighbours; where there is none, the longest axis
+of a load. If it is too short to fill a vector, another axis may be better though its elements are
+a few steps apart: what both would cost is counted. The grid is what all stores share and no fold,
+scan or sort needs whole. A map may read across memory: `across` says along which axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from math import prod
+
+from ...core.node import Node
+from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
+from ...graph.ir.affine import axes_of
+from ...graph.ir.queries import is_scatter, whole_axes
+
+LANES = 16  # of a vector; what is longer fills most of several
+NEAR = 4  # steps between lanes that are read as rows
+PLACES = 16  # rows that cost as much as lanes at places of their own
+JOINED = 6  # rows that cost as much as folding the lanes of a vector
+
+Free = Mapping[Node, frozenset[int]]
+
+
+def vector_axis(
+    order: Sequence[Node], free: Free, sizes: Sequence[int], blocks: Container[int] = ()
+) -> int | None:
+    """The axis with most memory at step 1, by elements; ties go to the stores' own axis.
+
+    Axes that number the blocks of a fold are none: every lane of one would be another range.
+    """
+    score: dict[int, int] = {}
+    for node in order:
+        if node.op is not LOAD and node.op is not STORE:
+            continue
+        weight = prod([sizes[a] for a in free[node]]) * (3 if node.op is STORE else 2)
+        for atom, coefficient in node.arg[1][1]:
+            if isinstance(atom, int):
+                score[atom] = score.get(atom, 0) + (weight if coefficient == 1 else 0)
+            elif isinstance(atom, tuple):
+                for axis in axes_of(atom[1]):
+                    score.setdefault(axis, 0)
+    score = {axis: found for axis, found in score.items() if axis not in blocks}
+    best = max(score, key=lambda a: (score[a], sizes[a]), default=None)
+    if best is not None and sizes[best] < LANES and order:
+        costs = {a: _cost(a, order, free, sizes) for a in score if sizes[a] > sizes[best]}
+        other = min(costs, key=lambda a: costs[a], default=best)
+        if other != best and costs[other] * 2 < _cost(best, order, free, sizes):
+            best = other
+    return None if best is None or sizes[best] < 2 else best
+
+
+def _cost(axis: int, order: Sequence[Node], free: Free, sizes: Sequence[int]) -> int:
+    """What memory and the joining of lanes cost, in rows of memory, if this axis becomes lanes."""
+    total = 0
+    for node in order:
+        if node.op is FOLD and axis in node.arg[1]:
+            total += JOINED * prod([sizes[a] for a in free[node]])
+        if node.op is not LOAD and node.op is not STORE:
+            continue
+        count = prod([sizes[a] for a in free[node] if a != axis])
+        if axis in free[node]:
+            steps = dict(node.arg[1][1])
+            inside = any(axis in axes_of(a[1]) for a in steps if isinstance(a, tuple))
+            step = abs(steps.get(axis, 0))
+            price = step if 0 < step <= NEAR and not inside else PLACES
+            count *= price * -(-sizes[axis] // LANES)
+        total += count
+    return total
+
+
+def across(
+    order: Sequence[Node], free: Free, sizes: Sequence[int], vector: int | None
+) -> tuple[int, list[Node]] | None:
+    """An axis along which loads have neighbours that lie far apart for lanes, and those loads.
+
+    They are of maps alone: squares of such memory are turned before the map runs over them.
+    """
+    grid = grid_axes(order, free)
+    if vector not in grid or any(n.op in (FOLD, RUN, ORDER) or is_scatter(n) for n in order):
+        return None
+    found: dict[int, list[Node]] = {}
+    for node in order:
+        if node.op is not LOAD or node.src or node.arg[2]:
+            continue
+        steps = dict(node.arg[1][1])
+        near = [a for a, step in steps.items() if step == 1 and a in grid and a != vector]
+        if near and abs(steps.get(vector, 0)) > NEAR and all(isinstance(a, int) for a in steps):
+            found.setdefault(near[0], []).append(node)
+    axis = max(found, key=lambda a: len(found[a]), default=None)
+    if axis is None or min(sizes[axis], sizes[vector]) < LANES // 2:
+        return None
+    return axis, found[axis]
+
+
+def grid_axes(order: Sequence[Node], free: Free) -> list[int]:
+    """Axes whose steps can be done apart from each other."""
+    shared = frozenset.intersection(*[free[s] for s in order if s.op is STORE])
+    return sorted(shared - whole_axes(order))

@@ -1,0 +1,301 @@
+"""Quantised operators of exporters (domain com.microsoft).
+
+In: a `Call`: quantised tensors, each followed by its scale and zero. Out: lazy values. Sums of
+products are exact; elementwise operators go through real numbers, as they are defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import fulgurite as fg
+
+from ....tensor import Tensor
+from ...table import Call
+from ...values import Value
+from ..movement import axis_of
+from ..nn.normalization import normal, wide
+from ..nn.pooling import average_pool
+from ..nn.recurrent import lstm_by
+from ..quantised import centred, dynamic, q_linear_conv, requantised
+from .attention import attended
+from .fused import ms
+
+
+@ms("MatMulNBits")
+def mat_mul_n_bits(op: Call) -> Tensor:
+    """A product with weights of a few bits in blocks along the inner axis."""
+    x, packed = op[0], op[1]
+    n, k = op.int("N"), op.int("K")
+    bits, block = op.int("bits", 4), op.int("block_size", 32)
+    if bits not in (2, 4, 8):
+        raise op.unsupported(f"{bits} bits")
+    blocks = -(-k // block)
+    codes = _unpacked(fg.reshape(packed, (n, blocks, -1)), bits)[:, :, :block]
+    scale = fg.reshape(wide(op[2]), (n, blocks, 1))
+    zero: Any = float(1 << bits - 1)
+    if op.has(3):
+        given = op[3]
+        if given.dtype.is_integer:
+            given = _unpacked(fg.reshape(given, (n, -1)), bits)[:, :blocks]
+        zero = fg.reshape(wide(given), (n, blocks, 1))
+    weight = (codes.astype(fg.float32) - zero) * scale
+    weight = fg.reshape(weight, (n, blocks * block))[:, :k]
+    if op.value(1).constant and op.value(2).constant:
+        op.build.keep(weight)
+    y = fg.matmul(wide(x), fg.matrix_transpose(weight)).astype(x.dtype)
+    return y + op[5] if op.has(5) else y
+
+
+def _unpacked(packed: Tensor, bits: int) -> Tensor:
+    """Several numbers in a byte, the first in the lowest bits."""
+    each = 8 // bits
+    if each == 1:
+        return packed
+    parts = [(packed >> (bits * i)) & ((1 << bits) - 1) for i in range(each)]
+    return fg.reshape(fg.stack(parts, axis=-1), (*packed.shape[:-1], packed.shape[-1] * each))
+
+
+def _real(op: Call, place: int, axis: int | None = None) -> Tensor:
+    """Input, scale and zero at three places as real numbers."""
+    x = op[place].astype(fg.float32)
+    scale, zero = wide(op[place + 1]), op.maybe(place + 2)
+    shape: Any = ()
+    if scale.size > 1:
+        shape = [1] * x.ndim
+        shape[-1 if axis is None else axis] = -1
+    centre: Any = 0.0 if zero is None else fg.reshape(zero.astype(fg.float32), shape)
+    return fg.multiply(x - centre, fg.reshape(scale, shape))
+
+
+def _back(op: Call, y: Tensor, place: int, like: int = 0) -> Value:
+    """Real numbers quantised by a scale and a zero at two places."""
+    kind = op.kind(place + 1) if op.has(place + 1) else op.kind(like)
+    zero = op.maybe(place + 1)
+    factor = 1 / fg.reshape(wide(op[place]), ())
+    return Value(requantised(y, factor, zero, kind), kind)
+
+
+@ms("QLinearAdd")
+def q_linear_add(op: Call) -> Value:
+    """A sum."""
+    return _back(op, _real(op, 0) + _real(op, 3), 6)
+
+
+@ms("QLinearMul")
+def q_linear_mul(op: Call) -> Value:
+    """A product of elements."""
+    return _back(op, _real(op, 0) * _real(op, 3), 6)
+
+
+def _elementwise(name: str, work: Callable[[Call, Tensor], Tensor]) -> None:
+    ms(name)(lambda op: _back(op, work(op, _real(op, 0)), 3))
+
+
+_elementwise("QLinearSigmoid", lambda op, x: fg.sigmoid(x))
+_elementwise("QLinearLeakyRelu", lambda op, x: fg.leaky_relu(x, op.float("alpha", 0.01)))
+_elementwise("QLinearSoftmax", lambda op, x: _softmax(op, x))
+_elementwise(
+    "QLinearReduceMean",
+    lambda op, x: fg.mean(x, axis=tuple(op.ints_of("axes") or range(x.ndim)),
+                          keepdims=bool(op.int("keepdims", 1))),
+)  # fmt: skip
+
+
+def _softmax(op: Call, x: Tensor) -> Tensor:
+    """Along an axis; as it was before opset 13, of all axes from one on together."""
+    axis = axis_of(op.int("axis", -1), x.ndim)
+    if op.int("opset", 13) >= 13:
+        return fg.softmax(x, axis=axis)
+    flat = fg.reshape(x, (*x.shape[:axis], prod(x.shape[axis:])))
+    return fg.reshape(fg.softmax(flat, axis=-1), x.shape)
+
+
+def _pooled(op: Call, work: Callable[[Tensor], Tensor]) -> Value:
+    x = _real(op, 0)
+    last = bool(op.int("channels_last"))
+    y = work(fg.moveaxis(x, -1, 1) if last else x)
+    return _back(op, fg.moveaxis(y, 1, -1) if last else y, 3)
+
+
+@ms("QLinearGlobalAveragePool")
+def q_linear_global_average_pool(op: Call) -> Value:
+    """The mean of each channel."""
+    return _pooled(op, lambda x: fg.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True))
+
+
+@ms("QLinearAveragePool")
+def q_linear_average_pool(op: Call) -> Value:
+    """The means of windows."""
+
+    def work(x: Tensor) -> Tensor:
+        inner = Call(op.build, op.node, [Value(x)], op.version, op._attributes, op.scope)
+        found: Tensor = average_pool(inner)
+        return found
+
+    return _pooled(op, work)
+
+
+@ms("QLinearConcat")
+def q_linear_concat(op: Call) -> Value:
+    """Tensors of different scales, one after the other."""
+    parts = [_real(op, place) for place in range(2, len(op), 3)]
+    kind = op.kind(1)
+    joined = fg.concat(parts, axis=op.int("axis", 0))
+    return Value(requantised(joined, 1 / fg.reshape(wide(op[0]), ()), op[1], kind), kind)
+
+
+@ms("DynamicQuantizeMatMul")
+def dynamic_quantize_mat_mul(op: Call) -> Tensor:
+    """x quantised by its own range, times quantised weights, as real numbers."""
+    x, scale, zero = dynamic(op[0])
+    total = fg.matmul(centred(x, zero), centred(op[1], op.maybe(3)))
+    weight_scale = op[2] if op[2].size > 1 else fg.reshape(op[2], ())
+    y = total.astype(fg.float32) * (scale * weight_scale)
+    return y + op[4] if op.has(4) else y
+
+
+@ms("MatMulIntegerToFloat")
+def mat_mul_integer_to_float(op: Call) -> Tensor:
+    """A product of quantised matrices, as real numbers."""
+    total = fg.matmul(centred(op[0], op.maybe(4)), centred(op[1], op.maybe(5)))
+    scale = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[2], op[3])]
+    y = total.astype(fg.float32) * (scale[0] * scale[1])
+    return y + op[6] if op.has(6) else y
+
+
+@ms("QGemm")
+def q_gemm(op: Call) -> Any:
+    """alpha A B + C of quantised matrices; the result is quantised if a scale is given for it."""
+    a, b = centred(op[0], op.maybe(2)), centred(op[3], op.maybe(5))
+    a = fg.matrix_transpose(a) if op.int("transA") else a
+    b = fg.matrix_transpose(b) if op.int("transB") else b
+    total = fg.matmul(a, b)
+    if op.has(6):
+        total = total + op[6]
+    parts = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[1], op[4])]
+    y = total.astype(fg.float32) * (parts[0] * parts[1] * op.float("alpha", 1.0))
+    return _back(op, y, 7) if op.has(7) else y
+
+
+@ms("QLinearWhere")
+def q_linear_where(op: Call) -> Value:
+    """One or the other of two quantised tensors."""
+    return _back(op, fg.where(op[0], _real(op, 1), _real(op, 4)), 7, like=1)
+
+
+@ms("QLinearConv")
+def q_linear_conv_last(op: Call) -> Any:
+    """The standard's, with the channels last if the model says so."""
+    if not op.int("channels_last"):
+        return q_linear_conv(op)
+    inputs = [Value(fg.moveaxis(op[0], -1, 1), op.kind(0)), *op.inputs[1:]]
+    made = Call(op.build, op.node, inputs, op.version, op._attributes, op.scope)
+    return Value(fg.moveaxis(q_linear_conv(made), 1, -1), op.kind(7))
+
+
+@ms("QAttention")
+def q_attention(op: Call) -> tuple[Tensor, Tensor | None]:
+    """Attention whose projection is a product of quantised numbers."""
+    total = fg.matmul(centred(op[0], op.maybe(6)), centred(op[1], op.maybe(7)))
+    scale = [part if part.size > 1 else fg.reshape(part, ()) for part in (op[3], op[4])]
+    projected = total.astype(fg.float32) * (scale[0] * scale[1]) + op[2]
+    return attended(op, projected, 5, 8, 10**6)
+
+
+@ms("QEmbedLayerNormalization")
+def q_embed_layer_normalization(op: Call) -> tuple[Tensor, Tensor]:
+    """Embeddings from quantised tables: ids, segments, three tables, gamma, beta, mask, scales."""
+
+    def real(place: int) -> Tensor:
+        zero = op.maybe(place + 11)
+        centre: Any = 0 if zero is None else fg.reshape(zero.astype(fg.float32), ())
+        return fg.multiply(op[place].astype(fg.float32) - centre, fg.reshape(op[place + 6], ()))
+
+    ids = op[0]
+    total = fg.take(real(2), ids, axis=0) + real(3)[: ids.shape[1]][None]
+    if op.has(1) and op.has(4):
+        total = total + fg.take(real(4), op[1], axis=0)
+    y = normal(total, (2,), op.float("epsilon", 1e-12))[0] * real(5) + real(6)
+    counted = fg.zeros((ids.shape[0],), fg.int32)
+    if op.has(7):
+        counted = fg.sum(op[7].astype(fg.int32), axis=1, dtype=fg.int32)
+    return y, counted
+
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+FP4 = (0.0, 0.0052083333, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
+
+
+@ms("MatMulBnb4")
+def mat_mul_bnb4(op: Call) -> Tensor:
+    """A product with weights of four bits, each the place of a number in a table."""
+    x, n, k, block = op[0], op.int("N"), op.int("K"), op.int("block_size")
+    table = NF4 if op.int("quant_type") else (*FP4, *[-v for v in FP4])
+    packed = fg.reshape(op[1], (-1,))
+    codes = fg.reshape(fg.stack([packed >> 4, packed & 15], axis=-1), (-1,))[: n * k]
+    values = fg.take(fg.Tensor(list(table), dtype=fg.float32), codes.astype(fg.int32), axis=0)
+    scale = fg.repeat(fg.reshape(wide(op[2]), (-1,)), block, axis=0)[: n * k]
+    weight = fg.reshape(values * scale, (n, k))
+    if op.value(1).constant and op.value(2).constant:
+        op.build.keep(weight)
+    y = fg.matmul(wide(x), fg.matrix_transpose(weight) if op.int("transB", 1) else weight)
+    return y.astype(x.dtype)
+
+
+@ms("GatherBlockQuantized")
+def gather_block_quantized(op: Call) -> Tensor:
+    """Slices of weights of a few bits in blocks, as real numbers: data, indices, scales, zeros."""
+    data, bits, block = op[0], op.int("bits", 4), op.int("block_size", 128)
+    first = axis_of(op.int("gather_axis", 0), data.ndim)
+    axis = axis_of(op.int("quantize_axis", 1), data.ndim)
+    if op.kind(0).number in (2,) and bits < 8:  # several in a byte, along the last axis
+        data = _unpacked(data, bits)
+    zero: Any = float(1 << bits - 1) if op.kind(0).number == 2 else 0.0
+    if op.has(3):
+        given = op[3]
+        if op.kind(3).number == 2 and bits < 8:
+            given = _unpacked(given, bits)[..., : op[2].shape[-1]]
+        zero = fg.repeat(given.astype(fg.float32), block, axis=axis)
+    cut = (*[slice(None)] * axis, slice(0, data.shape[axis]))
+    scale = fg.repeat(wide(op[2]), block, axis=axis)[cut]
+    zero = zero[cut] if isinstance(zero, Tensor) else zero
+    real = (data.astype(fg.float32) - zero) * scale
+    return fg.take(real, op[1], axis=first).astype(op[2].dtype)
+
+
+@ms("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(op: Call) -> Any:
+    """An LSTM whose inputs and states are quantised by their own range at every step."""
+    weights = [
+        fg.matrix_transpose(_centred_weights(op[place], op[scale], op.maybe(scale + 1)))
+        for place, scale in ((1, 8), (2, 10))
+    ]
+    inputs = [op.inputs[0], *map(Value, weights), *op.inputs[3:8]]
+    call = Call(op.build, op.node, inputs, 14, op._attributes, op.scope)
+    return lstm_by(call, _dynamic_product)
+
+
+def _centred_weights(weight: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """Weights of each direction (inner, outer) as real numbers."""
+
+    def beside(part: Tensor) -> Tensor:
+        columns = 1 if part.ndim < 2 else part.shape[1]
+        return fg.reshape(part.astype(fg.float32), (weight.shape[0], 1, columns))
+
+    real = weight.astype(fg.float32)
+    return (real if zero is None else real - beside(zero)) * beside(scale)
+
+
+def _dynamic_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x, quantised by its own range, times weights that are quantised already."""
+    codes, scale, zero = dynamic(x)
+    real = (codes.astype(fg.float32) - zero.astype(fg.float32)) * scale
+    return fg.matmul(real, weight)

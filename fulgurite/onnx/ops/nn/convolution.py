@@ -1,0 +1,275 @@
+"""Convolutions: plain, transposed, causal, deformed, and the sums that undo windows.
+
+In: a `Call`. Out: lazy tensors. A transposed convolution is computed whole, then cut: its paddings
+and the wanted shape only say which part of it is the result.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import fulgurite as fg
+
+from ....core.ops.indexing import GATHER
+from ....core.ops.movement import FLIP, PERMUTE
+from ....tensor import Tensor
+from ...errors import ModelError
+from ...table import Call, operator
+from ...values import Value
+from ..movement import padded
+from ..windows import Windows, windows
+from .normalization import along
+
+CONVOLUTIONS: dict[int, Any] = {1: fg.conv1d, 2: fg.conv2d, 3: fg.conv3d}
+MOVED = (PERMUTE, FLIP, GATHER)  # what is computed again for each window, unless it is stored
+FEW = 16  # windows, of all pictures together
+SMALL, SMALL_EACH = 196, 256  # places of a result whose channels go together
+TAPS = 25  # places of a window that are added one by one
+WIDE = 16  # channels that fill a vector
+TRANSPOSED: dict[int, Any] = {
+    1: fg.conv_transpose1d,
+    2: fg.conv_transpose2d,
+    3: fg.conv_transpose3d,
+}
+
+
+@operator("Conv")
+def conv(op: Call) -> Tensor | Value:
+    """A convolution with padding, strides, dilation and groups."""
+    found = channels_last(op)
+    return convolved(op, op[0], op[1], op.maybe(2)) if found is None else found
+
+
+def channels_last(op: Call) -> Value | None:
+    """A convolution of small pictures, whose channels are neighbours in memory from here on.
+
+    Rows of channels fill vectors where rows of a picture are too short to.
+    """
+    x, weight = op[0], op[1]
+    sizes = (*x.node.shape, *weight.node.shape)
+    if x.ndim < 3 or x.dtype is not fg.float32 or not all(isinstance(n, int) for n in sizes):
+        return None
+    outer, inner, *size = weight.shape
+    groups, count = op.int("group", 1), x.ndim - 2
+    if list(size) != (op.ints_of("kernel_shape") or list(size)) or len(size) != count:
+        return None
+    found = windows(op, x.shape[2:], list(size))
+    space = [
+        (n + low + high - found.reach(d)) // found.stride[d] + 1
+        for d, (n, (low, high)) in enumerate(zip(x.shape[2:], found.pads, strict=True))
+    ]
+    each = groups == x.shape[1] == outer and inner == 1 and prod(size) <= TAPS
+    plain = groups == 1 and inner == x.shape[1] >= WIDE
+    most = SMALL if plain else SMALL_EACH if each else 0
+    if not 0 < prod(space) <= most or min(space) < 1 or not x.shape[0]:
+        return None
+    given = op.value(0).last
+    rows = fg.moveaxis(x, 1, -1) if given is None else given
+    if found.is_padded:
+        rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
+    order = (*range(2, 2 + count), 1, 0)
+    shape = (x.shape[0], *space, outer)
+    kernel = fg.reshape(fg.permute_dims(weight, order), (prod(size) * inner, outer))
+    if op.value(1).constant:
+        op.build.keep(kernel)
+    if each:
+        y = _tap_by_tap(rows, kernel, found, space)
+    else:
+        if prod(size) == 1:
+            cuts = tuple([slice(None, None, step) for step in found.stride])
+            lines = rows[(slice(None), *cuts)] if max(found.stride) > 1 else rows
+        else:
+            slid = found.slid(rows, 1)  # (n, space, channels, window)
+            lines = fg.moveaxis(slid, 1 + count, -1)
+        y = fg.reshape(fg.reshape(lines, (-1, prod(size) * inner)) @ kernel, shape)
+    return Value.channels_last(y + op[2] if op.has(2) else y)
+
+
+def _tap_by_tap(rows: Tensor, kernel: Tensor, found: Windows, space: list[int]) -> Tensor:
+    """Each channel with a window of its own: all channels of a place at once."""
+    total: Tensor | None = None
+    for number, place in enumerate(np.ndindex(*found.size)):
+        cuts = [slice(None)]
+        for d, n in enumerate(place):
+            first = n * found.dilation[d]
+            last = first + (space[d] - 1) * found.stride[d] + 1
+            cuts.append(slice(first, last, found.stride[d]))
+        part = rows[tuple(cuts)] * kernel[number]
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def convolved(op: Call, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A convolution by an operator's attributes."""
+    count = x.ndim - 2
+    if count not in CONVOLUTIONS:
+        raise op.unsupported(f"{count} axes")
+    size = op.ints_of("kernel_shape") or list(weight.shape[2:])
+    if list(weight.shape[2:]) != size:
+        raise ModelError(f"kernel_shape is {size}, the weight's {weight.shape}", "invalid model")
+    found = windows(op, x.node.shape[2:], size)
+    if x.node.op in MOVED and prod(size) > prod(found.stride):
+        x = x.contiguous()  # elements are in many windows: found once, not for each
+    if found.is_padded:
+        x = fg.pad(x, [(0, 0), (0, 0), *found.pads])
+    groups = op.int("group", 1)
+    if groups == 1 and prod(size) > 1 and weight.shape[1] == x.shape[1]:
+        slid = found.slid(x, 2)
+        places = [slid.shape[0], *slid.shape[2 : 2 + count]]
+        if all(isinstance(n, int) for n in slid.node.shape) and 0 < prod(places) <= FEW:
+            return _few(slid, weight, bias, places)
+    made: Tensor = CONVOLUTIONS[count](x, weight, bias, found.stride, 0, found.dilation, groups)
+    return made
+
+
+def _few(slid: Tensor, weight: Tensor, bias: Tensor | None, places: list[int]) -> Tensor:
+    """So few windows that they are written out, and weights go by once, as they lie."""
+    outer, inner, count = weight.shape[0], prod(weight.shape[1:]), len(places) - 1
+    last = [1, *range(2 + count, 2 + 2 * count)]
+    lines = fg.permute_dims(slid, (0, *range(2, 2 + count), *last))
+    lines = fg.reshape(lines, (prod(places), inner)).contiguous()
+    found = lines @ fg.reshape(weight, (outer, inner)).mT
+    found = found if bias is None else found + bias
+    return fg.permute_dims(
+        fg.reshape(found, (*places, outer)), (0, count + 1, *range(1, count + 1))
+    )
+
+
+@operator("ConvTranspose")
+def conv_transpose(op: Call) -> Tensor:
+    """Every element spreads a window over the result."""
+    x, weight = op[0], op[1]
+    count = x.ndim - 2
+    if count not in TRANSPOSED:
+        raise op.unsupported(f"{count} axes")
+    size = op.ints_of("kernel_shape") or list(weight.shape[2:])
+    strides = op.ints_of("strides") or [1] * count
+    dilations = op.ints_of("dilations") or [1] * count
+    more = op.ints_of("output_padding") or [0] * count
+    flat = op.ints_of("pads") or [0] * 2 * count
+    wanted = op.ints_of("output_shape")
+    auto = op.text("auto_pad", "NOTSET")
+    space = [int(n) for n in op.build.fixed(np.array(list(x.node.shape[2:]), object))]
+    whole = [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(space, strides, size, dilations, strict=True)
+    ]
+    if wanted is None and auto.startswith("SAME"):
+        wanted = [n * s for n, s in zip(space, strides, strict=True)]
+    cuts = list(zip(flat[:count], flat[count:], strict=True))
+    if wanted is not None:
+        wanted = wanted[-count:]
+        cuts = []
+        more = [max(extra, n - full) for full, extra, n in zip(whole, more, wanted, strict=True)]
+        for full, extra, n in zip(whole, more, wanted, strict=True):
+            total = max(full + extra - n, 0)
+            half = total // 2
+            cuts.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
+    y = TRANSPOSED[count](x, weight, None, strides, 0, 0, op.int("group", 1), dilations)
+    widths = [(0, 0), (0, 0)]
+    widths += [(-low, extra - high) for (low, high), extra in zip(cuts, more, strict=True)]
+    y = padded(y, widths, "constant")
+    return y + along(op[2], y.ndim) if op.has(2) else y
+
+
+@operator("CausalConvWithState")
+def causal_conv_with_state(op: Call) -> tuple[Tensor, Tensor]:
+    """Each channel with a window of its own over what came before, carried from call to call."""
+    x, weight = op[0], op[1]
+    before = weight.shape[2] - 1
+    past = op.maybe(3)
+    if past is None:
+        past = fg.zeros((x.shape[0], x.shape[1], before), x.dtype)
+    padded_x = fg.concat([past, x], axis=2)
+    y = fg.conv1d(padded_x, weight, op.maybe(2), groups=x.shape[1])
+    if op.text("activation", "none") in ("silu", "swish"):
+        y = fg.silu(y)
+    return y.astype(x.dtype), padded_x[:, :, padded_x.shape[2] - before :]
+
+
+@operator("Col2Im")
+def col2im(op: Call) -> Tensor:
+    """Columns of windows added up into pictures."""
+    x, image, block = op[0], op.ints(1), op.ints(2)
+    count = len(image)
+    strides = op.ints_of("strides") or [1] * count
+    dilations = op.ints_of("dilations") or [1] * count
+    flat = op.ints_of("pads") or [0] * 2 * count
+    pads = list(zip(flat[:count], flat[count:], strict=True))
+    large = [n + low + high for n, (low, high) in zip(image, pads, strict=True)]
+    places = np.zeros((), np.int64)
+    results = []
+    for n, k, s, d in zip(large, block, strides, dilations, strict=True):
+        steps = (n - (k - 1) * d - 1) // s + 1
+        results.append(steps)
+        line = np.arange(k)[:, None] * d + np.arange(steps)[None] * s
+        places = places[..., None, None] * n + line
+    order = [2 * d for d in range(count)] + [2 * d + 1 for d in range(count)]
+    flat_places = places.transpose(order).reshape(-1)
+    batch = x.shape[0]
+    channels = x.shape[1] // prod(block)
+    values = fg.reshape(x, (batch * channels, flat_places.size))
+    index = fg.broadcast_to(fg.Tensor(flat_places)[None], values.shape)
+    sums = fg.scatter_add(fg.zeros((batch * channels, prod(large)), x.dtype), 1, index, values)
+    found = fg.reshape(sums, (batch, channels, *large))
+    return padded(found, [(0, 0), (0, 0), *[(-low, -high) for low, high in pads]], "constant")
+
+
+@operator("DeformConv")
+def deform_conv(op: Call) -> Tensor:
+    """A convolution whose windows are moved by offsets, between elements if need be."""
+    x, weight, offset = op[0], op[1], op[2]
+    if x.ndim != 4:
+        raise op.unsupported(f"{x.ndim - 2} axes")
+    groups, parts = op.int("group", 1), op.int("offset_group", 1)
+    found = windows(op, x.shape[2:], op.ints_of("kernel_shape") or list(weight.shape[2:]))
+    n, c, h, w = x.shape
+    kh, kw = found.size
+    oh, ow = offset.shape[2:]
+    moved = fg.reshape(offset, (n, parts, kh * kw, 2, oh, ow))
+    rows, columns = (
+        np.arange(m)[None, :] * found.stride[d] - found.pads[d][0]
+        + np.arange(found.size[d])[:, None] * found.dilation[d]
+        for d, m in enumerate((oh, ow))
+    )  # fmt: skip
+    base = [
+        np.broadcast_to(rows[:, None, :, None], (kh, kw, oh, ow)).reshape(kh * kw, oh, ow),
+        np.broadcast_to(columns[None, :, None, :], (kh, kw, oh, ow)).reshape(kh * kw, oh, ow),
+    ]
+    y, z = (moved[:, :, :, d] + fg.Tensor(base[d].astype(np.float32)) for d in (0, 1))
+    taken = sampled(fg.reshape(x, (n, parts, c // parts, h * w)), y, z, h, w)
+    if op.has(4):
+        mask = fg.reshape(op[4], (n, parts, 1, kh * kw, oh, ow))
+        taken = taken * mask
+    columns_of = fg.reshape(taken, (n, groups, c // groups * kh * kw, oh * ow))
+    kernels = fg.reshape(weight, (groups, weight.shape[0] // groups, c // groups * kh * kw))
+    out = fg.reshape(fg.matmul(kernels, columns_of), (n, weight.shape[0], oh, ow))
+    return (out + along(op[3], 4) if op.has(3) else out).astype(x.dtype)
+
+
+def sampled(x: Tensor, y: Tensor, z: Tensor, height: int, width: int) -> Tensor:
+    """Values of (n, g, c, h w) between elements at rows y and columns z, both (n, g, ...).
+
+    Outside is zero; between two elements the value is linear.
+    """
+    n, g, c, _ = x.shape
+    inner = y.shape[2:]
+    top, left = fg.floor(y), fg.floor(z)
+    found: Any = 0
+    for down in (0, 1):
+        for right in (0, 1):
+            row, column = top + down, left + right
+            weight = (1 - fg.abs(y - row)) * (1 - fg.abs(z - column))
+            inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+            place = fg.clip(row, 0, height - 1) * width + fg.clip(column, 0, width - 1)
+            index = fg.reshape(place.astype(fg.int32), (n, g, 1, prod(inner)))
+            index = fg.broadcast_to(index, (n, g, c, prod(inner)))
+            values = fg.reshape(fg.take_along_axis(x, index, axis=-1), (n, g, c, *inner))
+            factor = fg.where(inside, weight, 0)
+            found = found + values * fg.expand_dims(factor, 2)
+    made: Tensor = found
+    return made

@@ -1,0 +1,104 @@
+"""The fingerprint of the package: a content hash of every source, memoised by file status.
+
+In: a store. Out: a digest of all that this package's code is, or None where that cannot be known:
+there are no sources to read, or one was changed after it was loaded. It is part of the key of every
+kept plan, so a plan that other sources made is never found. No list of folders to forget one in:
+every `.py` file counts, wherever it is. Reading them all takes ten times as long as asking the file
+system for their status, so the hash is kept in the store under a digest of the status (size, times,
+inode), and read again when that differs. Status alone would not do: archives and images hand out
+equal times, and a copy of the package on another machine has other times and the same code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from functools import lru_cache
+from typing import NamedTuple
+
+from ...core.digest import blake2b, digest_of
+from .disk import Store, is_hex
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Source(NamedTuple):
+    """A file of the package, and what the file system says of it."""
+
+    path: str  # from the package's folder, with /
+    size: int
+    modified: int  # ns
+    changed: int  # ns: POSIX sets it with every change, whatever a program says the time is
+    inode: int
+
+
+def sources(package: str = PACKAGE) -> list[Source]:
+    """Every Python file of a package, in order."""
+    found: list[Source] = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(os.path.join(package, folder)) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(".py"):
+                    s = entry.stat()
+                    row = (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
+                    found.append(Source(folder + name, *row))
+                elif "." not in name and name != "__pycache__" and entry.is_dir():
+                    folders.append(f"{folder}{name}/")
+    found.sort()
+    return found
+
+
+def status_digest(found: list[Source], package: str = PACKAGE) -> str:
+    """A digest of what the file system says."""
+    lines = [f"{s[0]} {s[1]} {s[2]} {s[3]} {s[4]}" for s in found]  # names cost a millisecond here
+    return digest_of("\n".join([package, *lines]))
+
+
+def content_digest(found: list[Source], package: str = PACKAGE) -> str:
+    """A digest of names and bytes: the same wherever the same package is."""
+    state = blake2b(digest_size=16)
+    for source in found:
+        with open(os.path.join(package, source.path), "rb", buffering=0) as file:
+            data = file.read()
+        state.update(f"{source.path}\n{len(data)}\n".encode())
+        state.update(data)
+    return state.hexdigest()
+
+
+def is_stale(found: list[Source], loaded: int) -> bool:
+    """True if a source was changed after `loaded`, so that what runs is not what it says.
+
+    A time yet to come says nothing: the clock was wrong then, or is now.
+    """
+    times = [s.modified if sys.platform == "win32" else s.changed for s in found]
+    now = time.time_ns()
+    return any([loaded < t <= now for t in times])
+
+
+@lru_cache(maxsize=8)
+def fingerprint(store: Store, loaded: int) -> str | None:
+    """What this process runs, by its content; None: nobody can tell."""
+    return fingerprint_of(PACKAGE, store, loaded)
+
+
+def fingerprint_of(package: str, store: Store, loaded: int) -> str | None:
+    """The digest of a package's sources, from the store if their status is known there."""
+    try:
+        found = sources(package)
+        if not found or is_stale(found, loaded):
+            return None
+        status = status_digest(found, package)
+        kept = store.get("sources", status)
+        if kept is not None and is_hex(name := kept.decode("ascii", "replace")):
+            return name
+        name = content_digest(found, package)
+        if sources(package) != found:  # somebody writes to them right now
+            return None
+    except OSError:
+        return None
+    store.put("sources", status, name.encode())
+    return name

@@ -1,0 +1,98 @@
+"""Whether a graph's plan may come from the disk, and how it gets there.
+
+In: a device, options, a normalised graph. Out: `Kept`, or None where the disk is of no use: it is
+switched off, the device keeps nothing, or the graph is so small that looking costs more than
+running. Of several processes that miss the same key one compiles and the others wait for it.
+What is wrong with a kept plan is a warning and a miss.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..._lazy import lazy_import
+from ...config import Options
+from ...core.digest import digest_of
+from ...core.dtype import DType
+from ...errors import FulguriteError
+from ...graph.ir.cache_key import Normal
+from ...graph.tiny import are_tiny
+from ..device import get_device
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from .disk import Store
+
+
+LOADED = time.time_ns()  # sources that change later are not those that run
+
+
+class Kept:
+    """Plans of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.stored = (
+            store,
+            lazy_import("runtime.cache.plan_io"),
+        )  # which needs the CPU backend
+
+    def key(
+        self, normal: Normal, lifted: dict[int, DType], device: str, options: Options,
+        donated: tuple[tuple[int, int], ...] = (),
+    ) -> str | None:  # fmt: skip
+        """What the plan is kept under, if it can be."""
+        build = build_of(self.store)
+        if build is None:
+            return None
+        key: str | None = self.stored.plan_key(normal, lifted, device, options, build, donated)
+        if key is not None and options.search and options.tune != "off":
+            table = lazy_import("runtime.tuning").table_for(options).digest
+            key = digest_of(f"{key} {table}")
+        return key
+
+    @contextmanager
+    def look(self, key: str, normal: Normal) -> Iterator[Plan | None]:
+        """The plan, or None with the right to make it."""
+        found = self._load(key, normal)
+        if found is not None:
+            yield found
+            return
+        with self.store.lease(key):
+            yield self._load(key, normal)
+
+    def _load(self, key: str, normal: Normal) -> Plan | None:
+        data = self.store.get("plan", key)
+        if data is None:
+            return None
+        try:
+            plan: Plan | None = self.stored.load_plan(data, normal)
+            return plan
+        except (FulguriteError, ValueError, KeyError, TypeError, IndexError) as problem:
+            warnings.warn(f"a stored plan is not used: {problem}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def keep(self, key: str, plan: Plan, normal: Normal) -> None:
+        """Write a plan for the next process."""
+        data = self.stored.dump(plan, normal)
+        if data is not None:
+            self.store.put("plan", key, data)
+
+
+def build_of(store: Store) -> str | None:
+    """Which sources this process runs; None: they were changed since, or cannot be read."""
+    found: str | None = lazy_import("runtime.cache.fingerprint").fingerprint(store, LOADED)
+    return found
+
+
+def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
+    """Where plans like this one are kept, if anywhere."""
+    if device != "cpu" or (options.tier == "auto" and are_tiny(normal.nodes)):
+        return None
+    if get_device(device).name != "cpu":  # no compiler here
+        return None
+    store = lazy_import("runtime.cache.disk").store_for(options)
+    return Kept(store) if store is not None else None

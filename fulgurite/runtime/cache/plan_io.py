@@ -1,0 +1,176 @@
+"""Plans as text for the disk: the next process neither searches, nor lowers, nor compiles.
+
+In: a compiled plan and the key of its graph, or the bytes that were kept. Out: those bytes (JSON:
+slots, items, launches, layout; no code, no pickle), or a plan that is linked to native functions
+of the store. A kernel's graph is kept as text and parsed only if somebody looks. Lines of the
+user's program are no part of it: an item keeps the places of nodes in the key, and takes the lines
+from the graph at hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._lazy import lazy_import
+from ...codegen.cpu.llvm.versions import identity
+from ...config import Options
+from ...core.digest import digest_of
+from ...core.dtype import DType, dtype_of
+from ...core.node import Node, Shape
+from ...core.ops.leaf import SINK
+from ...errors import ArgumentError
+from ...graph.ir.cache_key import Normal, digest
+from ...graph.ir.kernel import Item, Kernel, Schedule, Slot
+from ...graph.memory.arena import Layout
+from ..cpu.device import CpuDevice
+from ..cpu.objects import Native
+from ..cpu.toolchain import code
+from ..device import get_device
+from ..host.device import ReferenceDevice
+from ..plan import CompiledKernel, Plan, link
+
+_FORMAT = 2
+
+
+def plan_key(
+    normal: Normal, lifted: dict[int, DType], device: str, options: Options, build: str,
+    donated: tuple[tuple[int, int], ...] = (),
+) -> str | None:  # fmt: skip
+    """What a plan of a `build` of this package is kept under.
+
+    None if a host function in it has no name of its own. NumPy folds constants, so its version
+    counts.
+    """
+    constants = tuple([-1 if i in lifted else c for i, c in enumerate(normal.constants)])
+    try:
+        graph = digest(normal.structure, constants)
+    except ArgumentError:
+        return None
+    rest = (_FORMAT, build, np.__version__, identity(), code().target.settings, device,
+            options.key, options.tier, sorted(lifted), donated)  # fmt: skip
+    return digest_of(f"{graph}\n{rest!r}")
+
+
+def _text() -> Any:
+    return lazy_import("core.text")  # a process that only runs what is kept does without
+
+
+class StoredKernel(Kernel):
+    """A kernel whose graph is parsed when first looked at."""
+
+    __slots__ = ("_body", "_name", "_text")
+    _body: Node | None
+    _name: str
+    _text: str
+
+    def __init__(self, kind: str, inputs: int, name: str, text: str) -> None:
+        put = object.__setattr__
+        for field, value in (("kind", kind), ("inputs", inputs), ("_name", name), ("_text", text)):
+            put(self, field, value)
+        put(self, "_body", None)
+
+    @property
+    def body(self) -> Node:
+        """SINK of the outputs."""
+        if self._body is None:
+            object.__setattr__(self, "_body", _text().parse(self._text))
+        assert self._body is not None
+        return self._body
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        return self._name
+
+
+# --- to text -------------------------------------------------------------------------------------
+
+
+def dump(plan: Plan, normal: Normal) -> bytes | None:
+    """The bytes that stand for a plan; None if it has a step that cannot be kept."""
+    places = {n.origins[0]: i for i, n in reversed(list(enumerate(normal.nodes))) if n.origins}
+    numbers: dict[int, int] = {}
+    kernels: list[list[Any]] = []
+    for compiled in plan.kernels:
+        if id(compiled) not in numbers:
+            numbers[id(compiled)] = len(kernels)
+            kernels.append(_kernel(compiled))
+    schedule, layout = plan.schedule, plan.layout
+    items = [
+        [numbers[id(compiled)], item.reads, item.writes,
+         [places[o] for o in item.origins if o in places], item.reason]
+        for item, compiled in zip(schedule.items, plan.kernels, strict=True)
+    ]  # fmt: skip
+    sizes = [layout.arena_bytes, layout.live_bytes, layout.input_bytes, layout.output_bytes]
+    whole = {
+        "inputs": schedule.inputs, "outputs": schedule.outputs,
+        "slots": [None if s is None else [s.dtype.name, _shape(s.shape), s.device, s.bits]
+                  for s in schedule.slots],
+        "kernels": kernels, "items": items, "offsets": list(layout.offsets.items()),
+        "sizes": sizes, "aliases": schedule.aliases,
+    }  # fmt: skip
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def _kernel(compiled: CompiledKernel) -> list[Any]:
+    kernel, made = compiled.kernel, compiled.code
+    launch = None
+    if isinstance(made, Native):
+        launch = [made.digest, made.phases, made.variables, made.numbers, made.workspace]
+    body = SINK() if kernel.kind == "user" else kernel.body  # of those the code is all there is
+    text = _text().show(body)
+    return [kernel.kind, kernel.inputs, kernel.name, text, launch]
+
+
+def _shape(shape: Shape) -> list[int | str]:
+    return [n if isinstance(n, int) else _text().show(n) for n in shape]
+
+
+# --- from text -----------------------------------------------------------------------------------
+
+
+def load_plan(data: bytes, normal: Normal, where: str = "cpu") -> Plan | None:
+    """The plan of kept bytes; None if some of its native code is gone."""
+    device = get_device(where)
+    assert isinstance(device, ReferenceDevice)
+    whole = json.loads(data)
+    kernels = []
+    for kind, inputs, name, text, launch in whole["kernels"]:
+        kernel = StoredKernel(kind, inputs, name, text)
+        made: Any = None if launch is None else _native(launch)
+        if made is None and isinstance(device, CpuDevice):
+            made = device.library(kernel)
+        if made is None:
+            made = device.interpret(kernel)
+        if isinstance(made, Native) and not code().fetch(made.digest):
+            return None
+        kernels.append(CompiledKernel(kernel, made))
+    items = tuple(
+        Item(kernels[number].kernel, tuple(reads), tuple(writes), _origins(normal, lines), reason)
+        for number, reads, writes, lines, reason in whole["items"]
+    )
+    slots = tuple(None if s is None else _slot(*s) for s in whole["slots"])
+    aliases = tuple((slot, place) for slot, place in whole["aliases"])
+    schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases)
+    layout = Layout(dict(map(tuple, whole["offsets"])), *whole["sizes"])
+    return link(schedule, [kernels[row[0]] for row in whole["items"]], layout, device)
+
+
+def _native(launch: Sequence[Any]) -> Native:
+    digest, phases, variables, numbers, workspace = launch
+    found = tuple((symbol, units, shared) for symbol, units, shared in phases)
+    return Native(digest, found, tuple(variables), tuple(numbers), workspace)
+
+
+def _slot(dtype: str, shape: Sequence[int | str], device: str | None, bits: int | None) -> Slot:
+    sizes = tuple([n if isinstance(n, int) else _text().parse(n) for n in shape])
+    return Slot(dtype_of(dtype), sizes, device, bits)
+
+
+def _origins(normal: Normal, lines: Sequence[int]) -> tuple[Any, ...]:
+    nodes = [normal.nodes[i] for i in lines if 0 <= i < len(normal.nodes)]
+    return tuple(dict.fromkeys([n.origins[0] for n in nodes if n.origins]))

@@ -1,0 +1,418 @@
+"""A plan on the CPU: one native call for each run of kernels between host steps.
+
+In: a schedule, native functions (or Python callables) for its kernels, the layout of its memory.
+Out: `run(inputs)`. The schedule becomes records for the driver (codegen/cpu/driver.py); a run
+checks out a frame, whose slots for intermediates and constants are filled already, and calls with
+the addresses of inputs and outputs. No Python runs for a kernel. Sizes that vary are laid out at
+their upper bound inside the plan; what leaves it is cut to its size. What a program needs is
+decided when it is made: one native call from inputs to fresh outputs (`plain`) pays for nothing
+else.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+
+from ...codegen.cpu.driver import END, LAUNCH, SIZE, SLOTS
+from ...core.node import Shape
+from ...core.shape import upper
+from ...errors import BoundsError
+from ...graph.ir.kernel import Item, Schedule
+from ...graph.memory.arena import Layout, slot_bytes
+from ..device import Buffer, Device, MemoryLimitError
+from ..host.device import HostBuffer, Interpreted
+from ..host.executor import (
+    IDLE,
+    concrete,
+    constants_of,
+    distinct,
+    restore_copies,
+    saved_copies,
+    spoil,
+)
+from .dynamic_sizes import check_extremes, sizes_of_extremes
+from .objects import Native
+from .pool import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
+from .threads import Workers
+
+Words = Any  # array('q'), which is not generic at run time
+
+
+class Frame:
+    """One run's words, and the memory of its intermediates."""
+
+    __slots__ = ("address", "arena", "begun", "offsets", "words", "workspace")
+
+    def __init__(
+        self, words: Words, arena: Block, workspace: Block, offsets: Mapping[int, int]
+    ) -> None:
+        self.words, self.arena, self.workspace = words, arena, workspace
+        self.offsets = offsets  # of slots in the arena
+        self.address = words.buffer_info()[0]
+        self.begun = False  # does this run write over an input by now?
+
+
+class Program:
+    """A schedule as native segments and host steps in order."""
+
+    def __init__(
+        self, device: Device, schedule: Schedule, code: Sequence[Native | Interpreted],
+        layout: Layout, address: Callable[[str], int], workers: Workers,
+    ) -> None:  # fmt: skip
+        self.device, self.schedule, self.layout, self.workers = device, schedule, layout, workers
+        self.constants = constants_of(device, schedule)
+        native = [c for c in code if isinstance(c, Native)]
+        self.workspace = max((c.workspace for c in native), default=0)
+        self.names = list(dict.fromkeys(name for c in native for name in c.variables))
+        self.room = len(schedule.slots)  # the slot of the workspace
+        params = max((len(i.reads) + len(i.writes) + 1 for i in schedule.items), default=0)
+        values = 2 + max((len(c.variables) + len(c.numbers) for c in native), default=0)
+        variables = SLOTS + self.room + 1
+        self.variables_at = variables
+        self.header = (SLOTS, variables, variables + len(self.names),
+                       variables + len(self.names) + params)  # fmt: skip
+        self.spare = self.header[3] + values  # the word of variables that no kernel reads
+        self.size = self.spare + 1
+        self.outputs = list(dict.fromkeys(schedule.outputs))
+        taken = dict(schedule.aliases)
+        fresh = [place for place in self.outputs if place >= schedule.inputs
+                 and place not in self.constants and place not in taken]  # fmt: skip
+        # in a frame inputs come first, then fresh outputs: their addresses are a call's arguments
+        first = [*range(schedule.inputs), *fresh]
+        order = dict.fromkeys([*first, *range(self.room + 1)])
+        self.word = {place: SLOTS + rank for rank, place in enumerate(order)}
+        self.made = [
+            (place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy,
+             Spares() if nbytes <= SPARED else None)
+            for place in fresh if (slot := schedule.slots[place]) is not None
+            and (nbytes := slot_bytes(slot)) >= 0
+        ]  # fmt: skip
+        self.records: list[Words] = []  # of each native segment, which must stay where they are
+        self.segments = self._segments(code, address)
+        self.shares = any(phase[2] for c in native for phase in c.phases)
+        self.symbolic = {
+            place: slot.shape
+            for place, slot in enumerate(schedule.slots)
+            if slot is not None and not all(isinstance(n, int) for n in slot.shape)
+        }
+        self.restored = schedule.aliases and any(isinstance(s, tuple) for s in self.segments)
+        kernels = [item.kernel for item in schedule.items]
+        self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
+        native_only = [s for s in self.segments if isinstance(s, int)]
+        # what leaves it has its full size, and no size must be looked at before it runs
+        whole = not self.extremes and not any([place in self.symbolic for place in self.outputs])
+        # the records of a program that is one native call from inputs to fresh outputs, else 0
+        self.plain = native_only[0] if (
+            len(self.segments) == len(native_only) == 1 and fresh == list(schedule.outputs)
+            and whole and not schedule.aliases
+        ) else 0  # fmt: skip
+        # the same of one that writes over inputs, and whose other outputs are fresh
+        taken_or_fresh = sorted([*fresh, *[s for s in self.outputs if s in taken]])
+        self.over_only = native_only[0] if (
+            len(self.segments) == len(native_only) == 1 and schedule.aliases
+            and sorted(schedule.outputs) == taken_or_fresh and whole
+        ) else 0  # fmt: skip
+        self.places = self.places_of(self.names)
+        self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
+        KEEPERS.add(self)
+
+    def _segments(
+        self, code: Sequence[Native | Interpreted], address: Callable[[str], int]
+    ) -> list[int | tuple[Item, Interpreted]]:
+        """Host steps, and the addresses of the records of what lies between them."""
+        steps: list[Words | tuple[Item, Interpreted]] = []
+        taken = dict(self.schedule.aliases)
+        self.over = -1  # the first segment that writes over an input
+        for item, made in zip(self.schedule.items, code, strict=True):
+            native = isinstance(made, Native)
+            if native and (not steps or isinstance(steps[-1], tuple)):
+                steps.append(array("q", self.header))
+                self.records.append(steps[-1])
+            if self.over < 0 and any(slot in taken for slot in item.writes):
+                self.over = len(steps) - native
+            if not isinstance(made, Native):
+                steps.append((item, made))
+                continue
+            slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
+            places = [self.names.index(name) for name in made.variables]
+            for symbol, units, shared in made.phases:
+                tail = [*slots, *places, *made.numbers]
+                words = [LAUNCH, 8 + len(tail), address(symbol), units, shared,
+                         len(slots), len(places), len(made.numbers), *tail]  # fmt: skip
+                try:
+                    self.records[-1].extend(words)
+                except OverflowError as problem:
+                    raise MemoryLimitError(
+                        "a kernel over more than 2**63 elements", "use smaller shapes"
+                    ) from problem
+        for words in self.records:
+            words.extend([END, 2])
+        return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
+
+    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
+        """One pass; a fresh buffer for each output."""
+        records = self.plain
+        if not records or poison:
+            return self.run_in(self.take(poison), inputs, values, poison)
+        addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
+        if 0 in addresses:
+            return self.run_in(self.take(False), inputs, values, False)
+        return self.launch(addresses, [values[name] for name in self.names], self.places)
+
+    def places_of(self, names: Sequence[str]) -> list[int]:
+        """The words of a frame where the values of these variables go."""
+        return [self.variables_at + self.names.index(name) if name in self.names else self.spare
+                for name in names]  # fmt: skip
+
+    def launch(
+        self, addresses: list[int], values: Sequence[int] = (), places: Sequence[int] = ()
+    ) -> list[Buffer]:
+        """A plain program's pass over addresses of its inputs, to which those of outputs come."""
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self.frame(False, self.layout)
+        for place, value in zip(places, values, strict=True):
+            frame.words[place] = value
+        results: list[Buffer] = []
+        for _, nbytes, size, shape, dtype, spares in self.made:
+            try:  # written out, as a call would be a twentieth of what a replay costs
+                raw = spares.pop() if spares else POOL.take(size)
+            except IndexError:  # another thread was quicker
+                raw = POOL.take(size)
+            give_back = None if spares is None else spares.append
+            made = BlockBuffer(raw, nbytes, shape, dtype, give_back)
+            results.append(made)
+            addresses.append(made._address)  # type: ignore[arg-type]
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        if workers.call(self.plain, frame.address, workers.pool, threads, *addresses):
+            raise out_of_range(frame.words[SIZE])
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+        return results
+
+    def frame_over(self, addresses: Sequence[int]) -> Frame:
+        """A frame for passes that write over these inputs."""
+        frame = self.frame(False, self.layout)
+        for place, source in self.schedule.aliases:
+            frame.words[self.word[place]] = addresses[source]
+        return frame
+
+    def launch_over(
+        self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException],
+        values: Sequence[int] = (), places: Sequence[int] = (),
+    ) -> list[Buffer | None]:  # fmt: skip
+        """A pass that writes over inputs; None for each output that is an input's memory now.
+
+        When it is over, its status is there. An interruption that comes then is put into `late`.
+        """
+        for place, value in zip(places, values, strict=True):
+            frame.words[place] = value
+        results: dict[int, Buffer | None] = {}
+        for place, nbytes, size, shape, dtype, spares in self.made:
+            made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
+            addresses.append(made._address or 0)
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        call = (self.over_only, frame.address, workers.pool, threads, *addresses)
+        run, note = starmap(workers.call, (call,)), status.extend
+        try:  # signals are looked at after a call, and by then the status must be known
+            frame.begun = True
+            note(run)
+        except BaseException as problem:
+            if not status:
+                raise
+            late.append(problem)
+        if status[0]:
+            raise out_of_range(frame.words[SIZE])
+        return [results.get(place) for place in self.schedule.outputs]
+
+    @staticmethod
+    def _fresh(
+        nbytes: int, size: int, shape: tuple[int, ...], dtype: Any, spares: Spares | None
+    ) -> BlockBuffer:
+        """Memory for a result; a small one leaves it to this program's next run."""
+        try:
+            raw = spares.pop() if spares else POOL.take(size)
+        except IndexError:  # another thread was quicker
+            raw = POOL.take(size)
+        give_back = None if spares is None else spares.append
+        return BlockBuffer(raw, nbytes, shape, dtype, give_back)
+
+    def run_in(
+        self, frame: Frame, inputs: Sequence[Buffer], values: dict[str, int], poison: bool,
+        keep: bool = False,
+    ) -> list[Buffer]:  # fmt: skip
+        """One pass in a frame, whatever the program needs; with `keep` the frame stays its own."""
+        if self.extremes:
+            check_extremes(self.extremes, values)
+        words = frame.words
+        addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+        given = inputs
+        if 0 in addresses:
+            inputs = [contiguous(b) for b in inputs]
+            addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+        words[SLOTS : SLOTS + len(addresses)] = array("q", addresses)
+        results: dict[int, Buffer] = {}
+        for place, nbytes, size, shape, dtype, spares in self.made:
+            made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
+            words[self.word[place]] = made.address
+            if poison:
+                made.bytes()[:] = 0xA5
+        for place, source in self.schedule.aliases:
+            results[place] = given[source]
+            words[self.word[place]] = addresses[source]
+        for i, name in enumerate(self.names):
+            words[self.variables_at + i] = values[name]
+        if self.schedule.aliases:
+            self._over(frame, inputs, results, values)
+        else:
+            self.go(frame, inputs, results, values)
+        if not keep:
+            self.give(frame)
+        return self._results(inputs, results, values)
+
+    def _over(
+        self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
+        values: dict[str, int],
+    ) -> None:  # fmt: skip
+        """A pass that writes over inputs: what checks an index has run before it begins to."""
+        saved = saved_copies(self.schedule, inputs) if self.restored else {}
+        frame.begun = False
+        try:
+            self.go(frame, inputs, results, values)
+        except BoundsError:
+            raise
+        except BaseException as problem:
+            if self.restored:
+                restore_copies(inputs, saved)
+            elif frame.begun:
+                spoil(problem)
+            raise
+
+    def _results(
+        self, inputs: Sequence[Buffer], results: dict[int, Buffer], values: dict[str, int]
+    ) -> list[Buffer]:
+        for place in self.outputs:
+            if place in self.symbolic:
+                results[place] = self._cut(place, results[place], values)
+            elif place not in results:
+                known = inputs[place] if place < len(inputs) else self.constants[place]
+                results[place] = self.device.from_host(self.device.to_host(known))
+        return distinct(self.device, [results[place] for place in self.schedule.outputs])
+
+    def take(self, poison: bool) -> Frame:
+        """A frame for one run at a time."""
+        try:
+            return self._idle.pop() if not poison else self.frame(poison, self.layout)
+        except IndexError:
+            return self.frame(poison, self.layout)
+
+    def give(self, frame: Frame) -> None:
+        """Keep a frame for the next run."""
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+
+    def go(
+        self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
+        values: dict[str, int],
+    ) -> None:  # fmt: skip
+        """One pass over a frame whose addresses are set; host steps need the buffers as well."""
+        workers = self.workers
+        threads = workers.ready() if self.shares else 1
+        for number, segment in enumerate(self.segments):
+            if number == self.over:
+                frame.begun = True
+            if isinstance(segment, tuple):
+                self._host(segment, frame, inputs, results, values)
+            elif workers.call(segment, frame.address, workers.pool, threads):
+                raise out_of_range(frame.words[SIZE])
+
+    def _host(
+        self, step: tuple[Item, Interpreted], frame: Frame, inputs: Sequence[Buffer],
+        results: dict[int, Buffer], values: dict[str, int],
+    ) -> None:  # fmt: skip
+        """A kernel that Python runs, over views of the same memory."""
+
+        def view(place: int) -> Buffer:
+            if place < len(inputs):
+                return inputs[place]
+            if place in self.constants:
+                return self.constants[place]
+            slot = self.schedule.slots[place]
+            assert slot is not None
+            shape = at_most(slot.shape)
+            if place in results:
+                whole = self.device.to_host(results[place]).reshape(shape)
+            else:
+                offset = frame.offsets[place]
+                count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize
+                part = frame.arena.bytes()[offset : offset + count]
+                whole = part.view(slot.dtype.numpy).reshape(shape)
+            sizes = concrete(slot.shape, values)
+            return HostBuffer(whole[_corner(sizes)])
+
+        item, execute = step
+        execute([view(i) for i in item.reads], [view(i) for i in item.writes], values)
+
+    def _cut(self, place: int, whole: Buffer, values: dict[str, int]) -> Buffer:
+        slot = self.schedule.slots[place]
+        assert slot is not None
+        sizes = concrete(slot.shape, values)
+        return self.device.from_host(self.device.to_host(whole)[_corner(sizes)])
+
+    def frame(self, poison: bool, layout: Layout) -> Frame:
+        """Words and memory for one run at a time, with intermediates where a layout says."""
+        arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
+        if poison:
+            arena.bytes()[:] = 0xA5
+            workspace.bytes()[:] = 0xA5
+        words = array("q", bytes(8 * self.size))
+        for place, offset in layout.offsets.items():
+            words[self.word[place]] = arena.address + offset
+        for place, number in self.constants.items():
+            words[self.word[place]] = number.address  # type: ignore[attr-defined]
+        words[self.word[self.room]] = workspace.address
+        return Frame(words, arena, workspace, layout.offsets)
+
+    def spared(self) -> int:
+        """How many bytes small results left here."""
+        return sum([raw.size for *_, spares in self.made for raw in spares or ()])
+
+    def forget(self) -> None:
+        """Let go of idle frames and of the memory that small results left."""
+        self._idle.clear()
+        for *_, spares in self.made:
+            if spares is not None:
+                spares.give_back()
+
+
+def _corner(sizes: Sequence[int]) -> Any:
+    """The index of the part in use; the dots keep a single number an array."""
+    return (*[slice(n) for n in sizes], ...)
+
+
+def contiguous(buffer: Buffer) -> Buffer:
+    """A buffer whose elements follow each other: itself, or a copy."""
+    if isinstance(buffer, BlockBuffer):
+        return buffer
+    assert isinstance(buffer, HostBuffer)
+    return HostBuffer(np.ascontiguousarray(buffer.array))
+
+
+def at_most(shape: Shape) -> tuple[int, ...]:
+    """A shape at the upper bound of every size."""
+    return tuple([n if isinstance(n, int) else upper(n) for n in shape])
+
+
+def out_of_range(size: int) -> BoundsError:
+    """The error of an index that left its axis."""
+    return BoundsError(
+        f"an index is outside an axis of size {size}", f"indices run from {-size} to {size - 1}"
+    )

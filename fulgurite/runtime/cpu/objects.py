@@ -1,0 +1,145 @@
+"""Rendered kernels to functions in memory: compiled once by text, for this process and the next.
+
+In: `Rendered` kernels and a target. Out: for each a `Native`: functions, units, numbers. A text
+has a digest, over itself, the target and the compiler, that names its functions: so objects never
+clash, and a text that was compiled before, here or (through the disk store) by another process, is
+not compiled again. All texts of one call that are new go through the compiler in one module.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ...codegen.common.api import Rendered
+from ...codegen.cpu.llvm.compiler import Refusal, compile_object
+from ...codegen.cpu.llvm.loader import LoadError, load
+from ...codegen.cpu.llvm.versions import identity
+from ...codegen.cpu.target import Target
+from ...config import current
+from ...core.digest import digest_of
+from ..cache.disk import store_for
+
+THREADED = 1 << 17  # additions in a phase from which sharing it among threads pays
+
+
+class Native(NamedTuple):
+    """A kernel that the driver can launch."""
+
+    digest: str  # of its text
+    phases: tuple[tuple[str, int, int], ...]  # function, units, whether to share them
+    variables: tuple[str, ...]
+    numbers: tuple[int, ...]
+    workspace: int
+
+
+class Object(NamedTuple):
+    """Machine code as bytes: which texts it holds, and which others these call."""
+
+    data: bytes
+    texts: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+class Code:
+    """All native functions of the process, for one target."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._settings = f"{identity()}\n{target.settings}"
+        self.functions: dict[str, int] = {}
+        self.compiled = 0  # texts that went through the compiler here
+        self.objects: dict[str, Object] = {}  # of each text that is loaded
+        self._lock = threading.RLock()
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: a lock it held is open again."""
+        self._lock = threading.RLock()
+
+    def add(self, kernels: Sequence[Rendered]) -> list[Native]:
+        """Functions for all kernels; those that nobody compiled yet are compiled together."""
+        digests = [self.digest(k.text) for k in kernels]
+        self.have([(d, k.text, k.library) for d, k in zip(digests, kernels, strict=True)])
+        return [_native(k, d) for k, d in zip(kernels, digests, strict=True)]
+
+    def have(self, wanted: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
+        """Make the functions of texts, with the libraries they call, known here."""
+        with self._lock:
+            new: dict[str, tuple[str, list[str]]] = {}
+            for digest, text, library in wanted:
+                needs = [self.digest(part) for part in library]
+                for need, part in zip(needs, library, strict=True):
+                    if need not in new and not self.fetch(need):
+                        new[need] = (part, [])
+                if digest not in new and not self.fetch(digest):
+                    new[digest] = (text.replace("@kernel", f"@k{digest}"), needs)
+            if new:
+                self._compile(new)
+
+    def _compile(self, new: dict[str, tuple[str, list[str]]]) -> None:
+        try:
+            data = compile_object([text for text, _ in new.values()], self.target)
+        except Refusal as problem:
+            problem.digest = None if problem.number is None else list(new)[problem.number]
+            raise
+        self.compiled += len(new)
+        needs = sorted({need for _, listed in new.values() for need in listed} - set(new))
+        self._load(Object(data, tuple(new), tuple(needs)))
+        store = store_for(current())
+        if store is not None:
+            name = digest_of(data)
+            about = json.dumps({"object": name, "needs": needs, "texts": list(new)}).encode()
+            store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
+
+    def fetch(self, digest: str) -> bool:
+        """Is a text's code in memory, or could it be had from the disk?"""
+        if digest in self.objects:
+            return True
+        with self._lock:  # of two threads that ask for it one loads it
+            return digest in self.objects or self._fetch(digest)
+
+    def _fetch(self, digest: str) -> bool:
+        store = store_for(current())
+        found = store.get("kernel", digest) if store is not None else None
+        if store is None or found is None:
+            return False
+        try:
+            about = json.loads(found)
+            data = store.get("object", about["object"])
+            if data is None or not all([self.fetch(need) for need in about["needs"]]):
+                return False
+            self._load(Object(data, tuple(about["texts"]), tuple(about["needs"])))
+        except (LoadError, ValueError, KeyError, TypeError) as problem:
+            warnings.warn(f"a stored kernel is not used: {problem}", RuntimeWarning, stacklevel=2)
+            return False
+        return digest in self.objects
+
+    def install(self, objects: Iterable[Object]) -> None:
+        """Make code known that came from elsewhere, in an order in which needs come first."""
+        with self._lock:
+            for made in objects:
+                if not all([text in self.objects for text in made.texts]):
+                    self._load(made)
+
+    def _load(self, made: Object) -> None:
+        self.functions |= load(made.data, self.functions)
+        self.objects.update(dict.fromkeys(made.texts, made))
+
+    def digest(self, text: str) -> str:
+        """What a text is called: it depends on all that its code depends on."""
+        return digest_of(f"{self._settings}\n{text}")
+
+
+def _native(kernel: Rendered, digest: str) -> Native:
+    phases = tuple(
+        (
+            p.symbol.replace("kernel", f"k{digest}", 1),
+            p.units,
+            int(p.work >= THREADED and p.units > 1),
+        )
+        for p in kernel.phases
+    )
+    return Native(digest, phases, kernel.variables, kernel.numbers, kernel.workspace)

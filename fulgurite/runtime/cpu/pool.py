@@ -1,0 +1,242 @@
+"""The host's memory, pooled: blocks that are freed serve the next value of their size.
+
+In: a number of bytes. Out: a `Block`, aligned to a cache line, that goes back to the pool when the
+last value or array that uses it is gone. Touching fresh pages of a 64 MiB value costs more than
+computing it, so blocks are kept, in size classes an eighth apart, up to a bound; `empty_cache()`
+gives them back to the system. Counts are kept for `fg.memory_stats()`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...core.op import Array
+from ..device import MemoryLimitError
+from ..host.device import HostBuffer
+
+ALIGN = 64
+IDLE = 1 << 30  # bytes of free blocks that are kept
+SPARED = 4096  # bytes up to which a program keeps the memory of a result itself
+
+
+@dataclass(eq=False, repr=False)
+class MemoryStats:
+    """Bytes and blocks of the host's pool, now and since the process began."""
+
+    used: int = 0  # in values that are alive
+    peak: int = 0  # the most that was used at once
+    idle: int = 0  # free, kept for later
+    fresh: int = 0  # blocks had from the system
+    reused: int = 0  # blocks had from the pool
+
+
+class Raw:
+    """Memory had from the system: where it begins, aligned, and how much there is."""
+
+    __slots__ = ("address", "memory", "size")
+
+    def __init__(self, size: int) -> None:
+        self.memory, self.size = np.empty(size, np.uint8), size
+        start: int = self.memory.__array_interface__["data"][0]
+        self.address = start + -start % ALIGN
+
+
+class Block:
+    """Some bytes of the pool; NumPy arrays may be made over it and keep it alive."""
+
+    __slots__ = ("__weakref__", "_give_back", "address", "nbytes", "raw")
+
+    def __init__(self, raw: Raw, nbytes: int, give_back: Callable[[Raw], None]) -> None:
+        self.raw, self.nbytes, self._give_back = raw, nbytes, give_back
+        self.address = raw.address
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1",
+                "data": (self.address, False)}  # fmt: skip
+
+    def bytes(self) -> Array:
+        """All of it as an array that keeps it."""
+        return np.asarray(self)
+
+    def __del__(self) -> None:
+        self._give_back(self.raw)
+
+
+class BlockBuffer(HostBuffer):
+    """A value in pooled memory; its array is made when somebody looks, and then owns the memory."""
+
+    __slots__ = ("_give_back", "_nbytes", "dtype", "raw", "shape")
+    device = "cpu"
+
+    def __init__(
+        self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any,
+        give_back: Callable[[Raw], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._array = None
+        self.raw: Raw | None = raw
+        self._address = raw.address
+        self._nbytes = nbytes
+        self.shape, self.dtype = shape, dtype
+        self._give_back = give_back or POOL.give_back
+
+    def bytes(self) -> Array:
+        """All of it as raw bytes."""
+        return self.array.reshape(-1).view(np.uint8)
+
+    @property
+    def array(self) -> Array:
+        """The memory itself; it lives as long as any view of it."""
+        if self._array is None:
+            with POOL.lock:  # of two threads that look at once one makes it
+                if self._array is None:
+                    assert self.raw is not None
+                    block, self.raw = Block(self.raw, self._nbytes, self._give_back), None
+                    self._array = block.bytes().view(self.dtype).reshape(self.shape)
+        return self._array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._nbytes
+
+    def __del__(self) -> None:
+        if self.raw is not None:
+            self._give_back(self.raw)
+
+
+class MemoryPool:
+    """Free blocks by size class."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Raw]] = {}
+        self.most = IDLE
+        self.lock = threading.RLock()  # re-entrant: the collector may free a block while held
+        self.stats = MemoryStats()
+
+    def after_fork(self) -> None:
+        """In a child process no other thread lives: a lock it held is open again."""
+        self.lock = threading.RLock()
+
+    @staticmethod
+    def size_of(nbytes: int) -> int:
+        """The size class that serves so many bytes, aligned."""
+        return size_class(nbytes + ALIGN)
+
+    def block(self, nbytes: int) -> Block:
+        """Memory of at least so many bytes; its contents are whatever was there."""
+        return Block(self.take(self.size_of(nbytes)), nbytes, self.give_back)
+
+    def take(self, size: int) -> Raw:
+        """Raw memory of a size class, which must be given back."""
+        stats = self.stats
+        with self.lock:
+            stack = self._free.get(size)
+            if stack:
+                raw = stack.pop()
+                stats.idle -= size
+                stats.reused += 1
+            else:
+                raw = self._fresh(size)
+                stats.fresh += 1
+            stats.used += size
+            if stats.used > stats.peak:
+                stats.peak = stats.used
+        return raw
+
+    def _fresh(self, size: int) -> Raw:
+        try:
+            return Raw(size)
+        except (MemoryError, ValueError, OverflowError):
+            self.empty()
+        try:
+            return Raw(size)
+        except (MemoryError, ValueError, OverflowError) as problem:
+            raise MemoryLimitError(
+                f"no memory for {size} bytes", "free some tensors or use less"
+            ) from problem
+
+    def give_back(self, raw: Raw) -> None:
+        """Keep memory that nobody uses any more, for later."""
+        with self.lock:
+            size, stats = raw.size, self.stats
+            stats.used -= size
+            if stats.idle + size <= self.most:  # no global name: this may run at the very end
+                self._free.setdefault(size, []).append(raw)
+                stats.idle += size
+
+    def empty(self) -> int:
+        """Give all free blocks back to the system; how many bytes that were."""
+        with self.lock:
+            freed = self.stats.idle
+            self._free.clear()
+            self.stats.idle = 0
+        return freed
+
+    def reset_peak(self) -> None:
+        """Begin to look for the peak anew."""
+        self.stats.peak = self.stats.used
+
+
+class Spares(list[Raw]):
+    """Memory of small results of one program, for its next run: no lock, no counting.
+
+    To the pool it is in use until `give_back`, or until the program and its results are gone.
+    """
+
+    __slots__ = ()
+
+    def give_back(self) -> None:
+        """Give all of it to the pool."""
+        while self:
+            try:
+                POOL.give_back(self.pop())
+            except IndexError:  # another thread took the last one
+                return
+
+    def __del__(self) -> None:
+        if POOL is not None:  # else the interpreter ends
+            self.give_back()
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the block that serves so many bytes: at most an eighth more."""
+    if nbytes <= 512:
+        return -(-nbytes // 64) * 64
+    step = 1 << (nbytes.bit_length() - 4)
+    return -(-nbytes // step) * step
+
+
+class Keeper(Protocol):
+    """Something that keeps memory for its next use."""
+
+    def forget(self) -> None:
+        """Let go of it."""
+
+    def spared(self) -> int:
+        """How many bytes of results that are gone it keeps, which the pool counts as used."""
+
+
+KEEPERS: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def spared_bytes() -> int:
+    """How much memory of results that are gone programs keep for their next run."""
+    return sum([keeper.spared() for keeper in list(KEEPERS)])
+
+
+def forget_idle() -> None:
+    """Let go of the arenas that plans keep for their next run."""
+    for keeper in list(KEEPERS):
+        keeper.forget()
+
+
+POOL = MemoryPool()
+os.register_at_fork(after_in_child=POOL.after_fork)

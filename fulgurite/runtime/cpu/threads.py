@@ -1,0 +1,92 @@
+"""The native driver in this process, and the threads it shares work with.
+
+In: a program and a frame (see codegen/cpu/driver.py). Out: `call`, a builtin that runs the program
+with the interpreter's lock released. Workers are started when first wanted, as many as the process
+may use (its affinity) or `threads` says; they stop when the interpreter ends, and a forked child,
+where no other thread lives, begins with a pool of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from ...codegen.cpu.driver import MOST, POOL_BYTES
+from ...config import current
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+_FASTCALL = 0x80
+
+
+class Workers:
+    """The driver's functions and its pool."""
+
+    def __init__(self, functions: dict[str, int]) -> None:
+        """Take the driver's functions, as the loader found them."""
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
+        self._method = _Method(b"call", functions["fulgurite_call"], _FASTCALL, None)
+        self.call: Callable[[int, int, int, int], int] = make(
+            ctypes.addressof(self._method), None, None
+        )
+        word, place = ctypes.c_int64, ctypes.c_void_p
+        start = ctypes.CFUNCTYPE(word, place, word, word)
+        self._start = start(functions["fulgurite_start"])
+        self._stop = ctypes.CFUNCTYPE(None, place, word)(functions["fulgurite_stop"])
+        self._fresh()
+        os.register_at_fork(after_in_child=self._fresh)
+        atexit.register(self.stop)
+
+    def _fresh(self) -> None:
+        """A pool without workers."""
+        self._lock = threading.Lock()
+        self.own = own_threads()
+        self.count = 1  # threads, with the caller's own
+        self._memory = np.zeros(POOL_BYTES + 64, np.uint8)
+        start = self._memory.ctypes.data
+        self.pool = start + -start % 64
+
+    def ready(self) -> int:
+        """How many threads a launch may use now; they are started if they are new."""
+        threads = current().threads or self.own
+        if threads > self.count:
+            with self._lock:
+                if threads > self.count:
+                    self._more(min(threads, MOST - 1))
+        return min(threads, self.count)
+
+    def _more(self, threads: int) -> None:
+        # signals are for the threads that Python knows
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self.count = self._start(self.pool, self.count, threads)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def stop(self) -> None:
+        """End all workers and wait for them."""
+        with self._lock:
+            if self.count > 1:
+                self._stop(self.pool, self.count)
+                self._memory[:] = 0
+                self.count = 1
+
+
+def own_threads() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

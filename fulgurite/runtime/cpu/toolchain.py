@@ -1,0 +1,127 @@
+"""What makes native code and runs it, one of each for the process.
+
+In: kernels and schedules. Out: rendered text, the table of native functions (`code`), the driver
+with its threads (`workers`), programs. Everything here is made when first asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from ..._lazy import lazy_import
+from ...codegen.common.api import Rendered
+from ...codegen.cpu.driver import driver_text
+from ...codegen.cpu.llvm.compiler import Refusal
+from ...codegen.cpu.target import VECTORS, target
+from ...config import current
+from ...core.cache import Cache
+from ...core.node import Node, toposort
+from ...core.ops.leaf import PARAM
+from ...core.origin import places
+from ...errors import ArgumentError
+from ...graph.ir.kernel import Kernel, Schedule
+from ...graph.ir.lower import lower
+from ...graph.memory.arena import Layout
+from ..device import Device, Executable
+from .executor import Program
+from .objects import Code, Native
+from .threads import Workers
+
+
+def rendering(kernel: Kernel) -> Rendered:
+    """A kernel as text; `CannotLower` says why not."""
+    if kernel.kind == "user":
+        return _user(kernel)
+    dtypes = [p.dtype for p in params_of(kernel)]
+    render = lazy_import("codegen.cpu.render").render  # not needed where plans come from the disk
+    indexed = lower(kernel.body, kernel.inputs)
+    found: Rendered = render(indexed, dtypes, target(current().vectors), kernel.kind)
+    return found
+
+
+def _user(kernel: Kernel) -> Rendered:
+    """A kernel of the user's own text, which is read alone first: its faults are named."""
+    found: Rendered = lazy_import("codegen.cpu.llvm.user_kernel").render_user(kernel)
+    made = code()
+    if not made.fetch(made.digest(found.text)):
+        problem = lazy_import("codegen.cpu.llvm.compiler").fault(found.text)
+        if problem is not None:
+            host = kernel.body.src[0].arg[1]
+            raise ArgumentError(
+                f"the text of native kernel {host.name!r} is refused: {problem}",
+                "correct the LLVM IR",
+                places(kernel.body.src[0].origins),
+            )
+    return found
+
+
+def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Native]:
+    """Functions for the texts of some kernels; `CompilerError` says whose is refused."""
+    made = code()
+    try:
+        return made.add(list(texts.values()))
+    except Refusal as problem:
+        found: Kernel | None = None
+        for number, text in texts.items():
+            if problem.digest in [made.digest(t) for t in (text.text, *text.library)]:
+                found = kernels[number]
+        alone = kernels[next(iter(texts))] if len(texts) == 1 else None
+        raise lazy_import("runtime.cpu.refusals").refused(problem, found or alone) from None
+
+
+def params_of(kernel: Kernel) -> list[Node]:
+    """The params of a kernel in order: inputs, then outputs."""
+    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
+    return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
+
+
+_CODES: Cache[str, Code] = Cache("code", lambda: len(VECTORS) + 1)
+_WORKERS: Cache[str, Workers] = Cache("workers", lambda: 1)
+
+
+def code_for(wish: str) -> Code:
+    """The native functions for vectors of some kind: one table, also for threads that ask at once.
+
+    A kernel is compiled by one call and linked by another; both must find the same table.
+    """
+
+    def make() -> Code:
+        made = Code(target(wish))
+        os.register_at_fork(after_in_child=made.after_fork)
+        return made
+
+    return _CODES.get_or_make(wish, make)
+
+
+def code() -> Code:
+    """The native functions for the vectors that are asked for."""
+    return code_for(current().vectors)
+
+
+def workers() -> Workers:
+    """The driver and its threads."""
+
+    def make() -> Workers:
+        made = code_for("auto")
+        try:
+            made.have([(driver_digest(), driver_text(made.target.arch), ())])
+        except Refusal as problem:
+            raise lazy_import("runtime.cpu.refusals").refused(problem, None) from None
+        return Workers(made.functions)
+
+    return _WORKERS.get_or_make("", make)
+
+
+def driver_digest() -> str:
+    """What the text of the driver is called."""
+    made = code_for("auto")
+    return made.digest(driver_text(made.target.arch))
+
+
+def program(
+    device: Device, schedule: Schedule, made: Sequence[Executable], layout: Layout
+) -> Program:
+    """A schedule and the code of its kernels as records for the driver."""
+    functions = code().functions
+    return Program(device, schedule, made, layout, functions.__getitem__, workers())

@@ -1,0 +1,96 @@
+"""A tiny graph on the host: its NumPy meanings in a row, with nothing between them.
+
+In: the one host kernel of a schedule made by `graph.whole`. Out: `run(inputs)`. Results are the
+arrays that NumPy made, not copies of them, unless they share memory with something else; what
+depends on no input is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ...core.node import Node, toposort
+from ...core.op import Array
+from ...core.ops.effect import CALL, CUSTOM
+from ...core.ops.leaf import CONST, PARAM, SINK, VAR
+from ...graph.ir.kernel import Schedule
+from ..device import Buffer, MemoryLimitError
+from .device import HostBuffer
+
+MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
+
+
+def is_whole(schedule: Schedule) -> bool:
+    """Is a schedule one host step over sizes that are known?"""
+    if len(schedule.items) != 1 or schedule.items[0].kernel.kind != "host":
+        return False
+    nodes = toposort([schedule.items[0].kernel.body])
+    written = set(schedule.items[0].writes)
+    plain = all(i < schedule.inputs for i in schedule.items[0].reads)  # no constants in slots
+    return (
+        plain and not any(n.op in (VAR, CALL) for n in nodes) and written >= set(schedule.outputs)
+    )
+
+
+def _too_large(node: Node) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"no memory for {node.dtype} of shape {node.shape}", "free some tensors or use less"
+    )
+
+
+class Tiny:
+    """The steps of a tiny graph."""
+
+    workspace = 0
+
+    def __init__(self, schedule: Schedule) -> None:
+        (item,) = schedule.items
+        order = [n for n in toposort([item.kernel.body]) if n.op is not SINK]
+        place = {node: i for i, node in enumerate(order)}
+        self.order = order
+        self.first: list[Array | None] = [None] * len(order)
+        self.params: list[tuple[int, int, tuple[int, ...]]] = []
+        self.steps: list[tuple[int, Node, tuple[int, ...]]] = []
+        for i, node in enumerate(order):
+            if prod(node.shape) > MOST:  # sizes are numbers here
+                raise _too_large(node)
+            if node.op is PARAM:
+                self.params.append((i, item.reads[node.arg[0]], node.shape))  # type: ignore[arg-type]
+            elif node.op is CONST and not node.src:
+                assert node.op.numpy is not None
+                self.first[i] = node.op.numpy(node)
+            else:
+                self.steps.append((i, node, tuple([place[s] for s in node.src])))
+        self.given = [i for i, n in enumerate(order) if n.op in (PARAM, CONST, CUSTOM)]
+        roots = dict(zip(item.writes, item.kernel.body.src, strict=True))
+        self.roots = [place[roots[output]] for output in schedule.outputs]
+
+    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
+        """One pass over the nodes."""
+        now = self.first.copy()
+        for i, number, shape in self.params:
+            array: Array = inputs[number].array  # type: ignore[attr-defined]
+            now[i] = array if array.shape == shape else array.reshape(shape)
+        with np.errstate(all="ignore"):
+            for i, node, sources in self.steps:
+                assert node.op.numpy is not None
+                try:
+                    now[i] = node.op.numpy(node, *[now[s] for s in sources])
+                except MemoryError as problem:
+                    raise _too_large(node) from problem
+        taken = {id(now[i]) for i in self.given}  # what others hold, or a result already
+        found: list[Buffer] = []
+        for root in self.roots:
+            array = now[root]  # type: ignore[assignment]
+            own = type(array) is np.ndarray and array.base is None and array.flags.c_contiguous
+            if not own or id(array) in taken:
+                try:
+                    array = np.array(array, order="C")
+                except MemoryError as problem:
+                    raise _too_large(self.order[root]) from problem
+            taken.add(id(array))
+            found.append(HostBuffer(array))
+        return found

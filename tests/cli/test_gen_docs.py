@@ -1,0 +1,31 @@
+"""Tests of fulgurite/cli/gen_docs.py: the pages say what the tables say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fulgurite.cli.gen_docs import PAGES, main
+from fulgurite.core.operators import OPS
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", list(PAGES))
+def test_a_page_is_what_the_tables_say(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert text == PAGES[name](), "run python -m fulgurite.reference --write, and read the diff"
+
+
+def test_every_op_and_function_has_a_line() -> None:
+    page = PAGES["ops.md"]()
+    assert all(f"| `{name}` |" in page for name in OPS)
+    functions = PAGES["functions.md"]()
+    assert "| `softmax` |" in functions and "## fg.linalg" in functions
+    assert not [line for line in functions.splitlines() if line.endswith("|  |")]
+
+
+def test_pages_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "# Ops" in capsys.readouterr().out

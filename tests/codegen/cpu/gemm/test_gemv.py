@@ -1,0 +1,53 @@
+"""Tests of fulgurite/codegen/cpu/gemm/gemv.py: one row times a matrix, whichever way it lies."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.codegen.cpu.gemm.gemv import CHUNK, dots, sweep
+from fulgurite.codegen.cpu.gemm.microkernel import Registers
+from fulgurite.codegen.cpu.target import target
+from fulgurite.core.dtype import float32
+
+pytest.importorskip("llvmlite")
+
+from tests.codegen.cpu.launch import rendered_kernels, run
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.one_of(st.integers(1, 400), st.integers(CHUNK - 3, 2 * CHUNK + 3)), st.integers(1, 1500),
+    st.booleans(), st.sampled_from([np.float32, np.float64, np.int32, np.float16, np.int8]),
+    st.sampled_from(["auto", "avx2", "sse2"]), st.integers(0, 99),
+)  # fmt: skip
+@example(300, 3000, False, np.float32, "auto", 0)  # k in chunks
+@example(5000, 300, False, np.int32, "auto", 0)  # and two tiles of columns
+def test_a_vector_times_a_matrix_agrees_with_wide_numbers(
+    n: int, k: int, turned: bool, dtype: Any, vectors: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 9, k).astype(dtype)
+    y = rng.integers(-9, 9, (n, k + 2) if turned else (k, n + 2)).astype(dtype)
+    used = y[:, :k].T if turned else y[:, :n]
+    beside = {np.int8: 100, np.float16: np.inf}.get(dtype, 10**6)  # what does not matter
+    (y[:, k:] if turned else y[:, n:])[...] = beside
+    wide = {np.int8: fg.int32, np.float16: fg.float32}.get(dtype)
+    a, b = fg.Tensor(x, device="cpu"), fg.Tensor(y, device="cpu").realize()
+    b = b[:, :k].T if turned else b[:, :n]
+    lazy = a @ b if wide is None else a.astype(wide) @ b.astype(wide)
+    (found,), _ = run(lazy, seed=seed, machine=target(vectors))
+    assert np.array_equal(found.reshape(n), x.astype(np.int64) @ used.astype(np.int64))
+
+
+@pytest.mark.parametrize(("turned", "module"), [(False, sweep), (True, dots)])
+def test_a_matrix_is_read_along_its_memory(turned: bool, module: Any) -> None:
+    if target().vectors == "sse2":
+        pytest.skip("plain loops")
+    x = fg.ones((300,), device="cpu").realize()
+    y = fg.ones((500, 300) if turned else (300, 500), device="cpu").realize()
+    (found,) = rendered_kernels(x @ (y.T if turned else y))
+    assert module(Registers(float32, target()), (float32, float32)).text in found.library

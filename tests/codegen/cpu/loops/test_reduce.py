@@ -1,0 +1,180 @@
+"""Tests of fulgurite/codegen/cpu/loops/reduce.py: folds along rows, in lanes and down columns."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fulgurite as fg
+
+pytest.importorskip("llvmlite")
+
+from tests.codegen.cpu.machine import VECTORS, Array, both, run, subject
+
+Fold = Callable[[fg.Tensor, int | tuple[int, ...] | None], fg.Tensor]
+FOLDS: dict[str, Fold] = {
+    "sum": lambda x, axis: x.sum(axis=axis),
+    "mean of squares": lambda x, axis: (x * x).mean(axis=axis),
+    "max": lambda x, axis: x.max(axis=axis),
+    "min": lambda x, axis: x.min(axis=axis),
+    "count": lambda x, axis: (x > 0).sum(axis=axis),
+    "any": lambda x, axis: (x > 9).any(axis=axis),
+    "parity": lambda x, axis: ((x > 0).cast("int32") * 2 - 1).prod(axis=axis),
+    "centred": lambda x, axis: x - x.mean(axis=axis, keepdims=True),
+}
+SHAPES = [(3, 5), (7, 1000), (40, 33), (2, 17_000), (3000, 8), (300, 300), (70_000, 1)]
+
+
+def ones(*shape: int) -> fg.Tensor:
+    return fg.Tensor(np.ones(shape, np.float32))
+
+
+def close(got: Array, meant: Array, size: int) -> None:
+    if got.dtype.kind == "f":
+        np.testing.assert_allclose(got, meant, rtol=3e-5, atol=2e-6 * size**0.5)
+    else:
+        np.testing.assert_array_equal(got, meant)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("name", FOLDS)
+def test_folds_agree_whichever_axis(name: str, axis: int | None, shape: tuple[int, int]) -> None:
+    for hostile in (0.0, 0.01):
+        for got, meant in both(FOLDS[name](ones(*shape), axis), hostile=hostile):
+            close(got, meant, shape[0] * shape[1])
+
+
+@pytest.mark.parametrize("vectors", VECTORS[1:])
+@pytest.mark.parametrize("shape", [(5, 7), (40, 333), (2, 9000), (1100, 9)], ids=str)
+@pytest.mark.parametrize("name", FOLDS)
+def test_folds_agree_with_narrower_vectors(name: str, shape: tuple[int, int], vectors: str) -> None:
+    for axis in (None, 0, 1):
+        for got, meant in both(FOLDS[name](ones(*shape), axis), vectors, hostile=0.01):
+            close(got, meant, shape[0] * shape[1])
+
+
+@given(
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 70), st.integers(1, 40)),
+    axes=st.sets(st.integers(0, 2), min_size=1).map(lambda s: tuple(sorted(s))),
+    name=st.sampled_from(sorted(FOLDS)),
+    vectors=st.sampled_from(VECTORS),
+)
+def test_folds_over_any_axes_of_three(
+    shape: tuple[int, int, int], axes: tuple[int, ...], name: str, vectors: str
+) -> None:
+    for got, meant in both(FOLDS[name](ones(*shape), axes), vectors):
+        close(got, meant, shape[0] * shape[1] * shape[2])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8", "int64"])
+@pytest.mark.parametrize("shape", [(40, 333), (1500, 30), (1, 40_000)], ids=str)
+def test_folds_of_other_dtypes(shape: tuple[int, int], dtype: str) -> None:
+    x = fg.Tensor(np.ones(shape), dtype=dtype)
+    for axis in (None, 0, 1):
+        for name in ("sum", "max", "min"):
+            for got, meant in both(FOLDS[name](x, axis)):
+                bound = {"float64": 1e-13, "float16": 4e-3}.get(dtype, 0.0)
+                np.testing.assert_allclose(
+                    got.astype(np.float64), meant.astype(np.float64), rtol=bound, atol=bound * 100
+                )
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_softmax_along_any_axis(axis: int) -> None:
+    for shape in ((3, 50_000), (2000, 40), (130, 70)):
+        for got, meant in both(fg.softmax(ones(*shape), axis=axis)):
+            np.testing.assert_allclose(got, meant, rtol=2e-5, atol=1e-9)
+
+
+def test_a_product_of_floats() -> None:
+    x = np.random.default_rng(0).normal(1, 0.01, (300, 40)).astype(np.float32)
+    for axis in (0, 1):
+        what = subject(ones(300, 40).prod(axis=axis))
+        found = run(what.render(), [x.ravel(), np.zeros(x.shape[1 - axis], np.float32)])[1]
+        np.testing.assert_allclose(found, x.astype(np.float64).prod(axis=axis), rtol=3e-5)
+
+
+def test_a_fold_of_nothing_is_the_identity() -> None:
+    x = fg.Tensor(np.ones((3, 0), np.float32))
+    for y in (x.sum(axis=1), x.prod(axis=1), (x > 0).any(axis=1)):
+        for got, meant in both(y + 0 if y.dtype.kind == "f" else y):
+            np.testing.assert_array_equal(got, meant)
+
+
+@pytest.mark.parametrize("name", ["sum", "centred"])
+@pytest.mark.parametrize("shape", [(200_000, 1), (5000, 9), (3, 30_000)], ids=str)
+def test_bits_do_not_depend_on_how_units_are_shared_out(name: str, shape: tuple[int, int]) -> None:
+    for axis in (None, 0, 1):
+        what = subject(FOLDS[name](ones(*shape), axis))
+        params = what.params(seed=1, hostile=0.0)
+        apart, whole = (run(what.render(), params, at_once=at_once) for at_once in (False, True))
+        np.testing.assert_array_equal(apart[-1], whole[-1])
+
+
+def spread(y: Callable[[fg.Tensor], fg.Tensor], shape: tuple[int, ...], axis: int | None) -> float:
+    """The root mean square error of our sums over many seeds, as a multiple of NumPy's."""
+    what = subject(y(ones(*shape)))
+    rendered = what.render()
+    ours, numpys = [], []
+    for seed in range(100):
+        x = np.random.default_rng(seed).normal(1, 1, shape).astype(np.float32)
+        exact = x.sum(axis=axis, dtype=np.float64)
+        found = run(rendered, [x.ravel(), np.zeros(exact.size, np.float32)])[1]
+        ours.append(found.reshape(exact.shape) - exact)
+        pairwise = (
+            x.sum() if axis is None else np.ascontiguousarray(np.moveaxis(x, axis, -1)).sum(-1)
+        )
+        numpys.append(pairwise - exact)
+    return float(np.sqrt(np.mean(np.square(ours))) / np.sqrt(np.mean(np.square(numpys))))
+
+
+@pytest.mark.parametrize("size", [1000, 4096, 50_000])
+def test_long_float_sums_are_as_good_as_pairwise_ones(size: int) -> None:
+    assert spread(lambda x: x.sum(), (size,), None) <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((4, 1024), 1),
+        ((40, 100), 1),
+        ((2000, 4), 0),
+        ((3, 700, 20), 1),
+        ((256, 30), 0),
+        ((50, 30), 0),
+    ],
+)
+def test_sums_along_an_axis_are_as_good_as_pairwise_ones(shape: tuple[int, ...], axis: int) -> None:
+    assert spread(lambda x: x.sum(axis=axis), shape, axis) <= 1.5
+
+
+def test_long_float64_sums_lose_next_to_nothing() -> None:
+    x = np.random.default_rng(0).normal(1, 1, 200_000)
+    x[::2] *= 1e12
+    what = subject(fg.Tensor(np.ones(x.size)).sum())
+    found = run(what.render(), [x, np.zeros(1)])[1][0]
+    exact = float(np.sum(x.astype(np.longdouble)))
+    assert abs(found - exact) <= 4 * abs(np.spacing(exact))
+
+
+WIDE = [(64, 1248), (65, 512), (100, 1024), (200, 512), (331, 512), (70_000, 4), (200, 1001),
+        (3, 40_000), (17, 33, 128), (129, 257)]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", WIDE, ids=str)
+def test_long_folds_of_views_that_cannot_be_flattened(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(1).integers(-50, 50, size=shape).astype(np.int32)
+    with fg.config(device="cpu", tier="native"):
+        x = fg.Tensor(a)
+        views = [
+            (fg.flip(x, 0), a[::-1]), (x[::2], a[::2]), (x[..., ::2], a[..., ::2]),
+            (x[..., 1:], a[..., 1:]), (x[..., 1], a[..., 1]),
+            (x + fg.Tensor(a[0]), a + a[0]),
+        ]  # fmt: skip
+        for got, want in views:
+            assert got.sum().item() == want.sum()
+            assert (got.max().item(), got.min().item()) == (want.max(), want.min())
+            assert fg.argmax(got.reshape(-1)).item() == want.argmax()

@@ -1,0 +1,124 @@
+"""Tests of fulgurite/graph/fusion/single_writer.py: what is asked, and who may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.dtype import float32, int32
+from fulgurite.core.node import Node, constant, toposort
+from fulgurite.core.ops.elementwise import CAST, EQ, LT, MAX
+from fulgurite.core.ops.leaf import SINK, param
+from fulgurite.core.ops.movement import expand, permute
+from fulgurite.core.ops.reduce import reduce_node
+from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.graph.fusion.single_writer import Law, Part, Question, is_unstable, jumps, questions
+from fulgurite.graph.ir.cache_key import normalize, restore
+from tests.graph.searching import numbers
+
+X = param(0, (6, 6, 8), float32)
+U = reduce_node("add", X, (2,))  # unstable
+M = reduce_node("max", U, (1,))
+HIT = EQ(U, expand(M, U.shape))
+
+
+def _asked(*tensors: fg.Tensor) -> list[Question]:
+    found = normalize([t.entry.node for t in tensors])
+    return questions(toposort([restore(found.structure, found.constants)])[:-1])
+
+
+def _law(*roots: Node) -> Law:
+    return Law(questions(toposort([SINK(*roots)])[:-1]))
+
+
+Two = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
+ASKED: dict[str, tuple[Two, int, bool]] = {  # how many questions, and are elements compared?
+    "relu": (lambda x, w: fg.grad(lambda x: fg.relu(x @ w).sum())(x), 0, False),
+    "gelu": (lambda x, w: fg.grad(lambda x: fg.gelu(x @ w).sum())(x), 0, False),
+    "softmax": (lambda x, w: fg.grad(lambda x: (fg.softmax(x @ w) ** 2).sum())(x), 0, False),
+    "threshold": (lambda x, w: (x @ w > 0.5).sum(), 0, False),
+    "with its mean": (lambda x, w: (x @ w > (x @ w).mean()).sum(), 0, False),
+    "of each alone": (lambda x, w: (fg.tanh(x @ w) > (x @ w)).sum(), 1, False),
+    "largest": (lambda x, w: (x @ w == (x @ w).max(axis=-1, keepdims=True)).sum(), 1, True),
+    "turned": (lambda x, w: (x @ w == (x @ w).mT).sum(), 1, True),
+    "sign": (lambda x, w: fg.sign(x @ w - (x @ w).max()), 1, True),
+    "of memory": (lambda x, w: (x == x.max()).sum(), 1, True),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_questions_compare_a_value_with_what_is_made_of_it(name: str) -> None:
+    make, count, apart = ASKED[name]
+    found = _asked(make(numbers(1, 6, 8), numbers(2, 8, 6)))
+    assert len(found) == count
+    assert any(q.apart for q in found) == apart
+
+
+def test_sums_of_floats_are_unstable_and_what_rounds_nothing_is_not() -> None:
+    whole = reduce_node("add", CAST(X, arg=int32), (2,))
+    assert is_unstable(U) and is_unstable(reduce_node("mul", X, (0,)))
+    assert not any(map(is_unstable, (X, M, HIT, whole, reduce_node("max", X, (0,)))))
+
+
+def test_a_float_that_becomes_whole_jumps() -> None:
+    assert jumps(CAST(X, arg=int32)) and jumps(HIT) and jumps(LT(X, X))
+    assert not jumps(CAST(CAST(X, arg=int32), arg=float32)) and not jumps(MAX(X, X))
+
+
+def test_one_writer_that_all_read_is_lawful() -> None:
+    parts = [Part("reduce", [U], {X}), Part("reduce", [M], {U}), Part("map", [HIT], {U, M})]
+    assert not _law(HIT).conflicts(parts)
+
+
+def test_two_kernels_that_compute_what_is_compared_are_not() -> None:
+    parts = [Part("reduce", [M], {X}), Part("reduce", [HIT], {X, M})]
+    (found,) = _law(HIT).conflicts(parts)
+    assert found.question is HIT and found.value is U and found.writers == (0, 1)
+
+
+def test_nor_is_one_kernel_that_computes_it_in_two_loops() -> None:
+    (found,) = _law(HIT).conflicts([Part("reduce", [HIT], {X})])
+    assert found.writers == (0,)
+    turned = EQ(U, permute(U, (1, 0, 2)))
+    assert _law(turned).conflicts([Part("contract", [turned], {X})])
+
+
+def test_a_sum_of_the_row_that_is_asked_is_one_number_for_all_of_it() -> None:
+    shares = X / expand(U, X.shape)
+    hit = EQ(shares, expand(reduce_node("max", shares, (2,)), X.shape))
+    assert not _law(hit).conflicts([Part("reduce", [hit], {X})])
+
+
+def test_all_who_ask_see_the_same_writer() -> None:
+    count = reduce_node("add", CAST(HIT, arg=float32), (1,))
+    stored = [Part("reduce", [U], {X}), Part("reduce", [M], {U})]
+    again = [Part("fold", [count], {X, M}), Part("map", [HIT], {U, M})]
+    assert {c.value for c in _law(HIT, count).conflicts([*stored, *again])} == {U}
+
+
+def test_in_a_fold_elements_must_not_be_computed_as_another_kernel_does() -> None:
+    scaled = X * constant(1.3, float32, X.shape) * constant(0.7, float32, X.shape)
+    top = reduce_node("max", scaled, (2,))
+    hit = EQ(scaled, expand(top, X.shape))
+    for kind, lawful in (("reduce", True), ("fold", False)):
+        parts = [Part(kind, [top], {X}), Part("map", [hit], {X, top})]
+        assert (not _law(hit).conflicts(parts)) == lawful
+
+
+def test_a_product_that_is_compared_with_itself_turned_ends_its_kernel() -> None:
+    x, y = param(0, (6, 1, 8), float32), param(1, (1, 6, 8), float32)
+    product = reduce_node("add", expand(x, (6, 6, 8)) * expand(y, (6, 6, 8)), (2,))
+    made = schedule(SINK(EQ(product, permute(product, (1, 0, 2)))), 2)
+    assert [item.kernel.kind for item in made.items] == ["contract", "map"]
+    made = schedule(SINK(product + permute(product, (1, 0, 2))), 2)  # nothing is asked
+    assert [item.kernel.kind for item in made.items] == ["contract"]
+
+
+def test_every_element_equals_itself_turned() -> None:
+    array = np.random.default_rng(0).standard_normal((45, 37)).astype("float32")
+    with fg.config(device="cpu", tier="native", verify=True):
+        product = fg.Tensor(array) @ fg.Tensor(array[::-1].copy()).mT
+        assert bool(fg.diagonal(product == product.mT).all())

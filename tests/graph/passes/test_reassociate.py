@@ -1,0 +1,130 @@
+"""Sums in the cheaper order: where the inner sum is there already, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.node import Node, toposort
+from fulgurite.core.op import Array
+from fulgurite.core.ops.reduce import REDUCE
+from fulgurite.graph.fusion.machine import elements, is_contraction
+from fulgurite.graph.passes.reassociate import exchange
+from tests.graph.searching import lowered, numbers
+
+Result = fg.Tensor | list[fg.Tensor]
+
+
+def _factors() -> tuple[fg.Tensor, fg.Tensor, fg.Tensor]:
+    return numbers(1, 3, 40, 50), numbers(2, 3, 50, 8), numbers(3, 3, 40, 8)
+
+
+def _adjoint(a: fg.Tensor, b: fg.Tensor, g: fg.Tensor) -> fg.Tensor:
+    """Of `a` in a @ b, given that of the product."""
+    found: fg.Tensor = fg.grad(lambda a: (a @ b * g).sum())(a)
+    return found
+
+
+def _weighed(scale: float = 1.0, sign: int = 1) -> list[fg.Tensor]:
+    a, b, g = _factors()
+    return [a @ b, sign * (a * _adjoint(a, b, g) * scale).sum(axis=-1)]
+
+
+def _divided() -> list[fg.Tensor]:
+    a, b, g = _factors()
+    rows = numbers(4, 3, 40, 1)
+    return [a @ b, (-(a * _adjoint(a, b, g)) / rows).sum(axis=-1, keepdims=True)]
+
+
+def _gradient() -> list[fg.Tensor]:
+    q, k, v, g = (numbers(i, 2, n, 8) for i, n in ((1, 40), (2, 50), (3, 50), (4, 40)))
+
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        return (fg.softmax(q @ k.mT, axis=-1) @ v * g).sum()
+
+    value, slopes = fg.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
+    return [value, *slopes]
+
+
+CHANGED: dict[str, Callable[[], list[fg.Tensor]]] = {
+    "a factor times its adjoint": _weighed,
+    "scaled": lambda: _weighed(0.3),
+    "negated": lambda: _weighed(sign=-1),
+    "divided by rows": _divided,
+    "a gradient": _gradient,
+}
+
+
+def _large_sums(sink: Node) -> int:
+    """Sums that are no products, of matrices."""
+    found = [n for n in toposort([sink]) if n.op is REDUCE and n.arg[0] == "add"]
+    return sum([elements(n.src[0].shape) in (3 * 40 * 50, 2 * 40 * 50) for n in found])
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_known_sum_takes_the_place_of_a_sum_over_a_matrix(name: str) -> None:
+    sink, _ = lowered(*CHANGED[name]())
+    changed = exchange(sink)
+    assert _large_sums(changed) == _large_sums(sink) - 1
+    assert [r.shape for r in changed.src] == [r.shape for r in sink.src]
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_values_stay_the_same(name: str) -> None:
+    def computed(search: bool) -> list[Array]:
+        with fg.config(search=search, tier="native"):
+            return [np.asarray(t.numpy()) for t in fg.realize(*CHANGED[name]())]
+
+    for a, b in zip(computed(True), computed(False), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+
+
+def _others() -> list[fg.Tensor]:
+    a, b, g = _factors()
+    return [(a + 1) @ b, (a * _adjoint(a, b, g)).sum(axis=-1)]
+
+
+def _other_axis() -> list[fg.Tensor]:
+    a, b, g = _factors()
+    return [a @ b, (a * _adjoint(a, b, g)).sum(axis=-2)]
+
+
+def _more_factors() -> list[fg.Tensor]:
+    a, b, g = _factors()
+    return [a @ b, (a * _adjoint(a, b, g) * numbers(5, 50)).sum(axis=-1)]
+
+
+def _not_there() -> list[fg.Tensor]:
+    a, b, g = _factors()
+    return [(a * _adjoint(a, b, g)).sum(axis=-1)]
+
+
+@pytest.mark.parametrize("make", [_others, _other_axis, _more_factors, _not_there])
+def test_what_is_no_such_sum_stays(make: Callable[[], list[fg.Tensor]]) -> None:
+    sink, _ = lowered(*make())
+    assert exchange(sink) is sink
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_of_rows_are_rounded_where_they_are_used(dtype: str) -> None:
+    x = numbers(1, 4, 30).cast(dtype)
+    sink, _ = lowered(x.sum(axis=-1) * 2, x @ x.mT)
+    sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
+    assert sorted([n.dtype.name for n in sums]) == sorted(["float32", sums[-1].dtype.name])
+    made = []
+    for search in (False, True):
+        with fg.config(tier="native", search=search):
+            made.append((x.sum(axis=-1) * 2).cast("float32").numpy())
+    np.testing.assert_array_equal(made[0], made[1])
+
+
+def test_a_sum_of_two_products_is_a_sum_of_each() -> None:
+    a, b, c, d = (numbers(i, *shape) for i, shape in enumerate([(30, 1, 20), (1, 40, 20)] * 2))
+    sink, _ = lowered((a * b - c * d).sum(axis=-1))
+    sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
+    assert len(sums) == 2 and all(is_contraction(n) for n in sums)
+    beside, _ = lowered((a * b - c).sum(axis=-1))
+    assert exchange(beside) is beside

@@ -1,0 +1,63 @@
+"""Tests of kernel/transform/drop_implied_masks.py.
+
+Scalars read without conditions that are asked anyway.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.node import toposort
+from fulgurite.graph.ir.affine import ZERO
+from fulgurite.graph.ir.lower import IndexKernel, lower
+from fulgurite.kernel.transform.drop_implied_masks import assumed
+from fulgurite.runtime.cpu.toolchain import params_of
+from fulgurite.runtime.host.index_interpreter import Runner
+
+WORKS: dict[str, tuple[Callable[[fg.Tensor], fg.Tensor], int]] = {  # and what is left
+    "padded": (lambda x: fg.pad(x / 3.0 + 0.7, ((1, 2), (0, 1))), 0),
+    "chosen twice": (
+        lambda x: fg.pad(fg.pad(x * 0.3, ((1, 0), (0, 0))) - 0.1, ((0, 1), (1, 1))),
+        0,
+    ),
+    "windows": (lambda x: fg.avg_pool2d(x / 7.0, 3, 1, 1), 0),
+    "padded alone": (lambda x: fg.pad(fg.full((1, 1), 0.3) + 0 * x[:1, :1], ((1, 1), (2, 2))), 0),
+    "nothing padded": (lambda x: x / 3.0, 0),
+}
+
+
+def numbers(kernel: IndexKernel) -> int:
+    """Conditional loads of scalars."""
+    loads = [n for n in toposort([kernel.body]) if n.op.name == "load"]
+    return sum(n.arg[1] == ZERO and bool(n.arg[2]) for n in loads)
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_values_are_as_they_were_and_scalars_are_read_at_once(work: str) -> None:
+    function, left = WORKS[work]
+    y = function(fg.Tensor(np.ones((6, 9), np.float32)))
+    for item in fg.schedule(y).items:
+        kernel = lower(item.kernel.body, item.kernel.inputs)
+        after = assumed(kernel)
+        params = params_of(item.kernel)
+        sizes = [prod([n for n in p.shape if isinstance(n, int)]) for p in params]
+        rng = np.random.default_rng(0)
+        given = [rng.standard_normal(n).astype(p.dtype.numpy)
+                 for n, p in zip(sizes, params, strict=True)]  # fmt: skip
+        meant, got = [a.copy() for a in given], [a.copy() for a in given]
+        Runner(kernel).run(meant, {})
+        Runner(after).run(got, {})
+        for a, b in zip(got, meant, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert numbers(after) <= left
+
+
+def test_a_condition_that_nobody_asks_around_it_stays() -> None:
+    ones = fg.pad(fg.full((4,), 0.3), ((2, 2),))
+    y = fg.Tensor(np.ones(8, np.float32)) * ones  # 0 where the padding is
+    (item,) = fg.schedule(y).items
+    kernel = lower(item.kernel.body, item.kernel.inputs)
+    assert numbers(assumed(kernel)) == numbers(kernel)

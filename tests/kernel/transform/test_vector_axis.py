@@ -1,0 +1,66 @@
+"""Tests of fulgurite/kernel/transform/vector_axis.py: which axis becomes lanes."""
+
+import numpy as np
+
+import fulgurite as fg
+from fulgurite.core.node import Node, toposort
+from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.queries import free_axes
+from fulgurite.kernel.transform.merge_axes import merge_axes
+from fulgurite.kernel.transform.vector_axis import across, grid_axes, vector_axis
+
+
+def ones(*shape: int) -> fg.Tensor:
+    return fg.Tensor(np.ones(shape, np.float32))
+
+
+def read(x: fg.Tensor) -> tuple[list[Node], dict[Node, frozenset[int]], list[int]]:
+    """The body of the one kernel of a tensor, the axes of its nodes, and their sizes."""
+    (item,) = fg.schedule(x).items
+    kernel = merge_axes(lower(item.kernel.body, item.kernel.inputs))
+    order = [n for n in toposort([kernel.body]) if n.op.name != "sink"]
+    return order, free_axes(order), [n for n in kernel.axes if isinstance(n, int)]
+
+
+def chosen(x: fg.Tensor) -> tuple[int | None, list[int]]:
+    """The size of the vector axis and those of the grid."""
+    order, free, sizes = read(x)
+    vector = vector_axis(order, free, sizes)
+    grid = [sizes[a] for a in grid_axes(order, free)]
+    return (None if vector is None else sizes[vector]), sorted(grid)
+
+
+def test_lanes_run_along_memory() -> None:
+    assert chosen(ones(30, 50).sum(axis=1)) == (50, [30])
+    assert chosen(ones(30, 50).sum(axis=0)) == (50, [50])
+    assert chosen(ones(30, 50).T * 2) == (30, [30, 50])
+
+
+def test_without_neighbours_the_longest_axis_is_taken() -> None:
+    assert chosen(ones(300, 50)[:, 0].sum()) == (300, [])
+
+
+def test_one_number_has_no_lanes() -> None:
+    assert chosen(ones(1) + 1) == (None, [])
+
+
+def test_an_axis_too_short_for_lanes_leaves_them_to_a_longer_one() -> None:
+    assert chosen(ones(300, 3).sum(axis=1)) == (300, [300])
+    assert chosen(fg.max_pool2d(ones(9, 60, 60), 3, 2)) == (29, [9, 29, 29])
+    assert chosen(ones(300, 9).sum(axis=1)) == (9, [300])  # too far apart
+    assert chosen(ones(3, 3).sum(axis=1)) == (3, [3])  # no longer one
+
+
+def turned(x: fg.Tensor) -> int | None:
+    """The size of the axis that a map reads across, if it does."""
+    order, free, sizes = read(x)
+    found = across(order, free, sizes, vector_axis(order, free, sizes))
+    return None if found is None else sizes[found[0]]
+
+
+def test_a_map_across_memory_is_known() -> None:
+    assert turned(ones(30, 50).T * 2) == 50
+    assert turned(ones(30, 30).T + ones(30, 30)) == 30
+    assert turned(ones(30, 50) * 2) is None
+    assert turned(ones(3, 50).T * 2) is None  # too short for a square
+    assert turned(ones(30, 50).T.sum(0)) is None  # no map

@@ -1,0 +1,166 @@
+"""Tests of fulgurite/runtime/cpu/pool.py and fulgurite/memory.py: pooled blocks."""
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fulgurite as fg
+from fulgurite.runtime.cpu.pool import (
+    ALIGN,
+    IDLE,
+    POOL,
+    BlockBuffer,
+    MemoryPool,
+    Spares,
+    size_class,
+)
+from fulgurite.runtime.device import MemoryLimitError, get_device
+
+
+@given(st.integers(0, 1 << 40))
+def test_a_size_class_holds_what_was_asked_and_wastes_at_most_an_eighth(nbytes: int) -> None:
+    size = size_class(nbytes)
+    assert nbytes <= size <= max(nbytes + nbytes // 8 + 1, nbytes + 63)
+    assert size_class(size) == size
+
+
+def test_blocks_are_aligned_counted_and_reused() -> None:
+    pool = MemoryPool()
+    first = pool.block(1000)
+    address = first.address
+    assert address % ALIGN == 0 and pool.stats.used >= 1000 and pool.stats.fresh == 1
+    del first
+    assert pool.stats.used == 0 and pool.stats.idle >= 1000
+    again = pool.block(1000)
+    assert again.address == address and pool.stats.reused == 1 and pool.stats.idle == 0
+    assert pool.stats.peak == pool.stats.used
+
+
+def test_a_block_stays_taken_while_an_array_over_it_lives() -> None:
+    pool = MemoryPool()
+    buffer = BlockBuffer(pool.take(pool.size_of(64)), 64, (4, 4), np.dtype("float32"))
+    buffer._give_back = pool.give_back
+    view = buffer.array[1:, ::2]
+    view[...] = 7
+    del buffer
+    gc.collect()
+    other = pool.block(64)
+    other.bytes()[:] = 0
+    assert (view == 7).all()
+    del view
+    assert pool.stats.idle > 0
+
+
+def test_what_is_idle_goes_back_to_the_system_when_asked() -> None:
+    pool = MemoryPool()
+    pool.block(5000)
+    assert pool.empty() > 5000 and pool.stats.idle == 0 and pool.stats.used == 0
+
+
+def test_the_pool_keeps_no_more_than_its_bound() -> None:
+    pool = MemoryPool()
+    pool.most = 1 << 16
+    blocks = [pool.block(10_000) for _ in range(20)]
+    del blocks
+    assert 0 < pool.stats.idle <= 1 << 16 and pool.stats.used == 0
+
+
+def test_memory_that_cannot_be_had_is_an_error_with_a_hint() -> None:
+    with pytest.raises(MemoryLimitError, match="free some"):
+        MemoryPool().block(1 << 62)
+
+
+def test_threads_take_and_give_back_without_losing_count() -> None:
+    pool = MemoryPool()
+
+    def work() -> None:
+        for i in range(2000):
+            pool.block(i % 777).bytes()[:] = 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pool.stats.used == 0 and pool.stats.idle <= IDLE
+    assert pool.stats.fresh + pool.stats.reused == 16_000
+
+
+def test_users_see_what_is_used_and_can_give_it_back() -> None:
+    with fg.config(device="cpu"):
+        before = fg.memory_stats(reset_peak=True)["used"]
+        x = fg.Tensor(np.ones(1 << 18, np.float32)).realize()
+        assert fg.memory_stats()["used"] - before >= 1 << 20
+        y = (x * 2).realize()
+        assert fg.memory_stats()["peak"] - before >= 2 << 20
+        del x, y
+        gc.collect()
+        fg.empty_cache()
+        assert fg.memory_stats()["idle"] == 0
+        assert fg.memory_stats()["used"] < before + 4096  # a plan keeps its own constants
+        fg.synchronize()
+
+
+def test_small_results_leave_their_memory_to_the_next_run_of_their_program() -> None:
+    with fg.config(device="cpu", tier="native"):
+        x = np.arange(64, dtype=np.float32)
+        plan = fg.schedule(fg.Tensor(x) + 1).compile()
+        inputs = [get_device("cpu").from_host(x)]
+        used = fg.memory_stats()["used"]
+        first: Any = plan.run(inputs)[0]
+        address = first.address
+        del first
+        again: Any = plan.run(inputs)[0]
+        assert again.address == address, "taken again"
+        other: Any = plan.run(inputs)[0]
+        assert other.address != address, "while it is held"
+        view = other.array[3:]
+        del again, other
+        fg.empty_cache()
+        third: Any = plan.run(inputs)[0]
+        assert (view == x[3:] + 1).all() and (third.array == x + 1).all()
+        del view, third
+        fg.empty_cache()
+        assert fg.memory_stats()["used"] <= used, "nothing is lost to the pool's count"
+
+
+def test_memory_that_small_results_left_is_idle() -> None:
+    with fg.config(device="cpu", tier="native"):
+        plan = fg.schedule(fg.Tensor(np.ones(900, np.float32)) + 1)
+        for _ in range(6):
+            plan.run()
+        before = fg.memory_stats()
+        held = [plan.run() for _ in range(100)]
+        assert fg.memory_stats()["used"] - before["used"] > 90 * 3600
+        del held
+        after = fg.memory_stats()
+        assert after["used"] == before["used"] and after["idle"] - before["idle"] > 90 * 3600
+        assert fg.empty_cache() > 90 * 3600 and fg.memory_stats()["idle"] == 0
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_runs_whose_results_are_dropped_take_no_more_and_no_more_memory(poison: bool) -> None:
+    with fg.config(device="cpu", tier="native"):
+        x = np.arange(64, dtype=np.float32)
+        plan = fg.schedule(fg.Tensor(x) + 1, fg.Tensor(x) * 2).compile()
+        inputs = [get_device("cpu").from_host(x) for _ in range(2)]
+        plan.run(inputs, poison=poison)
+        used = fg.memory_stats()["used"]
+        for _ in range(50):
+            plan.run(inputs, poison=poison)
+        assert fg.memory_stats()["used"] == used
+
+
+def test_memory_of_results_that_outlive_their_program_comes_back_to_the_pool() -> None:
+    pool_before = POOL.stats.used
+    spares = Spares()
+    held = BlockBuffer(POOL.take(POOL.size_of(64)), 64, (16,), np.dtype("f4"), spares.append)
+    del spares
+    assert POOL.stats.used > pool_before
+    del held
+    assert POOL.stats.used == pool_before
