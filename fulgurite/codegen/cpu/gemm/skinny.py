@@ -29,6 +29,7 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
     inner, width = scalar_type(registers.dtype), registers.width
     f = Frame("SELF", Numbers([]), [], width, registers.target.vectors in MASKS)
     e = f.e
+    e.register = 4 * registers.target.lanes
     kind = f"<{width} x {inner}>"
     turned = "" if lined else f.scratch("turned", inner, str(_SIDE * DEPTH))
 

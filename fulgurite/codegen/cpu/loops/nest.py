@@ -276,7 +276,10 @@ class Walk:
         """A mask of the first `count` lanes."""
         lanes = ", ".join([f"i32 {i}" for i in range(self.lanes)])
         limit = self.e.splat(Val(count, int32))
-        return self.e.let(f"icmp ult <{self.lanes} x i32> <{lanes}>, {limit.text}")
+        mask = self.e.let(f"icmp ult <{self.lanes} x i32> <{lanes}>, {limit.text}")
+        if count.isdigit():
+            self.e.first[mask] = int(count)
+        return mask
 
     def within(self, index: str, mask: str | None, state: State, body: Step) -> State:
         """Run `body` with the lanes of the vector axis live."""
