@@ -41,7 +41,7 @@ def test_every_group_names_files_and_tests_that_exist(name: str) -> None:
 
 def test_a_file_is_in_the_group_that_names_it_or_its_folder() -> None:
     assert group_of("core/ops/test_batch.py") == "meaning"
-    assert group_of("runtime/test_store.py") == "code"
+    assert group_of("runtime/cache/test_disk.py") == "code"
     assert group_of("runtime/test_realize.py") is None
 
 

@@ -333,7 +333,7 @@ def test_modules_are_found_by_relative_and_by_late_imports(
     (package / "use.py").write_text(
         "def name(x):\n    from .conf import scale\n    return x * scale\n"
         "def module(x):\n    from . import conf\n    return x * conf.scale\n"
-        "def lazy_import(x):\n    from . import lazy_import\n    return x * late.scale\n"
+        "def late(x):\n    from . import late\n    return x * late.scale\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     use: Any = pytest.importorskip("package_of_a_test.use")

@@ -7,7 +7,7 @@ constants are equal tuples: that comparison is the proof, no hash is trusted. A 
 buffers bottom-up would be unsound: `(x+y)*x` and `(x+y)*y` would meet.
 A constant is blanked at each use, so numbers that happen to be equal today change nothing.
 A value that is known is read, but for an extreme of sums that are computed again: sums in another
-order have other bits, and none of them would be the largest (`one_writer`).
+order have other bits, and none of them would be the largest (`single_writer`).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def test_a_search_that_does_not_know_the_law_is_found_out(monkeypatch: pytest.Mo
     monkeypatch.setattr(Writers, "agree", lambda self, chosen: True)
     with pytest.raises(VerifyError, match=r"eq compares reduce .* in reduce:div") as got:
         _pools().numpy()
-    assert "test_agreement.py" in str(got.value) and "one_writer" in str(got.value)
+    assert "test_check_single_writer.py" in str(got.value) and "single_writer" in str(got.value)
 
 
 def test_a_greedy_pass_that_does_not_know_it_is_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -304,7 +304,7 @@ def test_gradients_of_convolutions_have_no_windows_left_and_equal_values(
     x, w = fg.Tensor(whole(1, layer["x"])), fg.Tensor(whole(2, layer["w"]))
     total = loss(CONV[x.ndim - 2], layer["how"])
     first = fg.grad(total, 0)(x, w)
-    assert "unwindow" not in fg.explain(first).stages["schedule"]
+    assert " unwindow" not in fg.explain(first).stages["schedule"]
     np.testing.assert_array_equal(first.numpy(), with_windows(lambda: fg.grad(total, 0)(x, w)))
 
 
@@ -337,7 +337,7 @@ def transposed(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
 def test_derivatives_of_any_order_and_kind_have_no_windows_left(make: Any) -> None:
     x, w = fg.Tensor(whole(1, (2, 4, 9, 8))), fg.Tensor(whole(2, (4, 4, 3, 2)))
     found = make(x, w)
-    assert "unwindow" not in fg.explain(found).stages["schedule"]
+    assert " unwindow" not in fg.explain(found).stages["schedule"]
     np.testing.assert_array_equal(found.numpy(), with_windows(lambda: make(x, w)))
 
 
@@ -392,7 +392,7 @@ def test_pooling_has_no_windows_left_and_equal_gradients() -> None:
                 found: fg.Tensor = fg.grad(lambda x: (pool(x, 3, stride) ** 2).sum())(x)
                 return found
 
-            assert "unwindow" not in fg.explain(gradient()).stages["schedule"]
+            assert " unwindow" not in fg.explain(gradient()).stages["schedule"]
             np.testing.assert_allclose(gradient().numpy(), with_windows(gradient), 1e-12, 1e-12)
 
 

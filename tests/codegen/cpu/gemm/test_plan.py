@@ -1,6 +1,6 @@
 """Tests of fulgurite/codegen/cpu/gemm/plan.py: what is packed fits the room that is made for it.
 
-Values are checked by test_contract.py; the launcher finds writes beyond a workspace.
+Values are checked by test_template.py; the launcher finds writes beyond a workspace.
 """
 
 from typing import Any

@@ -163,4 +163,4 @@ def test_transforms_declare_what_they_keep_of_a_function() -> None:
     known = [n.name for part in tree.body if isinstance(part, ast.If) for n in part.body
              if isinstance(n, ast.FunctionDef)]  # fmt: skip
     assert known == ["tensor"]
-    assert "_Forward[P, Result]" in (package / "nn" / "module.py").read_text()
+    assert "_Forward[P, Result]" in (package / "nn" / "module" / "__init__.py").read_text()
