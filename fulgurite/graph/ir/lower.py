@@ -448,7 +448,7 @@ class _Lower:
             if padded and not isinstance(n, int):  # part < n, as sizes of conditions are fixed
                 below = add(add(part, number(upper(n))), self.size_value(n), -1)
                 checks.append((below, upper(n)))
-            out.append(part)
+            out.append(ZERO if n == 1 else part)  # where it is looked at, that is its index
         checks = implied(checks, self.bound)
         inner: Node = yield source, tuple(out), tuple(dict.fromkeys((*valid, *checks)))
         return inner if is_zero_outside(inner, checks) else self.where(checks, inner)

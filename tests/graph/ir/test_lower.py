@@ -437,6 +437,15 @@ def test_a_pad_that_cannot_be_met_leaves_no_condition() -> None:
     assert not nodes_of(agrees_in_one_kernel(nothing), LOAD)
 
 
+def test_an_axis_of_one_step_that_is_padded_is_read_at_its_only_index() -> None:
+    # else the two sides were sums at other indices, and the largest row were no row
+    x = memory(3, 2, 4)
+    row = build.shrink(build.fold("add", x, 2, True), [(0, 3), (1, 2), (0, 1)])
+    turned = build.permute(row, (0, 2, 1))
+    kernel = agrees_in_one_kernel(build.pad(EQ(row, turned), [(0, 0), (1, 0), (0, 0)]))
+    assert len(nodes_of(kernel, FOLD)) == 1
+
+
 # --- depth ---------------------------------------------------------------------------------------
 
 
