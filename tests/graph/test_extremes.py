@@ -15,6 +15,7 @@ from fulgurite.core.operators import OPS
 from fulgurite.core.ops.elementwise import BITCAST, CAST, POLYGAMMA
 from fulgurite.runtime.realize import is_realized
 from fulgurite.tensor import wrap
+from tests.fuzz.programs.shaking import shaken
 
 Loss = Callable[[fg.Tensor], fg.Tensor]
 Choice = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]  # of scores and their largest
@@ -101,6 +102,26 @@ def test_gradients_of_extremes_reach_the_elements_that_are_them(name: str, dtype
     array = np.random.default_rng(0).standard_normal(shape)
     _check(loss, array, dtype)
     _check(loss, array, dtype, jit=True)
+
+
+ONE_WINDOW: dict[str, tuple[tuple[int, ...], Loss]] = {
+    "average": ((1, 1, 3), lambda x: fg.max_pool1d(fg.avg_pool1d(x, 3, 3), 3, padding=1).sum()),
+    "of rows": ((2, 4, 3), lambda x: fg.max_pool1d(fg.avg_pool1d(x, 3, 3), 3, padding=1).sum()),
+    "mean": ((2, 3, 3, 3), lambda x: _around(x.mean(axis=(2, 3), keepdims=True)).sum()),
+    "share": ((1, 2, 6), lambda x: fg.max_pool1d(x / x.sum(-1, keepdims=True), 3, 3, 1).sum()),
+    "convolution": (
+        (1, 1, 3), lambda x: fg.max_pool1d(fg.conv1d(x, fg.ones((1, 1, 3))), 3, 3, 1).sum()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_WINDOW)
+def test_so_do_those_of_the_only_element_within_a_padding(name: str) -> None:
+    shape, loss = ONE_WINDOW[name]
+    array = np.random.default_rng(0).standard_normal(shape)
+    exact = _gradient(loss, array, device="reference", simplify=False, fuse=False, search=False)
+    with shaken(0):
+        found = _gradient(loss, array, device="reference", verify=True)
+    np.testing.assert_allclose(found, exact, atol=1e-6)
 
 
 # --- from plan to plan ---------------------------------------------------------------------------

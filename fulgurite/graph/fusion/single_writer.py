@@ -380,23 +380,11 @@ def _by_value(sights: Sights) -> dict[Node, set[tuple[int, Place]]]:
 
 
 def _at_rest(sight: Sight, node: Node, number: int) -> Sight:
-    """A sight from outside its kernel: one that is made element by element is made once."""
+    """A sight from outside its kernel, in axes of what was stored: loops of one size are one."""
     value, writer, where = sight
-    if writer != number or where is None or where == _FLAT:
+    if writer != number or where is None:
         return sight
-    assert isinstance(where, tuple)
-    axes = [_axes_in(axis) for axis in where if axis != _FIRST]
-    known = [some for some in axes if some is not None]
-    once = len(known) == len(axes) and known == sorted(known)
-    return (value, writer, _FLAT) if once else sight
-
-
-def _axes_in(axis: Axis) -> list[int] | None:
-    """The axes that a place is along, if it only takes apart what a reshape joined."""
-    inner = [axis] if axis[0] == "axis" else axis[4:] if axis[0] == "part" else [("all",)]
-    numbers = [a[1] for a in inner if isinstance(a, tuple) and a[:1] == ("axis",)]
-    whole = len(numbers) == len([a for a in inner if a != _FIRST])
-    return numbers if whole and numbers == sorted(numbers) else None
+    return value, writer, _within(value, node) if where == _FLAT else where
 
 
 def _moved(where: Place, value: Node, node: Node, number: int) -> Place:
@@ -411,7 +399,18 @@ def _moved(where: Place, value: Node, node: Node, number: int) -> Place:
     if where == _FLAT:
         where = _within(value, source)
     assert isinstance(where, tuple)
-    return tuple([_put(axis, here) for axis in where])
+    moved = [_put(axis, here) for axis in where] + (_guards(node, here) if op is PAD else [])
+    return tuple([axis for axis in moved if axis[:1] != ("inside",) or axis[2] != _FIRST])
+
+
+def _guards(node: Node, here: Sequence[Axis]) -> list[Axis]:
+    """Where a pad looks at its source at all: what is computed there is computed under a guard.
+
+    So it is another loop than one without, even of a number that is the same all along the axis.
+    """
+    padded = [before != 0 or after != 0 for before, after in pairs(node)]
+    sizes = zip(node.src[0].shape, here, padded, strict=True)
+    return [("inside", n, axis) for n, axis, some in sizes if some]
 
 
 def _within(value: Node, frame: Node) -> tuple[Axis, ...]:
@@ -451,7 +450,8 @@ def _along(node: Node, source: Node, number: int) -> list[Axis]:
         slides: Axis = ("window", stride, dilation, same[axis], same[-1])
         return [slides if i == axis else same[i] for i in range(source.ndim)]
     if op is REDUCE:
-        return [("all", node, i) if i in node.arg[1] else a for i, a in enumerate(same)]
+        # the loop of one element: lowering names it by the axes in use there
+        return [("all", node, i, *same) if i in node.arg[1] else a for i, a in enumerate(same)]
     if op is GATHER and number == 1:
         return same
     if op is GATHER:
@@ -475,5 +475,12 @@ def _put(axis: object, here: Sequence[Axis]) -> Axis:
         return here[axis[1]]
     if axis[:1] == ("part",):
         return (*axis[:4], *[_put(a, here) for a in axis[4:]])
+    if axis[:1] == ("all",):
+        return (*axis[:3], *[_outer(_put(a, here)) for a in axis[3:]])
     found = tuple([_put(a, here) if isinstance(a, tuple) else a for a in axis])
     return _shifted(found[2], found[1]) if found[:1] == ("plus",) else found
+
+
+def _outer(axis: Axis) -> Axis:
+    """An axis in use around a loop, without those around itself: loops in loops stay few."""
+    return axis if axis == _FIRST or axis[0] in ("axis", "of") else ("of", *axis[:2])

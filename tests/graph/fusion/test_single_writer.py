@@ -12,11 +12,12 @@ from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, constant, toposort
 from fulgurite.core.ops.elementwise import CAST, EQ, LT, MAX
 from fulgurite.core.ops.leaf import SINK, param
-from fulgurite.core.ops.movement import expand, permute
+from fulgurite.core.ops.movement import expand, flip, pad, permute, shrink
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.single_writer import Law, Part, Question, is_unstable, jumps, questions
 from fulgurite.graph.ir.cache_key import normalize, restore
+from tests.graph.asking import answers, comparison
 from tests.graph.searching import numbers
 
 X = param(0, (6, 6, 8), float32)
@@ -106,6 +107,62 @@ def test_in_a_fold_elements_must_not_be_computed_as_another_kernel_does() -> Non
     for kind, lawful in (("reduce", True), ("fold", False)):
         parts = [Part(kind, [top], {X}), Part("map", [hit], {X, top})]
         assert (not _law(hit).conflicts(parts)) == lawful
+
+
+# --- places --------------------------------------------------------------------------------------
+# the law must not take for one place what lowering makes two loops of
+
+
+@pytest.mark.parametrize("sides", [1, 2], ids=["in its kernel", "of what it stores"])
+def test_what_the_law_sees_at_one_place_is_computed_once(sides: int) -> None:
+    lawful = 0
+    for seed in range(300):
+        asked = comparison(seed)
+        memory, _, both, answer = asked
+        roots = both if sides == 2 else (answer,)
+        if both[0] is both[1]:
+            continue
+        parts = [Part("reduce", roots, {memory})]
+        parts += [Part("map", [answer], set(both))] if sides == 2 else []
+        law = _law(answer)
+        if not law.asked or law.conflicts(parts):
+            continue
+        lawful += 1
+        first, *others = answers(asked, roots)
+        for other in others:
+            assert np.array_equal(first, other), f"comparison({seed}) is answered by two sums"
+    assert lawful > 30  # else the law forbids too much
+
+
+def test_a_sum_under_a_guard_is_another_one_than_without() -> None:
+    one = reduce_node("add", param(0, (3, 8), float32), (0, 1))
+    padded = pad(one, [(1, 1), (0, 0)])
+    top = EQ(padded, expand(reduce_node("max", padded, (0,)), padded.shape))
+    assert _law(top).conflicts([Part("reduce", [top], {one.src[0]})])
+    rows = expand(U, (6, 6, 3))  # a number for each row, looked at in a part of it
+    inside = EQ(pad(rows, [(0, 0), (0, 0), (1, 0)]), expand(U, (6, 6, 4)))
+    assert _law(inside).conflicts([Part("reduce", [inside], {X})])
+    kept = shrink(padded, [(1, 2), (0, 1)])  # which no guard is left of
+    twice = EQ(kept, reduce_node("max", kept + one, (0,)))
+    assert not _law(twice).conflicts([Part("reduce", [twice], {one.src[0]})])
+
+
+def test_a_maximum_that_is_looked_at_from_two_loops_is_two_of_them() -> None:
+    top = reduce_node("max", expand(reduce_node("add", X, (2,)), (6, 6, 2)), (1,))
+    last = shrink(top, [(0, 6), (0, 1), (1, 2)])
+    assert _law(hit := EQ(top, expand(last, top.shape))).conflicts([Part("reduce", [hit], {X})])
+
+
+def test_values_that_one_kernel_stores_agree_if_they_are_in_the_same_loops() -> None:
+    square = expand(reduce_node("add", param(0, (6, 8), float32), (1,)), (6, 6))
+    memory = square.src[0].src[0]
+    for other in (square * square, permute(square, (1, 0)), flip(square, (0,))):
+        hit = EQ(square, other)
+        parts = [Part("reduce", [square, other], {memory}), Part("map", [hit], {square, other})]
+        assert bool(_law(hit).conflicts(parts)) == (other.op.family == "movement")
+    first = shrink(U, [(0, 1), (0, 6), (0, 1)])
+    hit = EQ(U, expand(first, U.shape))
+    assert _law(hit).conflicts([Part("reduce", [U, first], {X}), Part("map", [hit], {U, first})])
 
 
 def test_a_product_that_is_compared_with_itself_turned_ends_its_kernel() -> None:
