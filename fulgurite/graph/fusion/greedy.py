@@ -334,12 +334,12 @@ class _Greedy:
         group = self.group(source)
         fits = group is not None and elements(node.shape) in group.sizes
         if group is not None and fits and group.kind not in _OWN:
-            stays = (
-                node.op is RESHAPE
-                or (node.op is EXPAND and group.kind == "reduce" and group.spreads(node))
+            ended = group.count >= MOST  # what it computed is read by all who move it
+            stays = node.op is RESHAPE or (not ended and (
+                (node.op is EXPAND and group.kind == "reduce" and group.spreads(node))
                 or (node.op is PERMUTE and (group.kind == "contract" or node in self.forced))
                 or (node.op is FLIP and node in self.forced and group.kind in _JOINED)
-            )
+            ))  # fmt: skip
             if stays:
                 self.home[node] = group
         if base in self.cost:

@@ -14,6 +14,7 @@ from fulgurite.core.ops.elementwise import CAST, EQ, LT, MAX
 from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import expand, flip, pad, permute, shrink
 from fulgurite.core.ops.reduce import reduce_node
+from fulgurite.graph.fusion.check_single_writer import verify_agreement
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.single_writer import Law, Part, Question, is_unstable, jumps, questions
 from fulgurite.graph.ir.cache_key import normalize, restore
@@ -172,6 +173,13 @@ def test_a_product_that_is_compared_with_itself_turned_ends_its_kernel() -> None
     assert [item.kernel.kind for item in made.items] == ["contract", "map"]
     made = schedule(SINK(product + permute(product, (1, 0, 2))), 2)  # nothing is asked
     assert [item.kernel.kind for item in made.items] == ["contract"]
+
+
+@pytest.mark.parametrize("move", [lambda x: flip(x, (0,)), lambda x: permute(x, (1, 0, 2))])
+def test_so_does_a_sum_whose_mirror_image_is_a_result_as_well(move: Callable[[Node], Node]) -> None:
+    turned = move(U)
+    sink = SINK(EQ(turned, U - constant(1.0, float32, U.shape)), turned)
+    verify_agreement(schedule(sink, 1))
 
 
 def test_every_element_equals_itself_turned() -> None:
