@@ -175,7 +175,7 @@ PLANTS = [
     Plant("tiles that miss their last row", index_interpreter.Runner, "_tiles",
           "min(start + chunk, size)", "min(start + chunk, size - 1)"),
     Plant("a load that reads where its condition fails", _Tile, "load",
-          "return np.where(holds, found, np.zeros((), arena.dtype))", "return found"),
+          "return np.where(holds, found, np.zeros((), memory.dtype))", "return found"),
 ]  # fmt: skip
 
 
