@@ -28,7 +28,7 @@ import fulgurite as fg
 from ..passes import Verdict, guilty
 from .oracle import Oracle, Unjudged
 from .program import Program, script
-from .settings import CHEAP, NATIVE, SHAKEN, UNSEARCHED, Setting, answer
+from .settings import CHEAP, CUDA, NATIVE, SHAKEN, UNSEARCHED, Setting, answer
 from .smaller import shorten
 from .writer import write
 
@@ -122,6 +122,8 @@ def settings_of(number: int, lines: int, device: str = "", torch: bool = False) 
     """How a program is run: always shaken, and in some other ways that take turns."""
     random = Random(number)
     found = [SHAKEN if lines <= SHORT or number % 2 == 0 else UNSEARCHED]
+    if device == "cuda":
+        return [random.choice(CUDA)]
     if device == "cpu":
         return [*found, random.choice(NATIVE), *([TORCH] if torch else [])]
     if number % 2:
@@ -186,7 +188,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--stop-first", action="store_true", help="one failure is enough")
     parser.add_argument("--whole", action="store_true", help="print programs as they were written")
-    parser.add_argument("--device", default="", help="cpu: every program in native code too")
+    parser.add_argument(
+        "--device",
+        default="",
+        help="cpu: every program in native code too; cuda: every program on the GPU",
+    )
     chosen = parser.parse_args(arguments)
     torch, failed, started = find_spec("torch") is not None, 0, time.monotonic()
     numbers = range(chosen.first, chosen.first + chosen.count)

@@ -57,6 +57,7 @@ def loss(w: Writer, x: str) -> str:
         target = w.input(shape, "rng.random({shape})", "t")
         if w.often(0.5):
             x = w.function("sigmoid", x)
+            x = w.say(f"{x} * 0.98 + 0.01", f"{x} * 0.98 + 0.01")  # 1 - x must have some bits
             return w.function("binary_cross_entropy", listed(x, target, kind_of(w)))
         return w.function("binary_cross_entropy_with_logits", listed(x, target, kind_of(w)))
     if way == 8:

@@ -147,7 +147,7 @@ class Oracle:
         try:
             value = program.torch_function(torch)(*args)
             found = torch.autograd.grad(value, given, allow_unused=True)
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise Unjudged(f"torch refuses: {error}".split("\n")[0]) from None
         got = [value.detach().numpy()] + [
             np.zeros(a.shape) if g is None else g.numpy() for a, g in zip(given, found, strict=True)

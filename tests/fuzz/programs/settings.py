@@ -88,6 +88,15 @@ NATIVE = (
     Setting("native, one thread", _on("cpu", threads=1)),
     Setting("native, poisoned memory", _on("cpu", verify=True, poison=True)),
 )
+CUDA = (
+    Setting("cuda", _on("cuda")),
+    Setting("cuda, jit", _on("cuda"), "jit"),
+    Setting("cuda, backward", _on("cuda"), "backward"),
+    Setting("cuda, without search", _on("cuda", search=False)),
+    Setting("cuda, without fusion", _on("cuda", fuse=False)),
+    Setting("cuda, exact", _on("cuda", exact=True)),
+    Setting("cuda, poisoned memory", _on("cuda", verify=True, poison=True)),
+)
 
 
 def answer(

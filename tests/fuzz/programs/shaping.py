@@ -319,7 +319,7 @@ def running(w: Writer, x: str) -> str:
     if way == "cummax":
         return w.say(f"{x}.cummax({axis})[0]")
     if way == "diff":
-        return w.say(f"{x}.diff({axis})", f"{x}.diff(dim={axis})")
+        return w.say(f"{x}.diff(axis={axis})", f"{x}.diff(dim={axis})")
     return w.say(f"{x}.{way}({axis})")
 
 
