@@ -28,7 +28,7 @@ from fulgurite.graph.fusion.machine import SHIPPED, time_of
 from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.passes.simplify import simplify
-from fulgurite.kernel.stream.providers import SOURCES
+from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.runtime.pipeline import searcher
 from fulgurite.runtime.plan import Plan, compile_plan
 from fulgurite.runtime.realize import storage_of

@@ -202,7 +202,7 @@ def searcher(options: Options, device: str = "cpu") -> Searcher | None:
     found: Searcher
     if options.deterministic and options.tune == "off":
         found = lazy_import("graph.fusion.search").Searcher(
-            lazy_import("kernel.stream.providers").SOURCES
+            lazy_import("codegen.cpu.providers").SOURCES
         )
     else:
         found = lazy_import("runtime.user_kernels").wide_searcher(options, device)

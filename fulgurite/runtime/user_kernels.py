@@ -14,6 +14,7 @@ import warnings
 from dataclasses import replace
 
 from .._lazy import lazy_import
+from ..codegen.cpu.providers import SOURCES
 from ..config import Options
 from ..core.node import Node, toposort
 from ..core.ops.leaf import SINK, param
@@ -27,7 +28,6 @@ from ..graph.fusion.report import Alternative, RegionReport
 from ..graph.fusion.search import Searcher
 from ..graph.fusion.user_patterns import PATTERNS
 from ..graph.ir.kernel import Schedule
-from ..kernel.stream.providers import SOURCES
 from .cache.disk import store_for
 from .cache.plan_cache import LOADED, build_of
 from .pipeline import BEFORE_PLAN, Context, run_stages

@@ -561,7 +561,7 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
     from dataclasses import replace
     from importlib import import_module
 
-    propose = import_module("fulgurite.kernel.stream.price").propose
+    propose = import_module("fulgurite.codegen.cpu.providers").propose_stream
     q, k, v = numbers(1, 2, 64, 16), numbers(2, 2, 64, 16), numbers(3, 2, 64, 16)
     sink, inputs = lowered(fg.softmax(q @ k.mT, axis=-1) @ v)
     from fulgurite.graph.fusion.greedy import schedule
@@ -611,7 +611,7 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same(backward: bo
         sources = [
             replace(s, name=f"{s.name} {bounded}", propose=counted(s.propose),  # type: ignore[no-untyped-call]
                     least=s.least if bounded else None)
-            for s in import_module("fulgurite.kernel.stream.providers").SOURCES
+            for s in import_module("fulgurite.codegen.cpu.providers").SOURCES
         ]  # fmt: skip
         who = choosing.Searcher(sources)
         plans.append(kinds(schedule(sink, inputs, True, who)))

@@ -39,7 +39,7 @@ def render(
     kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
     merged = merge_axes(kernel)
     if kind == "fold":
-        streamed: Rendered | None = lazy_import("codegen.cpu.stream.template").folds(
+        streamed: Rendered | None = lazy_import("codegen.cpu.stream.template").stream_template(
             merged, dtypes, target
         )
         if streamed is None:

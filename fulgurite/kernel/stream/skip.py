@@ -1,21 +1,22 @@
-"""Blocks that count for nothing: conditions on indices alone that leave out all of a block.
+"""Block-sparsity skipping: conditions on indices alone that leave out whole blocks of N.
 
-In: the states of a streaming kernel. Out: `Test`s. Each is an affine index with a bound: where the
-index stays below 0 for all rows of a tile and all elements of a block, every fold sees nothing but
-its identity (an extreme sees -inf or +inf, a sum sees 0), so the block need not be looked at.
-That is proved by working out the bodies with the condition settled: `exp` of -inf is 0, 0 times
-anything counts as 0. A causal mask and a sliding window are such conditions; nothing here knows
-them by name.
+In: the states of a streaming kernel. Out: `SkipTest`s. Each is an affine index: where it stays
+below 0 for all rows of a tile and all elements of a block, every reduction sees nothing but its
+identity (a maximum sees -inf, a sum sees 0), so the block need not be computed. That is proved by
+abstract interpretation of the bodies over {-inf, 0, +inf, unknown} with the condition settled:
+`exp` of -inf is 0, 0 times anything counts as 0. A causal mask and a sliding window are such
+conditions; nothing here knows them by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from ...core.dtype import decode
 from ...core.node import Node, toposort
+from ...core.op import Op
 from ...core.ops.elementwise import (
     ADD,
     AND,
@@ -37,71 +38,87 @@ from ...core.ops.leaf import CONST
 from ...graph.ir.affine import Affine, add, axes_of, number, scale, sources_of
 from .online import State
 
-_MINUS, _PLUS, _ZERO = -inf, inf, 0.0
+Known = float | None  # -inf, +inf, 0, or None for what is not known
+_IDENTITY = {"add": 0.0, "max": -inf, "min": inf}
 
 
 @dataclass(frozen=True)
-class Test:
+class SkipTest:
     """A block is needed only where this index is 0 or more somewhere in it."""
 
     index: Affine
 
 
-def tests(states: Sequence[State], streamed: frozenset[int]) -> tuple[Test, ...]:
+def skip_tests(states: Sequence[State], streamed: frozenset[int]) -> tuple[SkipTest, ...]:
     """Every condition that can leave out whole blocks."""
     found: dict[Affine, None] = {}
-    conditions: dict[Node, None] = {}
-    for node in toposort([s.body for s in states]):
-        if node.op is WHERE:
-            conditions[node.src[0]] = None
-    for condition in conditions:
+    inside = toposort([s.body for s in states])
+    for condition in dict.fromkeys([n.src[0] for n in inside if n.op is WHERE]):
         for holds in (False, True):
-            if _settles(states, condition, holds):
+            if _leaves_identities(states, condition, holds):
                 for index in _needed(condition, holds):
                     if axes_of(index) & streamed:
                         found[index] = None
-    return tuple(map(Test, found))
+    return tuple(map(SkipTest, found))
 
 
-def _settles(states: Sequence[State], condition: Node, holds: bool) -> bool:
-    """Do all folds see their identity where a condition has this value?"""
-    known: dict[Node, float | None] = {}
+def _leaves_identities(states: Sequence[State], condition: Node, holds: bool) -> bool:
+    """True if all reductions see their identity where a condition has this value."""
+    known: dict[Node, Known] = {}
     for node in toposort([s.body for s in states]):
-        known[node] = _value(node, known, condition, holds)
-    wanted = {"add": _ZERO, "max": _MINUS, "min": _PLUS}
-    return all(known[s.body] == wanted[s.op] for s in states)
+        values = [known[s] for s in node.src]
+        if node.op is WHERE and node.src[0] is condition:
+            known[node] = values[1] if holds else values[2]
+        else:
+            transfer = _TRANSFER.get(node.op)
+            known[node] = None if transfer is None else transfer(node, values)
+    return all(known[s.body] == _IDENTITY[s.op] for s in states)
 
 
-def _value(
-    node: Node, known: dict[Node, float | None], condition: Node, holds: bool
-) -> float | None:
-    """-inf, +inf, 0, or None for what is not known."""
-    op = node.op
-    sources = [known[s] for s in node.src]
-    if op is CONST and node.dtype.kind == "f":
-        value = decode(node.arg[0], node.dtype)
-        return float(value) if value in (_MINUS, _PLUS, _ZERO) else None  # type: ignore[arg-type]
-    if op is WHERE:
-        if node.src[0] is condition:
-            return sources[1] if holds else sources[2]
-        return sources[1] if sources[1] == sources[2] else None
-    if op in (ADD, SUB):
-        second = sources[1] if op is ADD or sources[1] is None else -sources[1]
-        ends = [v for v in (sources[0], second) if v in (_MINUS, _PLUS)]
-        if ends:
-            return ends[0] if all(v == ends[0] for v in ends) else None
-        return _ZERO if sources[0] == second == _ZERO else None
-    if op is NEG:
-        return None if sources[0] is None else -sources[0]
-    if op in (EXP, EXP2):
-        return _ZERO if sources[0] == _MINUS else None
-    if op is MUL:
-        return _ZERO if _ZERO in sources else None
-    if op is DIV or op is CAST:
-        return sources[0] if op is CAST or sources[0] == _ZERO else None
-    if op is FOLD and node.arg[0] == "add":
-        return _ZERO if sources[0] == _ZERO else None
-    return None
+def _constant(node: Node, _: Sequence[Known]) -> Known:
+    if node.dtype.kind != "f":
+        return None
+    value = float(decode(node.arg[0], node.dtype).real)
+    return value if value in (-inf, inf, 0.0) else None
+
+
+def _either(_: Node, values: Sequence[Known]) -> Known:
+    return values[1] if values[1] == values[2] else None
+
+
+def _sum(node: Node, values: Sequence[Known]) -> Known:
+    first, second = values
+    if node.op is SUB and second is not None:
+        second = -second
+    ends = [v for v in (first, second) if v in (-inf, inf)]
+    if ends:
+        return ends[0] if all(v == ends[0] for v in ends) else None
+    return 0.0 if first == second == 0 else None
+
+
+def _negated(_: Node, values: Sequence[Known]) -> Known:
+    return None if values[0] is None else -values[0]
+
+
+def _exponential(_: Node, values: Sequence[Known]) -> Known:
+    return 0.0 if values[0] == -inf else None
+
+
+def _product(_: Node, values: Sequence[Known]) -> Known:
+    return 0.0 if 0.0 in values else None
+
+
+def _zero_stays(node: Node, values: Sequence[Known]) -> Known:
+    """Of a quotient and of a sum over other axes."""
+    adds = node.op is not FOLD or node.arg[0] == "add"
+    return 0.0 if values[0] == 0 and adds else None
+
+
+_TRANSFER: Mapping[Op, Callable[[Node, Sequence[Known]], Known]] = {
+    CONST: _constant, WHERE: _either, ADD: _sum, SUB: _sum, NEG: _negated, EXP: _exponential,
+    EXP2: _exponential, MUL: _product, DIV: _zero_stays, FOLD: _zero_stays,
+    CAST: lambda _, values: values[0],
+}  # fmt: skip
 
 
 def _needed(condition: Node, holds: bool) -> Iterator[Affine]:
@@ -124,29 +141,26 @@ def _needed(condition: Node, holds: bool) -> Iterator[Affine]:
 
 def affine(node: Node) -> Affine | None:
     """A whole number as an index of axes, if it is one."""
-    op, src = node.op, node.src
     if node.dtype.kind not in "iu" or node.dtype.bits < 32:
         return None
-    if op is INDEX:
-        return None if sources_of(node.arg) or _divides(node.arg) else node.arg
-    if op is CONST:
-        return number(int(decode(node.arg[0], node.dtype)))  # type: ignore[arg-type]
-    if op is CAST:
-        return affine(src[0])
-    if op in (ADD, SUB, MUL):
-        a, b = affine(src[0]), affine(src[1])
-        if a is None or b is None:
-            return None
-        if op is not MUL:
-            return add(a, b, 1 if op is ADD else -1)
-        if b[1] and a[1]:
-            return None
-        return scale(a, b[0]) if not b[1] else scale(b, a[0])
-    if op is NEG:
-        inner = affine(src[0])
-        return None if inner is None else scale(inner, -1)
-    return None
+    if node.op is INDEX:
+        divides = any(isinstance(atom, tuple) for atom, _ in node.arg[1])
+        return None if sources_of(node.arg) or divides else node.arg
+    if node.op is CONST:
+        return number(int(decode(node.arg[0], node.dtype).real))
+    combine = _AFFINE.get(node.op)
+    found = [] if combine is None else [affine(s) for s in node.src]
+    known = [index for index in found if index is not None]
+    return combine(*known) if combine is not None and len(known) == len(found) else None
 
 
-def _divides(index: Affine) -> bool:
-    return any(isinstance(atom, tuple) for atom, _ in index[1])
+def _multiplied(a: Affine, b: Affine) -> Affine | None:
+    if a[1] and b[1]:
+        return None
+    return scale(a, b[0]) if not b[1] else scale(b, a[0])
+
+
+_AFFINE: Mapping[Op, Callable[..., Affine | None]] = {
+    CAST: lambda a: a, NEG: lambda a: scale(a, -1), MUL: _multiplied,
+    ADD: lambda a, b: add(a, b, 1), SUB: lambda a, b: add(a, b, -1),
+}  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.node import Node
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.machine import CostTable
@@ -18,7 +19,6 @@ from fulgurite.graph.fusion.select import Producer, extract
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.passes.simplify import simplify
-from fulgurite.kernel.stream.providers import SOURCES
 
 
 class Said:

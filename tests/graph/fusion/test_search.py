@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.cache import Cache
 from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import SINK, param
@@ -36,7 +37,6 @@ from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.fusion.select import STEPS, Producer, extract
 from fulgurite.graph.ir.kernel import Kernel, Schedule
 from fulgurite.kernel.stream import online, rules
-from fulgurite.kernel.stream.providers import SOURCES
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, Program, kinds, lowered, numbers
 from tests.threads import together
 

@@ -12,7 +12,7 @@ from fulgurite.core.ops.index import FOLD
 from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.ir.lower import lower
 from fulgurite.kernel.stream.online import Streaming, stream
-from fulgurite.kernel.stream.roles import find_fold
+from fulgurite.kernel.stream.roles import find_problem
 from fulgurite.kernel.transform.merge_axes import merge_axes
 from tests.graph.searching import kinds, lowered, numbers, planned
 
@@ -63,11 +63,11 @@ def test_a_product_that_both_need_is_one(name: str, sizes: tuple[int, int]) -> N
     sums = {s.fold for s in (*found.states, *found.crossed)}
     every = {n for n in toposort([*found.stores, *found.across]) if n.op is FOLD}
     assert every == sums | set(found.inner)
-    fold = find_fold(found)
-    assert fold is not None
+    problem = find_problem(found)
+    assert problem is not None
     rows, keys = sizes
-    assert fold.count(fold.rows) == keys and fold.count(found.axes) == rows
-    assert [frozenset(s.fold.arg[1]) for s in found.crossed] == [frozenset(fold.rows)]
+    assert problem.m == keys and problem.n == rows
+    assert [frozenset(s.fold.arg[1]) for s in found.crossed] == [frozenset(problem.m_axes)]
 
 
 def _only_rows(
@@ -127,8 +127,8 @@ def test_a_crossed_kernel_says_when_its_blocks_count_for_nothing() -> None:
     for alike in (True, False):  # what one result leaves out the other may need
         found = streamed(masked(alike))
         assert found is not None and found.across
-        fold = find_fold(found)
-        assert fold is not None and bool(fold.skips) == alike
+        problem = find_problem(found)
+        assert problem is not None and bool(problem.skips) == alike
 
 
 def _gradients(heads: int, rows: int, keys: int, size: int) -> list[fg.Tensor]:

@@ -27,7 +27,7 @@ _LEAST = {  # arguments below it have results that are no normal numbers
 }  # fmt: skip
 
 
-def small_powers(nodes: Iterable[Node], states: Sequence[State]) -> frozenset[Node]:
+def bounded_exps(nodes: Iterable[Node], states: Sequence[State]) -> frozenset[Node]:
     """The powers among some nodes whose exponent is never above 0."""
     largest = {(s.body, s.fold) for s in states if s.op == "max"}
     return frozenset(
@@ -79,7 +79,7 @@ def _number(node: Node) -> float:
     return float(decode(node.arg[0], node.dtype).real)
 
 
-def small_power(e: Emitter, node: Node, value: Val) -> Val:
+def emit_bounded_exp(e: Emitter, node: Node, value: Val) -> Val:
     """A power whose exponent is never above 0."""
     x = Num(e, value)
     form = format_of(x)

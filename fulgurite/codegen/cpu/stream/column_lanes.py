@@ -1,9 +1,9 @@
-"""Folds whose lanes run along the streamed axis: few rows, or memory that lies that way.
+"""Lanes along N: score tiles with a line for each row and streamed elements side by side.
 
-In: a `Fold` and its cut. Out: the text of one function. A tile has a row for each row of the fold
-and the streamed elements side by side: products are rows of queries times panels of keys, as in a
-plain contraction, and loads along the streamed axis are vectors as they are. Each row is walked by
-itself; what a fold gave in every lane is put together at the end of a block, in a fixed order.
+In: a problem with few rows, or whose memory is contiguous along N, and its plan. Out: lines. Scores
+are rows of queries times panels of keys, S = Q K^T, as in a plain GEMM, and loads along N are
+vectors as they are. Each row is walked by itself; what a reduction gave in every lane is combined
+across lanes at the end of a block, in a fixed order.
 """
 
 from __future__ import annotations
@@ -12,365 +12,323 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ....core.dtype import DType, bool_, float32, float64
+from ....core.dtype import bool_, float32, float64
 from ....core.node import toposort
 from ....core.ops.elementwise import EXP, EXP2
-from ....kernel.contract.analysis import DEPTH
+from ....kernel.contract.analysis import DEPTH, Part
 from ....kernel.stream.online import State
-from ....kernel.stream.roles import FEW, Fold, FoldCut
 from ...common.api import Phase
 from ..gemm.gemv import DOTS, dots
-from ..gemm.microkernel import Registers, block
-from ..gemm.pack import Side, Span, side
+from ..gemm.pack import Span, side
 from ..gemm.skinny import NARROW, narrow
 from ..llvm.emitter import Val
 from ..llvm.maths import select
 from ..spelling import identity
-from .inner_reduce import FoldFrame
-from .loop import SHARED
-from .split import FoldSplit
+from .operands import Operands, PanelCall, PanelGemm
+from .tile import Launched, Tile
+from .walk import RowWalk
 
-_ACROSS = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
-_QUICK = {"max": "fmax", "min": "fmin"}  # of what is never NaN
-_MASKS = ("avx512", "avx2")
+_REDUCE = {"add": "fadd", "max": "fmaximum", "min": "fminimum"}
+_REDUCE_NUMBERS = {"max": "fmax", "min": "fmin"}  # of what is never NaN
 
 
-class StreamLanes(FoldSplit):
-    """Tiles with the streamed elements side by side."""
+class ColumnMajorProducts:
+    """Score products S."""
 
-    def __init__(
-        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
-    ) -> None:
-        super().__init__(fold, dtypes, registers, cut)
-        turned = [
+    loads = ()  # all lie as tiles do
+
+    def __init__(self, tile: Tile, operands: Operands, gemm: PanelGemm) -> None:
+        self.tile, self.operands, self.gemm = tile, operands, gemm
+        self.products = tile.problem.products
+        transposed = [
             replace(
                 p.contraction, left=p.queries, right=p.keys, rows=p.contraction.columns,
                 columns=p.contraction.rows,
             )
-            for p in fold.products
+            for p in self.products
         ]  # fmt: skip
-        self.queries = [side(c, "left") for c in turned]
-        self.keys = [side(c, "right") for c in turned]
+        self.queries = [side(c, "left") for c in transposed]
+        self.keys = [side(c, "right") for c in transposed]
+        self.tallest = min(tile.plan.tile_m, tile.problem.m)
+        width = tile.plan.block_n + tile.lanes
+        self.tile_numbers = self.tallest * width + tile.lanes  # no more rows than there are
+        self.shared = self._shared()
+        for number in self.shared:
+            tile.workspace.allocate(("keys", number), self.shared_numbers(number))
 
-    def tiles_of_products(self) -> None:
-        """Products, and factors that must be packed for them."""
-        cut, panel = self.cut, self.registers.panel
-        self.stride = self.f.number("stride", cut.steps + self.lanes)
-        self.weights_by = (self.stride, "1")
-        for number, product in enumerate(self.fold.products):
-            self.room(f"tile{number}", self.tile_numbers)
-            deep = self.deepest(product)
-            if not self.is_plain(self.queries[number]):
-                self.room(f"queries{number}", (cut.rows + self.lanes) * deep)
-            if self.is_packed(number) and not self.is_packed_once(number):
-                self.room(f"keys{number}", -(-cut.steps // panel) * panel * deep)
+    # --- how keys are read -----------------------------------------------------------------------
 
-    @property
-    def tile_numbers(self) -> int:
-        """Numbers of a tile: no more rows than there are, with room for a vector after its end."""
-        return self.tallest * (self.cut.steps + self.lanes) + self.lanes
+    def _shared(self) -> list[int]:
+        """The products whose keys are packed once for all tiles, where several need them."""
+        tile = self.tile
+        most = tile.tiling.shared_pack_bytes // tile.dtype.itemsize
+        several = tile.m_tiles * tile.d_tiles > 1
+        return [
+            n for n in range(len(self.products))
+            if several and self.is_packed(n) and self.shared_numbers(n) <= most
+        ]  # fmt: skip
 
-    @property
-    def tallest(self) -> int:
-        """Rows of the tallest tile."""
-        return min(self.cut.rows, self.rows)
+    def is_packed(self, number: int) -> bool:
+        """True if keys are packed."""
+        return not self.is_dotted(number) and not self.is_read(number)
+
+    def is_read(self, number: int) -> bool:
+        """True if microkernels read panels of keys where they are."""
+        return self.operands.is_panel(self.keys[number]) and self.tallest <= 4 * self.tile.lanes
 
     def is_dotted(self, number: int) -> bool:
-        """Few rows, and keys that memory has along the depth: lanes run along that."""
-        s, q = self.keys[number], self.queries[number]
-        if self.saves:
+        """True if there are few rows, and keys are contiguous along the depth: lanes are, too."""
+        s, q, operands = self.keys[number], self.queries[number], self.operands
+        few = self.tile.tiling.max_m_dots if self.tile.has_masks else 1  # several need masks
+        if self.is_recomputed or self.tile.problem.m > few or not s.memory or s.straight:
             return False
-        lined = (q.straight or not self.is_plain(q)) and self.is_memory(s) and not s.straight
-        few = FEW if self.target.vectors in _MASKS else 1  # several need parts of vectors
-        return self.rows <= few and lined and self.dtypes[s.root.arg[0]] is self.fold.dtype
+        return (q.straight or not operands.is_plain(q)) and operands.has_dtype(s)
 
     @cached_property
-    def saves(self) -> bool:
-        """Are there results of one number a row, or powers of products on bases from elsewhere?
+    def is_recomputed(self) -> bool:
+        """True if another kernel computes these products, with rows and columns exchanged.
 
-        Then products are worked out in two kernels, with rows and columns exchanged. They must be
-        the same to the last bit: gradients are differences of sums that nearly cancel.
+        That is so where results are row statistics, or scores are exponentiated on bases from
+        elsewhere. Products must then be the same to the last bit: gradients are differences of
+        sums that nearly cancel.
         """
-        own = frozenset((*self.fold.batch, *self.fold.rows))
-        if any(self.fold.free[store] <= own for store in self.fold.streaming.stores):
+        problem = self.tile.problem
+        own = frozenset((*problem.batch_axes, *problem.m_axes))
+        if any(problem.free[store] <= own for store in problem.streaming.stores):
             return True
-        products = {p.node for p in self.fold.products}
-        for node in self.fold.order:
+        products = {p.node for p in self.products}
+        for node in problem.order:
             if node.op in (EXP, EXP2):
                 inside = set(toposort([node]))
-                if inside & products and not inside & self.group:
+                if inside & products and not inside & problem.folds:
                     return True
         return False
 
-    def is_read(self, s: Side) -> bool:
-        """Can microkernels read keys where they are?"""
-        if not (self.is_memory(s) and s.straight) or self.target.vectors not in _MASKS:
-            return False
-        return self.dtypes[s.root.arg[0]] is self.fold.dtype and self.tallest <= 4 * self.lanes
-
-    # --- keys that all units share ---------------------------------------------------------------
-
-    def is_packed(self, number: int) -> bool:
-        """Are keys put in order?"""
-        return not self.is_dotted(number) and not self.is_read(self.keys[number])
-
-    def is_packed_once(self, number: int) -> bool:
-        """Are keys put in order once for all units, where several need them?"""
-        numbers = self.key_numbers(number) * self.fold.dtype.itemsize
-        return self.is_packed(number) and self.tall * self.wide > 1 and numbers <= SHARED
-
-    def key_block(self, number: int) -> int:
-        """Numbers of the packed keys of one block, for one block of the depth."""
-        panel = self.registers.panel
-        return -(-self.cut.steps // panel) * panel * self.deepest(self.fold.products[number])
+    # --- keys that all tiles share ---------------------------------------------------------------
 
     def key_numbers(self, number: int) -> int:
-        blocks = self.blocks(self.fold.products[number])
-        return self.batch * self.pieces * blocks * self.key_block(number)
+        """Numbers of the packed keys of one block, for one block of the depth."""
+        panel = self.tile.registers.panel
+        wide = -(-self.tile.plan.block_n // panel) * panel
+        return wide * self.operands.packed_numbers(self.products[number])
 
-    def keys_at(self, number: int) -> int:
-        """Where in the workspace the keys of a product begin."""
-        before = [self.key_numbers(n) for n in range(number) if self.is_packed_once(n)]
-        return super().keys_at(number) + sum(before)
+    def shared_numbers(self, number: int) -> int:
+        """Numbers of all packed keys of a product."""
+        blocks = self.tile.n_blocks * self.operands.depth_blocks(self.products[number])
+        return self.tile.problem.batch * blocks * self.key_numbers(number)
 
-    def packed_keys(self, number: int, piece: str, b: str) -> str:
+    def shared_keys(self, number: int, piece: str, b: str) -> str:
         """Where the packed keys of a block are."""
-        f = self.f
-        blocks = self.blocks(self.fold.products[number])
-        place = f.add(f.mul(self.at, f.number("pieces", self.pieces)), piece)
+        tile, f = self.tile, self.tile.f
+        blocks = self.operands.depth_blocks(self.products[number])
+        place = f.add(f.mul(tile.at, f.number("pieces", tile.n_blocks)), piece)
         place = f.add(f.mul(place, f.number(("blocks", number), blocks)), b)
-        each = f.number(("key block", number), self.key_block(number))
-        place = f.add(f.mul(place, each), f.number(("keys", number), self.keys_at(number)))
-        return self.element(f.pointer(len(self.dtypes)), place)
+        each = f.number(("key block", number), self.key_numbers(number))
+        place = f.mul(place, each)
+        first = f.number(("keys", number), tile.workspace.at["keys", number])
+        return tile.shared(f.add(place, first))
 
-    def key_phases(self) -> list[tuple[FoldFrame, Phase]]:
-        """What packs keys for all units, a block at a time."""
-        count = range(len(self.fold.products))
-        return [self.key_phase(n) for n in count if self.is_packed_once(n)]
+    def functions(self) -> list[Launched]:
+        """What packs keys for all tiles, a block at a time."""
+        return [self.packing(number) for number in self.shared]
 
-    def key_phase(self, number: int) -> tuple[FoldFrame, Phase]:
-        f = self.f = self.new_frame(f"kernel_keys{number}")
-        product, s = self.fold.products[number], self.keys[number]
-        depth = self.fold.count(product.contraction.folded)
-        f.read["row"] = f.number(("key row", number), self.cut.steps + self.lanes)
-        length, steps = f.number("length", self.length), f.number("steps", self.cut.steps)
+    def packing(self, number: int) -> Launched:
+        """The function that packs the keys of a product."""
+        tile, operands, problem = self.tile, self.operands, self.tile.problem
+        f = tile.new_function(f"kernel_keys{number}")
+        p, s, steps = self.products[number], self.keys[number], tile.plan.block_n
+        f.read["row"] = f.number(("key row", number), steps + tile.lanes)
+        length, each = f.number("length", problem.n), f.number("steps", steps)
         f.part = s.part
         for node in s.part.nodes:
-            if not self.fold.free[node]:
+            if not problem.free[node]:
                 f.value(node)
 
-        def unit(index: str, _: list[str]) -> list[str]:
-            outer, b = f.divided(index, f.number(("blocks", number), self.blocks(product)))
-            self.at, piece = f.divided(outer, f.number("pieces", self.pieces))
-            k, d = f.mul(piece, steps), f.mul(b, str(DEPTH))
-            memory = self.packed_keys(number, piece, b)
-            self.open_batch(s)
-            many = f.least(str(DEPTH), f.sub(f.number(("depth", number), depth), d))
-            span = Span(k, f.least(steps, f.sub(length, k)), d, many)
-            f.scope(lambda: self.packer(s).pack(span, self.goal(memory, product)))
-            return []
+        def unit(index: str) -> None:
+            outer, b = f.divided(index, f.number(("blocks", number), operands.depth_blocks(p)))
+            tile.at, piece = f.divided(outer, f.number("pieces", tile.n_blocks))
+            k, d = f.mul(piece, each), f.mul(b, str(DEPTH))
+            memory = self.shared_keys(number, piece, b)
+            operands.open_batch(s)
+            many = f.least(str(DEPTH), f.sub(f.number(("depth", number), p.depth), d))
+            span = Span(k, f.least(each, f.sub(length, k)), d, many)
+            operands.pack(s, span, memory, operands.packed_depth(p))
 
-        f.e.loop("%first", "%last", 1, [], unit)
-        units = self.batch * self.pieces * self.blocks(product)
-        return f, Phase(f.symbol, units, 2 * self.batch * self.length * depth)
+        tile.each_unit(unit)
+        units = problem.batch * tile.n_blocks * operands.depth_blocks(p)
+        return f, Phase(f.symbol, units, 2 * problem.batch * problem.n * p.depth)
 
     # --- products --------------------------------------------------------------------------------
 
-    def product(self, number: int) -> None:
-        """A block of a product: a row for each row, a column for each streamed element."""
-        f, e, product = self.f, self.f.e, self.fold.products[number]
-        q, s = self.queries[number], self.keys[number]
-        depth = f.number(("depth", number), self.fold.count(product.contraction.folded))
-        deep = f.number(("deep", self.deepest(product)), self.deepest(product))
-        tile = f.read[f"tile{number}"]
+    def reserve(self) -> None:
+        """Tiles of products, and operands that must be packed."""
+        tile, operands = self.tile, self.operands
+        tile.stride = tile.f.number("stride", tile.plan.block_n + tile.lanes)
+        tile.weight_strides = (tile.stride, "1")
+        for number, p in enumerate(self.products):
+            tile.reserve(f"tile{number}", self.tile_numbers)
+            if not operands.is_plain(self.queries[number]):
+                rows = tile.plan.tile_m + tile.lanes
+                tile.reserve(f"queries{number}", rows * operands.packed_numbers(p))
+            if self.is_packed(number) and number not in self.shared:
+                tile.reserve(f"keys{number}", self.key_numbers(number))
 
-        def turn(b: str, _: list[str]) -> list[str]:
-            f.scopes.append({})
-            d = f.mul(b, str(DEPTH))
-            many = f.least(str(DEPTH), f.sub(depth, d))
+    def begin(self) -> None:
+        """What is done once for a tile: nothing."""
+
+    def emit_all(self) -> None:
+        """A block of all products."""
+        for number in range(len(self.products)):
+            self.emit(number)
+
+    def emit(self, number: int) -> None:
+        """A block of a product: a line for each row, a column for each streamed element."""
+        tile, operands, f, e = self.tile, self.operands, self.tile.f, self.tile.e
+        p, q, s = self.products[number], self.queries[number], self.keys[number]
+
+        def depth_block(b: str, d: str, many: str) -> None:
             first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
-            self.open_batch(q)
-            if self.is_plain(q):
-                left, stride = self.where(q, self.top, d)
+            operands.open_batch(q)
+            if operands.is_plain(q):
+                left, stride = operands.where(q, tile.top, d)
                 strides = (stride, "1") if q.straight else ("1", stride)
             else:
-                left, strides = f.read[f"queries{number}"], (deep, "1")
-                span, goal = Span(self.top, self.count, d, many), self.goal(left, product)
-                f.scope(lambda: self.packer(q).pack(span, goal))
-            self.open_batch(s)
+                left, strides = f.read[f"queries{number}"], (operands.packed_depth(p), "1")
+                operands.pack(q, Span(tile.top, tile.count, d, many), left, strides[0])
+            operands.open_batch(s)
             if self.is_dotted(number):
-                self.dot((left, strides[0]), self.where(s, self.k, d), tile, many, first)
+                self.dot(number, (left, strides[0]), operands.where(s, tile.k, d), many, first)
             else:
                 self.panels(number, (left, *strides), (b, d, many), first)
-            f.scopes.pop()
-            return []
 
-        if self.blocks(product) == 1:
-            turn("0", [])
-        else:
-            e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
+        operands.each_depth_block(number, depth_block)
 
-    def dot(self, x: tuple[str, str], b: tuple[str, str], tile: str, many: str, first: str) -> None:
+    def dot(
+        self, number: int, x: tuple[str, str], b: tuple[str, str], many: str, first: str
+    ) -> None:
         """Rows times keys, both along the depth."""
+        tile, registers = self.tile, self.tile.registers
         left, right = f"ptr {x[0]}", f"ptr {b[0]}, i64 {b[1]}"
-        if self.rows == 1:
-            module, kinds = dots(self.registers, (self.registers.dtype,) * 2), DOTS
-            operands = f"{left}, {right}, ptr {tile}, i64 {many}, i64 {self.deep}, i1 {first}"
+        scores = tile.f.read[f"tile{number}"]
+        if tile.problem.m == 1:
+            module, kinds = dots(registers, (registers.dtype,) * 2), DOTS
+            operands = f"{left}, {right}, ptr {scores}, i64 {many}, i64 {tile.deep}, i1 {first}"
         else:
-            module, kinds = narrow(self.registers, True), NARROW
+            module, kinds = narrow(registers, True), NARROW
             operands = (
-                f"{left}, i64 {x[1]}, {right}, i64 1, ptr {tile}, i64 {self.stride}, i64 {many}, "
-                f"i64 {self.count}, i64 {self.deep}, i1 {first}"
+                f"{left}, i64 {x[1]}, {right}, i64 1, ptr {scores}, i64 {tile.stride}, "
+                f"i64 {many}, i64 {tile.count}, i64 {tile.deep}, i1 {first}"
             )
-        self.invoke(module, kinds, operands)
+        tile.invoke(module, kinds, operands)
 
     def panels(
-        self, number: int, left: tuple[str, str, str], deep_in: tuple[str, str, str], first: str
+        self, number: int, left: tuple[str, str, str], depth: tuple[str, str, str], first: str
     ) -> None:
         """Rows times one panel of keys after the other, for one block of the depth."""
-        b, d, many = deep_in
-        f, s, product = self.f, self.keys[number], self.fold.products[number]
-        tile, read = f.read[f"tile{number}"], self.is_read(s)
-        module = block(self.registers)
-        each = self.deepest(product)
-        deep = f.number(("deep", each), each)
+        b, d, many = depth
+        tile, operands, f = self.tile, self.operands, self.tile.f
+        s, p = self.keys[number], self.products[number]
+        read, wide = self.is_read(number), tile.registers.panel
+        scores, deep = f.read[f"tile{number}"], operands.packed_depth(p)
         if read:
-            right, stride = self.where(s, self.k, d)
-        elif self.is_packed_once(number):
-            piece, _ = f.divided(self.k, f.number("steps", self.cut.steps))
-            right, stride = self.packed_keys(number, piece, b), str(self.registers.panel)
+            right, stride = operands.where(s, tile.k, d)
+        elif number in self.shared:
+            piece, _ = f.divided(tile.k, f.number("steps", tile.plan.block_n))
+            right, stride = self.shared_keys(number, piece, b), str(wide)
         else:
-            right, stride = f.read[f"keys{number}"], str(self.registers.panel)
-            span, goal = Span(self.k, self.deep, d, many), self.goal(right, product)
-            f.scope(lambda: self.packer(s).pack(span, goal))
+            right, stride = f.read[f"keys{number}"], str(wide)
+            operands.pack(s, Span(tile.k, tile.deep, d, many), right, deep)
 
         def panel(column: str, columns: str) -> None:
-            at = self.element(right, column if read else f.mul(column, deep))
-            ahead = ""
+            at = tile.element(right, column if read else f.mul(column, deep))
+            ahead = None
             if not read:  # the next panel, at the end that of the next block
-                ahead = self.element(at, f.number(("panel", number), self.registers.panel * each))
-            self.multiply_inside(
-                product, module, left, (at, stride), (self.element(tile, column), self.stride),
-                (many, self.count, columns), first, plain=read, ahead=ahead,
-            )  # fmt: skip
+                numbers = wide * operands.packed_numbers(p)
+                ahead = tile.element(at, f.number(("panel", number), numbers))
+            to = tile.element(scores, column), tile.stride
+            call = PanelCall(left, (at, stride), to, many, tile.count, columns, first, ahead)
+            self.gemm.multiply_scores(p, call)
 
-        (self.evenly if read else self.packed_panels)(self.deep, panel)
+        (self.gemm.even_panels if read else self.gemm.packed_panels)(tile.deep, panel)
 
-    # --- walking ---------------------------------------------------------------------------------
 
-    def walk_rows(self) -> None:
-        """All states of one number a row, and the weights, row by row."""
-        f, fold = self.f, self.fold
-        part = f.part = self.walked_part()
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        f.walk(part.rows, f.coordinates(part.rows, self.top), self.count, self.walk_row)
-        assert len(part.columns.axes) == 1, f"{fold.streaming.axes} are not one line"
+class ColumnLanesWalk(RowWalk):
+    """A walk along a row of a block, for a vector of elements at a time."""
 
-    def walk_row(self, r: str) -> None:
-        f = self.f
-        scope = f.scopes[-1]
-        memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
-        for state in self.fold.scalars:
-            scope[state.old] = self.one(memory[state], r)
-        self.rests = {s: self.one(self.rest_of(s), r) for s in self.with_rests}
-        scope |= self.whole_olds(lambda name: self.one(f.read[name], r))
-        line = f.mul(r, self.stride)
-        for level in range(self.fold.levels):
-            self.walk_level(level, line)
-        self.put_coefficients(r, self.put_one, self.inner)
-        for state in self.fold.scalars:
-            self.put_one(memory[state], r, scope[state.fold])
-        for state, rest in self.rests.items():
-            self.put_one(self.rest_of(state), r, rest)
-        assert not any(v.vector for v in scope.values()), "a row's values are one number each"
+    is_vector = False
+    met_nan: dict[State, str]  # lanes in which extremes met NaN
 
-    def put_one(self, memory: str, place: str, value: Val) -> None:
-        where = self.element(memory, place)
-        self.f.e.line(f"store {self.inner} {value.text}, ptr {where}, align 4")
+    def emit(self) -> None:
+        """All row states, and the weights, row by row."""
+        tile, f = self.tile, self.tile.f
+        part = f.part = self.part()
+        f.opened(part.batch, f.coordinates(part.batch, tile.at))
+        f.walk(part.rows, f.coordinates(part.rows, tile.top), tile.count, self.walk_rows)
+        assert len(part.columns.axes) == 1, f"{self.problem.n_axes} are not one line"
 
-    def walk_level(self, level: int, line: str) -> None:
-        """One walk over a row of a block."""
-        f, e, fold = self.f, self.f.e, self.fold
-        scope = f.scopes[-1]
-        scalars, weights = self.at_level(level)
-        part = f.part
-        assert part is not None
-        if not scalars and not weights:
-            return
-        nodes = fold.part(self.bodies(level), self.stops | self.olds, ()).nodes
-        for node in nodes:
-            if not fold.free[node] & self.streamed and node not in self.stops:
-                e.pin(f.value(node))
-        for fixed in self.group & set(nodes):
-            e.pin(scope[fixed])
-        axis, kept = part.columns.axes[0], self.kept(level)
+    def first_in_tile(self, place: str) -> str:
+        """A line further for every row."""
+        return self.tile.f.mul(place, self.tile.stride)
 
-        def step(i: str, sums: list[str]) -> list[str]:
-            f.open[axis], f.lane = f.add(self.k, i), axis
-            f.mask = None if self.full else f.tail(f.sub(self.deep, i))
-            f.scopes.append({})
-            place = f.add(line, i)
-            self.known_products(nodes, level, place)
-            out = []
-            for state, total in zip(scalars, sums, strict=True):
-                value = self.in_use(e.splat(f.value(state.body)), state)
-                out.append(self.taken_in(state, Val(total, fold.dtype, True), value))
-            if kept is not None:
-                self.put(f.read["tile0"], place, f.value(kept))
-            for number, node in weights:
-                self.put(f.read[self.tiles[number]], place, self.weight(number, node))
-            f.scopes.pop()
-            f.lane = f.mask = None
-            del f.open[axis]
-            return out
+    def place_in_tile(self, line: str, i: str) -> str:
+        """Elements side by side."""
+        return self.tile.f.add(line, i)
 
-        sums = self.steps(scalars, step, nodes, self.lanes)
-        before = self.before(level, vector=False)
-        for state, total in zip(scalars, sums, strict=True):
-            known = before.get(state, scope[state.old])
-            scope[state.fold] = self.with_block(state, known, self.across(total, state))
+    def enter(self, part: Part, i: str) -> None:
+        """Go to a vector of elements."""
+        tile, f, axis = self.tile, self.tile.f, part.columns.axes[0]
+        f.open[axis], f.lane = f.add(tile.k, i), axis
+        f.mask = None if self.is_full else f.tail(f.sub(tile.deep, i))
 
-    def with_odd(
-        self, states: Sequence[State], totals: list[str], masks: Sequence[str]
-    ) -> list[str]:
-        """Extremes of numbers; lanes that met what is none are asked when they come together."""
-        quick = [state for state in states if self.is_quick(state)]
-        self.odd = dict(zip(quick, masks, strict=True))
-        return totals
+    def leave(self, part: Part) -> None:
+        """Leave it."""
+        f = self.tile.f
+        f.lane = f.mask = None
+        del f.open[part.columns.axes[0]]
 
     def in_use(self, value: Val, state: State) -> Val:
         """A value in the lanes that are in use, elsewhere what changes nothing."""
-        e, f = self.f.e, self.f
-        if f.mask is None:
+        e, mask = self.tile.e, self.tile.f.mask
+        if mask is None:
             return value
-        nothing = identity(e, state.op, self.fold.dtype, True)
-        return select(e, Val(f.mask, bool_, True), value, nothing)
+        nothing = identity(e, state.op, self.tile.dtype, True)
+        return select(e, Val(mask, bool_, True), value, nothing)
 
-    def across(self, total: str, state: State) -> Val:
+    def with_nans(
+        self, states: Sequence[State], totals: list[str], masks: Sequence[str]
+    ) -> list[str]:
+        """Extremes of numbers; lanes that met NaN are looked at when they come together."""
+        quick = [state for state in states if self.is_quick(state)]
+        self.met_nan = dict(zip(quick, masks, strict=True))
+        return totals
+
+    def across_lanes(self, total: str, state: State) -> Val:
         """What all lanes have together."""
-        e, quick = self.f.e, self.is_quick(state)
-        how = (_QUICK if quick else _ACROSS)[state.op]
-        name = f"llvm.vector.reduce.{how}.{e.suffix(self.fold.dtype, True)}"
-        vector = f"{self.vector} {total}"
-        if quick:
-            e.declare(f"{self.inner} @{name}({self.vector})", name)
-            text = e.let(f"call nnan {self.inner} @{name}({vector})")
-            odd = e.let(f"bitcast <{self.lanes} x i1> {self.odd[state]} to i{self.lanes}")
-            met = Val(e.let(f"icmp ne i{self.lanes} {odd}, 0"), bool_)
-            none = e.const(float("nan"), self.fold.dtype)
-            return select(e, met, none, Val(text, self.fold.dtype))
-        if state.op != "add":
-            return Val(e.call(self.inner, name, vector), self.fold.dtype)
-        exact = state in self.with_rests and self.fold.dtype is float32
-        dtype = float64 if exact else self.fold.dtype
+        tile, e = self.tile, self.tile.e
+        if state.op == "add":
+            return self.sum_of_lanes(total, state)
+        quick = self.is_quick(state)
+        how = (_REDUCE_NUMBERS if quick else _REDUCE)[state.op]
+        name, vector = f"llvm.vector.reduce.{how}.{e.suffix(tile.dtype, True)}", tile.vector
+        if not quick:
+            return Val(e.call(tile.inner, name, f"{vector} {total}"), tile.dtype)
+        e.declare(f"{tile.inner} @{name}({vector})", name)
+        text = e.let(f"call nnan {tile.inner} @{name}({vector} {total})")
+        odd = e.let(f"bitcast {tile.truth} {self.met_nan[state]} to i{tile.lanes}")
+        met = Val(e.let(f"icmp ne i{tile.lanes} {odd}, 0"), bool_)
+        return select(e, met, e.const(float("nan"), tile.dtype), Val(text, tile.dtype))
+
+    def sum_of_lanes(self, total: str, state: State) -> Val:
+        """The sum of all lanes, in float64 where the state has an error term."""
+        tile, e, states = self.tile, self.tile.e, self.states
+        exact = state in states.with_errors and tile.dtype is float32
+        dtype = float64 if exact else tile.dtype
         kind, lanes = e.type_of(dtype, False), e.type_of(dtype, True)
-        name = f"llvm.vector.reduce.fadd.{e.suffix(dtype, True)}"
+        name = f"llvm.vector.reduce.{_REDUCE['add']}.{e.suffix(dtype, True)}"
         e.declare(f"{kind} @{name}({kind}, {lanes})", name)
-        wide = e.let(f"fpext {vector} to {lanes}") if exact else total
+        wide = e.let(f"fpext {tile.vector} {total} to {lanes}") if exact else total
         start = e.const(-0.0, dtype).text
         text = e.let(f"call reassoc {kind} @{name}({kind} {start}, {lanes} {wide})")
-        if state in self.doubled:
-            return Val(text, float64)
-        if exact:
-            return self.shortened(state, text)
-        return Val(text, self.fold.dtype)
+        if exact and state not in states.widened:
+            return states.narrowed_block(state, text)
+        return Val(text, dtype)

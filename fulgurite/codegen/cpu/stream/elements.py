@@ -1,9 +1,9 @@
-"""Elements of a fold that are stored: what blocks are made of, kept beside what is folded.
+"""Materialized elements of M x N (dS, a bias's gradient): what blocks are made of, stored as well.
 
-In: a fold some of whose results have its rows and its streamed elements (the gradient of a bias of
-every score). Out: further lines. What a block works out for each element is in a tile, rows side by
-side. Where memory runs along the rows too it is stored from there; else squares of it are turned
-into a strip of rows first. Every block of every tile is written once, by the unit that owns it.
+In: a problem some of whose results have M x N. Out: further lines. What a block computes for each
+element is in a tile, rows side by side. Where memory runs along M too it is stored from there; else
+squares of it are transposed into a strip of rows first. Every block of every tile is written once,
+by the unit that owns it.
 """
 
 from __future__ import annotations
@@ -11,80 +11,77 @@ from __future__ import annotations
 from ....core.node import Node
 from ....kernel.contract.analysis import Part
 from ..gemm.microkernel import transpose
-from .transposed import FoldCross
+from .outputs import runs_along_rows
+from .tile import Tile
+from .weights import WeightTiles
 
 
-class FoldWhole(FoldCross):
-    """A fold that keeps elements, if it is asked for some."""
+class ElementStore:
+    """Stores of elements."""
 
-    @property
-    def strip_width(self) -> int:
-        """Numbers from one row of the strip to the next."""
-        return self.cut.steps + self.lanes
+    def __init__(self, tile: Tile, weights: WeightTiles) -> None:
+        self.tile, self.problem = tile, tile.problem
+        self.names = weights.names[len(tile.problem.all_weighted) :]
+        self.strip_stride = tile.plan.block_n + tile.lanes
 
     def reserve(self) -> None:
-        """Everything a tile needs, and a strip of rows."""
-        super().reserve()
-        if self.whole:
-            self.room("strip", self.lanes * self.strip_width)
+        """A strip of rows."""
+        self.tile.reserve("strip", self.tile.lanes * self.strip_stride)
 
-    def block(self) -> None:
-        """A block of the streamed axis, and its elements."""
-        super().block()
-        for number in range(len(self.whole)):
-            self.f.scope(lambda n=number: self.keep(n))  # type: ignore[misc]
+    def emit(self) -> None:
+        """All elements of a block."""
+        for number in range(len(self.names)):
+            self.tile.scoped(self.store, number)
 
-    def keep(self, number: int) -> None:
+    def store(self, number: int) -> None:
         """Store what a block has for each element."""
-        f, e = self.f, self.f.e
-        store, node = self.fold.streaming.whole[number], self.whole[number]
-        part = f.part = self.fold.part([store], {node}, self.fold.streaming.axes)
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        tile = f.read[self.tiles[len(self.fold.weighing) + number]]
-        if self.along_rows(part, [store]):
-            self.keep_straight(part, store, node, tile)
+        tile, f = self.tile, self.tile.f
+        store, node = self.problem.streaming.whole[number], self.problem.elements[number]
+        part = f.part = self.problem.part([store], {node}, self.problem.n_axes)
+        f.opened(part.batch, f.coordinates(part.batch, tile.at))
+        source = f.read[self.names[number]]
+        if runs_along_rows(part, [store]):
+            self.store_lines(part, store, node, source)
             return
-        strip, width = f.read["strip"], f.number("strip width", self.strip_width)
-        turn = transpose(self.registers)
+        strip, width = f.read["strip"], f.number("strip width", self.strip_stride)
+        module = transpose(tile.registers)
 
-        def square(r: str, c: str) -> list[str]:
-            source = self.element(tile, f.add(f.mul(c, self.stride), r))
-            operands = f"ptr {source}, ptr {self.element(strip, c)}, i64 {width}"
-            self.invoke(turn, "ptr, ptr, i64, i64", f"{operands}, i64 {self.stride}")
-            return []
+        def square(r: str, c: str) -> None:
+            place = tile.element(source, f.add(f.mul(c, tile.stride), r))
+            operands = f"ptr {place}, ptr {tile.element(strip, c)}, i64 {width}"
+            tile.invoke(module, "ptr, ptr, i64, i64", f"{operands}, i64 {tile.stride}")
 
         def row(r: str) -> None:
             def run(offset: str, first: str, last: str) -> None:
                 def vector(step: str) -> None:
                     place = f.add(f.mul(r, width), f.add(offset, step))
-                    f.scopes[-1][node] = self.load(strip, place)
+                    f.scopes[-1][node] = tile.load(strip, place)
                     f.store(store, f.value(store.src[0]))
 
                 f.lanes(part.columns.axes[-1], first, last, [], vector)
 
-            f.runs(part.columns, f.coordinates(part.columns, self.k), self.deep, run)
+            f.runs(part.columns, f.coordinates(part.columns, tile.k), tile.deep, run)
 
-        def rows(r: str, _: list[str]) -> list[str]:
-            e.loop("0", self.deep, self.lanes, [], lambda c, _: square(r, c))
-            many = f.least(str(self.lanes), f.sub(self.count, r))
-            f.walk(part.rows, f.coordinates(part.rows, f.add(self.top, r)), many, row)
-            return []
+        def rows(r: str) -> None:
+            tile.vectors(tile.deep, lambda c: square(r, c))
+            many = f.least(str(tile.lanes), f.sub(tile.count, r))
+            f.walk(part.rows, f.coordinates(part.rows, f.add(tile.top, r)), many, row)
 
-        e.loop("0", self.count, self.lanes, [], rows)
+        tile.vectors(tile.count, rows)
 
-    def keep_straight(self, part: Part, store: Node, node: Node, tile: str) -> None:
+    def store_lines(self, part: Part, store: Node, node: Node, source: str) -> None:
         """The same where memory lies as the tile does."""
-        f = self.f
+        tile, f = self.tile, self.tile.f
 
         def step(i: str) -> None:
             def run(offset: str, first: str, last: str) -> None:
                 def vector(r: str) -> None:
-                    place = f.add(f.mul(i, self.stride), f.add(offset, r))
-                    f.scopes[-1][node] = self.load(tile, place)
+                    place = f.add(f.mul(i, tile.stride), f.add(offset, r))
+                    f.scopes[-1][node] = tile.load(source, place)
                     f.store(store, f.value(store.src[0]))
 
                 f.lanes(part.rows.axes[-1], first, last, [], vector)
 
-            f.runs(part.rows, f.coordinates(part.rows, self.top), self.count, run)
+            f.runs(part.rows, f.coordinates(part.rows, tile.top), tile.count, run)
 
-        f.walk(part.columns, f.coordinates(part.columns, self.k), self.deep, step)
+        f.walk(part.columns, f.coordinates(part.columns, tile.k), tile.deep, step)

@@ -18,14 +18,14 @@ from ..llvm.emitter import Val
 from ..llvm.maths import select
 from ..loops.accumulator import Total
 from ..loops.function import Frame
-from .bounded_exp import small_power
+from .bounded_exp import emit_bounded_exp
 
 
-class FoldFrame(Frame):
+class StreamBuilder(Frame):
     """A frame whose values may be folds."""
 
     sizes: Sequence[int]
-    powers: frozenset[Node] = frozenset()  # whose exponent is never above 0
+    bounded_exps: frozenset[Node] = frozenset()  # whose exponent is never above 0
 
     def is_whole(self, node: Node) -> bool:
         """A fold's body is worked out inside its loops."""
@@ -35,10 +35,10 @@ class FoldFrame(Frame):
         """A node's value from its sources'; a fold's by its loops."""
         if node.op is FOLD:
             return self.folded(node, list(node.arg[1]))
-        if node in self.powers:
+        if node in self.bounded_exps:
             exponent = self.known(node.src[0])
             assert exponent is not None
-            return small_power(self.e, node, exponent)
+            return emit_bounded_exp(self.e, node, exponent)
         return super().compute(node)
 
     def folded(self, node: Node, axes: list[int]) -> Val:

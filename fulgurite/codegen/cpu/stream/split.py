@@ -1,262 +1,277 @@
-"""Folds whose streamed axis is split: parts stream by themselves, and their states are merged.
+"""Split along keys (split-KV, FlashDecoding): parts of N stream by themselves, then are merged.
 
-In: a fold with too few tiles to keep threads busy, cut into `splits` parts. Out: a phase more. A
-part leaves its states in the workspace; the second phase takes those of a tile in order and merges
-them by the very repairs that blocks are merged by: bases first, then each part as if it had been
-built on those of all, with what rounding takes from sums beside them. How often an axis is split
-follows from sizes, so the order of all sums does too.
+In: a problem with too few tiles to keep threads busy, planned with `splits`. Out: a function more.
+A part leaves its states in the workspace; the second launch merges those of a tile in order by the
+very repairs that blocks are merged by: bases first, then each part as if it had been built on those
+of all, in compensated sums. How often N is split follows from sizes, so the order of all sums does
+too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ....core.dtype import float64
 from ....core.node import Node
+from ....kernel.contract.analysis import Part
 from ....kernel.stream.online import State
 from ...common.api import Phase
 from ..llvm.emitter import Val
 from ..spelling import combine, identity
-from .compensated import two_sum, whole
-from .inner_reduce import FoldFrame
-from .states import FoldStates
+from .accumulators import WeightedSums
+from .states import StateSet, two_sum, with_error
+from .tile import Launched, Tile
 
 _Scope = dict[Node, Val]
 
 
-class FoldSplit(FoldStates):
-    """States that end in the workspace, and their merger."""
+class Parts(Protocol):
+    """Where the states of parts are that are merged."""
 
-    def end(self, unit: str) -> None:
-        """Results, or states for those who merge them."""
-        if self.cut.splits == 1:
-            self.take_rests()
-            self.finish()
-            return
-        memory = self.part_of(unit)
-        for name, place, count in self.kept_states():
-            self.copy(self.f.read[name], self.element(memory, place), count)
+    def count(self) -> str:
+        """How many parts a tile has."""
+        ...
 
-    def kept_states(self) -> list[tuple[str, str, str]]:
+    def places(self, unit: str, part: str) -> dict[str, str]:
+        """Where the states of a part of a tile are, by the names of their buffers."""
+        ...
+
+
+class Splitter:
+    """States of parts in the workspace."""
+
+    def __init__(self, tile: Tile, states: StateSet, sums: WeightedSums) -> None:
+        self.tile, self.states, self.sums = tile, states, sums
+        rows = (len(states.rows) + len(states.with_errors)) * tile.row_numbers
+        columns = [(1 + (n in sums.compensated)) * tile.sum_numbers(n) for n in sums.numbers]
+        self.unit_numbers = -(-(rows + sum(columns)) // 16) * 16  # whole lines of memory
+        tile.workspace.allocate("parts", tile.units * tile.plan.splits * self.unit_numbers)
+
+    def keep(self, unit: str) -> None:
+        """Leave the states of a part."""
+        tile, memory = self.tile, self.part_at(unit)
+        for name, place, count in self.buffers():
+            tile.copy(tile.f.read[name], tile.element(memory, place), count)
+
+    def buffers(self) -> list[tuple[str, str, str]]:
         """The states of a tile: the name of each, its place among them, and how many numbers."""
         place, found = 0, []
-        for name, count, room in self.rooms():
-            found.append((name, self.place(place), count))
+        for name, count, room in self.sizes():
+            found.append((name, self.tile.f.number(("part", place), place), count))
             place += room
         return found
 
-    def rooms(self) -> list[tuple[str, str, int]]:
+    def sizes(self) -> list[tuple[str, str, int]]:
         """The name of each state of a tile, how many numbers it is, and at most is."""
-        found = []
-        for number, state in enumerate(self.states):
-            if state in self.fold.scalars:
-                found.append((f"state{number}", self.count, self.state_numbers))
-            if state in self.with_rests:
-                found.append((f"rest of {number}", self.count, self.state_numbers))
-        for number in range(len(self.fold.matrices)):
-            count = self.f.mul(self.count, self.width(number))
-            names = [f"sums{number}", f"rest{number}"][: 1 + self.is_fine(number)]
-            found += [(name, count, self.sum_numbers(number)) for name in names]
+        tile, states, found = self.tile, self.states, []
+        for number, state in enumerate(states.all):
+            if state in states.rows:
+                found.append((f"state{number}", tile.count, tile.row_numbers))
+            if state in states.with_errors:
+                found.append((f"error{number}", tile.count, tile.row_numbers))
+        for number in self.sums.numbers:
+            count = tile.f.mul(tile.count, tile.sum_stride(number))
+            names = [f"sums{number}", f"sum error{number}"]
+            names = names[: 1 + (number in self.sums.compensated)]
+            found += [(name, count, tile.sum_numbers(number)) for name in names]
         return found
 
-    def place(self, number: int) -> str:
-        return self.f.number(("part", number), number)
+    def part_at(self, unit: str) -> str:
+        """Where the states of a unit are."""
+        tile, f = self.tile, self.tile.f
+        place = f.mul(unit, f.number("unit numbers", self.unit_numbers))
+        return tile.shared(f.add(place, f.number("parts", tile.workspace.at["parts"])))
 
-    @property
-    def unit_numbers(self) -> int:
-        """Numbers of the states of one tile, in whole lines of memory."""
-        found = (len(self.fold.scalars) + len(self.with_rests)) * self.state_numbers
-        for number in range(len(self.fold.matrices)):
-            found += (1 + self.is_fine(number)) * self.sum_numbers(number)
-        return -(-found // 16) * 16
+    def count(self) -> str:
+        """How many parts a tile has."""
+        return self.tile.f.number("splits", self.tile.plan.splits)
 
-    def part_numbers(self) -> int:
-        """Numbers of the states of all parts."""
-        return self.units * self.cut.splits * self.unit_numbers if self.cut.splits > 1 else 0
+    def places(self, unit: str, part: str) -> dict[str, str]:
+        """Where the states of a part of a tile are."""
+        tile, f = self.tile, self.tile.f
+        other = f.add(f.mul(part, f.number("units", tile.units)), unit)
+        memory = self.part_at(other)
+        return {name: tile.element(memory, at) for name, at, _ in self.buffers()}
 
-    def part_of(self, unit: str) -> str:
-        """Where the states of a unit's part are."""
-        f = self.f
-        each = f.number("unit numbers", self.unit_numbers)
-        place = f.add(f.mul(unit, each), f.number("parts", self.parts_at()))
-        return self.element(f.pointer(len(self.dtypes)), place)
+    def merging(
+        self, merger: StateMerger, reserve: Callable[[], None], part: Part,
+        finish: Callable[[], None],
+    ) -> Launched:  # fmt: skip
+        """The function that merges parts and stores results."""
+        tile = self.tile
+        f = tile.new_function("kernel_merge")
+        tile.prepare(reserve)
 
-    def copy(self, source: str, target: str, count: str) -> None:
-        """Whole vectors, of which there is room for one more."""
-
-        def step(i: str, _: list[str]) -> list[str]:
-            value, where = self.load(source, i), self.element(target, i)
-            self.f.e.line(f"store {self.vector} {value.text}, ptr {where}, align 4")
-            return []
-
-        self.f.e.loop("0", count, self.lanes, [], step)
-
-    # --- merging ---------------------------------------------------------------------------------
-
-    def after(self) -> list[tuple[FoldFrame, Phase]]:
-        """The phase that merges parts and stores results."""
-        if self.cut.splits == 1:
-            return []
-        f = self.f = self.new_frame("kernel_merge")
-        self.prepare(self.reserve_merged)
-
-        def unit(index: str, _: list[str]) -> list[str]:
-            self.open_unit(index)
+        def unit(index: str) -> None:
+            tile.open_unit(index)
             f.scopes.append({})
-            f.scope(lambda: self.merge(index))
-            self.finish()
+            tile.scoped(merger.merge, index, part)
+            finish()
             f.scopes.pop()
-            return []
 
-        f.e.loop("%first", "%last", 1, [], unit)
-        work = 4 * self.cut.splits * self.units * self.unit_numbers
-        return [(f, Phase(f.symbol, self.units, work))]
+        tile.each_unit(unit)
+        work = 4 * tile.plan.splits * tile.units * self.unit_numbers
+        return f, Phase(f.symbol, tile.units, work)
 
-    def reserve_merged(self) -> None:
-        """States of a tile, and what rounding takes from the sums of a row."""
-        self.reserve_states()
-        for number in range(len(self.fold.matrices)):
-            self.room(f"lost{number}", self.cut.columns[number] + self.lanes)
 
-    def merge(self, unit: str) -> None:
+class StateMerger:
+    """States of the parts of a tile become those of all; `sums` is None where rows alone merge."""
+
+    def __init__(
+        self, tile: Tile, states: StateSet, parts: Parts, sums: WeightedSums | None
+    ) -> None:
+        self.tile, self.states, self.parts, self.sums = tile, states, parts, sums
+        self.groups = [] if sums is None else sums.groups
+
+    def reserve(self) -> None:
+        """What rounding takes from the sums of a row."""
+        for number in range(len(self.tile.problem.weighted)):
+            self.tile.reserve(f"lost{number}", self.tile.plan.tile_d[number] + self.tile.lanes)
+
+    def merge(self, unit: str, part: Part) -> None:
         """All parts of a tile, row by row."""
-        f = self.f
-        part = f.part = self.walked_part()
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        start = f.coordinates(part.rows, self.top)
-        f.walk(part.rows, start, self.count, lambda r: self.merge_row(r, unit))
+        tile, f = self.tile, self.tile.f
+        f.part = part
+        f.opened(part.batch, f.coordinates(part.batch, tile.at))
+        start = f.coordinates(part.rows, tile.top)
+        f.walk(part.rows, start, tile.count, lambda r: self.merge_row(r, unit))
 
     def each_part(
         self, unit: str, carried: Sequence[tuple[str, str]],
         body: Callable[[str, dict[str, str], list[str]], list[str]],
     ) -> list[str]:  # fmt: skip
         """Run `body(part, where each state is, carried)` for the parts of a tile, in order."""
-        f = self.f
+        f = self.tile.f
 
         def turn(part: str, now: list[str]) -> list[str]:
             f.scopes.append({})
-            out = body(part, self.places_of(unit, part), now)
+            out = body(part, self.parts.places(unit, part), now)
             f.scopes.pop()
             return out
 
-        return f.e.loop("0", self.part_count, 1, carried, turn)
-
-    @property
-    def part_count(self) -> str:
-        """How many parts a tile has."""
-        return self.f.number("splits", self.cut.splits)
-
-    def places_of(self, unit: str, part: str) -> dict[str, str]:
-        """Where the states of a part of a tile are."""
-        other = self.f.add(self.f.mul(part, self.f.number("units", self.units)), unit)
-        memory = self.part_of(other)
-        return {name: self.element(memory, at) for name, at, _ in self.kept_states()}
+        return f.e.loop("0", self.parts.count(), 1, carried, turn)
 
     def states_of(self, r: str, places: dict[str, str]) -> _Scope:
-        """The states of one number a row of a part."""
-        names = {state: f"state{n}" for n, state in enumerate(self.states)}
-        return {s.old: self.one(places[names[s]], r) for s in self.fold.scalars}
+        """The row states of a part."""
+        names = {state: f"state{n}" for state, n in self.states.numbers.items()}
+        return {s.old: self.tile.load_one(places[names[s]], r) for s in self.states.rows}
 
     def merge_row(self, r: str, unit: str) -> None:
-        """States of one number first: what is built on them is repaired once, to the last bases."""
-        f, e, groups = self.f, self.f.e, self.alike()
+        """Row states first: what is built on them is repaired once, to the last bases."""
+        tile, f, e, states = self.tile, self.tile.f, self.tile.e, self.states
         final: _Scope = {}
-        for number, state in enumerate(self.states):
-            if state in self.fold.scalars:
+        for state in states.all:
+            if state in states.rows:
                 final[state.fold] = self.merged(state, r, unit, final)
                 e.pin(final[state.fold])
-                where = self.element(f.read[f"state{number}"], r)
-                e.line(f"store {self.inner} {final[state.fold].text}, ptr {where}, align 4")
+                tile.store_one(states.memory(state), r, final[state.fold])
 
         def columns(part: str, places: dict[str, str], _: list[str]) -> list[str]:
             f.scopes[-1] |= self.states_of(r, places) | final
-            for node in self.coefficients:  # once for all columns
+            for node in states.coefficients:  # once for all columns
                 e.pin(f.value(node))
             first = e.let(f"icmp eq i64 {part}, 0")
-            for members in groups:
+            for members in self.groups:
                 self.merge_columns(r, members, first, places)
             return []
 
-        if groups:
+        if self.groups:
             self.each_part(unit, [], columns)
-        for number in [n for members in groups for n in members]:
-            self.lose_nothing(r, number)
+        for number in [n for members in self.groups for n in members]:
+            self.add_lost(r, number)
 
     def merged(self, state: State, r: str, unit: str, final: _Scope) -> Val:
-        """A state of one number of all parts; a sum with what rounding took from it."""
-        e, dtype = self.f.e, self.fold.dtype
+        """A row state of all parts; a sum with what rounding took from it."""
+        e, dtype = self.tile.e, self.tile.dtype
+        if state in self.states.widened:
+            return self.merged_widened(state, r, unit, final)
         is_sum = state.op == "add"
 
         def more(_: str, places: dict[str, str], now: list[str]) -> list[str]:
-            scope = self.f.scopes[-1]
+            scope = self.tile.f.scopes[-1]
             scope |= self.states_of(r, places) | final
-            if state in self.doubled:
-                scope |= self.whole_olds(lambda name: self.one(places[name], r))
-                own = self.wholes[state.old] if state.repair is None else self.repair_of(state)
-                return [combine(e, "add", Val(now[0], float64), self.f.value(own)).text]
-            rest = e.const(0, dtype)
-            if state in self.leaves:  # before the sum's own repair is known
-                rest = self.one(places[f"rest of {self.states.index(state)}"], r)
-                rest = self.repaired_rest(state, rest)
-            value = scope[state.old] if state.repair is None else self.f.value(state.repair)
+            error = e.const(0, dtype)
+            if state in self.states.compensated:  # before the sum's own repair is known
+                error = self.tile.load_one(places[f"error{self.states.numbers[state]}"], r)
+                error = self.states.rescaled_error(state, error)
+            value = scope[state.old]
+            if state.repair is not None:
+                value = self.tile.f.value(state.repair)
             known = [Val(text, dtype) for text in now]
             if not is_sum:
                 return [combine(e, state.op, known[0], value).text]
             total, lost = two_sum(e, known[0], value)
-            lost = combine(e, "add", lost, rest)
+            lost = combine(e, "add", lost, error)
             return [total.text, combine(e, "add", known[1], lost).text]
 
-        if state in self.doubled:
-            zero = ("double", e.const(0, float64).text)
-            (total,) = self.each_part(unit, [zero], more)
-            return Val(e.let(f"fptrunc double {total} to {self.inner}"), dtype)
         start = identity(e, state.op, dtype, False).text
-        carried = [(self.inner, start), (self.inner, e.const(0, dtype).text)][: 1 + is_sum]
+        inner = self.tile.inner
+        carried = [(inner, start), (inner, e.const(0, dtype).text)][: 1 + is_sum]
         found = [Val(text, dtype) for text in self.each_part(unit, carried, more)]
-        return whole(e, *found) if is_sum else found[0]
+        return with_error(e, *found) if is_sum else found[0]
+
+    def merged_widened(self, state: State, r: str, unit: str, final: _Scope) -> Val:
+        """The same of a sum in float64."""
+        e, dtype, states = self.tile.e, self.tile.dtype, self.states
+
+        def more(_: str, places: dict[str, str], now: list[str]) -> list[str]:
+            f = self.tile.f
+            f.scopes[-1] |= self.states_of(r, places) | final
+            f.scopes[-1] |= states.load_widened_olds(
+                lambda name: self.tile.load_one(places[name], r)
+            )
+            own = states.widened_olds[state.old]
+            if state.repair is not None:
+                own = states.repair_of(state)
+            return [combine(e, "add", Val(now[0], float64), f.value(own)).text]
+
+        zero = ("double", e.const(0, float64).text)
+        (total,) = self.each_part(unit, [zero], more)
+        return Val(e.let(f"fptrunc double {total} to {self.tile.inner}"), dtype)
 
     def merge_columns(
         self, r: str, members: Sequence[int], first: str, places: dict[str, str]
     ) -> None:
-        """One more part of the rows of columns of some states that have the same columns."""
-        f, e, kind = self.f, self.f.e, self.vector
-        states = {n: self.fold.matrices[n].state for n in members}
+        """One more part of a row of some weighted sums that have the same columns."""
+        assert self.sums is not None
+        tile, sums, f, e, kind = self.tile, self.sums, self.tile.f, self.tile.e, self.tile.vector
+        states = {n: sums.sums[n].state for n in members}
 
-        def known(memory: str, place: str) -> Val:
-            found = self.load(memory, place).text
-            text = f"select i1 {first}, {kind} zeroinitializer, {kind} {found}"
-            return Val(e.let(text), self.fold.dtype, True)
+        def known(found: Val) -> Val:
+            text = f"select i1 {first}, {kind} zeroinitializer, {kind} {found.text}"
+            return Val(e.let(text), tile.dtype, True)
 
-        def step(c: str, _: list[str]) -> list[str]:
-            at = {n: f.add(f.mul(r, self.width(n)), c) for n in members}
-            sums = {s.old: self.load(places[f"sums{n}"], at[n]) for n, s in states.items()}
-            f.scopes.append(sums)
+        def step(c: str) -> None:
+            at = {n: f.add(f.mul(r, tile.sum_stride(n)), c) for n in members}
+            f.scopes.append(
+                {s.old: tile.load(places[f"sums{n}"], at[n]) for n, s in states.items()}
+            )
             values = {n: f.value(s.old if s.repair is None else s.repair)
                       for n, s in states.items()}  # fmt: skip
             f.scopes.pop()
             for n, value in values.items():
-                rests = f.read[f"lost{n}"]
-                before = known(f.read[f"sums{n}"], at[n])
+                before = known(sums.load(n, at[n]))
                 total, lost = two_sum(e, before, e.splat(value))
-                if self.is_fine(n):
-                    rest = self.repaired_rest(states[n], self.load(places[f"rest{n}"], at[n]))
-                    lost = combine(e, "add", lost, e.splat(rest))
-                self.put_sums(n, at[n], total.text)
-                rest = combine(e, "add", known(rests, c), lost)
-                e.line(f"store {kind} {rest.text}, ptr {self.element(rests, c)}, align 4")
-            return []
+                if n in sums.compensated:
+                    error = tile.load(places[f"sum error{n}"], at[n])
+                    error = self.states.rescaled_error(states[n], error)
+                    lost = combine(e, "add", lost, e.splat(error))
+                sums.put(n, at[n], total.text)
+                rest = combine(e, "add", known(tile.load(f.read[f"lost{n}"], c)), lost)
+                tile.store(f.read[f"lost{n}"], c, rest.text)
 
-        e.loop("0", self.left[members[0]][1], self.lanes, [], step)
+        tile.vectors(tile.columns[members[0]][1], step)
 
-    def lose_nothing(self, r: str, number: int) -> None:
+    def add_lost(self, r: str, number: int) -> None:
         """The sums of a row with what rounding took from them."""
-        f = self.f
+        assert self.sums is not None
+        tile, sums, f = self.tile, self.sums, self.tile.f
 
-        def step(c: str, _: list[str]) -> list[str]:
-            place = f.add(f.mul(r, self.width(number)), c)
-            sums = self.load(f.read[f"sums{number}"], place)
-            both = whole(f.e, sums, self.load(f.read[f"lost{number}"], c))
-            self.put_sums(number, place, both.text)
-            return []
+        def step(c: str) -> None:
+            place = f.add(f.mul(r, tile.sum_stride(number)), c)
+            found = sums.load(number, place)
+            both = with_error(f.e, found, tile.load(f.read[f"lost{number}"], c))
+            sums.put(number, place, both.text)
 
-        f.e.loop("0", self.left[number][1], self.lanes, [], step)
+        tile.vectors(tile.columns[number][1], step)

@@ -1,15 +1,11 @@
-"""The template of folds: one pass over blocks of an axis, with states that are repaired on the way.
+"""The streaming template: one pass over blocks of N, with states that are repaired on the way.
 
-In: an `IndexKernel` that streams (kernel/stream/online.py). Out: a `Rendered`, or None. A unit owns
-some rows. Its queries are packed once; for every block of the streamed axis the products inside are
-computed by the library's microkernels into a tile with the rows side by side, so lanes are rows and
-nothing is folded across lanes. The states of a row live in small arrays. States with columns are
-sums that a microkernel adds weights times values to; when bases under them moved, their rows are
-repaired first. Keys and values are read where they are if they lie well, else packed a block at a
-time: there is no memory but that of the tile. Sums over the rows themselves are added up beside
-(codegen/cpu/stream/transposed.py), and elements that are asked for are kept
-(codegen/cpu/stream/elements.py). Blocks that a condition on indices leaves out whole are skipped.
-The order of all sums follows from the shape alone.
+In: an `IndexKernel` that streams (kernel/stream/online.py) and a `StreamPlan`. Out: a `Rendered`.
+It is FlashAttention's loop for any online reduction: a unit owns a tile of rows; for every block of
+N score products are computed into a tile, row states take them in, weighted sums are rescaled and
+added to; at the end the epilogue stores what is computed from the states. `StreamFunction` puts the
+components together, each of which emits one of these steps; it decides nothing itself. The order of
+all sums follows from the plan alone.
 """
 
 from __future__ import annotations
@@ -17,228 +13,198 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...._lazy import lazy_import
-from ....core.dtype import DType, bool_
+from ....core.dtype import DType
 from ....graph.ir.lower import IndexKernel
-from ....kernel.contract.analysis import DEPTH, Block
 from ....kernel.stream.online import stream
-from ....kernel.stream.roles import Fold, FoldCut, Product, cut_fold, find_fold
-from ...common.api import Rendered
-from ..gemm.microkernel import Registers, block
-from ..gemm.pack import Span, side
-from ..gemm.pack import Target as Goal
-from ..llvm.emitter import Val
+from ....kernel.stream.roles import StreamProblem, find_problem
+from ...common.api import Phase, Rendered
+from ..gemm.microkernel import Registers
 from ..target import Target
-from .column_lanes import StreamLanes
-from .elements import FoldWhole
+from .accumulators import WeightedSums
+from .block_loop import BlockLoop
+from .column_lanes import ColumnLanesWalk, ColumnMajorProducts
+from .elements import ElementStore
+from .operands import Operands, PanelGemm
+from .outputs import OutputEmitter
+from .plan import StreamPlan, plan_stream
+from .row_lanes import RowLanesWalk, RowMajorProducts
+from .split import Splitter, StateMerger
+from .states import StateSet
+from .tile import Launched, Tile
+from .transposed import TransposedAccumulator, TransposedProducts
+from .weights import weight_tiles
 
 
-def folds(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
-    """A kernel that streams over an axis."""
+def stream_template(
+    kernel: IndexKernel, dtypes: Sequence[DType], target: Target
+) -> Rendered | None:
+    """A kernel that streams over an axis, by the plan that its sizes give."""
+    plan = plan_stream(kernel, target)
+    return None if plan is None else render_stream(kernel, dtypes, target, plan)
+
+
+def render_stream(
+    kernel: IndexKernel, dtypes: Sequence[DType], target: Target, plan: StreamPlan
+) -> Rendered:
+    """A kernel that streams over an axis, by a plan of its own (`plan_stream`)."""
     streaming = stream(kernel)
-    fold = None if streaming is None else find_fold(streaming)
-    if fold is None:
-        return None
-    registers = Registers(fold.dtype, target)
-    shape = Block(registers.height, registers.panel, target.lanes, fold.dtype.itemsize)
-    cut = cut_fold(fold, shape, DEPTH)
-    if cut is None:
-        return None
-    template = StreamLanes if cut.along == "streamed" else RowLanes
-    if cut.strips:
-        template = lazy_import("codegen.cpu.stream.two_pass").StripLanes
-    return template(fold, dtypes, registers, cut).render()
+    problem = None if streaming is None else find_problem(streaming)
+    assert problem is not None, "a plan was made for a kernel that does not stream"
+    function: type[StreamFunction] = StreamFunction
+    if plan.strips:
+        function = lazy_import("codegen.cpu.stream.two_pass").TwoPassFunction
+    return function(problem, plan, dtypes, Registers(problem.dtype, target)).render()
 
 
-class RowLanes(FoldWhole):
-    """Tiles with the rows side by side."""
+class StreamFunction:
+    """The components of one pass, and the functions they make together."""
 
     def __init__(
-        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
-    ) -> None:
-        super().__init__(fold, dtypes, registers, cut)
-        self.keys = [side(p.contraction, "left") for p in fold.products]
-        self.queries = [side(p.contraction, "right") for p in fold.products]
-        self.turned = [c.left for c in fold.turned]
-        self.stops |= set(self.turned)
+        self, problem: StreamProblem, plan: StreamPlan, dtypes: Sequence[DType],
+        registers: Registers,
+    ) -> None:  # fmt: skip
+        self.problem, self.plan = problem, plan
+        tile = self.tile = Tile(problem, plan, dtypes, registers)
+        operands, gemm = Operands(tile), PanelGemm(tile)
+        along_m = plan.lanes == "m"
+        loads = [c.left for c in problem.loads_along_n] if along_m else []
+        self.gemm, self.states = gemm, StateSet(tile)
+        self.weights = weight_tiles(tile, operands, loads)
+        self.sums = WeightedSums(tile, operands, gemm, self.states, self.weights)
+        products = RowMajorProducts if along_m else ColumnMajorProducts
+        self.products = products(tile, operands, gemm)
+        walk = RowLanesWalk if along_m else ColumnLanesWalk
+        self.walk = walk(tile, self.states, loads, self.weights)
+        self.outputs = OutputEmitter(tile, self.states)
+        self.blocks = BlockLoop(tile)
+        self.splitter = Splitter(tile, self.states, self.sums) if plan.splits > 1 else None
+        self.transposed: TransposedAccumulator | None = None
+        if problem.transposed:
+            parts = TransposedProducts(tile, operands, gemm, self.weights)
+            self.transposed = TransposedAccumulator(tile, parts)
+        self.elements = ElementStore(tile, self.weights) if problem.elements else None
 
-    def tiles_of_products(self) -> None:
-        """Products, the queries they need, and what is turned to lie like them."""
-        cut = self.cut
-        self.stride = self.f.number("stride", cut.rows + self.lanes)
-        self.weights_by = ("1", self.stride)
-        for number in range(len(self.turned)):
-            self.room(f"turned{number}", self.tile_numbers)
-        for number, product in enumerate(self.fold.products):
-            self.room(f"tile{number}", self.tile_numbers)
-            blocks = self.blocks(product) if cut.resident[number] else 1
-            self.room(f"queries{number}", blocks * self.query_numbers(product))
-            if not self.is_plain(self.keys[number]):
-                self.room(f"keys{number}", (cut.steps + self.lanes) * self.deepest(product))
+    # --- functions -------------------------------------------------------------------------------
 
-    def ready(self) -> None:
-        """Queries are packed once for a unit."""
-        super().ready()
-        for number in range(len(self.fold.products)):
-            if self.cut.resident[number]:
-                self.pack_queries(number)
+    def render(self) -> Rendered:
+        """The main function, those that pack operands for all units before it, and what follows."""
+        before = [*self.sums.functions(), *self.products.functions()]
+        main = self.main()
+        found = [*before, main, *self.following()]
+        return rendered(self.tile, found, [phase for _, phase in found])
 
-    def query_numbers(self, p: Product) -> int:
-        """Numbers of the packed queries of a unit, for one block of the depth."""
-        panel = self.registers.panel
-        return -(-self.cut.rows // panel) * panel * self.deepest(p)
+    def main(self) -> Launched:
+        """The function that streams."""
+        tile = self.tile
+        f = tile.new_function("kernel")
+        f.number("steps", self.plan.block_n)
+        tile.prepare(self.reserve)
+        for number in range(len(self.problem.products)):  # nothing odd in lanes not in use
+            tile.fill_zeros(f.read[f"tile{number}"], f.read["room", f"tile{number}"])
+        each_tile = None if self.transposed is None else self.transposed.each_tile
 
-    def pack_queries(self, number: int, only: str | None = None) -> None:
-        """The rows of one unit, for the whole depth or for one block of it."""
-        f, product, s = self.f, self.fold.products[number], self.queries[number]
-        depth = f.number(("depth", number), self.fold.count(product.contraction.folded))
-        each = f.number(("query numbers", number), self.query_numbers(product))
-        memory = f.read[f"queries{number}"]
-
-        def pack(b: str, at: str) -> None:
-            d = f.mul(b, str(DEPTH))
-            span = Span(self.top, self.count, d, f.least(str(DEPTH), f.sub(depth, d)))
-            self.open_batch(s)
-            f.scope(lambda: self.packer(s).pack(span, self.goal(at, product)))
-
-        if only is not None:
-            pack(only, memory)
-        elif self.blocks(product) == 1:
-            pack("0", memory)
-        else:
-
-            def turn(b: str, _: list[str]) -> list[str]:
-                pack(b, self.element(memory, f.mul(b, each)))
-                return []
-
-            f.e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
-
-    def product(self, number: int) -> None:
-        """A block of a product: a row for each streamed element, a column for each row."""
-        f, e, product, s = self.f, self.f.e, self.fold.products[number], self.keys[number]
-        depth = f.number(("depth", number), self.fold.count(product.contraction.folded))
-        plain = self.is_plain(s)
-        module = block(self.registers)
-        queries, tile = f.read[f"queries{number}"], f.read[f"tile{number}"]
-        deep = f.number(("deep", self.deepest(product)), self.deepest(product))
-
-        def turn(b: str, _: list[str]) -> list[str]:
-            f.scopes.append({})
-            d = f.mul(b, str(DEPTH))
-            many = f.least(str(DEPTH), f.sub(depth, d))
-            if self.cut.resident[number]:
-                each = f.number(("query numbers", number), self.query_numbers(product))
-                right = self.element(queries, f.mul(b, each)) if b != "0" else queries
+        def unit(index: str) -> None:
+            if each_tile is None:
+                self.stream_tile(index)
             else:
-                self.pack_queries(number, b)
-                right = queries
-            self.open_batch(s)
-            if plain:
-                left, stride = self.where(s, self.k, d)
-                strides = (stride, "1") if s.straight else ("1", stride)
-            else:
-                left, strides = f.read[f"keys{number}"], (deep, "1")
-                span = Span(self.k, self.deep, d, many)
-                goal = self.goal(left, product)
-                f.scope(lambda: self.packer(s).pack(span, goal))
-            first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
+                each_tile(index, self.stream_tile)
 
-            def panel(column: str, columns: str) -> None:
-                at = self.element(right, f.mul(column, deep))
-                wide = str(self.registers.panel)
-                self.multiply_inside(
-                    product, module, (left, *strides), (at, wide),
-                    (self.element(tile, column), self.stride), (many, self.deep, columns), first,
-                    ahead=self.element(at, f.mul(deep, wide)),
-                )  # fmt: skip
+        tile.each_unit(unit)
+        units = tile.units if self.transposed is None else self.transposed.units
+        return f, Phase(f.symbol, units * self.plan.splits, stream_work(tile))
 
-            self.packed_panels(self.count, panel)
-            f.scopes.pop()
+    def following(self) -> list[Launched]:
+        """What runs after all units have streamed."""
+        if self.transposed is not None:
+            return self.transposed.functions()
+        if self.splitter is None:
             return []
+        merger = StateMerger(self.tile, self.states, self.splitter, self.sums)
 
-        if self.blocks(product) == 1:
-            turn("0", [])
+        def reserve() -> None:
+            self.reserve_states()
+            merger.reserve()
+
+        return [self.splitter.merging(merger, reserve, self.walk.part(), self.outputs.emit)]
+
+    # --- a tile ----------------------------------------------------------------------------------
+
+    def reserve(self) -> None:
+        """Everything a tile needs, on the stack."""
+        self.products.reserve()
+        self.weights.reserve(self.products.tile_numbers)
+        self.sums.reserve_values()
+        self.reserve_states()
+        self.sums.reserve_coefficients()
+        self.gemm.reserve()
+        self.sums.reserve_errors()
+        self.states.reserve_errors()
+        if self.transposed is not None:
+            self.transposed.reserve()
+        if self.elements is not None:
+            self.elements.reserve()
+
+    def reserve_states(self) -> None:
+        """The states of a tile, and what results need."""
+        self.sums.reserve()
+        self.outputs.reserve()
+
+    def stream_tile(self, index: str) -> None:
+        """A tile: all blocks of N, then its results, or its states for those who merge them."""
+        tile, f = self.tile, self.tile.f
+        start, end = self.blocks.bounds(*tile.open_unit(index))
+        f.scopes.append({})
+        if self.transposed is not None:
+            self.transposed.begin()
+        self.products.begin()
+        self.states.begin()
+        self.sums.begin()
+        self.states.begin_errors()
+        self.sums.begin_errors()
+        self.blocks.emit(start, end, self.block)
+        if self.splitter is not None:
+            self.splitter.keep(index)
         else:
-            e.loop("0", f.number(("blocks", number), self.blocks(product)), 1, [], turn)
+            self.sums.add_errors()
+            self.states.add_errors()
+            self.outputs.emit()
+        f.scopes.pop()
 
-    def turn_loads(self) -> None:
-        """Loads along the streamed axis, as rows of a tile."""
-        f = self.f
-        for number, c in enumerate(self.fold.turned):
-            s = side(c, "left")
-            self.open_batch(s)
-            span = Span(self.k, self.deep, self.top, self.count)
-            goal = Goal(f.read[f"turned{number}"], self.stride, self.stride)
-            f.scope(lambda s=s, span=span, goal=goal: self.packer(s).pack(span, goal))  # type: ignore[misc]
+    def block(self) -> None:
+        """A block of N: products, row states, then all that is added to."""
+        self.products.emit_all()
+        self.states.enter_block()
+        if self.walk.is_needed:
+            self.walk.emit()
+        if self.states.coefficients:
+            self.tile.e.branch(self.tile.begun, lambda: self.tile.scoped(self.sums.rescale))
+        for number in self.sums.numbers:
+            self.sums.add(number)
+        self.states.leave_block()
+        if self.transposed is not None:
+            self.transposed.emit()
+        if self.elements is not None:
+            self.elements.emit()
 
-    def walk_rows(self) -> None:
-        """All states of one number a row, and the weights, lanes along the rows."""
-        f = self.f
-        part = f.part = self.walked_part()
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        start = f.coordinates(part.rows, self.top)
 
-        def run(offset: str, first: str, last: str) -> None:
-            def vector(step: str) -> None:
-                self.walk_vector(f.add(offset, step))
+def stream_work(tile: Tile) -> int:
+    """A guess of the work of all units, in additions."""
+    problem = tile.problem
+    products = sum([p.depth for p in problem.products])
+    products += sum([w.width for w in problem.all_weighted])
+    elements = problem.batch * problem.n
+    read = elements * products  # which is what few rows wait for
+    return max(read, 3 * elements * problem.m * (products + 16) // tile.lanes)
 
-            f.lanes(part.rows.axes[-1], first, last, [], vector)
 
-        f.runs(part.rows, start, self.count, run)
-
-    def walk_vector(self, place: str) -> None:
-        """One vector of rows."""
-        f, e = self.f, self.f.e
-        scope = f.scopes[-1]
-        memory = {s: f.read[f"state{n}"] for n, s in enumerate(self.states)}
-        for state in self.fold.scalars:
-            scope[state.old] = self.load(memory[state], place)
-        self.rests = {s: self.load(self.rest_of(s), place) for s in self.with_rests}
-        scope |= self.whole_olds(lambda name: self.load(f.read[name], place))
-        for level in range(self.fold.levels):
-            self.walk_level(level, place)
-        self.put_coefficients(place, self.put, self.vector)
-        for state in self.fold.scalars:
-            self.put(memory[state], place, e.splat(scope[state.fold]))
-        for state, rest in self.rests.items():
-            self.put(self.rest_of(state), place, rest)
-
-    def walk_level(self, level: int, place: str) -> None:
-        """One walk over a block: states of a level, and weights that need no later ones."""
-        f, e, fold = self.f, self.f.e, self.fold
-        scope = f.scopes[-1]
-        scalars, weights = self.at_level(level)
-        part = f.part
-        assert part is not None
-        if scalars or weights:
-            nodes = fold.part(self.bodies(level), self.stops | self.olds, ()).nodes
-            for node in nodes:
-                if not fold.free[node] & self.streamed and node not in self.stops:
-                    e.pin(f.value(node))
-
-            kept = self.kept(level)
-
-            def step(i: str, sums: list[str]) -> list[str]:
-                f.opened(part.columns, f.coordinates(part.columns, f.add(self.k, i)))
-                f.scopes.append({})
-                line = f.add(f.mul(i, self.stride), place)
-                self.known_products(nodes, level, line)
-                for number, node in enumerate(self.turned):
-                    if node in nodes:
-                        found = self.load(f.read[f"turned{number}"], line)
-                        f.scopes[-1][node] = self.as_truth(found) if node.dtype is bool_ else found
-                out = []
-                for state, total in zip(scalars, sums, strict=True):
-                    known, value = Val(total, fold.dtype, True), e.splat(f.value(state.body))
-                    out.append(self.taken_in(state, known, value))
-                if kept is not None:
-                    self.put(f.read["tile0"], line, f.value(kept))
-                for number, node in weights:
-                    self.put(f.read[self.tiles[number]], line, self.weight(number, node))
-                f.scopes.pop()
-                return out
-
-            sums = self.steps(scalars, step, nodes)
-            before = self.before(level, vector=True)
-            for state, total in zip(scalars, sums, strict=True):
-                known = before.get(state, scope[state.old])
-                scope[state.fold] = self.with_block(state, known, Val(total, fold.dtype, True))
+def rendered(tile: Tile, functions: Sequence[Launched], phases: Sequence[Phase]) -> Rendered:
+    """The text of all functions of a kernel, and how they are launched."""
+    declared: dict[str, str] = {}
+    for f, _ in functions:
+        declared |= f.e.declared
+    text = "\n".join([*[f.text() for f, _ in functions], *declared.values(), ""])
+    library = tuple([m.text for n, m in sorted(tile.modules.items()) if n in declared])
+    return Rendered(
+        text, tuple(phases), tuple(tile.numbers.variables), tuple(tile.numbers.values),
+        tile.workspace.size * tile.dtype.itemsize, library,
+    )  # fmt: skip

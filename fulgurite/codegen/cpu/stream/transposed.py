@@ -1,218 +1,206 @@
-"""Crossed sums of a fold: results of streamed elements, summed over the rows of all tiles.
+"""Transposed accumulators (dK, dV): results of N x D, summed over the rows of all tiles.
 
-In: a fold some of whose sums run over its rows. Out: further lines, and a phase more. A unit owns a
-part of the rows of one batch element and walks its tiles one after the other. The weights of every
-block, turned, times values of the tile's rows are added to sums in the workspace, which begin as
-zeros; the last phase puts the sums of all parts together in order and stores what is computed from
-them. How many parts there are follows from sizes, so the order of all sums does too.
+In: a problem some of whose sums run over M. Out: further lines, and a function more. A unit owns a
+part of the rows of one batch element and streams its tiles one after the other. The weights of
+every block, transposed, times values of the tile's rows are added to sums in the workspace, which
+begin as zeros; the last launch adds up the sums of all parts in order and stores what is computed
+from them. How many parts there are follows from sizes, so the order of all sums does too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ....core.dtype import DType
 from ....kernel.contract.analysis import is_tiny
 from ....kernel.contract.analysis import part as part_of
-from ....kernel.stream.roles import Fold, FoldCut
 from ...common.api import Phase
-from ..gemm.microkernel import Registers, block
 from ..gemm.pack import Span, side
-from ..gemm.pack import Target as Goal
 from ..llvm.emitter import Val
 from ..spelling import combine
-from .inner_reduce import FoldFrame
-from .split import FoldSplit
+from .operands import Operands, PanelCall, PanelGemm
+from .outputs import column_invariant
+from .tile import Launched, Tile
+from .weights import WeightTiles
 
-_ROWS = 64  # of results that the last phase makes at a time
 
-
-class FoldCross(FoldSplit):
-    """A fold with sums over its rows, if it has any."""
+class TransposedProducts:
+    """Transposed weights times values of the rows of a tile."""
 
     def __init__(
-        self, fold: Fold, dtypes: Sequence[DType], registers: Registers, cut: FoldCut
+        self, tile: Tile, operands: Operands, gemm: PanelGemm, weights: WeightTiles
     ) -> None:
-        super().__init__(fold, dtypes, registers, cut)
-        self.crossed = fold.crossed
-        self.over = [side(m.contraction, "right") for m in fold.crossed]
+        self.tile, self.operands, self.gemm = tile, operands, gemm
+        problem = tile.problem
+        self.sums = problem.transposed
+        self.names = weights.names[len(problem.weighted) : len(problem.all_weighted)]
+        self.values = [side(w.contraction, "right") for w in self.sums]
+        self.near = [
+            operands.is_near(s, w.width) for s, w in zip(self.values, self.sums, strict=True)
+        ]  # can microkernels read the values of rows where they are?
 
-    # --- memory ----------------------------------------------------------------------------------
-
-    @property
-    def units(self) -> int:
-        """Tiles of results, or parts of rows where others are summed over them."""
-        return self.batch * self.cut.parts if self.crossed else super().units
-
-    def part_numbers(self) -> int:
-        """Numbers of the sums of all parts."""
-        if not self.crossed:
-            return super().part_numbers()
-        return self.units * sum([self.cross_numbers(n) for n in range(len(self.crossed))])
-
-    def cross_columns(self, number: int) -> int:
-        return self.fold.count(self.crossed[number].contraction.columns)
-
-    def cross_width(self, number: int) -> int:
+    def width(self, number: int) -> int:
         """Numbers from one row of sums to the next: whole vectors."""
-        return -(-self.cross_columns(number) // self.lanes) * self.lanes
+        return -(-self.sums[number].width // self.tile.lanes) * self.tile.lanes
 
-    def cross_numbers(self, number: int) -> int:
+    def columns(self, number: int) -> str:
+        """How many columns a sum has."""
+        return self.tile.f.number(("crossed columns", number), self.sums[number].width)
+
+    def packed_depth(self) -> str:
+        """Rows of a packed panel."""
+        return self.tile.f.number("crossed deep", self.tile.plan.tile_m + self.tile.lanes)
+
+    def reserve(self, number: int) -> None:
+        """Values of rows that must be packed."""
+        if not self.near[number]:
+            tile, panel = self.tile, self.tile.registers.panel
+            columns = -(-self.sums[number].width // panel) * panel
+            tile.reserve(f"crossed{number}", columns * (tile.plan.tile_m + tile.lanes))
+
+    def begin(self) -> None:
+        """Values of the rows of a tile are packed, where microkernels do not read them."""
+        tile, operands = self.tile, self.operands
+        for number, s in enumerate(self.values):
+            if not self.near[number]:
+                deep, columns = self.packed_depth(), self.columns(number)
+                operands.open_batch(s)
+                span = Span("0", columns, tile.top, tile.count)
+                operands.pack(s, span, tile.f.read[f"crossed{number}"], deep)
+
+    def multiply(self, number: int, sums: str, stride: str, first: str) -> None:
+        """Transposed weights times values, into rows of sums so far apart."""
+        tile, f, problem, s = self.tile, self.tile.f, self.tile.problem, self.values[number]
+        columns, weights = self.columns(number), f.read[self.names[number]]
+        near, deep = self.near[number], self.packed_depth()
+        right, panel_stride = f.read.get(f"crossed{number}", ""), str(tile.registers.panel)
+        if near:
+            self.operands.open_batch(s)
+            right, panel_stride = self.operands.where(s, "0", tile.top)
+        few = is_tiny(problem.n, self.sums[number].width, problem.m)
+
+        def panel(column: str, many: str) -> None:
+            at = tile.element(right, column if near else f.mul(column, deep))
+            ahead = None if near else tile.element(at, f.mul(deep, panel_stride))
+            to = tile.element(sums, column), stride
+            call = PanelCall(
+                (weights, tile.stride, "1"), (at, panel_stride), to, tile.count, tile.deep, many,
+                first, ahead,
+            )  # fmt: skip
+            self.gemm.multiply_in_pieces(call, few)
+
+        (self.gemm.even_panels if near else self.gemm.packed_panels)(columns, panel)
+
+
+class TransposedAccumulator:
+    """Transposed sums of one pass: every part of M has its own in the workspace."""
+
+    memory: list[str]  # where the sums of this unit are
+
+    def __init__(self, tile: Tile, products: TransposedProducts) -> None:
+        self.tile, self.products, self.sums = tile, products, tile.problem.transposed
+        self.numbers = range(len(self.sums))
+        self.units = tile.problem.batch * tile.plan.m_parts
+        for number in self.numbers:
+            tile.workspace.allocate(("crossed", number), self.units * self.sum_numbers(number))
+
+    def sum_numbers(self, number: int) -> int:
         """Numbers of the sums of one unit."""
-        return self.length * self.cross_width(number)
+        return self.tile.problem.n * self.products.width(number)
 
-    def cross_sums(self, number: int, unit: str) -> str:
+    def sums_of(self, number: int, unit: str) -> str:
         """Where the sums of a unit are."""
-        f = self.f
-        before = sum([self.cross_numbers(n) for n in range(number)]) * self.units
-        first = f.number(("crossed at", number), self.parts_at() + before)
-        each = f.number(("crossed numbers", number), self.cross_numbers(number))
-        return self.element(f.pointer(len(self.dtypes)), f.add(first, f.mul(unit, each)))
-
-    def is_close(self, number: int) -> bool:
-        """Can microkernels read the values of rows where they are?"""
-        return self.lies_near(self.over[number], self.crossed[number].contraction.columns)
+        tile, f = self.tile, self.tile.f
+        first = f.number(("crossed at", number), tile.workspace.at["crossed", number])
+        each = f.number(("crossed numbers", number), self.sum_numbers(number))
+        workspace = f.pointer(len(tile.dtypes))
+        return tile.element(workspace, f.add(first, f.mul(unit, each)))
 
     def reserve(self) -> None:
-        """Everything a tile needs, and values of its rows that must be packed."""
-        super().reserve()
-        panel = self.registers.panel
-        for number in range(len(self.crossed)):
-            if not self.is_close(number):
-                columns = -(-self.cross_columns(number) // panel) * panel
-                self.room(f"crossed{number}", columns * (self.cut.rows + self.lanes))
+        """Values of rows that must be packed."""
+        for number in self.numbers:
+            self.products.reserve(number)
 
-    # --- streaming -------------------------------------------------------------------------------
-
-    def each_tile(self, unit: str, tile: Callable[[str], None]) -> None:
-        """All tiles of a part of the rows: every so many, so that all parts have as much to do."""
-        if not self.crossed:
-            super().each_tile(unit, tile)
-            return
-        f, e = self.f, self.f.e
-        tall, parts = f.number("tall", self.tall), f.number("row parts", self.cut.parts)
-        part, at = f.divided(unit, f.number("batch", self.batch))
-        self.sums = [self.cross_sums(number, unit) for number in range(len(self.crossed))]
-        for number, memory in enumerate(self.sums):
-            count = f.number(("crossed numbers", number), self.cross_numbers(number))
-            self.fill(memory, count, e.const(0, self.fold.dtype, True))
+    def each_tile(self, unit: str, body: Callable[[str], None]) -> None:
+        """All tiles of a part of M: every so many, so that all parts have as much to do."""
+        tile, f = self.tile, self.tile.f
+        tall, parts = f.number("tall", tile.m_tiles), f.number("row parts", tile.plan.m_parts)
+        part, at = f.divided(unit, f.number("batch", tile.problem.batch))
+        self.memory = [self.sums_of(number, unit) for number in self.numbers]
+        for number, memory in enumerate(self.memory):
+            count = f.number(("crossed numbers", number), self.sum_numbers(number))
+            tile.fill_zeros(memory, count)
         first = f.mul(at, tall)
         count, _ = f.divided(f.sub(f.add(tall, f.sub(parts, part)), "1"), parts)
 
-        def turn(number: str, _: list[str]) -> list[str]:
-            f.scope(lambda: tile(f.add(first, f.add(f.mul(number, parts), part))))
-            return []
+        def turn(number: str) -> None:
+            f.scope(lambda: body(f.add(first, f.add(f.mul(number, parts), part))))
 
-        e.loop("0", count, 1, [], turn)
+        tile.loop("0", count, 1, turn)
 
-    def ready(self) -> None:
+    def begin(self) -> None:
         """Values of rows are packed once for a tile."""
-        self.pack_crossed()
+        self.products.begin()
 
-    def pack_crossed(self) -> None:
-        """Values of the rows of a tile, where microkernels do not read them as they are."""
-        f = self.f
-        for number, s in enumerate(self.over):
-            if not self.is_close(number):
-                deep = f.number("crossed deep", self.cut.rows + self.lanes)
-                columns = f.number(("crossed columns", number), self.cross_columns(number))
-                self.open_batch(s)
-                span = Span("0", columns, self.top, self.count)
-                goal = Goal(f.read[f"crossed{number}"], deep, deep)
-                f.scope(lambda s=s, span=span, goal=goal: self.packer(s).pack(span, goal))  # type: ignore[misc]
+    def emit(self) -> None:
+        """What a block adds."""
+        tile, f = self.tile, self.tile.f
+        for number in self.numbers:
+            width = f.number(("crossed width", number), self.products.width(number))
+            sums = tile.element(self.memory[number], f.mul(tile.k, width))
+            self.products.multiply(number, sums, width, "false")
 
-    def block(self) -> None:
-        """A block of the streamed axis, and what it adds to sums over the rows."""
-        super().block()
-        for number in range(len(self.crossed)):
-            self.add_crossed(number)
+    def functions(self) -> list[Launched]:
+        """What adds up the sums of parts and stores results."""
+        tile, problem = self.tile, self.tile.problem
+        f = tile.new_function("kernel_crossed")
+        tile.prepare(lambda: None)
+        pieces = -(-problem.n // tile.tiling.merge_rows)
 
-    def add_crossed(self, number: int) -> None:
-        """Turned weights times values of rows, added to the sums of the streamed elements."""
-        f = self.f
-        width = f.number(("crossed width", number), self.cross_width(number))
-        sums = self.element(self.sums[number], f.mul(self.k, width))
-        self.multiply_crossed(number, sums, width, "false")
+        def unit(index: str) -> None:
+            tile.at, piece = f.divided(index, f.number("crossed pieces", pieces))
+            for number in self.numbers:
+                tile.scoped(self.store, number, piece)
 
-    def multiply_crossed(self, number: int, sums: str, width: str, first: str) -> None:
-        """Turned weights times values of rows, into rows of sums so far apart."""
-        f, s = self.f, self.over[number]
-        columns = f.number(("crossed columns", number), self.cross_columns(number))
-        weights = f.read[self.tiles[len(self.fold.matrices) + number]]
-        near, module = self.is_close(number), block(self.registers)
-        deep = f.number("crossed deep", self.cut.rows + self.lanes)
-        right, stride = f.read.get(f"crossed{number}", ""), str(self.registers.panel)
-        if near:
-            self.open_batch(s)
-            right, stride = self.where(s, "0", self.top)
+        tile.each_unit(unit)
+        numbers = self.units * sum([self.sum_numbers(n) for n in self.numbers])
+        return [(f, Phase(f.symbol, problem.batch * pieces, 2 * numbers))]
 
-        few = is_tiny(self.length, self.cross_columns(number), self.rows)
-
-        def panel(column: str, many: str) -> None:
-            at = self.element(right, column if near else f.mul(column, deep))
-            ahead = "" if near else self.element(at, f.mul(deep, stride))
-            self.multiply_by_pieces(
-                few, module, (weights, self.stride, "1"), (at, stride),
-                (self.element(sums, column), width), (self.count, self.deep, many), first,
-                plain=near, ahead=ahead,
-            )  # fmt: skip
-
-        (self.evenly if near else self.packed_panels)(columns, panel)
-
-    # --- results ---------------------------------------------------------------------------------
-
-    def after(self) -> list[tuple[FoldFrame, Phase]]:
-        """The phase that puts sums of parts together and stores results."""
-        if not self.crossed:
-            return super().after()
-        f = self.f = self.new_frame("kernel_crossed")
-        self.prepare(lambda: None)
-        pieces = -(-self.length // _ROWS)
-
-        def unit(index: str, _: list[str]) -> list[str]:
-            self.at, piece = f.divided(index, f.number("crossed pieces", pieces))
-            for number in range(len(self.crossed)):
-                f.scope(lambda n=number, piece=piece: self.store_crossed(n, piece))  # type: ignore[misc]
-            return []
-
-        f.e.loop("%first", "%last", 1, [], unit)
-        return [(f, Phase(f.symbol, self.batch * pieces, 2 * self.part_numbers()))]
-
-    def store_crossed(self, number: int, piece: str) -> None:
+    def store(self, number: int, piece: str) -> None:
         """Some rows of results of one sum."""
-        f, m, store = self.f, self.crossed[number], self.fold.streaming.across[number]
-        c = m.contraction
-        part = f.part = part_of(c, [store], m.state.fold)
-        f.opened(part.batch, f.coordinates(part.batch, self.at))
-        top = f.mul(piece, str(_ROWS))
-        count = f.least(str(_ROWS), f.sub(f.number("length", self.length), top))
-        width = f.number(("crossed width", number), self.cross_width(number))
-        columns = f.number(("crossed columns", number), self.cross_columns(number))
+        tile, f, w = self.tile, self.tile.f, self.sums[number]
+        problem, c = tile.problem, w.contraction
+        store, rows = problem.streaming.across[number], str(tile.tiling.merge_rows)
+        part = f.part = part_of(c, [store], w.state.fold)
+        f.opened(part.batch, f.coordinates(part.batch, tile.at))
+        top = f.mul(piece, rows)
+        count = f.least(rows, f.sub(f.number("length", problem.n), top))
+        width = f.number(("crossed width", number), self.products.width(number))
+        columns = self.products.columns(number)
         each = f.mul(
-            f.number("batch", self.batch),
-            f.number(("crossed numbers", number), self.cross_numbers(number)),
+            f.number("batch", problem.batch),
+            f.number(("crossed numbers", number), self.sum_numbers(number)),
         )
-        memory = self.cross_sums(number, self.at)
-        fixed = self.steady(part, [store], c.columns, [m.state.fold])
+        memory = self.sums_of(number, tile.at)
+        fixed = column_invariant(problem, part, [store], c.columns, [w.state.fold])
 
         def total(place: str) -> Val:
             def more(number: str, sums: list[str]) -> list[str]:
-                found = self.load(memory, f.add(f.mul(number, each), place))
-                return [combine(f.e, "add", Val(sums[0], self.fold.dtype, True), found).text]
+                found = tile.load(memory, f.add(f.mul(number, each), place))
+                return [combine(f.e, "add", Val(sums[0], tile.dtype, True), found).text]
 
-            first = self.load(memory, place)
-            if self.cut.parts == 1:
+            first = tile.load(memory, place)
+            if tile.plan.m_parts == 1:
                 return first
-            parts = f.number("row parts", self.cut.parts)
-            (found,) = f.e.loop("1", parts, 1, [(self.vector, first.text)], more)
-            return Val(found, self.fold.dtype, True)
+            parts = f.number("row parts", tile.plan.m_parts)
+            (found,) = f.e.loop("1", parts, 1, [(tile.vector, first.text)], more)
+            return Val(found, tile.dtype, True)
 
         def row(r: str) -> None:
             line = f.mul(f.add(top, r), width)
 
             def run(offset: str, first: str, last: str) -> None:
                 def vector(step: str) -> None:
-                    f.scopes[-1][m.state.fold] = total(f.add(line, f.add(offset, step)))
+                    f.scopes[-1][w.state.fold] = total(f.add(line, f.add(offset, step)))
                     f.store(store, f.value(store.src[0]))
 
                 f.lanes(part.columns.axes[-1], first, last, fixed, vector)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.stream.bounded_exp import small_powers
+from fulgurite.codegen.cpu.stream.bounded_exp import bounded_exps
 from fulgurite.core.dtype import bool_, float32
 from fulgurite.core.node import Node, constant, make
 from fulgurite.core.ops.elementwise import ADD, EQ, EXP, EXP2, LT, MAX, MUL, NE, SUB, WHERE
@@ -66,7 +66,7 @@ def test_only_what_is_never_above_zero_counts(op: object) -> None:
     }
     for exponent, want in wanted.items():
         power = make(op, float32, (exponent,))  # type: ignore[arg-type]
-        assert (power in small_powers([power], [largest, least])) is want
+        assert (power in bounded_exps([power], [largest, least])) is want
 
 
 def test_a_guarded_base_counts_where_its_number_is_not_below_what_it_stands_for() -> None:
@@ -95,7 +95,7 @@ def test_a_guarded_base_counts_where_its_number_is_not_below_what_it_stands_for(
     }
     for base, want in wanted.items():
         power = make(EXP, float32, (make(SUB, float32, (_load(), base)),))
-        assert (power in small_powers([power], [largest])) is want, base
+        assert (power in bounded_exps([power], [largest])) is want, base
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, nan
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.stream import template as native
 from fulgurite.core.op import Array
-from fulgurite.kernel.stream import roles as module
+from tests.codegen.cpu.stream.streaming import plans
 from tests.graph.searching import numbers, one_fold
 
 Make = Callable[[], fg.Tensor]
@@ -20,15 +18,9 @@ Make = Callable[[], fg.Tensor]
 
 def _values(make: Make, **options: object) -> tuple[Array, int]:
     """A program's values by a fold, and into how many parts it was split."""
-    seen: list[module.FoldCut | None] = []
-
-    def cut(*given: object) -> module.FoldCut | None:
-        seen.append(module.cut_fold(*given))  # type: ignore[arg-type]
-        return seen[-1]
-
-    with one_fold(**options), patch.object(native, "cut_fold", cut):
+    with one_fold(**options), plans() as seen:
         found = np.asarray(make().numpy())
-    assert len(seen) == 1 and seen[0] is not None
+    assert len(seen) == 1
     return found, seen[0].splits
 
 

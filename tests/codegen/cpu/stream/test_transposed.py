@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, nan
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.stream import template as native
+from fulgurite.codegen.cpu.stream.plan import StreamPlan
 from fulgurite.core.op import Array
-from fulgurite.kernel.stream import roles as module
+from tests.codegen.cpu.stream.streaming import plans, problem_of
 from tests.graph.searching import (
     ATTENTION,
     error,
@@ -29,17 +28,10 @@ Make = Callable[[], Sequence[fg.Tensor]]
 NATIVE = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False, "poison": True}
 
 
-def by_fold(make: Make, **options: object) -> tuple[list[Array], module.FoldCut]:
-    """A program's values by one fold with crossed sums, and its cut; memory is garbage at first."""
-    seen: list[module.FoldCut] = []
-
-    def cut(fold: module.Fold, *given: object) -> module.FoldCut | None:
-        found = module.cut_fold(fold, *given)  # type: ignore[arg-type]
-        assert fold.crossed and found is not None
-        seen.append(found)
-        return found
-
-    with one_fold(poison=True, **options), patch.object(native, "cut_fold", cut):
+def by_fold(make: Make, **options: object) -> tuple[list[Array], StreamPlan]:
+    """A program's values by one kernel with transposed sums, and its plan; memory is garbage."""
+    assert problem_of(*make()).transposed
+    with one_fold(poison=True, **options), plans() as seen:
         with fg.config(poison=True):
             found = list(make())
             fg.realize(*found)
@@ -96,8 +88,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(heads: int) -> None:
     def make() -> list[fg.Tensor]:
         return crossing(heads, 200, 210, 16, 24, 32)
 
-    first, cut = by_fold(make, threads=1)
-    assert cut.parts == {1: 4, 3: 2, 8: 1}[heads]  # follows from sizes alone
+    first, plan = by_fold(make, threads=1)
+    assert plan.m_parts == {1: 4, 3: 2, 8: 1}[heads]  # follows from sizes alone
     for threads in (2, 3):
         found, _ = by_fold(make, threads=threads)
         assert [a.tobytes() for a in first] == [a.tobytes() for a in found]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, nan
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,43 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.stream import template as native
+from fulgurite.codegen.cpu.stream.plan import StreamPlan
 from fulgurite.core.op import Array
-from fulgurite.kernel.stream import roles as module
-from fulgurite.kernel.stream import two_pass
+from tests.codegen.cpu.stream.streaming import plans
 from tests.codegen.cpu.stream.test_transposed import near, plain
 from tests.graph.searching import error, numbers, one_fold, same_kind, two_ways
 
 Make = Callable[[], Sequence[fg.Tensor]]
 SMALL: dict[str, Any] = {
-    "FEW": 16,
-    "MANY": 32,
-    "PART": 48,
-    "UNITS": 4,
-    "STEPS": 24,
+    "min_strip_m": 16,
+    "max_strip_m": 32,
+    "min_strip_split_n": 48,
+    "strip_splits": 4,
+    "strip_block_n": 24,
 }  # many strips, parts, blocks
 
 
-def by_strips(make: Make, **options: object) -> tuple[list[Array], module.FoldCut]:
-    """A program's values by one fold in small strips, and its cut; memory is garbage at first."""
-    seen: list[module.FoldCut] = []
-
-    def cut(fold: module.Fold, *given: object) -> module.FoldCut | None:
-        found = module.cut_fold(fold, *given)  # type: ignore[arg-type]
-        assert found is not None and found.strips > 1
-        seen.append(found)
-        return found
-
-    with (
-        one_fold(**options),
-        patch.object(native, "cut_fold", cut),
-        patch.multiple(two_pass, **SMALL),
-        fg.config(poison=True),
-    ):
+def by_strips(make: Make, **options: object) -> tuple[list[Array], StreamPlan]:
+    """A program's values by one kernel in small strips, and its plan; memory is garbage."""
+    with one_fold(**options), plans(**SMALL) as seen, fg.config(poison=True):
         found = list(make())
         fg.realize(*found)
         values = [np.asarray(t.numpy()) for t in found]
-    assert len(seen) == 1
+    assert len(seen) == 1 and seen[0].strips > 1
     return values, seen[0]
 
 
@@ -109,8 +94,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(heads: int) -> None:
     def make() -> list[fg.Tensor]:
         return weighed(heads, 150, 210, 16, 24, 32)
 
-    first, cut = by_strips(make, threads=1)
-    assert cut.splits == {1: 4, 3: 2}[heads]  # follows from sizes alone
+    first, plan = by_strips(make, threads=1)
+    assert plan.splits == {1: 4, 3: 2}[heads]  # follows from sizes alone
     for threads in (2, 3):
         found, _ = by_strips(make, threads=threads)
         assert [a.tobytes() for a in first] == [a.tobytes() for a in found]

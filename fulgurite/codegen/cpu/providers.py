@@ -1,0 +1,22 @@
+"""What a fusion search may ask of the CPU: providers of kernels for merged graphs.
+
+In: nothing. Out: `SOURCES`. A source knows from a kernel's work alone what it will not go below, so
+a search that finds no use for any of them loads neither the template nor its analysis.
+"""
+
+from __future__ import annotations
+
+from ..._lazy import lazy_import
+from ...graph.fusion.machine import CostTable, least_time
+from ...graph.fusion.proposals import ROWS, Proposal, Source
+from ...graph.ir.kernel import Kernel
+
+
+def propose_stream(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """A kernel as a streaming one, and what that costs."""
+    estimate = lazy_import("codegen.cpu.stream.plan").estimate
+    found: Proposal | None = lazy_import("kernel.stream.price").propose(kernel, table, estimate)
+    return found
+
+
+SOURCES = (Source("fold", propose_stream, least_time), ROWS)
