@@ -72,39 +72,20 @@ class StreamProblem:
     order: tuple[Node, ...]  # all nodes, sources first
     free: dict[Node, frozenset[int]]
     batch_axes: tuple[int, ...]
-    m_axes: tuple[int, ...]
+    m_axes: tuple[int, ...]  # of rows (queries)
+    n_axes: tuple[int, ...]  # streamed (keys and values)
     d_axes: tuple[tuple[int, ...], ...]  # of each weighted sum
+    batch: int  # how many steps the axes of each role have together
+    m: int
+    n: int
     products: tuple[ScoreProduct, ...]
     loads_along_n: tuple[Contraction, ...]  # of M x N, contiguous along N: each is a `left`
-    row_states: tuple[State, ...]
+    states: tuple[State, ...]  # over N
+    row_states: tuple[State, ...]  # those of one number a row
     weighted: tuple[WeightedSum, ...]
-    transposed: tuple[WeightedSum, ...] = ()  # over M: weights are transposed, values are of M
-    constants: frozenset[Node] = frozenset()  # reductions in those to one number for all rows
-
-    @property
-    def n_axes(self) -> tuple[int, ...]:
-        """The streamed axes."""
-        return self.streaming.axes
-
-    @cached_property
-    def m(self) -> int:
-        """How many rows (queries) there are."""
-        return self.count(self.m_axes)
-
-    @cached_property
-    def n(self) -> int:
-        """How many streamed elements (keys) there are."""
-        return self.count(self.n_axes)
-
-    @cached_property
-    def batch(self) -> int:
-        """How many batch elements there are."""
-        return self.count(self.batch_axes)
-
-    @property
-    def states(self) -> tuple[State, ...]:
-        """All states over N."""
-        return self.streaming.states
+    transposed: tuple[WeightedSum, ...]  # over M: weights are transposed, values are of M
+    elements: tuple[Node, ...]  # of M x N that are stored (dS), before they are narrowed
+    constants: frozenset[Node]  # reductions in transposed sums to one number for all rows
 
     @cached_property
     def folds(self) -> frozenset[Node]:
@@ -131,13 +112,6 @@ class StreamProblem:
         return frozenset(found)
 
     @cached_property
-    def elements(self) -> tuple[Node, ...]:
-        """Elements of M x N that are stored (a bias's gradient), before they are narrowed."""
-        values = [store.src[0] for store in self.streaming.whole]
-        narrow = [v.op is CAST and v.dtype.is_small_float for v in values]
-        return tuple([v.src[0] if n else v for v, n in zip(values, narrow, strict=True)])
-
-    @cached_property
     def skips(self) -> tuple[SkipTest, ...]:
         """Conditions that leave out whole blocks; elements that are stored are all computed."""
         if self.elements:
@@ -162,10 +136,6 @@ class StreamProblem:
     def varies_along_n(self, node: Node) -> bool:
         """True if a node has a value for each streamed element."""
         return bool(self.free[node] & frozenset(self.n_axes))
-
-    def count(self, axes: Iterable[int]) -> int:
-        """How many steps some axes have together."""
-        return prod([self.sizes[a] for a in axes])
 
     def part(self, roots: Sequence[Node], stops: Iterable[Node], columns: Sequence[int]) -> Part:
         """The nodes under some roots down to `stops`, with lines of their own."""
@@ -438,9 +408,11 @@ class _Roles:
         ]  # fmt: skip
         loads = [contraction(n, n, n, streamed, (), rows) for n in self.along_n(rows, free)]
         return StreamProblem(
-            s, self.dtype, tuple(sizes), order, free, batch, rows,
-            tuple([w.contraction.columns for w in weighted]), tuple(products), tuple(loads),
-            tuple(self.row_states), tuple(weighted), tuple(transposed), frozenset(self.constants),
+            s, self.dtype, tuple(sizes), order, free, batch, rows, streamed,
+            tuple([w.contraction.columns for w in weighted]),
+            *[prod([sizes[a] for a in axes]) for axes in (batch, rows, streamed)],
+            tuple(products), tuple(loads), s.states, tuple(self.row_states), tuple(weighted),
+            tuple(transposed), tuple(map(_element, s.whole)), frozenset(self.constants),
         )  # fmt: skip
 
     def along_n(self, rows: Sequence[int], free: dict[Node, frozenset[int]]) -> list[Node]:
@@ -456,6 +428,12 @@ class _Roles:
             if both and (self.s.axes[-1], 1) in terms and (rows[-1], 1) not in terms:
                 found.append(node)
         return found
+
+
+def _element(store: Node) -> Node:
+    """What a store keeps of each element, before it is narrowed to what memory holds."""
+    value = store.src[0]
+    return value.src[0] if value.op is CAST and value.dtype.is_small_float else value
 
 
 def _depth_axes(node: Node, keys: Node) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from ..gemm.skinny import NARROW, narrow
 from ..llvm.emitter import Val
 from ..llvm.maths import select
 from ..spelling import identity
-from .operands import Operands, PanelCall, PanelGemm
+from .operands import Left, Operands, PanelCall, PanelGemm
 from .tile import Launched, Tile
 from .walk import RowWalk
 
@@ -183,29 +183,21 @@ class ColumnMajorProducts:
 
     def emit(self, number: int) -> None:
         """A block of a product: a line for each row, a column for each streamed element."""
-        tile, operands, f, e = self.tile, self.operands, self.tile.f, self.tile.e
+        tile, operands, e = self.tile, self.operands, self.tile.e
         p, q, s = self.products[number], self.queries[number], self.keys[number]
 
         def depth_block(b: str, d: str, many: str) -> None:
             first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
-            operands.open_batch(q)
-            if operands.is_plain(q):
-                left, stride = operands.where(q, tile.top, d)
-                strides = (stride, "1") if q.straight else ("1", stride)
-            else:
-                left, strides = f.read[f"queries{number}"], (operands.packed_depth(p), "1")
-                operands.pack(q, Span(tile.top, tile.count, d, many), left, strides[0])
+            left = operands.left(q, Span(tile.top, tile.count, d, many), f"queries{number}", p)
             operands.open_batch(s)
             if self.is_dotted(number):
-                self.dot(number, (left, strides[0]), operands.where(s, tile.k, d), many, first)
+                self.dot(number, left, operands.where(s, tile.k, d), many, first)
             else:
-                self.panels(number, (left, *strides), (b, d, many), first)
+                self.panels(number, left, (b, d, many), first)
 
         operands.each_depth_block(number, depth_block)
 
-    def dot(
-        self, number: int, x: tuple[str, str], b: tuple[str, str], many: str, first: str
-    ) -> None:
+    def dot(self, number: int, x: Left, b: tuple[str, str], many: str, first: str) -> None:
         """Rows times keys, both along the depth."""
         tile, registers = self.tile, self.tile.registers
         left, right = f"ptr {x[0]}", f"ptr {b[0]}, i64 {b[1]}"
@@ -221,9 +213,7 @@ class ColumnMajorProducts:
             )
         tile.invoke(module, kinds, operands)
 
-    def panels(
-        self, number: int, left: tuple[str, str, str], depth: tuple[str, str, str], first: str
-    ) -> None:
+    def panels(self, number: int, left: Left, depth: tuple[str, str, str], first: str) -> None:
         """Rows times one panel of keys after the other, for one block of the depth."""
         b, d, many = depth
         tile, operands, f = self.tile, self.operands, self.tile.f
@@ -266,28 +256,17 @@ class ColumnLanesWalk(RowWalk):
         f.walk(part.rows, f.coordinates(part.rows, tile.top), tile.count, self.walk_rows)
         assert len(part.columns.axes) == 1, f"{self.problem.n_axes} are not one line"
 
-    def first_in_tile(self, place: str) -> str:
-        """A line further for every row."""
-        return self.tile.f.mul(place, self.tile.stride)
-
-    def place_in_tile(self, line: str, i: str) -> str:
-        """Elements side by side."""
-        return self.tile.f.add(line, i)
-
     def enter(self, part: Part, i: str) -> None:
-        """Go to a vector of elements."""
         tile, f, axis = self.tile, self.tile.f, part.columns.axes[0]
         f.open[axis], f.lane = f.add(tile.k, i), axis
         f.mask = None if self.is_full else f.tail(f.sub(tile.deep, i))
 
     def leave(self, part: Part) -> None:
-        """Leave it."""
         f = self.tile.f
         f.lane = f.mask = None
         del f.open[part.columns.axes[0]]
 
     def in_use(self, value: Val, state: State) -> Val:
-        """A value in the lanes that are in use, elsewhere what changes nothing."""
         e, mask = self.tile.e, self.tile.f.mask
         if mask is None:
             return value
@@ -303,7 +282,6 @@ class ColumnLanesWalk(RowWalk):
         return totals
 
     def across_lanes(self, total: str, state: State) -> Val:
-        """What all lanes have together."""
         tile, e = self.tile, self.tile.e
         if state.op == "add":
             return self.sum_of_lanes(total, state)

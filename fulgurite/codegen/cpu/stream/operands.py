@@ -17,6 +17,8 @@ from ..gemm.microkernel import block, transpose
 from ..gemm.pack import Packer, Side, Span, Target
 from .tile import Tile
 
+Left = tuple[str, str, str]  # address, strides between rows and between steps of the depth
+
 
 class Operands:
     """Factors of products, as memory or packed.
@@ -74,6 +76,20 @@ class Operands:
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         return tile.element(f.pointer(number), place), stride
 
+    def plain_left(self, s: Side, own: str, folded: str) -> Left:
+        """A left factor as memory: address, strides between rows and between steps."""
+        place, stride = self.where(s, own, folded)
+        return (place, stride, "1") if s.straight else (place, "1", stride)
+
+    def left(self, s: Side, span: Span, buffer: str, product: ScoreProduct) -> Left:
+        """A left factor of a product, read where it is or packed into a buffer."""
+        self.open_batch(s)
+        if self.is_plain(s):
+            return self.plain_left(s, span.own, span.k)
+        memory, deep = self.tile.f.read[buffer], self.packed_depth(product)
+        self.pack(s, span, memory, deep)
+        return memory, deep, "1"
+
     def pack(self, s: Side, span: Span, memory: str, depth: str) -> None:
         """Evaluate a factor into the layout that microkernels read; its batch is open."""
         tile = self.tile
@@ -122,7 +138,7 @@ class Operands:
 class PanelCall:
     """Rows times a panel of columns: the operands of one call of a microkernel."""
 
-    a: tuple[str, str, str]  # address, strides between rows and between steps of the depth
+    a: Left
     b: tuple[str, str]  # address, stride between steps of the depth
     c: tuple[str, str]  # address, stride between rows
     depth: str

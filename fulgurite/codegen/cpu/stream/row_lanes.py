@@ -107,13 +107,7 @@ class RowMajorProducts:
             else:
                 each = f.number(("query numbers", number), self.query_numbers(p))
                 right = tile.element(queries, f.mul(b, each)) if b != "0" else queries
-            operands.open_batch(s)
-            if operands.is_plain(s):
-                left, stride = operands.where(s, tile.k, d)
-                strides = (stride, "1") if s.straight else ("1", stride)
-            else:
-                left, strides = f.read[f"keys{number}"], (deep, "1")
-                operands.pack(s, Span(tile.k, tile.deep, d, many), left, deep)
+            left = operands.left(s, Span(tile.k, tile.deep, d, many), f"keys{number}", p)
             first = "true" if b == "0" else e.let(f"icmp eq i64 {b}, 0")
 
             def panel(column: str, columns: str) -> None:
@@ -121,9 +115,7 @@ class RowMajorProducts:
                 wide = str(tile.registers.panel)
                 to = tile.element(scores, column), tile.stride
                 ahead = tile.element(at, f.mul(deep, wide))
-                call = PanelCall(
-                    (left, *strides), (at, wide), to, many, tile.deep, columns, first, ahead
-                )
+                call = PanelCall(left, (at, wide), to, many, tile.deep, columns, first, ahead)
                 self.gemm.multiply_scores(p, call)
 
             self.gemm.packed_panels(tile.count, panel)
@@ -165,11 +157,5 @@ class RowLanesWalk(RowWalk):
         f.runs(part.rows, start, tile.count, run)
 
     def enter(self, part: Part, i: str) -> None:
-        """Go to an element of the block."""
         f = self.tile.f
         f.opened(part.columns, f.coordinates(part.columns, f.add(self.tile.k, i)))
-
-    def place_in_tile(self, line: str, i: str) -> str:
-        """A line further for every element."""
-        f = self.tile.f
-        return f.add(f.mul(i, self.tile.stride), line)

@@ -332,7 +332,7 @@ class TwoPassFunction:
         def step(i: str) -> None:
             walk.enter(part, i)
             f.scopes.append({})
-            line = walk.place_in_tile(place, i)
+            line = f.add(f.mul(i, tile.stride), place)
             walk.load_tiles(part.nodes, 0, line)
             for node, name in names.items():
                 tile.store_lanes(f.read[name], line, f.value(node))

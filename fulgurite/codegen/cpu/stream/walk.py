@@ -80,14 +80,6 @@ class RowWalk:
         """Go to an element of the block."""
         raise NotImplementedError
 
-    def first_in_tile(self, place: str) -> str:
-        """Where the first element of some rows is in a tile."""
-        return place
-
-    def place_in_tile(self, line: str, i: str) -> str:
-        """Where another element of them is."""
-        raise NotImplementedError
-
     def leave(self, part: Part) -> None:
         """Leave it."""
 
@@ -123,7 +115,7 @@ class RowWalk:
             scope[state.old] = load(states.memory(state), place)
         states.errors = {s: load(states.error_memory(s), place) for s in states.with_errors}
         scope |= states.load_widened_olds(lambda name: load(f.read[name], place))
-        line = self.first_in_tile(place)
+        line = place if self.is_vector else f.mul(place, tile.stride)
         for level in range(self.problem.levels):
             if self.bodies[level]:
                 self.walk_level(level, line)
@@ -149,7 +141,7 @@ class RowWalk:
         def step(i: str, sums: list[str]) -> list[str]:
             self.enter(part, i)
             f.scopes.append({})
-            place = self.place_in_tile(line, i)
+            place = f.add(f.mul(i, tile.stride), line) if self.is_vector else f.add(line, i)
             self.load_tiles(nodes, level, place)
             out = []
             for state, total in zip(self.scalars[level], sums, strict=True):

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from ....core.node import Node, toposort
 from ....kernel.stream.roles import StreamProblem, WeightedSum
 from ..gemm.pack import Side, side
-from .operands import Operands
+from .operands import Left, Operands
 from .tile import Tile
-
-Place = tuple[str, str, str]  # address, strides between rows and between elements of N
 
 
 class WeightTiles:
@@ -25,15 +23,14 @@ class WeightTiles:
         self.tile, self.operands, self.names = tile, operands, names
         self.direct = [side(w.contraction, "left") for w in tile.problem.weighted]
 
-    def at(self, number: int) -> Place:
+    def at(self, number: int) -> Left:
         """The weights of a block."""
         tile, name = self.tile, self.names[number]
         if name:
             return tile.f.read[name], *tile.weight_strides
         s = self.direct[number]
         self.operands.open_batch(s)
-        place, stride = self.operands.where(s, tile.top, tile.k)
-        return (place, stride, "1") if s.straight else (place, "1", stride)
+        return self.operands.plain_left(s, tile.top, tile.k)
 
     def written(self, level: int, stops: frozenset[Node]) -> list[tuple[str, Node, bool]]:
         """What the walk of a level writes: tile, node, and whether denormals are flushed to 0."""
