@@ -124,6 +124,11 @@ class StreamProblem:
         return (*self.weighted, *self.transposed)
 
     @property
+    def walked(self) -> list[Node]:
+        """What is computed for each element of M x N: what row states take in, then weights."""
+        return [s.body for s in self.row_states] + [w.weights for w in self.all_weighted]
+
+    @property
     def may_tile_d(self) -> bool:
         """True if tiles may have part of the columns: one sum has any, and nothing else."""
         return len(self.weighted) == 1 and not self.transposed and not self.elements
@@ -364,12 +369,7 @@ class _Roles:
         if not rows:  # one row: an axis that no index has
             rows = (len(sizes),)
             sizes.append(1)
-        made = [n for pair in (*self.weighted.values(), *self.transposed.values()) for n in pair]
-        made += [n for _, *pair in self.products for n in pair]
-        repairs = [state.repair for state in s.states if state.repair is not None]
-        olds = [state.old for state in s.states]
-        folds = [state.fold for state in s.states]
-        order = tuple(toposort([*stores, *folds, *made, *repairs, *olds]))
+        order = self.order(stores)
         free = free_axes(order)
 
         def contraction(
@@ -414,6 +414,14 @@ class _Roles:
             tuple(products), tuple(loads), s.states, tuple(self.row_states), tuple(weighted),
             tuple(transposed), tuple(map(_element, s.whole)), frozenset(self.constants),
         )  # fmt: skip
+
+    def order(self, stores: Sequence[Node]) -> tuple[Node, ...]:
+        """All nodes: of stores, of factors that were made, and of repairs."""
+        made = [n for pair in (*self.weighted.values(), *self.transposed.values()) for n in pair]
+        made += [n for _, *pair in self.products for n in pair]
+        repairs = [state.repair for state in self.s.states if state.repair is not None]
+        folds, olds = zip(*[(state.fold, state.old) for state in self.s.states], strict=True)
+        return tuple(toposort([*stores, *folds, *made, *repairs, *olds]))
 
     def along_n(self, rows: Sequence[int], free: dict[Node, frozenset[int]]) -> list[Node]:
         """Loads of M x N whose memory is contiguous along N."""

@@ -12,7 +12,7 @@ from tests.graph.searching import numbers
 def test_rows_columns_and_streamed_axes_are_told_apart() -> None:
     problem = attention("plain")
     assert (problem.batch, problem.m, problem.n) == (4, 70, 90)
-    assert [problem.count(c) for c in problem.d_axes] == [16] and len(problem.products) == 1
+    assert [w.width for w in problem.weighted] == [16] and len(problem.products) == 1
     assert [s.op for s in problem.row_states] == ["max", "add"] and len(problem.weighted) == 1
     assert problem.levels == 2
 

@@ -37,6 +37,7 @@ class WeightedSums:
         self.states, self.weights = states, weights
         self.sums = tile.problem.weighted
         self.numbers = range(len(self.sums))
+        self.packed_rows = tile.plan.block_n + tile.lanes  # of a block, with room for a vector
         self.values = [side(w.contraction, "right") for w in self.sums]
         self.compensated = [n for n in self.numbers if exact and self._is_compensated(n)]
         self.shared = [n for n in self.numbers if exact and self._is_shared(n)]
@@ -65,11 +66,6 @@ class WeightedSums:
         return self.operands.is_near(self.values[number], self.sums[number].width)
 
     # --- values that all tiles share -------------------------------------------------------------
-
-    @property
-    def packed_rows(self) -> int:
-        """Elements of a packed block, with room for a vector."""
-        return self.tile.plan.block_n + self.tile.lanes
 
     def block_numbers(self, number: int) -> int:
         """Numbers of the packed values of one block."""
@@ -146,7 +142,7 @@ class WeightedSums:
             rows = min(tile.problem.m, tile.plan.tile_m)
             count = rows * (tile.plan.tile_d[number] + tile.lanes) + tile.lanes
             tile.reserve(f"part{number}", count)
-            tile.reserve(f"sum error{number}", count)
+            tile.reserve(f"error of sums{number}", count)
 
     def begin(self) -> None:
         """Zeros where no block may come, and in lanes that are not in use."""
@@ -173,38 +169,27 @@ class WeightedSums:
         """No error, where perhaps no block comes."""
         if self.tile.problem.skips:
             for number in self.compensated:
-                zero = partial(self.put_error, number, text="zeroinitializer")
+                zero = partial(self.put, number, text="zeroinitializer", name="error of sums")
                 self.tile.each_sum(number, zero)
 
     def add_errors(self) -> None:
         """At the end of a tile: sums with their error terms."""
 
         def add(number: int, place: str) -> None:
-            self.put(number, place, self.load_with_error(number, place).text)
+            sums = self.load(number, place)
+            both = with_error(self.tile.e, sums, self.load(number, place, "error of sums"))
+            self.put(number, place, both.text)
 
         for number in self.compensated:
             self.tile.each_sum(number, partial(add, number))
 
-    def put(self, number: int, place: str, text: str) -> None:
-        """Write sums."""
-        self.tile.store(self.tile.f.read[f"sums{number}"], place, text)
+    def put(self, number: int, place: str, text: str, name: str = "sums") -> None:
+        """Write sums, or what is beside them."""
+        self.tile.store(self.tile.f.read[f"{name}{number}"], place, text)
 
-    def put_error(self, number: int, place: str, text: str) -> None:
-        """Write error terms."""
-        self.tile.store(self.tile.f.read[f"sum error{number}"], place, text)
-
-    def load(self, number: int, place: str) -> Val:
-        """Sums."""
-        return self.tile.load(self.tile.f.read[f"sums{number}"], place)
-
-    def load_error(self, number: int, place: str) -> Val:
-        """Their error terms."""
-        return self.tile.load(self.tile.f.read[f"sum error{number}"], place)
-
-    def load_with_error(self, number: int, place: str) -> Val:
-        """Both together."""
-        sums = self.load(number, place)
-        return with_error(self.tile.e, sums, self.load_error(number, place))
+    def load(self, number: int, place: str, name: str = "sums") -> Val:
+        """Read sums, or what is beside them."""
+        return self.tile.load(self.tile.f.read[f"{name}{number}"], place)
 
     # --- rescaling -------------------------------------------------------------------------------
 
@@ -243,8 +228,9 @@ class WeightedSums:
             places = {n: f.add(f.mul(r, tile.sum_stride(n)), c) for n in members}
             for n, state in found:
                 if n in self.compensated:
-                    error = self.states.rescaled_error(state, self.load_error(n, places[n]))
-                    self.put_error(n, places[n], f.e.splat(error).text)
+                    error = self.load(n, places[n], "error of sums")
+                    error = self.states.rescaled_error(state, error)
+                    self.put(n, places[n], f.e.splat(error).text, "error of sums")
                 f.scopes[-1][state.old] = self.load(n, places[n])
             made = [(n, f.value(s.repair)) for n, s in found if s.repair is not None]
             for n, value in made:
@@ -291,10 +277,10 @@ class WeightedSums:
 
         def add(place: str) -> None:
             before = known(self.load(number, place))
-            total, lost = two_sum(e, before, tile.load(tile.f.read[f"part{number}"], place))
+            total, lost = two_sum(e, before, self.load(number, place, "part"))
             self.put(number, place, total.text)
-            error = known(self.load_error(number, place))
-            self.put_error(number, place, combine(e, "add", error, lost).text)
+            error = combine(e, "add", known(self.load(number, place, "error of sums")), lost)
+            self.put(number, place, error.text, "error of sums")
 
         tile.each_sum(number, add)
 

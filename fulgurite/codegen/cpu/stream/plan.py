@@ -369,14 +369,9 @@ def estimate(problem: StreamProblem, tiling: StreamTiling = CPU.stream) -> Strea
 def _one_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) -> StreamWork:
     m, n, batch, again = problem.m, problem.n, problem.batch, plan.d_tiles(problem)
     loads = {c.left for c in problem.loads_along_n}
-    bodies = [s.body for s in problem.row_states] + [w.weights for w in problem.all_weighted]
-    inside = nodes_along_n(problem, [*bodies, *[s.src[0] for s in problem.streaming.whole]])
-    rows = frozenset(problem.m_axes)
-    strided = [
-        node for node in inside
-        if node.op is LOAD and problem.free[node] & rows and node not in loads
-        and (problem.m_axes[-1], 1) not in node.arg[1][1]
-    ]  # fmt: skip
+    inside = nodes_along_n(problem, [*problem.walked, *[s.src[0] for s in problem.streaming.whole]])
+    rows, along_m = frozenset(problem.m_axes), (problem.m_axes[-1], 1)
+    read = [n for n in inside if n.op is LOAD and n not in loads and problem.free[n] & rows]
     walked = 4 * len(loads) + 4 * len(problem.elements) + 2 * len(problem.row_states)
     share = 1.0
     if problem.skips:  # about half of the blocks are left out
@@ -389,7 +384,7 @@ def _one_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
         widths=tuple([w.width for w in problem.all_weighted]),
         walked=walked + sum([node.op.cost for node in inside]),
         again=again,
-        strided=len(strided),
+        strided=sum([along_m not in node.arg[1][1] for node in read]),
         packed=_one_pass_packed(problem, plan, t),
         moved=3 * plan.m_parts * sums * problem.dtype.itemsize,  # written, read, put together
         overhead=t.block_overhead_ns * batch * plan.m_tiles(problem) * plan.n_blocks(problem),
@@ -420,8 +415,8 @@ def _two_pass_work(problem: StreamProblem, plan: StreamPlan, t: StreamTiling) ->
     vectors = t.priced_lanes
     elements = batch * _up(problem.m, vectors) * n
     walked = 8 * len(problem.loads_along_n) + 2 * len(problem.row_states)
-    states = [s.body for s in problem.row_states]
-    for roots in (states, [w.weights for w in problem.all_weighted]):
+    rows = len(problem.row_states)
+    for roots in (problem.walked[:rows], problem.walked[rows:]):
         inside = nodes_along_n(problem, roots, problem.constants)
         walked += sum([node.op.cost for node in inside])
     packed = sum([p.depth for p in problem.products if not p.has_contiguous_keys])

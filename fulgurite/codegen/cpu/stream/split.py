@@ -72,7 +72,7 @@ class Splitter:
                 found.append((f"error{number}", tile.count, tile.row_numbers))
         for number in self.sums.numbers:
             count = tile.f.mul(tile.count, tile.sum_stride(number))
-            names = [f"sums{number}", f"sum error{number}"]
+            names = [f"sums{number}", f"error of sums{number}"]
             names = names[: 1 + (number in self.sums.compensated)]
             found += [(name, count, tile.sum_numbers(number)) for name in names]
         return found
@@ -254,7 +254,7 @@ class StateMerger:
                 before = known(sums.load(n, at[n]))
                 total, lost = two_sum(e, before, e.splat(value))
                 if n in sums.compensated:
-                    error = tile.load(places[f"sum error{n}"], at[n])
+                    error = tile.load(places[f"error of sums{n}"], at[n])
                     error = self.states.rescaled_error(states[n], error)
                     lost = combine(e, "add", lost, e.splat(error))
                 sums.put(n, at[n], total.text)

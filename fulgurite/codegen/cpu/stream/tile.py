@@ -68,6 +68,7 @@ class Tile:
         self.m_tiles, self.d_tiles = plan.m_tiles(problem), plan.d_tiles(problem)
         self.n_blocks = plan.n_blocks(problem)
         self.units = problem.batch * self.m_tiles * self.d_tiles
+        self.row_numbers = plan.tile_m + 2 * self.lanes  # room for a number of each row
         self.tiling = CPU.stream
         self.workspace = Workspace()
         self.modules: dict[str, Module] = {}
@@ -146,11 +147,6 @@ class Tile:
     def reserve(self, name: str, count: int) -> None:
         """A buffer on the stack."""
         self.f.scratch(name, self.inner, self.f.number(("room", name), count))
-
-    @property
-    def row_numbers(self) -> int:
-        """Room for a number of each row."""
-        return self.plan.tile_m + 2 * self.lanes
 
     def sum_numbers(self, number: int) -> int:
         """Room for the rows of columns of a weighted sum."""

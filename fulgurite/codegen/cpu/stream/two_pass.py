@@ -54,8 +54,10 @@ class StripMemory:
         self.tile, self.states = tile, states
         batch, chunks, lanes = tile.problem.batch, tile.plan.splits, tile.lanes
         errors = [f"error{states.numbers[state]}" for state in states.with_errors]
-        self.rows = [f"state{states.numbers[s]}" for s in states.all if s in states.rows] + errors
+        self.finals = [f"state{states.numbers[s]}" for s in states.all if s in states.rows]
+        self.rows = self.finals + errors
         self.row_numbers = len(self.rows) * tile.row_numbers
+        self._sums = range(len(tile.problem.weighted))
         self.sum_numbers = _line(sum([tile.sum_numbers(n) for n in self._sums]))
         self.stride = -(-tile.plan.tile_m // lanes) * lanes  # between streamed elements
         self.score_numbers = _line(tile.problem.n * self.stride + lanes)
@@ -68,10 +70,6 @@ class StripMemory:
             ("scores", scores),
         ):
             tile.workspace.allocate(name, count)
-
-    @property
-    def _sums(self) -> range:
-        return range(len(self.tile.problem.weighted))
 
     def at(self, name: str, number: str, each: int, before: int = 0) -> str:
         """A place: what it is of, and the number of some that are alike."""
@@ -346,17 +344,13 @@ class TwoPassFunction:
         """The states of all parts of this strip become final ones."""
         tile = self.tile
         self.merger.merge("", self.walk.part())
-        for state in self.final_states():
+        for state in self.strips.finals:
             tile.copy(tile.f.read[state], self.strips.final(state), tile.count)
-
-    def final_states(self) -> list[str]:
-        """Buffers of states, without their error terms."""
-        return self.strips.rows[: len(self.states.rows)]
 
     def finish_strip(self) -> None:
         """Sums of all parts of the strip before in order, and its results."""
         tile, f = self.tile, self.tile.f
-        for state in self.final_states():
+        for state in self.strips.finals:
             tile.copy(self.strips.final(state), tile.f.read[state], tile.count)
         first = f.mul(tile.at, self.strips.count())
         for number in self.sums.numbers:

@@ -44,6 +44,7 @@ class RowWalk:
         self.bounds = self.stops | tile.problem.olds
         levels = range(self.problem.levels)
         self.scalars = [[s for s in states.rows if s.level == level] for level in levels]
+        self.moved = [[s for s in row if s.repair is not None] for row in self.scalars]
         self.written = [self._weights_at(level) for level in levels]
         self.bodies = [
             [s.body for s in self.scalars[level]] + [node for _, node, _ in self.written[level]]
@@ -203,7 +204,7 @@ class RowWalk:
         weighted sums where these will find them.
         """
         f, e, states = self.tile.f, self.tile.e, self.states
-        moved = [s for s in self.scalars[level] if s.repair is not None]
+        moved = self.moved[level]
         if not moved:
             return {}
         exact = [s for s in moved if s in states.compensated]

@@ -60,25 +60,23 @@ def weight_tiles(tile: Tile, operands: Operands, loads: Sequence[Node]) -> Weigh
     weights = dict.fromkeys([w.weights for w in problem.all_weighted])
     free = [name for node, name in names.items() if node not in (*weights, *problem.elements)]
     names |= {load: f"load{number}" for number, load in enumerate(loads)}
-    transposed = [w.weights for w in problem.transposed]
-    for w, s in zip(problem.weighted, found.direct, strict=True):
-        if w.weights not in (*names, *transposed) and is_direct(operands, s):
-            names[w.weights] = ""
+    names |= dict.fromkeys(direct_weights(problem, operands, found.direct) - names.keys(), "")
     for number, w in enumerate(problem.all_weighted):
         if w.weights not in names:
             here = free and is_in_place(problem, w, len(weights))
             names[w.weights] = free.pop(0) if here else f"weights{number}"
     for number, node in enumerate(problem.elements):
-        if not names.get(node):
-            names[node] = f"element{number}"
-    found.names = [names[node] for node in (*[w.weights for w in problem.all_weighted],
-                                            *problem.elements)]  # fmt: skip
+        names[node] = names.get(node) or f"element{number}"
+    nodes = [*[w.weights for w in problem.all_weighted], *problem.elements]
+    found.names = [names[node] for node in nodes]
     return found
 
 
-def is_direct(operands: Operands, s: Side) -> bool:
-    """True if weights are memory that microkernels read where it is."""
-    return bool(s.own.axes) and operands.is_plain(s)
+def direct_weights(problem: StreamProblem, operands: Operands, sides: Sequence[Side]) -> set[Node]:
+    """Weights that are memory which microkernels read where it is."""
+    plain = {w.weights for w, s in zip(problem.weighted, sides, strict=True)
+             if s.own.axes and operands.is_plain(s)}  # fmt: skip
+    return plain - {w.weights for w in problem.transposed}
 
 
 def is_in_place(problem: StreamProblem, w: WeightedSum, count: int) -> bool:
