@@ -8,16 +8,16 @@ the reference adds up by pairs or along lanes (`compensated`) keep an error term
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ....core.dtype import bool_
 from ....kernel.contract.analysis import is_tiny
-from ...common.api import Phase
 from ..gemm.gemv import DOTS, sweep
 from ..gemm.pack import Span, side
 from ..llvm.emitter import Val
 from ..spelling import combine
-from .operands import Operands, PanelCall, PanelGemm
+from .operands import Operands, PanelCall, PanelGemm, SharedOperand
 from .states import StateSet, is_rescaled, two_sum, with_error
 from .tile import Launched, Tile
 from .weights import WeightTiles
@@ -40,9 +40,8 @@ class WeightedSums:
         self.packed_rows = tile.plan.block_n + tile.lanes  # of a block, with room for a vector
         self.values = [side(w.contraction, "right") for w in self.sums]
         self.compensated = [n for n in self.numbers if exact and self._is_compensated(n)]
-        self.shared = [n for n in self.numbers if exact and self._is_shared(n)]
-        for number in self.shared:
-            tile.workspace.allocate(("values", number), self.shared_numbers(number))
+        found = {n: self._shared_values(n) for n in self.numbers if exact}
+        self.shared = {n: shared for n, shared in found.items() if shared is not None}
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, columns in enumerate(tile.problem.d_axes):
             groups.setdefault(columns, []).append(number)
@@ -54,65 +53,35 @@ class WeightedSums:
         few = problem.m == 1 or is_tiny(problem.m, w.width, problem.n)
         return is_rescaled(w.state) and few
 
-    def _is_shared(self, number: int) -> bool:
-        """True if values are packed once for all tiles: several of them need values packed."""
-        tile = self.tile
-        size = self.shared_numbers(number) * tile.dtype.itemsize
-        fits = size <= tile.tiling.shared_pack_bytes
-        return not self.is_near(number) and tile.m_tiles > 1 and fits
-
     def is_near(self, number: int) -> bool:
         """True if microkernels read values where they are."""
         return self.operands.is_near(self.values[number], self.sums[number].width)
 
-    # --- values that all tiles share -------------------------------------------------------------
-
-    def block_numbers(self, number: int) -> int:
-        """Numbers of the packed values of one block."""
+    def _shared_values(self, number: int) -> SharedOperand | None:
+        """Values that are packed once for all tiles: several of them need values packed."""
         panel = self.tile.registers.panel
-        return -(-self.sums[number].width // panel) * panel * self.packed_rows
-
-    def shared_numbers(self, number: int) -> int:
-        """Numbers of all packed values."""
-        return self.tile.problem.batch * self.tile.n_blocks * self.block_numbers(number)
-
-    def shared_block(self, number: int, piece: str) -> str:
-        """Where the packed values of a block are."""
-        tile, f = self.tile, self.tile.f
-        place = f.add(f.mul(tile.at, f.number("pieces", tile.n_blocks)), piece)
-        each = f.number(("value block", number), self.block_numbers(number))
-        place = f.mul(place, each)
-        first = f.number(("shared", number), tile.workspace.at["values", number])
-        return tile.shared(f.add(place, first))
+        numbers = -(-self.sums[number].width // panel) * panel * self.packed_rows
+        found = SharedOperand(self.operands, self.values[number], "values", number, numbers)
+        several = not self.is_near(number) and self.tile.m_tiles > 1
+        return found.allocate() if several and found.fits else None
 
     def functions(self) -> list[Launched]:
         """What packs values for all tiles."""
-        return [self.packing(number) for number in self.shared]
+        return [
+            shared.function(self.sums[number].width, self.sums[number].width,
+                            partial(self._values_span, number))
+            for number, shared in self.shared.items()
+        ]  # fmt: skip
 
-    def packing(self, number: int) -> Launched:
-        """The function that packs values, a block of N at a time."""
-        tile, operands, problem = self.tile, self.operands, self.tile.problem
-        f = tile.new_function(f"kernel_values{number}")
-        s, columns = self.values[number], self.sums[number].width
-        f.read["row"] = f.number(("row", number), columns + tile.lanes)
-        length, steps = f.number("length", problem.n), f.number("steps", tile.plan.block_n)
-        f.part = s.part
-        for node in s.part.nodes:
-            if not problem.free[node]:
-                f.value(node)
+    def _values_span(
+        self, number: int, k: str, _: str, count: Callable[[], str]
+    ) -> tuple[Span, str]:
+        own = self.tile.f.number(("columns", number), self.sums[number].width)
+        return Span("0", own, k, count()), self.packed_depth()
 
-        def unit(index: str) -> None:
-            tile.at, piece = f.divided(index, f.number("pieces", tile.n_blocks))
-            k = f.mul(piece, steps)
-            memory = self.shared_block(number, piece)
-            operands.open_batch(s)
-            own = f.number(("columns", number), columns)
-            span = Span("0", own, k, f.least(steps, f.sub(length, k)))
-            operands.pack(s, span, memory, f.number(("deep", self.packed_rows), self.packed_rows))
-
-        tile.each_unit(unit)
-        work = 2 * problem.batch * problem.n * columns
-        return f, Phase(f.symbol, problem.batch * tile.n_blocks, work)
+    def packed_depth(self) -> str:
+        """Elements of a packed block."""
+        return self.tile.f.number(("deep", self.packed_rows), self.packed_rows)
 
     # --- memory ----------------------------------------------------------------------------------
 
@@ -250,13 +219,12 @@ class WeightedSums:
             right, stride = self.operands.where(s, start, tile.k)
         elif number in self.shared:
             piece, _ = f.divided(tile.k, f.number("steps", plan.block_n))
-            whole, stride = self.shared_block(number, piece), str(tile.registers.panel)
-            deep = f.number(("deep", self.packed_rows), self.packed_rows)
-            right = tile.element(whole, f.mul(start, deep))
+            whole, stride = self.shared[number].at(piece), str(tile.registers.panel)
+            right = tile.element(whole, f.mul(start, self.packed_depth()))
         else:
             right, stride = f.read[f"values{number}"], str(tile.registers.panel)
-            deep = f.number(("deep", self.packed_rows), self.packed_rows)
-            self.operands.pack(s, Span(start, count, tile.k, tile.deep), right, deep)
+            span = Span(start, count, tile.k, tile.deep)
+            self.operands.pack(s, span, right, self.packed_depth())
         left = self.weights.at(number)
         fresh = e.let(f"xor i1 {tile.begun}, true")
         addition = _Addition(self, number, left, (right, stride), count, fresh)
@@ -305,7 +273,7 @@ class _Addition:
         grows = sums.sums[number].state.repair is not None and tile.problem.n <= t.max_n_in_steps
         few = t.sum_steps_compensated if self.compensated else t.sum_steps
         self.few = few if not self.sweeps and (self.compensated or grows) else 0
-        self.deep = f.number(("deep", sums.packed_rows), sums.packed_rows)
+        self.deep = sums.packed_depth()
 
     def in_parts(self) -> None:
         """Parts of a block, each summed by itself and added to a compensated sum."""

@@ -8,23 +8,22 @@ across lanes at the end of a block, in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from ....core.dtype import bool_, float32, float64
 from ....core.node import toposort
 from ....core.ops.elementwise import EXP, EXP2
 from ....kernel.contract.analysis import DEPTH, Part
 from ....kernel.stream.online import State
-from ...common.api import Phase
 from ..gemm.gemv import DOTS, dots
 from ..gemm.pack import Span, side
 from ..gemm.skinny import NARROW, narrow
 from ..llvm.emitter import Val
 from ..llvm.maths import select
 from ..spelling import identity
-from .operands import Left, Operands, PanelCall, PanelGemm
+from .operands import Left, Operands, PanelCall, PanelGemm, SharedOperand
 from .tile import Launched, Tile
 from .walk import RowWalk
 
@@ -52,21 +51,10 @@ class ColumnMajorProducts:
         self.tallest = min(tile.plan.tile_m, tile.problem.m)
         width = tile.plan.block_n + tile.lanes
         self.tile_numbers = self.tallest * width + tile.lanes  # no more rows than there are
-        self.shared = self._shared()
-        for number in self.shared:
-            tile.workspace.allocate(("keys", number), self.shared_numbers(number))
+        found = {n: self._shared_keys(n) for n in range(len(self.products))}
+        self.shared = {n: shared for n, shared in found.items() if shared is not None}
 
     # --- how keys are read -----------------------------------------------------------------------
-
-    def _shared(self) -> list[int]:
-        """The products whose keys are packed once for all tiles, where several need them."""
-        tile = self.tile
-        most = tile.tiling.shared_pack_bytes // tile.dtype.itemsize
-        several = tile.m_tiles * tile.d_tiles > 1
-        return [
-            n for n in range(len(self.products))
-            if several and self.is_packed(n) and self.shared_numbers(n) <= most
-        ]  # fmt: skip
 
     def is_packed(self, number: int) -> bool:
         """True if keys are packed."""
@@ -112,51 +100,27 @@ class ColumnMajorProducts:
         wide = -(-self.tile.plan.block_n // panel) * panel
         return wide * self.operands.packed_numbers(self.products[number])
 
-    def shared_numbers(self, number: int) -> int:
-        """Numbers of all packed keys of a product."""
-        blocks = self.tile.n_blocks * self.operands.depth_blocks(self.products[number])
-        return self.tile.problem.batch * blocks * self.key_numbers(number)
-
-    def shared_keys(self, number: int, piece: str, b: str) -> str:
-        """Where the packed keys of a block are."""
-        tile, f = self.tile, self.tile.f
+    def _shared_keys(self, number: int) -> SharedOperand | None:
+        """Keys that are packed once for all tiles, where several need them."""
         blocks = self.operands.depth_blocks(self.products[number])
-        place = f.add(f.mul(tile.at, f.number("pieces", tile.n_blocks)), piece)
-        place = f.add(f.mul(place, f.number(("blocks", number), blocks)), b)
-        each = f.number(("key block", number), self.key_numbers(number))
-        place = f.mul(place, each)
-        first = f.number(("keys", number), tile.workspace.at["keys", number])
-        return tile.shared(f.add(place, first))
+        found = SharedOperand(
+            self.operands, self.keys[number], "keys", number, self.key_numbers(number), blocks
+        )
+        several = self.is_packed(number) and self.tile.m_tiles * self.tile.d_tiles > 1
+        return found.allocate() if several and found.fits else None
 
     def functions(self) -> list[Launched]:
-        """What packs keys for all tiles, a block at a time."""
-        return [self.packing(number) for number in self.shared]
+        """What packs keys for all tiles."""
+        return [
+            shared.function(self.tile.plan.block_n, self.products[number].depth,
+                            partial(self._keys_span, number))
+            for number, shared in self.shared.items()
+        ]  # fmt: skip
 
-    def packing(self, number: int) -> Launched:
-        """The function that packs the keys of a product."""
-        tile, operands, problem = self.tile, self.operands, self.tile.problem
-        f = tile.new_function(f"kernel_keys{number}")
-        p, s, steps = self.products[number], self.keys[number], tile.plan.block_n
-        f.read["row"] = f.number(("key row", number), steps + tile.lanes)
-        length, each = f.number("length", problem.n), f.number("steps", steps)
-        f.part = s.part
-        for node in s.part.nodes:
-            if not problem.free[node]:
-                f.value(node)
-
-        def unit(index: str) -> None:
-            outer, b = f.divided(index, f.number(("blocks", number), operands.depth_blocks(p)))
-            tile.at, piece = f.divided(outer, f.number("pieces", tile.n_blocks))
-            k, d = f.mul(piece, each), f.mul(b, str(DEPTH))
-            memory = self.shared_keys(number, piece, b)
-            operands.open_batch(s)
-            many = f.least(str(DEPTH), f.sub(f.number(("depth", number), p.depth), d))
-            span = Span(k, f.least(each, f.sub(length, k)), d, many)
-            operands.pack(s, span, memory, operands.packed_depth(p))
-
-        tile.each_unit(unit)
-        units = problem.batch * tile.n_blocks * operands.depth_blocks(p)
-        return f, Phase(f.symbol, units, 2 * problem.batch * problem.n * p.depth)
+    def _keys_span(self, number: int, k: str, d: str, count: Callable[[], str]) -> tuple[Span, str]:
+        f, p = self.tile.f, self.products[number]
+        many = f.least(str(DEPTH), f.sub(f.number(("depth", number), p.depth), d))
+        return Span(k, count(), d, many), self.operands.packed_depth(p)
 
     # --- products --------------------------------------------------------------------------------
 
@@ -224,7 +188,7 @@ class ColumnMajorProducts:
             right, stride = operands.where(s, tile.k, d)
         elif number in self.shared:
             piece, _ = f.divided(tile.k, f.number("steps", tile.plan.block_n))
-            right, stride = self.shared_keys(number, piece, b), str(wide)
+            right, stride = self.shared[number].at(piece, b), str(wide)
         else:
             right, stride = f.read[f"keys{number}"], str(wide)
             operands.pack(s, Span(tile.k, tile.deep, d, many), right, deep)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from ....kernel.contract.analysis import DEPTH, NEAR
 from ....kernel.stream.roles import ScoreProduct
+from ...common.api import Phase
 from ..gemm.microkernel import block, transpose
 from ..gemm.pack import Packer, Side, Span, Target
-from .tile import Tile
+from .tile import Launched, Tile
 
 Left = tuple[str, str, str]  # address, strides between rows and between steps of the depth
 
@@ -132,6 +133,65 @@ class Operands:
             turn("0")
         else:
             tile.loop("0", f.number(("blocks", number), blocks), 1, turn)
+
+
+class SharedOperand:
+    """An operand that is packed once for all tiles, into the workspace: a block of N at a time."""
+
+    def __init__(
+        self, operands: Operands, s: Side, name: str, number: int, numbers: int,
+        depth_blocks: int = 0,
+    ) -> None:  # fmt: skip
+        self.tile, self.operands, self.s = operands.tile, operands, s
+        self.name, self.number, self.numbers = name, number, numbers  # of one packed block
+        self.depth_blocks = depth_blocks  # of the depth of each block; 0: it has none
+        tile = operands.tile
+        self.blocks = tile.problem.batch * tile.n_blocks * max(1, depth_blocks)
+        size = self.blocks * numbers * tile.dtype.itemsize
+        self.fits = size <= tile.tiling.shared_pack_bytes
+
+    def allocate(self) -> SharedOperand:
+        """Take memory for it."""
+        name = self.name, self.number
+        self.tile.workspace.allocate(name, self.blocks * self.numbers)
+        return self
+
+    def at(self, piece: str, b: str = "0") -> str:
+        """Where the packed numbers of a block of N, and of a block of the depth, are."""
+        tile, f, number = self.tile, self.tile.f, self.number
+        place = f.add(f.mul(tile.at, f.number("pieces", tile.n_blocks)), piece)
+        if self.depth_blocks:
+            place = f.add(f.mul(place, f.number(("blocks", number), self.depth_blocks)), b)
+        place = f.mul(place, f.number((self.name, "block", number), self.numbers))
+        first = f.number((self.name, "at", number), tile.workspace.at[self.name, number])
+        return tile.shared(f.add(place, first))
+
+    def function(
+        self, row: int, work: int, span: Callable[[str, str, Callable[[], str]], tuple[Span, str]]
+    ) -> Launched:
+        """The function that packs it; `span(first of N, first of the depth, count of N)`."""
+        tile, problem, operands = self.tile, self.tile.problem, self.operands
+        f = tile.new_function(f"kernel_{self.name}{self.number}")
+        f.read["row"] = f.number((self.name, "row", self.number), row + tile.lanes)
+        length, steps = f.number("length", problem.n), f.number("steps", tile.plan.block_n)
+        f.part = self.s.part
+        for node in self.s.part.nodes:
+            if not problem.free[node]:
+                f.value(node)
+
+        def unit(index: str) -> None:
+            b = "0"
+            if self.depth_blocks:
+                index, b = f.divided(index, f.number(("blocks", self.number), self.depth_blocks))
+            tile.at, piece = f.divided(index, f.number("pieces", tile.n_blocks))
+            k, d = f.mul(piece, steps), f.mul(b, str(DEPTH))
+            memory = self.at(piece, b)
+            operands.open_batch(self.s)
+            found, depth = span(k, d, lambda: f.least(steps, f.sub(length, k)))
+            operands.pack(self.s, found, memory, depth)
+
+        tile.each_unit(unit)
+        return f, Phase(f.symbol, self.blocks, 2 * problem.batch * problem.n * work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class StreamFunction:
         start, end = self.blocks.bounds(*tile.open_unit(index))
         f.scopes.append({})
         if self.transposed is not None:
-            self.transposed.begin()
+            self.transposed.products.begin()
         self.products.begin()
         self.states.begin()
         self.sums.begin()

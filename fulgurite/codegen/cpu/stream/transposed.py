@@ -137,10 +137,6 @@ class TransposedAccumulator:
 
         tile.loop("0", count, 1, turn)
 
-    def begin(self) -> None:
-        """Values of rows are packed once for a tile."""
-        self.products.begin()
-
     def emit(self) -> None:
         """What a block adds."""
         tile, f = self.tile, self.tile.f
