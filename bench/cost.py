@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.machine import SHIPPED, time_of
 from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.passes.simplify import simplify
-from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.runtime.pipeline import searcher
 from fulgurite.runtime.plan import Plan, compile_plan
 from fulgurite.runtime.realize import storage_of

@@ -381,6 +381,9 @@ class _Roles:
                 right=right, batch=batch, rows=tuple(tall), columns=tuple(wide), folded=tuple(over),
             )  # fmt: skip
 
+        def count(axes: Sequence[int]) -> int:
+            return prod([sizes[a] for a in axes])
+
         def columns_of(state: State, others: frozenset[int]) -> tuple[int, ...]:
             return ordered(self.free[state.fold] - others, steps)
 
@@ -410,7 +413,7 @@ class _Roles:
         return StreamProblem(
             s, self.dtype, tuple(sizes), order, free, batch, rows, streamed,
             tuple([w.contraction.columns for w in weighted]),
-            *[prod([sizes[a] for a in axes]) for axes in (batch, rows, streamed)],
+            count(batch), count(rows), count(streamed),
             tuple(products), tuple(loads), s.states, tuple(self.row_states), tuple(weighted),
             tuple(transposed), tuple(map(_element, s.whole)), frozenset(self.constants),
         )  # fmt: skip

@@ -1,10 +1,10 @@
-"""A frame that can fold: sums over axes that no template has a part for, as plain loops.
+"""Inner reductions: those over axes that the template has no role for, as plain loops.
 
 In: a FOLD whose value is wanted where we are. Out: lines that walk its axes one inside the other
-and combine, in order. Lanes that are live stay live: each lane folds for itself. Where none is, the
-lanes of a sum run along its last axis and are put together at the end. Such folds are few and small
-(one for each row at the end of a streaming kernel), so loops are all they need. Sums of
-float32 are kept in float64: in one long chain they would lose more digits than the rest together.
+and combine, in order. Lanes that are live stay live: each lane reduces for itself. Where none is,
+the lanes of a sum run along its last axis and are combined at the end. Such reductions are few and
+small (one for each row in the epilogue), so loops are all they need. Sums of float32 are kept in
+float64: in one long chain they would lose more digits than the rest together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .bounded_exp import emit_bounded_exp
 
 
 class StreamBuilder(Frame):
-    """A frame whose values may be folds."""
+    """A function whose values may be reductions."""
 
     sizes: Sequence[int]
     bounded_exps: frozenset[Node] = frozenset()  # whose exponent is never above 0
