@@ -1,8 +1,8 @@
-"""The template of maps that lay memory out anew: one text for all sizes.
+"""The relayout template: maps that lay memory out anew, with one text for all sizes.
 
 In: an `IndexKernel`. Out: a `Rendered`, or None where `kernel/transform/relayout.py` says it is no
 such map. A unit is some rows, or a piece of a long one. Rows are walked along their innermost axis;
-what their indices and conditions come to is worked out for each row, and lanes run along memory.
+what their indices and conditions come to is computed for each row, and lanes run along memory.
 All sizes, steps and limits are numbers of the table, so paddings, crops and phases of a stride that
 are put together are compiled once for what is computed from them.
 """
@@ -19,7 +19,7 @@ from ...graph.ir.affine import Atom
 from ...graph.ir.lower import IndexKernel
 from ...kernel.contract.analysis import Line, Part
 from ...kernel.transform.merge_axes import merge_axes
-from ...kernel.transform.relayout import TURNS, Relaid, relaid, where
+from ...kernel.transform.relayout import FORM, Relayout, find_relayout, place_of
 from ...kernel.transform.split_reduction import CHUNK
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import Phase, Rendered
@@ -30,21 +30,20 @@ from .llvm.emitter import Val, ramp
 from .loops.function import Frame, Numbers
 from .target import Target
 
-ROWS = 1024  # elements of a unit's rows, at least
 
-
-def relaid_maps(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
+def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
     """A map that reads memory at other places than it writes."""
     if target.vectors not in MASKS:
         return None
-    found = relaid(kernel) or relaid(merge_axes(unrolled(kernel))) or relaid(kernel, loose=True)
+    found = find_relayout(kernel) or find_relayout(merge_axes(unrolled(kernel)))
+    found = found or find_relayout(kernel, loose=True)
     return None if found is None else _rendered(found, dtypes, target)
 
 
-def _rendered(m: Relaid, dtypes: Sequence[DType], target: Target) -> Rendered:
+def _rendered(m: Relayout, dtypes: Sequence[DType], target: Target) -> Rendered:
     f = _Rows(m, dtypes, target)
     rows = prod(m.rows.sizes)
-    pieces, tall = -(-m.lanes // CHUNK), max(1, ROWS // m.lanes)
+    pieces, tall = -(-m.lanes // CHUNK), max(1, FORM.unit_elements // m.lanes)
     f.write(rows, tall, pieces)
     text = "\n".join([f.text(), *f.e.declared.values(), ""])
     elements = rows * m.lanes
@@ -56,7 +55,7 @@ def _rendered(m: Relaid, dtypes: Sequence[DType], target: Target) -> Rendered:
 class _Rows(Frame):
     """The one function of such a map."""
 
-    def __init__(self, m: Relaid, dtypes: Sequence[DType], target: Target) -> None:
+    def __init__(self, m: Relayout, dtypes: Sequence[DType], target: Target) -> None:
         masked = target.vectors == "avx512"
         super().__init__("kernel", Numbers(m.order), dtypes, target.lanes, masked)
         self.m, self.steady = m, True
@@ -108,16 +107,16 @@ class _Rows(Frame):
     def vector(self, _: str) -> None:
         """One vector of results; all loads come first, for memory may be written over."""
         self.divide()
-        values = {where(s): (s, self.value(s.src[0])) for s in self.m.stores}
+        values = {place_of(s): (s, self.value(s.src[0])) for s in self.m.stores}
         while values:
             store, value = next(iter(values.values()))
             step = self.along(store.arg[1])[0]
             if step == 1:
                 self.store(store, value)
-                del values[where(store)]
+                del values[place_of(store)]
                 continue
-            first = next(t for t in reversed(range(step)) if where(store, -t) in values)
-            turns = [where(store, t - first) for t in range(step)]
+            first = next(t for t in reversed(range(step)) if place_of(store, -t) in values)
+            turns = [place_of(store, t - first) for t in range(step)]
             store = values[turns[0]][0]
             name = ("at", self.numbers.position[store])
             place = self.first(store.arg[1], (), name)[0]
@@ -148,7 +147,7 @@ class _Rows(Frame):
     def load(self, node: Node, sources: Sequence[Val]) -> Val:
         number, index, conditions = node.arg
         step, tangled = self.along(index)
-        if step not in TURNS[1:] or tangled or not self.literal:
+        if step not in FORM.interleaves[1:] or tangled or not self.literal:
             return super().load(node, sources)
         name = ("at", self.numbers.position[node])
         holds = self.conditions(conditions, sources, (name, "if")) if conditions else None

@@ -20,15 +20,15 @@ from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.move_as_bits import moved_as_bits
 from ...kernel.transform.pad_dynamic_axes import fixed_sizes
 from ..common.api import Rendered
-from .gemm.template import contractions
+from .gemm.template import gemms
 from .irregular.parts import in_parts
 from .loops.template import loops
-from .relayout import relaid_maps
+from .relayout import relayouts
 from .target import Target
 from .vecmath import library
 
 Template = Callable[[IndexKernel, Sequence[DType], Target], Rendered | None]
-TEMPLATES: tuple[Template, ...] = (contractions, relaid_maps, loops)
+TEMPLATES: tuple[Template, ...] = (gemms, relayouts, loops)
 
 
 def render(

@@ -63,10 +63,99 @@ class StreamTiling:
 
 
 @dataclass(frozen=True, slots=True)
+class GemmTiling:
+    """What GEMM and convolution plans are chosen by, and their micro-kernels made of."""
+
+    # the machine
+    page_bytes: int = 4096  # the smallest pages: what is within one can be read if any of it can
+    cache_line_bytes: int = 64
+    l1_bytes: int = 32 << 10  # a right operand that stays there is read in place
+
+    # tiles
+    tile_stack_bytes: int = 248 << 10  # of a thread's stack that one tile may take
+    tile_sums_bytes: int = 144 << 10  # of accumulators, which stay in L2
+    tall_tile_sums_bytes: int = 264 << 10  # where the tile packs its own columns for all rows
+    tile_row_bytes: int = 2 << 10  # of one row of accumulators
+    shallow_tile_sums: int = 8192  # accumulators of a tile with a short k: they must stay in L1
+    tile_products: int = 1 << 18  # multiply-adds that make a tile worth a task
+    busy_tiles: int = 8  # that keep threads busy
+    even_tiles: int = 24  # so few that threads should have equally many
+    two_tile_products: int = 1 << 22  # so few that two tiles had better pack the same columns each
+    packed_workspace_bytes: int = 160 << 20  # that packed columns may take
+    huge_results: int = 1 << 21  # of a product whose operands come from memory
+    huge_k_bytes: int = 8 << 10  # between rows that fall into few sets of L2
+    modest_products: int = 1 << 25  # soon done, so that no phase should pack alone
+    min_run_elements: int = 8  # contiguous ones that are worth a vector
+    k_lines_at_once: int = 32  # rows of the right operand that one task packs
+
+    # costs, in vector instructions for a vector of elements
+    pack_instructions: float = 2.0  # a load and a store
+    transpose_instructions: float = 4.0  # the same through a square of registers
+    pack_fours_instructions: float = 3.5  # bytes of four steps of k side by side
+
+    # operands that are read in place
+    few_rows: int = 8  # too few to pay for packing the columns
+    dense_row_bytes: int = 1024  # between rows that micro-kernels may read in place
+    slim_row_bytes: int = 256  # of the right operand, never worth packing
+    dense_row_blocks: int = 24  # register blocks of rows that are too few for packing near columns
+    ragged_row_blocks: int = 14  # the same where rows end inside a vector, and are long
+    packed_left_columns: int = 64  # that pay for packing a transposed left operand
+    transposed_left_k_steps: int = 2048  # of k too far apart to be read in place
+    swapped_columns: int = 32  # so few that rows become lanes where memory runs along them
+    swapped_near_rows: int = 256  # of a left operand that can be read across its lines
+    image_columns: int = 512  # that make each image of a convolution a product of its own
+
+    # right operands that are packed along k, like left ones
+    k_major_rows: int = 32  # so few that transposing the columns does not pay
+    k_major_k_steps: int = 512  # of a block of k
+
+    # skinny GEMM: lanes along k
+    skinny_columns: int = 12
+    skinny_rows: int = 16  # that columns along k need not be transposed for; twice for a long k
+    skinny_least_k_steps: int = 64
+    skinny_k_steps: int = 1024  # of a block of k: columns stay in L1
+    skinny_block: int = 4  # rows and columns of a register block
+
+    # GEMV
+    gemv_least_columns: int = 384  # of a tile of a vector times rows of a matrix
+    gemv_most_columns: int = 4096
+    gemv_packed_k_steps: int = 2048  # of a block of k where the vector is packed
+    gemv_busy_columns: int = 64  # that keep threads busy
+    gemv_long_products: int = 1 << 20  # from which that matters
+    gemv_unroll: int = 8  # rows or columns of the matrix that are under way together
+    gemv_sums_columns: int = 1024  # whose accumulators stay in L1
+    gemv_chain_steps: int = 6  # added in float32 before they go to float64: more would lose digits
+
+    # direct convolution
+    direct_k_steps: int = 256  # of k that windows are swept over with, whose products are one sum
+    direct_byte_rows: int = 4  # for more it pays to pack bytes by fours
+    direct_dot_columns: int = 64  # of windows along k that are summed without packing
+    direct_dot_tile_columns: int = 16  # of a tile where there are more: it shares one table
+    direct_dot_masks: int = 1 << 24  # of lanes, too many to be worth keeping
+    direct_pieces: int = 4  # of memory that are swept over together: their masks are loaded at once
+    direct_rows: int = 2  # whose accumulators are in registers at a time
+    direct_columns: int = 3  # the same where lanes run along k
+    direct_chain_steps: int = 16  # pieces or steps of k in one chain of additions
+
+    # micro-kernels
+    fetch_half_line_blocks: int = 6  # register blocks that prefetch a panel by halves of a line
+    near_depth_steps: int = 256  # rows of a dense operand that are not near by chance
+    near_row_bytes: int = 1024  # between rows that the host prefetches by itself
+    fetch_rows_ahead: int = 8  # of a dense operand: too far apart for the host to guess
+    fma_latency_sums: int = 8  # accumulators that must be under way at a time
+    avx512_accumulators: int = 30  # registers beside those of the left operand
+    fetch_result_steps: int = 7  # of k that a line of C takes to come
+    far_row_bytes: int = 2048  # between rows of which few pages have two: fetched 3 times as early
+    epilogue_vectors: int = 2  # of results at a time: one alone waits for itself most of the time
+
+
+@dataclass(frozen=True, slots=True)
 class CpuTable:
     """All tiling parameters of the CPU's templates."""
 
     stream: StreamTiling = field(default_factory=StreamTiling)
+    gemm: GemmTiling = field(default_factory=GemmTiling)
 
 
 CPU = CpuTable()
+GEMM = CPU.gemm

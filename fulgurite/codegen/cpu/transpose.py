@@ -1,4 +1,4 @@
-"""A square of memory turned: rows become columns, by vectors, for maps that read across memory.
+"""Transpose of a square of memory, by vectors, for maps that read across memory.
 
 In: a dtype in memory and the lanes of a vector. Out: the text of a library module with one
 function, `void f(ptr from, i64 step, ptr to, i64 across, i64 down)`: `down` rows of `across`
@@ -16,11 +16,11 @@ from .gemm.microkernel import Module, named
 from .llvm.convert import load_row, shuffled
 from .llvm.emitter import Emitter, Val, ramp
 
-TURN = "ptr, i64, ptr, i64, i64"
+TRANSPOSE = "ptr, i64, ptr, i64, i64"
 
 
 @lru_cache(maxsize=32)
-def turn(raw: DType, lanes: int) -> Module:
+def transpose_square(raw: DType, lanes: int) -> Module:
     """The function for numbers of a dtype as they are in memory."""
     e = Emitter(lanes)
     inner, kind = e.type_of(raw, False), e.type_of(raw, True)
@@ -45,4 +45,4 @@ def turn(raw: DType, lanes: int) -> Module:
     arguments = "ptr noalias %from, i64 %step, ptr noalias %to, i64 %across, i64 %down"
     body = "\n".join(e.lines)
     text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    return named(f"turn_{raw}_{lanes}", "\n".join([text, *e.declared.values()]))
+    return named(f"transpose_square_{raw}_{lanes}", "\n".join([text, *e.declared.values()]))

@@ -18,6 +18,7 @@ from ...core.ops.index import FOLD, LOAD, STORE
 from ...core.ops.leaf import SINK
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
+from ...kernel.contract.problem import product_axes
 from .analysis import dot_factors, fixed_axes, live_roots, parallel_axes, stored_type
 from .program import Tiling, Window
 
@@ -200,16 +201,12 @@ def _dot_axes(
     folds = [n for n in order if n.op is FOLD]
     if not folds or len({f.arg[1] for f in folds}) > 1:
         return None
-    fold = folds[0]
-    product = fold.src[0]
-    if len(product.src) != 2:
+    axes = product_axes(folds[0], free)
+    if axes is None or not axes.left or not axes.right:
         return None
-    left, right = free[product.src[0]], free[product.src[1]]
-    rows, columns = sorted(left - right), sorted(right - left)
-    shared = [a for a in fold.arg[1] if a in left and a in right]
-    if not rows or not columns or not shared:
-        return None
-    m, n, k = (max(axes, key=sizes.__getitem__) for axes in (rows, columns, shared))
+    shared = [a for a in folds[0].arg[1] if a in axes.shared]
+    roles = sorted(axes.left), sorted(axes.right), shared
+    m, n, k = (max(found, key=sizes.__getitem__) for found in roles)
     if min(sizes[m], sizes[n], sizes[k]) < table.dot_least:
         return None
     return (m, n, k) if all(dot_factors(f, free, (m, n, k)) for f in folds) else None

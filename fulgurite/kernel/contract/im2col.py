@@ -1,6 +1,6 @@
-"""A factor that is memory seen through windows, as numbers alone.
+"""Im2col descriptors: an operand that is memory seen through windows, as numbers alone.
 
-In: a factor's part of a kernel. Out: a `View`: its own axes and the folded ones, each in one of
+In: an operand's part of a kernel. Out: a `View`: its own axes and the folded ones, each in one of
 `SLOTS` slots in their order, the steps of memory along them, and at most one condition a slot, on
 the own and the folded axis that share it; or None. Convolutions of up to three dimensions with any
 window, stride, dilation, padding and groups, and their gradients, are such views: where an axis or
@@ -14,12 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
+from operator import le
 
 from ...core.node import Node, make
 from ...core.ops.index import LOAD
 from ...graph.ir.affine import Affine, Atom
 from ..transform.merge_axes import argument
-from .analysis import Contraction, Line, Part
+from .analysis import Line, Part
+from .problem import GemmProblem
 
 SLOTS = 4  # axes of each line: three dimensions of an image, and channels or images
 BATCH = 3  # axes of a batch
@@ -40,7 +42,7 @@ class Condition:
 
     @property
     def asks(self) -> bool:
-        """Can it fail to hold?"""
+        """True if it can fail to hold."""
         return self.below < ENDLESS
 
     def step(self, along: str, other: bool = False) -> int:
@@ -84,54 +86,81 @@ class View:
         return (self.own if along == "own" else self.folded)[-1][1]
 
 
-def view(p: Part, root: Node, own: Line) -> View | None:
-    """A factor as a view of one param's memory, if it is one."""
-    if root.op is not LOAD or root.src or len(p.batch.axes) > BATCH:
+def im2col_view(p: Part, root: Node, own: Line) -> View | None:
+    """An operand as a view of one param's memory, if it is one."""
+    if not _is_affine_load(root) or len(p.batch.axes) > BATCH:
         return None
     _, (start, terms), conditions = root.arg
-    places = [(start, terms), *[index for index, _ in conditions]]
-    if not all(isinstance(atom, int) for _, found in places for atom, _ in found):
+    masks = [_mask(p, own, index, below) for index, below in conditions]
+    if None in masks:
         return None
-    steps = dict(terms)
-    asked = []
-    for (first, found), below in conditions:
-        kept = {atom: step for atom, step in found if atom not in p.absorbed}
-        mine = [a for a in own.axes if a in kept]
-        theirs = [a for a in p.folded.axes if a in kept]
-        if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(kept) or not kept:
-            return None
-        asked.append((mine, theirs, first, kept, below))
-    for mine_at, theirs_at in _placed(own.axes, p.folded.axes):
-        slots = [{mine_at[a] for a in some} | {theirs_at[a] for a in others}
-                 for some, others, *_ in asked]  # fmt: skip
-        taken = [slot for found in slots for slot in found]
-        if all(len(found) == 1 for found in slots) and len(set(taken)) == len(taken):
-            break
-    else:
+    asked, steps = [mask for mask in masks if mask is not None], dict(terms)
+    placed = next(filter(lambda at: _fit(asked, at), _placed(own.axes, p.folded.axes)), None)
+    if placed is None or _reach((own, p.folded), steps) >= ENDLESS:
         return None
     every = [Condition(0, 0, 0, ENDLESS)] * SLOTS
-    for slot, (mine, theirs, first, kept, below) in zip(taken, asked, strict=True):
-        moved = [sum(kept[a] for a in some) for some in (mine, theirs)]
-        every[slot] = Condition(first, moved[0], moved[1], below)
+    for mask in asked:
+        every[mask.slots(placed)[0]] = mask.condition
     batch = [(size, steps.get(a, 0)) for a, size in zip(p.batch.axes, p.batch.sizes, strict=True)]
-    moves = [
-        *zip(own.axes, own.sizes, strict=True),
-        *zip(p.folded.axes, p.folded.sizes, strict=True),
-    ]
-    if sum([abs(steps.get(a, 0)) * size for a, size in moves]) >= ENDLESS:
-        return None
     return View(
         start,
         tuple([(1, 0)] * (BATCH - len(batch)) + batch),
-        _slots(own, mine_at, steps),
-        _slots(p.folded, theirs_at, steps),
+        _slots(own, placed[0], steps),
+        _slots(p.folded, placed[1], steps),
         tuple(every),
     )
 
 
-def _placed(
-    own: Sequence[int], folded: Sequence[int]
-) -> Iterator[tuple[Mapping[int, int], Mapping[int, int]]]:
+def _is_affine_load(root: Node) -> bool:
+    """True if memory is read at a place, and under conditions, that depend on axes alone."""
+    if root.op is not LOAD or root.src:
+        return False
+    places = [root.arg[1], *[index for index, _ in root.arg[2]]]
+    return all(isinstance(atom, int) for _, found in places for atom, _ in found)
+
+
+_Places = tuple[Mapping[int, int], Mapping[int, int]]  # the slots of own and of folded axes
+
+
+@dataclass(frozen=True, slots=True)
+class _Mask:
+    """A condition of a load, and the axis that it depends on in each line, if any."""
+
+    own: int | None
+    folded: int | None
+    condition: Condition
+
+    def slots(self, placed: _Places) -> list[int]:
+        """The slots of its axes."""
+        pairs = zip((self.own, self.folded), placed, strict=True)
+        return [at[axis] for axis, at in pairs if axis is not None]
+
+
+def _mask(p: Part, own: Line, index: Affine, below: int) -> _Mask | None:
+    """A condition on at most one axis of each line, and on no other."""
+    steps = {atom: step for atom, step in index[1] if atom not in p.absorbed}
+    mine, theirs = [[a for a in line.axes if a in steps] for line in (own, p.folded)]
+    if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(steps) or not steps:
+        return None
+    moves = [sum(steps[a] for a in axes) for axes in (mine, theirs)]
+    axes = [next(iter(found), None) for found in (mine, theirs)]
+    return _Mask(axes[0], axes[1], Condition(index[0], moves[0], moves[1], below))
+
+
+def _fit(masks: Sequence[_Mask], placed: _Places) -> bool:
+    """True if the axes of each condition share a slot, and no two conditions do."""
+    slots = [set(mask.slots(placed)) for mask in masks]
+    taken = [slot for found in slots for slot in found]
+    return all(len(found) == 1 for found in slots) and len(set(taken)) == len(taken)
+
+
+def _reach(lines: Sequence[Line], steps: Mapping[int, int]) -> int:
+    """How far from the first element some lines go, at most."""
+    moves = [pair for line in lines for pair in zip(line.axes, line.sizes, strict=True)]
+    return sum([abs(steps.get(a, 0)) * size for a, size in moves])
+
+
+def _placed(own: Sequence[int], folded: Sequence[int]) -> Iterator[_Places]:
     """Ways to give axes slots in order, innermost axes in the last slot first."""
     if len(own) > SLOTS or len(folded) > SLOTS:
         return
@@ -152,29 +181,16 @@ def _slots(
     return tuple(found)
 
 
-# --- what is computed from the sums --------------------------------------------------------------
+# --- the epilogue --------------------------------------------------------------------------------
 
 
-def steady(c: Contraction, above: Part) -> tuple[Contraction, Part]:
-    """The same with at least so many axes in the lines of what is above the sum, in every index.
+def with_fixed_axes(c: GemmProblem, above: Part) -> tuple[GemmProblem, Part]:
+    """The same with at least so many axes in the lines of the epilogue, in every index.
 
     An axis that is not there has one step: its text is there whether or not there are several
     images, or groups.
     """
-    given = above.batch, above.rows, above.columns
-    fits = [
-        least
-        for least in _LEAST
-        if all(len(a.axes) <= n for a, n in zip(given, least, strict=True))
-    ]
-    wanted = fits[0] if fits else _LEAST[-1]
-    unused = iter(range(len(c.sizes), len(c.sizes) + sum(wanted)))
-    lines = []
-    for line, least in zip(given, wanted, strict=True):
-        more = [next(unused) for _ in range(least - len(line.axes))]
-        ones = (1,) * len(more)
-        inner = line.inner if line.axes else frozenset(more[-1:])
-        lines.append(Line((*more, *line.axes), (*ones, *line.sizes), inner))
+    lines = _fixed_lines(len(c.sizes), (above.batch, above.rows, above.columns))
     axes = [axis for line in lines for axis in line.axes]
 
     def moved(index: Affine) -> Affine:
@@ -185,16 +201,28 @@ def steady(c: Contraction, above: Part) -> tuple[Contraction, Part]:
 
     done: dict[Node, Node] = {}
     for node in above.nodes:
-        if node is c.fold or not c.free[node]:
-            done[node] = node
-            continue
-        arg = argument(node, moved, lambda names: names)
-        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
+        done[node] = node
+        if node is not c.fold and c.free[node]:
+            arg = argument(node, moved, lambda names: names)
+            done[node] = make(node.op, node.dtype, tuple(map(done.__getitem__, node.src)), arg)
     rest = [n for n in c.order if n not in done]
-    found = replace(
-        c, order=(*rest, *dict.fromkeys(done.values())), stores=tuple([done[s] for s in c.stores]),
-        free=c.free | {new: c.free[old] for old, new in done.items()},
-    )  # fmt: skip
-    return found, replace(
-        above, nodes=tuple(done.values()), batch=lines[0], rows=lines[1], columns=lines[2]
+    free = c.free | {new: c.free[old] for old, new in done.items()}
+    order, stores = (*rest, *dict.fromkeys(done.values())), tuple(map(done.__getitem__, c.stores))
+    batch, rows, columns = lines
+    return replace(c, order=order, stores=stores, free=free), replace(
+        above, nodes=tuple(done.values()), batch=batch, rows=rows, columns=columns
     )
+
+
+def _fixed_lines(unused: int, given: tuple[Line, Line, Line]) -> list[Line]:
+    """Lines of batch, rows and columns with as many axes as others have, from `unused` on."""
+    counts = [len(line.axes) for line in given]
+    fits = [least for least in _LEAST if all(map(le, counts, least))]
+    found = []
+    for line, least in zip(given, fits[0] if fits else _LEAST[-1], strict=True):
+        missing = max(0, least - len(line.axes))
+        more = tuple(range(unused, unused + missing))
+        unused += missing
+        inner = line.inner if line.axes else frozenset(more[-1:])
+        found.append(Line((*more, *line.axes), ((1,) * missing + line.sizes), inner))
+    return found

@@ -17,7 +17,8 @@ from ...graph.fusion.proposals import Proposal
 from ...graph.ir.kernel import Kernel
 from ...graph.ir.lower import lower
 from ...graph.ir.reshape_groups import CannotLower
-from ..contract.analysis import DEPTH, reached
+from ..contract.analysis import reached
+from ..contract.summation import ORDER
 from ..transform.merge_axes import merge_axes
 from .online import stream
 from .roles import StreamProblem, find_problem
@@ -81,7 +82,7 @@ def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:
 
 def _product_time(depth: int, table: CostTable) -> float:
     """Nanoseconds of so many products: many in a row go as fast as in a GEMM."""
-    share = min(1.0, depth / DEPTH)
+    share = min(1.0, depth / ORDER.block_steps)
     return 2 * depth / (share * table.products + (1 - share) * table.folded)
 
 

@@ -20,7 +20,8 @@ from ...core.ops.elementwise import CAST, DIV, EQ, LE, LT, MUL, NE
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from ...graph.ir.queries import free_axes, indices
-from ..contract.analysis import Contraction, Part, collect, line_of, ordered, reached, steps_of
+from ..contract.analysis import Part, collect, line_of, ordered, reached, steps_of
+from ..contract.problem import GemmProblem
 from .online import State, Streaming
 from .skip import SkipTest, skip_tests
 
@@ -32,7 +33,7 @@ class ScoreProduct:
     node: Node
     keys: Node
     queries: Node
-    contraction: Contraction  # its rows are N, its columns are M
+    contraction: GemmProblem  # its rows are N, its columns are M
 
     @property
     def depth(self) -> int:
@@ -54,7 +55,7 @@ class WeightedSum:
     state: State
     weights: Node  # of M and N
     values: Node  # of N (of M where the sum is transposed) and D
-    contraction: Contraction
+    contraction: GemmProblem
 
     @property
     def width(self) -> int:
@@ -79,7 +80,7 @@ class StreamProblem:
     m: int
     n: int
     products: tuple[ScoreProduct, ...]
-    loads_along_n: tuple[Contraction, ...]  # of M x N, contiguous along N: each is a `left`
+    loads_along_n: tuple[GemmProblem, ...]  # of M x N, contiguous along N: each is a `left`
     states: tuple[State, ...]  # over N
     row_states: tuple[State, ...]  # those of one number a row
     weighted: tuple[WeightedSum, ...]
@@ -375,8 +376,8 @@ class _Roles:
         def contraction(
             node: Node, left: Node, right: Node, tall: Sequence[int], wide: Sequence[int],
             over: Sequence[int],
-        ) -> Contraction:  # fmt: skip
-            return Contraction(
+        ) -> GemmProblem:  # fmt: skip
+            return GemmProblem(
                 order=order, free=free, sizes=tuple(sizes), stores=s.stores, fold=node, left=left,
                 right=right, batch=batch, rows=tuple(tall), columns=tuple(wide), folded=tuple(over),
             )  # fmt: skip

@@ -1,16 +1,17 @@
-"""Maps that read memory at other places than they write it, with all of the places as numbers.
+"""Relayout: maps that read memory at other places than they write it, with places as numbers.
 
-In: an `IndexKernel` without folds. Out: a `Relaid`: the same nodes over a fixed number of rows'
-axes and one axis of lanes, or None. Paddings, crops, slices, phases of a stride put together and
+In: an `IndexKernel` without reductions. Out: a `Relayout`: the same nodes over a fixed number of
+row axes and one vector axis, or None. Paddings, crops, slices, phases of a stride put together and
 sums of such are these maps. Every index has a step for each axis, 0 where it has none, and every
-load that asks conditions asks as many: missing ones ask nothing. So the text of such a map follows
-from what it computes and from how lanes lie in memory, and new sizes need no text.
+load with conditions has as many: missing ones ask nothing. So the text of such a map follows from
+what it computes and from how lanes lie in memory, and new sizes need no text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from math import prod
 
 from ...core.node import Node, make, toposort
@@ -24,22 +25,30 @@ from ..contract.analysis import Line
 from .merge_axes import argument
 from .vector_axis import LANES, across
 
-ROWS = (4, 8)  # axes of rows: as many as fit
-ASKED = (2, 6)  # conditions of a load on rows alone: as many as fit
-TURNS = (1, 2, 3, 4)  # steps of lanes that are written as whole rows, by stores that take turns
-WHOLE = LANES // 2  # lanes that fill enough of a vector
-SHORT = 4  # the same where stores take turns
-SMALL = 1 << 16  # results so few that lanes may be few, or lie anywhere
-GUARDS = 2  # axes of rows that may be divided
-ENDLESS = 1 << 30  # more steps than any index has that asks nothing
 
+@dataclass(frozen=True, slots=True)
+class RelayoutForm:
+    """How many axes and conditions such maps have in their text, and what they are worth it for."""
+
+    row_axes: tuple[int, ...] = (4, 8)  # as many as fit
+    row_conditions: tuple[int, ...] = (2, 6)  # of a load on rows alone: as many as fit
+    interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores write in turns
+    min_lanes: int = LANES // 2  # that fill enough of a vector
+    min_interleaved_lanes: int = 4
+    small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
+    divided_rows: int = 2  # axes of rows that may be divided
+    unit_elements: int = 1024  # of rows that a task has, at least
+    endless: int = 1 << 30  # more steps than any index has that asks nothing
+
+
+FORM = RelayoutForm()
 _BARE = (LOAD, STORE, CONST, ADD, MUL)  # of maps that do little but move memory
 
-Where = tuple[int, int, object]
+Place = tuple[int, int, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Relaid:
+class Relayout:
     """A map over rows and lanes."""
 
     order: tuple[Node, ...]  # sources first
@@ -53,58 +62,92 @@ class Relaid:
     guards: tuple[Condition, ...]  # which rows there are
 
 
-def relaid(kernel: IndexKernel, loose: bool = False) -> Relaid | None:
+class _Map:
+    """A kernel as a map: its sizes, nodes and stores."""
+
+    def __init__(self, kernel: IndexKernel) -> None:
+        self.kernel, self.stores = kernel, kernel.body.src
+        self.sizes = [n for n in kernel.axes if isinstance(n, int)]
+        self.order = [n for n in toposort([kernel.body]) if n.op is not SINK]
+
+    @cached_property
+    def free(self) -> dict[Node, frozenset[int]]:
+        """The axes that each node varies along."""
+        return free_axes(self.order)
+
+    @property
+    def has_fixed_axes(self) -> bool:
+        """True if all sizes are known, and there is room for the axes."""
+        fixed = len(self.sizes) == len(self.kernel.axes) and all(self.sizes)
+        return fixed and len(self.sizes) <= FORM.row_axes[-1] + 1
+
+    @property
+    def is_pure(self) -> bool:
+        """True if nothing is reduced, scattered, checked or read at places that values decide."""
+        if any(n.op in (FOLD, RUN, ORDER, GUARD) or is_scatter(n) for n in self.order):
+            return False
+        return not any(sources_of(index) for n in self.order for index in indices(n))
+
+    def has_worthy_lanes(self, lane: int, loose: bool) -> bool:
+        """True if lanes fill vectors and run along memory, or there are too few results to care."""
+        if self.sizes[lane] > FORM.endless:
+            return False
+        if loose and prod(self.sizes) <= FORM.small_results:
+            return True
+        least = FORM.min_lanes if len(self.stores) == 1 else FORM.min_interleaved_lanes
+        return self.sizes[lane] >= least and not across(self.order, self.free, self.sizes, lane)
+
+    def is_literal(self, lane: int) -> bool:
+        """True if the text should know steps of lanes: they are 1, or there are many results."""
+        loads = [n for n in self.order if n.op is LOAD]
+        if len(loads) != 1 or len(self.stores) != 1 or prod(self.sizes) > FORM.small_results:
+            return True
+        steps = dict(loads[0].arg[1][1])
+        return lane not in self.free[loads[0]] or steps.get(lane) == 1
+
+
+def find_relayout(kernel: IndexKernel, loose: bool = False) -> Relayout | None:
     """A kernel as such a map, if it is one; `loose`: lanes may be few or lie anywhere where there
     are few results, and indices may divide them."""
-    sizes = [n for n in kernel.axes if isinstance(n, int)]
-    order = [n for n in toposort([kernel.body]) if n.op is not SINK]
-    if len(sizes) != len(kernel.axes) or not all(sizes) or len(sizes) > ROWS[-1] + 1:
+    m = _Map(kernel)
+    if not m.has_fixed_axes or not m.is_pure:
         return None
-    if any(n.op in (FOLD, RUN, ORDER, GUARD) or is_scatter(n) for n in order):
+    lane, every = _lane(m.stores), frozenset(range(len(m.sizes)))
+    free = m.free
+    if lane is None or any(free[s] != every for s in m.stores) or not _moves(m.order, free):
         return None
-    if any(sources_of(index) for n in order for index in indices(n)):
-        return None
-    free, stores = free_axes(order), kernel.body.src
-    lane = _lane(stores)
-    everything = frozenset(range(len(sizes)))
-    if lane is None or any(free[s] != everything for s in stores) or not _moves(order, free):
-        return None
-    divisions = _divisions(order)
+    divisions = _divisions(m.order)
     if divisions is None or (lane in divisions and not loose):
         return None
+    divided = divisions.pop(lane, None)
     guards: list[Condition] = []
-    if divisions.keys() - {lane}:
-        kernel, guards = _split(kernel, {a: d for a, d in divisions.items() if a != lane})
-        sizes = [n for n in kernel.axes if isinstance(n, int)]
-        order = [n for n in toposort([kernel.body]) if n.op is not SINK]
-        free, stores, everything = free_axes(order), kernel.body.src, frozenset(range(len(sizes)))
-        if len(guards) > GUARDS or len(sizes) > ROWS[-1] + 1:
-            return None
-    if sizes[lane] > ENDLESS:
+    if divisions:
+        kernel, guards = _split(kernel, divisions)
+        m = _Map(kernel)
+    if len(guards) > FORM.divided_rows or not m.has_fixed_axes:
         return None
-    anyhow = loose and prod(sizes) <= SMALL
-    least = WHOLE if len(stores) == 1 else SHORT
-    if not anyhow and (sizes[lane] < least or across(order, free, sizes, lane)):
-        return None
-    steps = dict(stores[0].arg[1][1])
-    axes = sorted(everything - {lane}, key=lambda a: -steps.get(a, 0))
-    many = next(n for n in ROWS if len(axes) <= n)
+    return _fixed(m, lane, divided, guards) if m.has_worthy_lanes(lane, loose) else None
+
+
+def _fixed(
+    m: _Map, lane: int, divided: tuple[int, int] | None, guards: Sequence[Condition]
+) -> Relayout | None:
+    """The map with fixed numbers of axes and conditions, if it has no more."""
+    sizes, free, steps = m.sizes, m.free, dict(m.stores[0].arg[1][1])
+    axes = sorted({*range(len(sizes))} - {lane}, key=lambda a: -steps.get(a, 0))
+    many = next(n for n in FORM.row_axes if len(axes) <= n)
     unused = range(len(sizes), len(sizes) + many - len(axes))
     rows = (*unused, *axes)
     lengths = (*[1] * len(unused), *[sizes[a] for a in axes])
-    bare = all(n.op in _BARE for n in order)
-    loads = [n for n in order if n.op is LOAD]
-    anywhere = len(loads) == len(stores) == 1 and lane in free[loads[0]] and prod(sizes) <= SMALL
-    literal = not anywhere or dict(loads[0].arg[1][1]).get(lane) == 1
-    literal = literal and lane not in divisions
-    work = _Steady(rows, lane, divisions.get(lane), bare, literal)
-    if not all(work.fits(n) for n in order):
+    literal = divided is None and m.is_literal(lane)
+    form = _FixedForm(rows, lane, divided, all(n.op in _BARE for n in m.order), literal)
+    if not all(form.fits(n) for n in m.order):
         return None
-    made = work.made(order, free)
-    return Relaid(
-        tuple([made[n] for n in order]), {made[n]: free[n] for n in order},
-        tuple([made[s] for s in stores]), Line(rows, lengths, frozenset(rows[-1:])), lane,
-        sizes[lane], literal, divisions.get(lane), work.guarded(guards),
+    made = form.made(m.order, free)
+    return Relayout(
+        tuple(made.values()), {made[n]: free[n] for n in m.order},
+        tuple([made[s] for s in m.stores]), Line(rows, lengths, frozenset(rows[-1:])), lane,
+        sizes[lane], literal, divided, form.guarded(guards),
     )  # fmt: skip
 
 
@@ -138,18 +181,17 @@ def _split(
         sizes[a] = -(-(start + sizes[a]) // by)
         sizes.append(by)
 
+    def new(atom: Atom) -> Affine:
+        if isinstance(atom, tuple) and (inner := atom[1][1][0][0]) in rests:
+            assert isinstance(inner, int)
+            return axis(inner if atom[0] == "//" else rests[inner])
+        if isinstance(atom, int) and atom in rests:
+            start, by = divisions[atom]
+            return -start, ((atom, by), (rests[atom], 1))
+        return axis(atom)
+
     def moved(index: Affine) -> Affine:
-        out = number(index[0])
-        for atom, step in index[1]:
-            if isinstance(atom, tuple) and (inner := atom[1][1][0][0]) in rests:
-                assert isinstance(inner, int)
-                out = add(out, axis(inner if atom[0] == "//" else rests[inner]), step)
-            elif isinstance(atom, int) and atom in rests:
-                start, by = divisions[atom]
-                out = add(out, (-start, ((atom, by), (rests[atom], 1))), step)
-            else:
-                out = add(out, axis(atom), step)
-        return out
+        return reduce(lambda out, term: add(out, new(term[0]), term[1]), index[1], number(index[0]))
 
     def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([n for a in axes for n in ((a, rests[a]) if a in rests else (a,))])
@@ -161,7 +203,7 @@ def _split(
     return IndexKernel(tuple(sizes), done[kernel.body], False), guards
 
 
-def where(store: Node, turn: int = 0) -> Where:
+def place_of(store: Node, turn: int = 0) -> Place:
     """The place of a STORE, or of one that many turns after it: param, offset, what is added."""
     number, (offset, terms) = store.arg[:2]
     return number, offset + turn, terms
@@ -169,15 +211,19 @@ def where(store: Node, turn: int = 0) -> Where:
 
 def _lane(stores: Sequence[Node]) -> int | None:
     """The axis along which all stores have neighbours, alone or in turns."""
-    found = {(a, step) for a, step in stores[0].arg[1][1] if step in TURNS and isinstance(a, int)}
+    found = {
+        (a, step)
+        for a, step in stores[0].arg[1][1]
+        if step in FORM.interleaves and isinstance(a, int)
+    }
     if not found:
         return None
     lane, step = min(found, key=lambda term: term[1])
-    places = {where(s) for s in stores}
+    places = {place_of(s) for s in stores}
     for store in stores:
         number, (offset, terms) = store.arg[:2]
         first = [t for t in range(step) if (number, offset - t, terms) in places]
-        turns = [where(store, t - max(first)) in places for t in range(step)]
+        turns = [place_of(store, t - max(first)) in places for t in range(step)]
         if dict(terms).get(lane) != step or not all(turns):
             return None
         if any(isinstance(a, tuple) for a, _ in terms):
@@ -186,7 +232,7 @@ def _lane(stores: Sequence[Node]) -> int | None:
 
 
 def _moves(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> bool:
-    """Is there a load that asks something, or of all axes with steps of its own, or little else?"""
+    """True if a load has conditions, or all axes with steps of its own, or there is little else."""
     if all(n.op in _BARE for n in order) and any(free[n] for n in order if n.op is LOAD):
         return len(free[order[-1]]) > 1
     stored = [n.arg[1][1] for n in order if n.op is STORE]
@@ -200,7 +246,7 @@ def _moves(order: Sequence[Node], free: dict[Node, frozenset[int]]) -> bool:
     return False
 
 
-class _Steady:
+class _FixedForm:
     """Indices with a step for each axis, and loads with as many conditions as others."""
 
     def __init__(
@@ -211,9 +257,12 @@ class _Steady:
         self.bare = bare  # is memory only moved? Then every load asks
 
     def fits(self, node: Node) -> bool:
-        """Has a load no more conditions than there is room for?"""
+        """True if a load has no more conditions than there is room for."""
         conditions = node.arg[2] if node.op is LOAD else node.arg if node.op is VALID else ()
-        return sum([self.lane not in axes_of(index) for index, _ in conditions]) <= ASKED[-1]
+        return (
+            sum([self.lane not in axes_of(index) for index, _ in conditions])
+            <= FORM.row_conditions[-1]
+        )
 
     def made(self, order: Sequence[Node], free: dict[Node, frozenset[int]]) -> dict[Node, Node]:
         """The nodes, rebuilt."""
@@ -258,9 +307,9 @@ class _Steady:
         """Which rows there are, where that is asked."""
         if not guards and not self.bare:
             return ()
-        nothing = self.undivided((0, ())), ENDLESS
+        nothing = self.undivided((0, ())), FORM.endless
         found = [(self.undivided(index), size) for index, size in guards]
-        return (*[nothing] * (GUARDS - len(found)), *found)
+        return (*[nothing] * (FORM.divided_rows - len(found)), *found)
 
     def asked(
         self, conditions: Sequence[Condition], lanes: bool = False
@@ -269,8 +318,8 @@ class _Steady:
         least."""
         along = [c for c in conditions if self.lane in axes_of(c[0])]
         alone = [c for c in conditions if c not in along]
-        many = next(n for n in ASKED if len(alone) <= n)
-        nothing = self.index((0, ())), ENDLESS
+        many = next(n for n in FORM.row_conditions if len(alone) <= n)
+        nothing = self.index((0, ())), FORM.endless
         if lanes and not along:
-            along = [(self.index((0, ((self.lane, 1),))), ENDLESS)]
+            along = [(self.index((0, ((self.lane, 1),))), FORM.endless)]
         return (*[nothing] * (many - len(alone)), *alone, *along)

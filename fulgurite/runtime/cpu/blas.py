@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.cpu.gemm.strategies import cpu_problem
 from ...config import current
 from ...core.dtype import DType, float32, float64
 from ...core.node import Node
@@ -27,7 +28,8 @@ from ...graph.fusion.proposals import Proposal
 from ...graph.ir.kernel import Kernel
 from ...graph.ir.lower import lower
 from ...graph.ir.reshape_groups import CannotLower
-from ...kernel.contract.analysis import Contraction, Line, find_contraction, is_plain, part
+from ...kernel.contract.analysis import Line
+from ...kernel.contract.problem import GemmProblem, is_dense, part
 from ...kernel.transform.merge_axes import merge_axes
 from ..device import Buffer
 
@@ -124,7 +126,7 @@ def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
 def found_product(kernel: Kernel) -> Product | None:
     """The library's way to run a kernel, if there is one."""
     try:
-        found = find_contraction(merge_axes(lower(kernel.body, kernel.inputs)))
+        found = cpu_problem(merge_axes(lower(kernel.body, kernel.inputs)))
     except CannotLower:
         return None
     if found is None or function(found.fold.dtype) is None:
@@ -150,18 +152,18 @@ def found_product(kernel: Kernel) -> Product | None:
     return Product(found.fold.dtype, sizes, a, b, c)
 
 
-def _factor(c: Contraction, root: Node, down: Line, along: Line) -> Matrix | None:
+def _factor(c: GemmProblem, root: Node, down: Line, along: Line) -> Matrix | None:
     """A factor as a matrix of so many rows down, turned or not."""
     own = part(c, [root])
     for first, second, turned in ((down, along, _AS_IT_IS), (along, down, _TURNED)):
         folded = second.axes == own.folded.axes
-        plain = is_plain(own, root, first if folded else second, "folded" if folded else "own")
+        plain = is_dense(own, root, first if folded else second, "folded" if folded else "own")
         if root.dtype is c.fold.dtype and plain:
             return _matrix(c, root, first, second, turned)
     return None
 
 
-def _matrix(c: Contraction, node: Node, down: Line, along: Line, turned: int) -> Matrix | None:
+def _matrix(c: GemmProblem, node: Node, down: Line, along: Line, turned: int) -> Matrix | None:
     """The matrix at the index of a load or store, with numbers next to each other `along` it."""
     number, (start, terms) = node.arg[:2]
     if not all(isinstance(atom, int) for atom, _ in terms):

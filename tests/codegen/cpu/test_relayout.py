@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.codegen.cpu.llvm import compiler
-from fulgurite.codegen.cpu.relayout import relaid_maps
+from fulgurite.codegen.cpu.relayout import relayouts
 from fulgurite.codegen.cpu.target import target
-from fulgurite.kernel.transform.relayout import ENDLESS
+from fulgurite.kernel.transform.relayout import FORM
 
 pytest.importorskip("llvmlite")
 
@@ -178,15 +178,15 @@ def test_the_template_takes_crops_and_leaves_sums_and_flat_maps() -> None:
         "crop": x[:, :, 1:, 1:] * 2.0, "sum": x.sum(-1), "flat": x * 2.0, "gather": x[:, [0, 2, 1]],
     }  # fmt: skip
     found = {
-        name: relaid_maps(*lowered(tensor), target("auto")) is not None
+        name: relayouts(*lowered(tensor), target("auto")) is not None
         for name, tensor in taken.items()
     }
     assert found == {"crop": True, "sum": False, "flat": False, "gather": False}
 
 
 def test_the_template_leaves_rows_that_are_longer_than_what_asks_nothing() -> None:
-    for length, takes in ((ENDLESS, True), (ENDLESS + 1, False)):
+    for length, takes in ((FORM.endless, True), (FORM.endless + 1, False)):
         with fg.config(device="cpu"):
             row = fg.from_numpy(np.empty(length, np.uint8))  # never touched
             lazy = fg.broadcast_to(row, (2, length)).contiguous()
-        assert (relaid_maps(*lowered(lazy), target()) is not None) == takes, length
+        assert (relayouts(*lowered(lazy), target()) is not None) == takes, length

@@ -1,12 +1,12 @@
-"""Tests of kernel/contract/im2col.py: which factors are views, and what lies above the sum."""
+"""Tests of kernel/contract/im2col.py: which operands are views, and what lies above the sum."""
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
 from fulgurite.graph.ir.lower import lower
-from fulgurite.kernel.contract.analysis import Contraction, find_contraction, part
-from fulgurite.kernel.contract.im2col import ENDLESS, SLOTS, View, steady, view
+from fulgurite.kernel.contract.im2col import ENDLESS, SLOTS, View, im2col_view, with_fixed_axes
+from fulgurite.kernel.contract.problem import GemmProblem, find_gemm, part
 from fulgurite.kernel.transform.merge_axes import merge_axes
 
 
@@ -14,18 +14,18 @@ def ones(*shape: int) -> fg.Tensor:
     return fg.Tensor(np.ones(shape, np.float32), device="cpu")
 
 
-def contraction(x: fg.Tensor) -> Contraction:
+def problem(x: fg.Tensor) -> GemmProblem:
     (item,) = fg.schedule(x).items
-    found = find_contraction(merge_axes(lower(item.kernel.body, item.kernel.inputs)))
+    found = find_gemm(merge_axes(lower(item.kernel.body, item.kernel.inputs)))
     assert found is not None
     return found
 
 
 def views(x: fg.Tensor) -> list[View | None]:
     """Both factors as views."""
-    c = contraction(x)
+    c = problem(x)
     left, right = part(c, [c.left]), part(c, [c.right])
-    return [view(left, c.left, left.rows), view(right, c.right, right.columns)]
+    return [im2col_view(left, c.left, left.rows), im2col_view(right, c.right, right.columns)]
 
 
 def test_an_image_seen_through_windows_has_a_slot_for_each_axis_and_its_condition() -> None:
@@ -68,8 +68,8 @@ def test_lines_above_the_sum_are_filled_up_with_axes_of_one_step() -> None:
     counts = set()
     for batch, side in ((1, 8), (4, 8), (4, 40)):
         lazy = fg.relu(fg.conv2d(ones(batch, 3, side, side), ones(4, 3, 3, 3), ones(4)))
-        c = contraction(lazy)
-        more, above = steady(c, part(c, c.stores, c.fold))
+        c = problem(lazy)
+        more, above = with_fixed_axes(c, part(c, c.stores, c.fold))
         lines = above.batch, above.rows, above.columns
         counts.add(tuple(len(line.axes) for line in lines))
         every = [axis for line in lines for axis in line.axes]

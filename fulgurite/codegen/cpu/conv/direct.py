@@ -1,4 +1,4 @@
-"""A few rows times memory seen through windows: nothing is packed, windows are swept over it.
+"""Direct convolution: a few rows times an im2col view of which nothing is packed.
 
 In: the registers. Out: the text of a module. A phase finds out once for every tile of columns which
 pieces of memory its vectors are, where each step of k moves them, and which of their lanes are left
@@ -15,20 +15,21 @@ from functools import partial
 from ....core.dtype import DType, int32
 from ....kernel.contract.im2col import SLOTS
 from ...common.api import FIRST
-from ..gemm.microkernel import Registers
-from ..gemm.widen import defined, gathered, widened
+from ..gemm.microkernel import Registers, defined
+from ..gemm.tile import LibraryFunction
+from ..gemm.widen import gathered, widened
 from ..llvm.convert import from_memory, load_row, memory_dtype, shuffled
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_store
 from ..loops.function import Frame, Numbers
 from ..spelling import cast
+from ..tiling import GEMM
 from .pack_im2col import Packer
-from .view_args import SEEN, Seen
+from .view_args import DESCRIPTOR, ViewOperands
 
-TOGETHER = 4  # pieces that are swept over together: their masks are loaded at once
-MANY_ROWS, MANY_COLUMNS = 2, 3  # whose sums are in registers at a time
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
-BLOCK = 16  # pieces, or steps of k, whose sums are added to others at once
+_PIECES, _ROWS, _COLUMNS = GEMM.direct_pieces, GEMM.direct_rows, GEMM.direct_columns
+_CHAIN = GEMM.direct_chain_steps
 _PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
@@ -39,7 +40,7 @@ _ARGUMENTS = (
 def most_pieces(columns: int, run: int, lanes: int) -> int:
     """How many pieces some columns are at most, if memory has so many next to each other."""
     found = -(-columns // lanes) + columns // run + 2
-    return -(-found // TOGETHER) * TOGETHER
+    return -(-found // _PIECES) * _PIECES
 
 
 def table_bytes(pieces: int, depth: int) -> int:
@@ -49,8 +50,8 @@ def table_bytes(pieces: int, depth: int) -> int:
 
 
 class _Table:
-    """What is known of a tile: how many pieces; for each step of k where it moves both factors; for
-    each piece its memory, its first column and its lanes; and the lanes left at each step."""
+    """What is known of a tile: how many pieces; for each step of k where it moves both operands;
+    for each piece its memory, its first column and its lanes; and the lanes left at each step."""
 
     def __init__(self, f: Frame, memory: str, pieces: str, depth: str) -> None:
         self.count, place = memory, "8"
@@ -62,31 +63,30 @@ class _Table:
         self.moves, self.weights, self.offsets, self.places, self.lanes, self.masks = found
 
 
-def sweeping(
+def direct_functions(
     registers: Registers, memories: tuple[DType, DType]
 ) -> list[tuple[str, dict[str, str]]]:
     """Functions of a module that has `PART_lanes`, and what each of them declares.
 
-    `void PART_sweep(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
+    `void PART_direct(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
     i64 steps, i64 step, i64 down, i64 more)` computes the sums of a tile; lanes are `step` apart,
-    rows of the left factor `down`; `more`: they are added to those that are there. With no rows
-    lanes run along k, and steps are columns. `PART_settle` is the phase that fills tables.
+    rows of the left operand `down`; `more`: they are added to those that are there. With no rows
+    lanes run along k, and steps are columns. `PART_tables` is the phase that fills tables.
     """
     made = []
     for load in LOADS:
-        for kind, many in ((_Rows, MANY_ROWS), (_Dots, MANY_COLUMNS)):
+        for kind, many in ((_RowSums, _ROWS), (_ColumnSums, _COLUMNS)):
             for count in (many, 1) if load != "apart" else (1,):
                 f = kind(registers, load, count, memories)
                 f.sums()
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
-    whole = Frame("PART_sweep", Numbers([]), [], registers.target.lanes, False)
+    whole = Frame("PART_direct", Numbers([]), [], registers.target.lanes, False)
     _all_rows(whole, scalar_type(registers.dtype), scalar_type(memory_dtype(memories[0])))
-    phase = Seen(registers, memories)
-    _tiles(phase)
+    phase = _table_phase(registers, memories)
     return [
-        *made, _total(registers), defined(whole, f"void @PART_sweep({_ARGUMENTS})"),
-        defined(_Settle(registers, "near"), f"internal void @PART_table({_TABLE})"),
-        defined(phase, f"void @PART_settle({_PHASE})"),
+        *made, _total(registers), defined(whole, f"void @PART_direct({_ARGUMENTS})"),
+        defined(_FillTable(registers, "near"), f"internal void @PART_table({_TABLE})"),
+        defined(phase, f"void @PART_tables({_PHASE})"),
     ]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def _all_rows(f: Frame, inner: str, outside: str) -> None:
         return []
 
     for all_, name, one, many in (
-        ("%rows", "", row, MANY_ROWS), (columns, "dots_", column, MANY_COLUMNS)
+        ("%rows", "", row, _ROWS), (columns, "dots_", column, _COLUMNS)
     ):  # fmt: skip
         whole = f.sub(all_, e.let(f"urem i64 {all_}, {many}"))
         whole = e.let(f"select i1 {e.let(f'or i1 {near}, {two}')}, i64 {whole}, i64 0")
@@ -125,7 +125,7 @@ def _all_rows(f: Frame, inner: str, outside: str) -> None:
             e.loop(first, last, step, [], partial(one, function))
 
 
-class _Rows(Frame):
+class _RowSums(Frame):
     """The sums of a few rows over all pieces of a tile."""
 
     def __init__(
@@ -141,11 +141,11 @@ class _Rows(Frame):
 
     def sums(self) -> None:
         """Everything that the function does."""
-        e, together = self.e, TOGETHER
+        e, together = self.e, _PIECES
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * (self.rows * together)
-        each = "" if self.way != "apart" else self.far_lanes()
+        each = self.lane_places()
 
         def group(piece: str, _: list[str]) -> list[str]:
             numbers = [self.add(piece, str(u)) if u else piece for u in range(together)]
@@ -157,7 +157,7 @@ class _Rows(Frame):
                 move, weight = self.get(table.moves, k), self.get(table.weights, k)
                 live = self.live(masks, k)
                 found = [
-                    self.seen(self.at(source, move, self.outside[1]), bits, each)
+                    self.window(self.at(source, move, self.outside[1]), bits, each)
                     for source, bits in zip(sources, live, strict=True)
                 ]
                 first, out = self.at("%left", weight, self.outside[0]), []
@@ -170,13 +170,13 @@ class _Rows(Frame):
                 return out
 
             def block(first: str, totals: list[str]) -> list[str]:
-                last = self.least(self.add(first, str(BLOCK)), "%steps")
+                last = self.least(self.add(first, str(_CHAIN)), "%steps")
                 found = e.loop(first, last, 1, zero, step)
                 return self.totals(totals, found)
 
-            sums = e.loop("0", self.least("%steps", str(BLOCK)), 1, zero, step)  # mostly all
+            sums = e.loop("0", self.least("%steps", str(_CHAIN)), 1, zero, step)  # mostly all
             known = [(self.vector, total) for total in sums]
-            sums = e.loop(str(BLOCK), "%steps", BLOCK, known, block)
+            sums = e.loop(str(_CHAIN), "%steps", _CHAIN, known, block)
             for u, n in enumerate(numbers):
                 mask = self.chosen(self.get(table.lanes, n, "i32"))
                 place = self.get(table.places, n)
@@ -188,7 +188,7 @@ class _Rows(Frame):
         e.loop("0", count, together, [], group)
 
     def number_of(self, place: str) -> Val:
-        """A number of the left factor."""
+        """A number of the left operand."""
         raw = Val(
             self.e.let(f"load {self.outside[0]}, ptr {place}"), memory_dtype(self.memories[0])
         )
@@ -219,17 +219,19 @@ class _Rows(Frame):
         for half in range(1 + (self.way == "two")):
             place = self.add(self.mul(step, "2"), str(half)) if half else self.mul(step, "2")
             bits = self.get(masks, place)
-            shifted = [e.let(f"lshr i64 {bits}, {16 * u}") if u else bits for u in range(TOGETHER)]
+            shifted = [e.let(f"lshr i64 {bits}, {16 * u}") if u else bits for u in range(_PIECES)]
             halves.append([self.chosen(e.let(f"trunc i64 {b} to i32")) for b in shifted])
         return list(zip(halves[0], halves[-1], strict=True))
 
-    def far_lanes(self) -> str:
-        """How far each lane is from the first."""
+    def lane_places(self) -> str:
+        """How far each lane is from the first, where they are no rows of memory."""
+        if self.way != "apart":
+            return ""
         e, kind = self.e, f"<{self.e.lanes} x i32>"
         step = e.splat(Val(e.let("trunc i64 %step to i32"), int32)).text
         return e.let(f"mul {kind} {ramp(e.lanes, 1, 'i32')}, {step}")
 
-    def seen(self, memory: str, live: tuple[str, str], each: str) -> str:
+    def window(self, memory: str, live: tuple[str, str], each: str) -> str:
         """A vector of memory, 0 in lanes that are not live."""
         e, lanes, raw = self.e, self.e.lanes, memory_dtype(self.memories[1])
         if self.way == "apart":
@@ -243,7 +245,7 @@ class _Rows(Frame):
         return widened(e, found, self.memories[1], self.registers.dtype)
 
     def row(self, memory: str, live: str) -> str:
-        """Neighbours of the left factor, 0 in lanes that are not live."""
+        """Neighbours of the left operand, 0 in lanes that are not live."""
         found = load_row(self.e, memory, memory_dtype(self.memories[0]), live)
         return widened(self.e, found, self.memories[0], self.registers.dtype)
 
@@ -281,7 +283,7 @@ class _Rows(Frame):
         return e.let(f"{letter}add {kind} {total}, {e.let(f'{letter}mul {kind} {x}, {y}')}")
 
 
-class _Dots(_Rows):
+class _ColumnSums(_RowSums):
     """The sums of a few columns from %width on, lanes along k, over all pieces of memory."""
 
     def __init__(
@@ -296,13 +298,13 @@ class _Dots(_Rows):
         table = _Table(self, "%table", "%pieces", "%steps")
         count = e.let(f"load i64, ptr {table.count}")
         zero = [(self.vector, "zeroinitializer")] * together
-        each = "" if self.way != "apart" else self.far_lanes()
+        each = self.lane_places()
         steps = [self.add("%width", str(u)) if u else "%width" for u in range(together)]
         moves = [self.get(table.moves, step) for step in steps]
         sources = [self.at("%right", move, self.outside[1]) for move in moves]
 
         def piece(first: str, now: list[str]) -> list[str]:
-            numbers = [self.add(first, str(i)) if i else first for i in range(TOGETHER)]
+            numbers = [self.add(first, str(i)) if i else first for i in range(_PIECES)]
             starts = [self.get(table.places, n) for n in numbers]
             places = [self.at("%left", start, self.outside[0]) for start in starts]
             lanes = [self.chosen(self.get(table.lanes, n, "i32")) for n in numbers]
@@ -314,15 +316,15 @@ class _Dots(_Rows):
                 live = self.live(masks, step)
                 for offset, bits, factor in zip(offsets, live, factors, strict=True):
                     place = self.at(source, offset, self.outside[1])
-                    total = self.sum(self.seen(place, bits, each), factor, total)
+                    total = self.sum(self.window(place, bits, each), factor, total)
                 out.append(total)
             return out
 
         def block(first: str, totals: list[str]) -> list[str]:
-            last = self.least(self.add(first, str(BLOCK)), count)
-            return self.totals(totals, e.loop(first, last, TOGETHER, zero, piece))
+            last = self.least(self.add(first, str(_CHAIN)), count)
+            return self.totals(totals, e.loop(first, last, _PIECES, zero, piece))
 
-        totals = e.loop("0", count, BLOCK, zero, block)
+        totals = e.loop("0", count, _CHAIN, zero, block)
         for step, total in zip(steps, totals, strict=True):
             number = e.let(f"call {self.inner} @PART_total({self.vector} {total})")
             e.line(f"store {self.inner} {number}, ptr {self.at('%sums', step)}")
@@ -349,13 +351,16 @@ def _total(registers: Registers) -> tuple[str, dict[str, str]]:
 # --- tables --------------------------------------------------------------------------------------
 
 _TABLE = (
-    "ptr noalias %seen, ptr noalias %beside, i64 %own, i64 %k, i64 %owned, i64 %depth, "
+    "ptr noalias %view, ptr noalias %beside, i64 %own, i64 %k, i64 %owned, i64 %depth, "
     "ptr noalias %table, i64 %pieces"
 )
 
 
-def _tiles(f: Seen) -> None:
+def _table_phase(registers: Registers, memories: tuple[DType, DType]) -> Frame:
     """The phase: the tables of some tiles of columns."""
+    views = ViewOperands(registers, memories)
+    t = LibraryFunction(registers, views)
+    f = t.f
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
 
     def tile(number: str, _: list[str]) -> list[str]:
@@ -363,16 +368,17 @@ def _tiles(f: Seen) -> None:
         own = f.mul(number, size)
         owned = f.least(size, f.sub(f.number(("all", "right")), own))
         operands = [
-            f.seen("right"), f.seen("left"), own, "0", owned, f.number("block of k"),
-            f.table_of(number), f.number("pieces"),
+            views.descriptor(t, "right"), views.descriptor(t, "left"), own, "0", owned,
+            f.number("block of k"), views.tile_table(t, number), f.number("pieces"),
         ]  # fmt: skip
-        f.invoke("@PART_table", "ptr, ptr, i64, i64, i64, i64, ptr, i64", operands)
+        t.invoke("@PART_table", "ptr, ptr, i64, i64, i64, i64, ptr, i64", operands)
         return []
 
     f.e.loop("%first", "%last", 1, [], tile)
+    return f
 
 
-class _Settle(Packer):
+class _FillTable(Packer):
     """Fills the table of one tile."""
 
     def __init__(self, registers: Registers, kind: str) -> None:
@@ -383,8 +389,8 @@ class _Settle(Packer):
         table = _Table(self, "%table", "%pieces", steps)
         along = e.let(f"icmp ne i64 {self.number('along')}, 0")
         total = self.get(self.begins, self.vectors)
-        whole = self.add(total, str(TOGETHER - 1))
-        whole = e.let(f"and i64 {whole}, {-TOGETHER}")
+        whole = self.add(total, str(_PIECES - 1))
+        whole = e.let(f"and i64 {whole}, {-_PIECES}")
         e.line(f"store i64 {whole}, ptr {table.count}")
         two = e.let(f"icmp eq i64 {self.number(('lanes', 'step', SLOTS - 1))}, 2")
 
@@ -407,14 +413,14 @@ class _Settle(Packer):
 
         def keep(bits: str, number: str, k: str) -> list[str]:
             """The lanes left of a piece at a step: beside those of pieces that go with it."""
-            group, inside = self.divided(number, str(TOGETHER))
-            first = self.mul(self.add(self.mul(group, steps), k), str(2 * TOGETHER))
+            group, inside = self.divided(number, str(_PIECES))
+            first = self.mul(self.add(self.mul(group, steps), k), str(2 * _PIECES))
             place = self.add(first, inside)
             self.put(e.let(f"trunc i32 {bits} to i16"), table.masks, place, "i16")
 
             def halves() -> None:
                 both = self.twice(bits) if bits != "0" else bits
-                for half, by in ((0, 0), (TOGETHER, lanes)):
+                for half, by in ((0, 0), (_PIECES, lanes)):
                     found = e.let(f"trunc i32 {e.let(f'lshr i32 {both}, {by}')} to i16")
                     self.put(found, table.masks, self.add(place, str(half)), "i16")
 
@@ -474,7 +480,7 @@ class _Settle(Packer):
         return bits
 
     def beside(self, k: str) -> str:
-        """Where a step of k moves the left factor, which lies along k."""
+        """Where a step of k moves the left operand, which lies along k."""
         place = "0"
         for slot in reversed(range(SLOTS)):
             rest = k
@@ -484,6 +490,6 @@ class _Settle(Packer):
         return place
 
     def of_left(self, name: tuple[str, str, int]) -> str:
-        """A number of the left factor."""
-        at = self.e.let(f"getelementptr i64, ptr %beside, i64 {SEEN.index(name)}")
+        """A number of the left operand."""
+        at = self.e.let(f"getelementptr i64, ptr %beside, i64 {DESCRIPTOR.index(name)}")
         return self.e.let(f"load i64, ptr {at}")

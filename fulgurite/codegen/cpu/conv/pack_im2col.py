@@ -1,7 +1,7 @@
-"""The packing of a block of memory seen through windows: library functions for every view.
+"""Im2col packing: library functions that pack a block of any view.
 
-In: the registers, the dtype in memory and a way to pack. Out: the lines of a function that reads
-the numbers of a view (`SEEN`) and packs a block of it: lanes along one line of the view, the other
+In: the registers, the dtype in memory and a kind of packing. Out: the lines of a function that
+reads a view's `DESCRIPTOR` and packs a block of it: lanes along one line of the view, the other
 line one step after the other. What is the same for all steps (which runs of memory a vector of
 lanes is made of, and what conditions ask of each lane) is found out once; steps whose conditions
 are the same follow each other and share their masks. Memory as it is needs none of that. Numbers
@@ -15,22 +15,22 @@ from collections.abc import Hashable
 from ....core.dtype import DType, bool_, int32, uint8
 from ....kernel.contract.analysis import Line, Part
 from ....kernel.contract.im2col import SLOTS
-from ..gemm.microkernel import Registers, transpose
-from ..gemm.widen import GOAL, defined, first_lanes, gathered, widened
+from ..gemm.microkernel import Registers, defined, transpose
+from ..gemm.widen import GOAL, first_lanes, gathered, widened
 from ..llvm.convert import load_row, memory_dtype
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_load
 from ..loops.function import Frame, Numbers
-from .view_args import SEEN, WHOLE
+from .view_args import DESCRIPTOR, WHOLE
 
-_BEGIN = 1 << 40  # what stands for the first number of `SEEN`
+_BEGIN = 1 << 40  # what stands for the first number of `DESCRIPTOR`
 _NOTHING = Line((), (), frozenset())
 
 
 def _line(name: str) -> Line:
     """A line of a view: its axes, and what stands for their sizes."""
     first = SLOTS * ("lanes", "outer", "tap").index(name)
-    sizes = tuple([_BEGIN + SEEN.index((name, "size", slot)) for slot in range(SLOTS)])
+    sizes = tuple([_BEGIN + DESCRIPTOR.index((name, "size", slot)) for slot in range(SLOTS)])
     return Line(tuple(range(first, first + SLOTS)), sizes, frozenset({first + SLOTS - 1}))
 
 
@@ -59,9 +59,9 @@ class Packer(Frame):
     # --- numbers and memory ----------------------------------------------------------------------
 
     def number(self, name: Hashable, value: int = 0) -> str:
-        """A number of the factor, read where it is used: there are more than registers."""
-        key = SEEN[value - _BEGIN] if value >= _BEGIN else name
-        return self.get("%seen", str(SEEN.index(key)))
+        """A number of the operand, read where it is used: there are more than registers."""
+        key = DESCRIPTOR[value - _BEGIN] if value >= _BEGIN else name
+        return self.get("%view", str(DESCRIPTOR.index(key)))
 
     def at(self, memory: str, place: str, kind: str = "") -> str:
         return self.e.let(f"getelementptr {kind or self.inner}, ptr {memory}, i64 {place}")
@@ -133,7 +133,7 @@ class Packer(Frame):
         tables = [
             self.asked, self.places, self.starts, self.apart, self.begins, self.offsets, self.masks,
         ]  # fmt: skip
-        operands = [f"ptr %seen, i64 {begin}, i64 {self.count}, i64 {self.vectors}, i1 {far}"]
+        operands = [f"ptr %view, i64 {begin}, i64 {self.count}, i64 {self.vectors}, i1 {far}"]
         e.line(f"call void @PART_lanes({', '.join([*operands, *[f'ptr {t}' for t in tables]])})")
 
     # --- one step of the other line --------------------------------------------------------------
@@ -196,7 +196,7 @@ class Packer(Frame):
         return self.taken(e.loop(begin, end, 1, [(kind, "zeroinitializer")], piece)[0])
 
     def taken(self, raw: str) -> str:
-        """A vector of memory as it is packed."""
+        """A vector of dense memory packed."""
         if not self.registers.dot:
             return widened(self.e, raw, self.memory, self.registers.dtype)
         return self.e.let(f"xor {self.vector} {raw}, {self.flipped}")
@@ -220,16 +220,16 @@ class Packer(Frame):
 
     # --- the three ways --------------------------------------------------------------------------
 
-    def as_it_is(self) -> tuple[str, str]:
-        """Where a block of plain memory begins, and how far apart its lines are."""
+    def dense_source(self) -> tuple[str, str]:
+        """Where a block of dense memory begins, and how far apart its lines are."""
         begin, step = self.span(), self.number(("other", "step", SLOTS - 1))
         place = self.add(begin, self.mul(self.from_, step))
         return self.at("%from", place, self.outside), step
 
-    def level(self) -> None:
+    def dense(self) -> None:
         """Lanes run along memory and the packed rows, and all of them are there."""
         e, lanes = self.e, self.e.lanes
-        memory, step = self.as_it_is()
+        memory, step = self.dense_source()
         many = self.many
         if self.registers.dot:
             self.by_fours(memory, step, "1")
@@ -315,13 +315,13 @@ class Packer(Frame):
         self.e.branch(self.in_panels(), lambda: self.e.line(call))
 
     def in_panels(self) -> str:
-        """Is it packed into panels, and not as rows?"""
+        """True if it is packed into panels, and not as rows."""
         return self.e.let(f"icmp slt i64 {self.number('panel')}, {WHOLE}")
 
-    def turned(self) -> None:
-        """Lanes run across the packed rows: squares are turned by the library."""
-        e, lanes, level = self.e, str(self.e.lanes), self.kind == "tilted"
-        memory, step = self.as_it_is() if level else ("", "")
+    def transposed(self) -> None:
+        """Lanes run across the packed rows: squares are transposed by the library."""
+        e, lanes, level = self.e, str(self.e.lanes), self.kind == "dense transposed"
+        memory, step = self.dense_source() if level else ("", "")
         if not level:
             self.settle_lanes()
         scalar = scalar_type(self.registers.dtype)
@@ -347,7 +347,7 @@ class Packer(Frame):
                 self.walk(self.outer, start, many, one)
             goal = self.placed(at)
 
-            def seen(number: str, v: str) -> str:
+            def window(number: str, v: str) -> str:
                 asked = self.at(values, self.mul(number, str(2 * SLOTS)), "i32")
                 how = "bitcast" if self.e.lanes == 16 else "sext"
                 bits = e.let(f"{how} <{lanes} x i1> {self.valid(asked, v)} to {self.mask_kind}")
@@ -365,7 +365,7 @@ class Packer(Frame):
                         raw = load_row(e, self.at(memory, start, self.outside), self.raw, live)
                         found = self.taken(raw)
                     else:
-                        found = seen(number, v)
+                        found = window(number, v)
                     if self.registers.dot:
                         found = e.let(f"zext {self.vector} {found} to {whole}")
                     e.line(f"store {whole} {found}, ptr {place}, align 64")
@@ -505,7 +505,7 @@ class _Lanes(Packer):
 
 
 _LANES = (
-    "ptr noalias %seen, i64 %begin, i64 %count, i64 %vectors, i1 %far, ptr noalias %asked, "
+    "ptr noalias %view, i64 %begin, i64 %count, i64 %vectors, i1 %far, ptr noalias %asked, "
     "ptr noalias %places, ptr noalias %starts, ptr noalias %apart, ptr noalias %begins, "
     "ptr noalias %offsets, ptr noalias %masks"
 )

@@ -12,25 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..tiling import GEMM
+
 _A, _K, _B, _DOWN, _C = "%rdi", "%rdx", "%rcx", "%r8", "%r9"  # as they are called with
 _SAVED = ("%rbx", "%r12", "%r13", "%r14", "%r15")
 _FETCHED, _FURTHER, _LEFT, _BESIDE, _TO = _SAVED
 _APART = {1: "%rax", 3: "%rsi", 5: "%r10", 7: "%r11"}  # bytes to a row, times an odd number
 _GIVEN = ("step", "depth", "ahead", "below", "plain", "columns", "old", 1, 3, 5, 7, "beside", "to")
 _FACTORS = ("%zmm0", "%zmm1")  # by turns
-LEAD = 7  # steps that a line of C takes to come
-FAR = 2048  # bytes between rows of B of which few pages have two: asked for three times as early
 
 
 def register_block(
     name: str, itemsize: int, rows: int, vectors: int, panel: int, keeps: bool = False
 ) -> str:
     """A function that adds rows of A times vectors of columns of B to C; vectors after those of a
-    panel are `beside` it. One that `keeps` reads memory as it is, and puts it `to` such panels."""
+    panel are `beside` it. One that `keeps` reads dense memory, and puts it `to` such panels."""
     kind = "s" if itemsize == 4 else "d"
     columns = [f"%zmm{2 + v}" for v in range(vectors)]
     sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
-    last = rows + LEAD  # steps, during which lines of C are fetched
+    last = rows + GEMM.fetch_result_steps  # steps, during which lines of C are fetched
     near = [f"prefetcht0 {64 * v}({_FETCHED})" for v in range(vectors)]
     apart = [f"movq {_given('step')}, {_FURTHER}", f"leaq (,{_FURTHER},{itemsize}), {_FURTHER}"]
 
@@ -78,7 +78,7 @@ def register_block(
         lines += [f"testb $1, {_given('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
         lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
         lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
-    lines += [*loop(3, near, masked=True), *apart]  # memory as it is ends with its columns
+    lines += [*loop(3, near, masked=True), *apart]  # dense memory ends with its columns
     lines += [f"cmpl $0, {_given('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
     lines += ["4:", *_each(kind, sums, _C, "vmovup")]
     lines += [*[f"popq {r}" for r in reversed(_SAVED)], "vzeroupper", "retq", ".p2align 4"]
@@ -115,7 +115,7 @@ def keeping(
         f"  %beside = mul i64 %depth, {64 * panel}",
         "  %ahead = getelementptr i8, ptr %to, i64 %beside",
         f"  %below = mul i64 %bs, {itemsize}",
-        f"  %far = icmp sgt i64 %below, {FAR}",
+        f"  %far = icmp sgt i64 %below, {GEMM.far_row_bytes}",
         f"  %early = select i1 %far, i64 {3 * ahead}, i64 {ahead}",
         "  %bytes.down = mul i64 %below, %early",
         "  %down = getelementptr i8, ptr %B, i64 %bytes.down",

@@ -1,10 +1,11 @@
-"""One row times a matrix that streams by once: library functions for both ways it can lie.
+"""GEMV: one row times a matrix that streams by once, as dot products or as sums of rows (axpy).
 
-In: the registers. Out: the text of a module whose function adds products to a row of sums. `dots`
-has columns that memory has along k, a few at a time, so that loads and additions overlap; lanes run
-along k and are summed in an order that depends on nothing else. `sweep` has rows of k, a few at a
-time and each for as long as it goes, since every row is another page of memory. A few steps of
-float32 are summed by themselves, and those sums in float64: errors do not grow with the depth.
+In: the registers. Out: the text of a module whose function adds products to a row of sums.
+`gemv_dot` has columns that memory has along k, a few at a time, so that loads and additions
+overlap; lanes run along k and are summed in an order that depends on nothing else. `gemv_axpy` has
+rows of k, a few at a time and each for as long as it goes, since every row is another page of
+memory. A few steps of float32 are summed by themselves, and those sums in float64: errors do not
+grow with the depth.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from ..llvm.convert import load_row, load_value, memory_dtype, store_value
 from ..llvm.emitter import Val, scalar_type
 from ..loops.function import Frame, Numbers
 from ..spelling import cast
-from .microkernel import Module, Registers, multiplied, named, shuffle, vector_of
+from ..tiling import GEMM
+from .microkernel import Module, Registers, library_module, multiplied, shuffle, vector_of
 from .widen import widened
 
-DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
-TOGETHER = 8  # columns whose dot products run at the same time
-CHUNK = 1024  # columns whose sums stay in the nearest cache
-LONG = 6  # steps whose sums are added to wide ones: more in a row would lose digits
+GEMV = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
+_UNROLL, _SUMS_COLUMNS, _CHAIN = GEMM.gemv_unroll, GEMM.gemv_sums_columns, GEMM.gemv_chain_steps
 
 
 @lru_cache(maxsize=32)
-def dots(registers: Registers, memories: tuple[DType, DType]) -> Module:
+def gemv_dot(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
     columns that memory has along k, `stride` apart. Lanes run along k, so B streams by once."""
     row = _Row(registers, memories)
@@ -48,7 +48,7 @@ def dots(registers: Registers, memories: tuple[DType, DType]) -> Module:
         zeros = [(kind, "zeroinitializer")] * count
 
         def piece(k: str, totals: list[str]) -> list[str]:
-            end = f.least(f.add(k, str(LONG * width)), whole)
+            end = f.least(f.add(k, str(_CHAIN * width)), whole)
             return joined(totals, e.loop(k, end, width, zeros, lambda i, now: step(i, now, False)))
 
         def joined(totals: list[str], sums: list[str]) -> list[str]:
@@ -56,27 +56,27 @@ def dots(registers: Registers, memories: tuple[DType, DType]) -> Module:
             return [row.added(*pair) for pair in zip(totals, parts, strict=True)]
 
         start = [(row.wide, "zeroinitializer")] * (count * row.parts)
-        totals = e.loop("0", whole, LONG * width, start, piece)
+        totals = e.loop("0", whole, _CHAIN * width, start, piece)
         totals = joined(totals, step(whole, [z for _, z in zeros], True))
         for j in range(count):
             goal = row.at("%C", f.add(column, str(j)))
             row.put_sum(totals[j * row.parts : (j + 1) * row.parts], goal)
         return []
 
-    many = f.sub("%columns", e.let(f"urem i64 %columns, {TOGETHER}"))
-    e.loop("0", many, TOGETHER, [], lambda column, _: some(column, TOGETHER))
+    many = f.sub("%columns", e.let(f"urem i64 %columns, {_UNROLL}"))
+    e.loop("0", many, _UNROLL, [], lambda column, _: some(column, _UNROLL))
     e.loop(many, "%columns", 1, [], lambda column, _: some(column, 1))
-    return row.module("dots")
+    return row.module("gemv_dot")
 
 
 @lru_cache(maxsize=32)
-def sweep(registers: Registers, memories: tuple[DType, DType]) -> Module:
+def gemv_axpy(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr x, ptr B, i64 stride, ptr C, i64 depth, i64 columns, i1 first)`: one row x times
     rows of B, `stride` apart, that are added up in scratch first."""
     row = _Row(registers, memories)
     f, e, dtype = row.f, row.f.e, registers.dtype
-    sums = f.scratch("sums", row.inner, str(CHUNK))
-    totals = f.scratch("totals", scalar_type(row.long), str(CHUNK))
+    sums = f.scratch("sums", row.inner, str(_SUMS_COLUMNS))
+    totals = f.scratch("totals", scalar_type(row.long), str(_SUMS_COLUMNS))
     nothing = "zeroinitializer"
 
     def load(memory: str, step: str) -> str:
@@ -98,7 +98,7 @@ def sweep(registers: Registers, memories: tuple[DType, DType]) -> Module:
             e.line(f"store {row.wide} {part}, ptr {place}")
 
     def chunk(column: str, _: list[str]) -> list[str]:
-        count = f.least(f.sub("%columns", column), str(CHUNK))
+        count = f.least(f.sub("%columns", column), str(_SUMS_COLUMNS))
         goal = row.at("%C", column)
 
         def rows(k: str, many: int) -> list[str]:
@@ -117,10 +117,10 @@ def sweep(registers: Registers, memories: tuple[DType, DType]) -> Module:
             return []
 
         def piece(k: str, _: list[str]) -> list[str]:
-            end = f.least(f.add(k, str(LONG * TOGETHER)), "%depth")
-            last = f.sub(end, e.let(f"urem i64 {f.sub(end, k)}, {TOGETHER}"))
+            end = f.least(f.add(k, str(_CHAIN * _UNROLL)), "%depth")
+            last = f.sub(end, e.let(f"urem i64 {f.sub(end, k)}, {_UNROLL}"))
             f.lanes(0, "0", count, [], lambda step: store(sums, step, nothing))
-            e.loop(k, last, TOGETHER, [], lambda k, _: rows(k, TOGETHER))
+            e.loop(k, last, _UNROLL, [], lambda k, _: rows(k, _UNROLL))
             e.loop(last, end, 1, [], lambda k, _: rows(k, 1))
             f.lanes(0, "0", count, [], flush)
             return []
@@ -137,12 +137,12 @@ def sweep(registers: Registers, memories: tuple[DType, DType]) -> Module:
             e.branch(again, lambda: store(goal, step, row.added(load(goal, step), total, more)))
 
         f.lanes(0, "0", count, [], lambda step: keep(step, [nothing] * row.parts))
-        e.loop("0", "%depth", LONG * TOGETHER, [], piece)
+        e.loop("0", "%depth", _CHAIN * _UNROLL, [], piece)
         f.lanes(0, "0", count, [], finish)
         return []
 
-    e.loop("0", "%columns", CHUNK, [], chunk)
-    return row.module("sweep")
+    e.loop("0", "%columns", _SUMS_COLUMNS, [], chunk)
+    return row.module("gemv_axpy")
 
 
 class _Row:
@@ -162,19 +162,19 @@ class _Row:
         self.wide = f"<{self.lanes} x {scalar_type(self.long)}>"
 
     def at(self, memory: str, place: str, which: int | None = None) -> str:
-        """The address of a sum, or of a number of one of the factors."""
+        """The address of a sum, or of a number of one of the operands."""
         kind = self.inner
         if which is not None:
             kind = scalar_type(memory_dtype(self.memories[which]))
         return self.f.e.let(f"getelementptr {kind}, ptr {memory}, i64 {place}")
 
     def read(self, place: str, which: int, mask: str | None) -> str:
-        """A vector of a factor, as numbers that are multiplied."""
+        """A vector of an operand, as numbers that are multiplied."""
         memory, e = self.memories[which], self.f.e
         return widened(e, load_row(e, place, memory_dtype(memory), mask), memory, self.dtype)
 
     def number(self, place: str) -> Val:
-        """A number of the left factor."""
+        """A number of the left operand."""
         memory, e = self.memories[0], self.f.e
         found = load_value(e, place, Val("0", int64), memory, None, None, "one")
         return cast(e, found, memory, self.dtype)
@@ -231,7 +231,4 @@ class _Row:
             "ptr noalias %A, ptr noalias %B, i64 %bs, ptr noalias %C, i64 %depth, i64 %columns, "
             "i1 %first"
         )
-        body = "\n".join([*self.f.entry, *self.f.e.lines])
-        text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-        declared = self.f.e.declared.values()
-        return named(f"{stem}_{self.registers.dtype}", "\n".join([text, *declared]))
+        return library_module(f"{stem}_{self.registers.dtype}", self.f, arguments)

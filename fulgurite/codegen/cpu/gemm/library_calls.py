@@ -1,46 +1,46 @@
-"""Contractions as users of the library: their calls, and phases that are functions of it.
+"""Library calls of a GEMM kernel: the functions that it calls, and phases that are such functions.
 
-In: a `Product` and a function that is being written. Out: lines that call functions of the library,
-which are noted in `modules`, and names of phases. What a factor of memory is, as it is or seen
-through windows, is all in the table of numbers that these functions get; so little is written here,
-and it is the same for all shapes.
+In: a planned GEMM and a function that is being written. Out: lines that call functions of the
+library, which are noted in `modules`, and names of phases. What an operand is, a dense matrix or an
+im2col view, is all in the table of numbers that these functions get; so little is written here, and
+it is the same for all shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from ....core.dtype import DType
-from ....kernel.contract.analysis import Contraction
+from ....kernel.contract.problem import Operand
 from ...common.api import FIRST
-from ..conv.tile import SWEEP, sweeper, windows
-from ..conv.tile import TILE as SEEN_TILE
-from ..conv.tile import tile as seen_tile
-from ..conv.view_args import MOVE as SEEN_MOVE
+from ..conv.tile import DIRECT, direct, im2col
+from ..conv.tile import TILE as CONV_TILE
+from ..conv.tile import tile as conv_tile
+from ..conv.view_args import PACK
 from ..llvm.convert import memory_dtype
 from ..llvm.emitter import scalar_type
-from ..loops.function import Frame
-from .microkernel import MASKS, Module, Registers, block, keeper
-from .pack import Side
-from .pack_dense import moving
-from .plan import Product
-from .skinny import NARROW, narrow
-from .tile import BLOCK, MOVE, PIECES, TILE, packing, pieces, tile
+from ..loops.function import Frame, Numbers
+from .geometry import Geometry
+from .microkernel import Module, block, keeper
+from .pack_dense import pack_dense
+from .skinny import SKINNY, skinny
+from .tile import BLOCK, MOVE, TILE, UNITS, pack_phase, pack_units, tile
 
 PHASE = "ptr, ptr, i64, i64"  # the types of a phase
 
 
-class Borrower(Product):
-    """A contraction that calls the library."""
+class LibraryCalls:
+    """What one kernel calls."""
 
-    def __init__(self, c: Contraction, dtypes: Sequence[DType], registers: Registers) -> None:
-        super().__init__(c, dtypes, registers)
+    def __init__(self, geometry: Geometry, numbers: Numbers) -> None:
+        self.geometry, self.gemm, self.numbers = geometry, geometry.gemm, numbers
+        self.registers, self.dtypes = self.gemm.registers, self.gemm.problem.dtypes
         self.modules: dict[str, Module] = {}
-        self.phased: set[str] = set()  # those whose function is a phase
+        self.phases: set[str] = set()  # modules whose function is a phase
 
     def frame(self, symbol: str) -> Frame:
-        masked = self.target.vectors == "avx512"
-        return Frame(symbol, self.numbers, self.dtypes, self.target.lanes, masked)
+        """A new function of the kernel."""
+        target = self.gemm.target
+        return Frame(symbol, self.numbers, self.dtypes, target.lanes, target.vectors == "avx512")
 
     def call(self, f: Frame, module: Module, types: str, operands: Sequence[str]) -> None:
         """Call the function of a module."""
@@ -53,16 +53,23 @@ class Borrower(Product):
         f.e.declare(f"void @{module.name}({types})", module.name)
         return f"@{module.name}"
 
-    def known_numbers(self, f: Frame) -> str:
-        """Where the table is."""
+    def table(self, f: Frame) -> str:
+        """Where the table of numbers is."""
         if "table" not in f.read:
             f.read["table"] = f.e.name("n")
             at = FIRST + len(self.numbers.variables)
             f.entry.append(f"  {f.read['table']} = getelementptr i64, ptr %values, i64 {at}")
         return f.read["table"]
 
-    def source(self, f: Frame, s: Side, own: str, k: str) -> tuple[str, str]:
-        """Where a factor that is memory as it is has a place, and the step that is not 1."""
+    def library(self, declared: Collection[str]) -> tuple[str, ...]:
+        """The texts of what is called, phases last: they call others themselves."""
+        names = sorted(self.modules, key=lambda name: (name in self.phases, name))
+        return tuple(self.modules[n].text for n in names if n in declared or n in self.phases)
+
+    # --- dense operands --------------------------------------------------------------------------
+
+    def source(self, f: Frame, s: Operand, own: str, k: str) -> tuple[str, str]:
+        """Where a dense operand has a place, and the step that is not 1."""
         f.part = s.part
         folded = s.part.folded.axes
         f.open[folded[0]] = k
@@ -74,25 +81,57 @@ class Borrower(Product):
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom in other]
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         pointer = f.pointer(number)
-        kind = scalar_type(memory_dtype(self.memory_of(s)))
+        kind = scalar_type(memory_dtype(self.gemm.memory_of(s)))
         return f.e.let(f"getelementptr {kind}, ptr {pointer}, i64 {place}"), stride
 
-    def base(self, f: Frame, s: Side, batch: str) -> str:
-        """Where a factor that is memory as it is begins for one product of a batch."""
+    def base(self, f: Frame, s: Operand, batch: str) -> str:
+        """Where a dense operand begins for one product of a batch."""
         f.part = s.part
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
         return self.source(f, s, "0", "0")[0]
 
-    def lent_phase(self, s: Side) -> str:
-        """The function of the library that packs a factor of memory as it is."""
-        module = packing(self.registers, s.name, s.straight)
+    def pack_dense(self, f: Frame, s: Operand) -> str:
+        """The function that packs a dense operand."""
+        return self.address(f, pack_dense(self.registers, s.name, s.is_transposed), MOVE)
+
+    def dense_phase(self, s: Operand) -> str:
+        """The phase of the library that packs a dense operand."""
+        module = pack_phase(self.registers, s.name, s.is_transposed)
         self.modules[module.name] = module
-        self.phased.add(module.name)
+        self.phases.add(module.name)
         return module.name
 
-    def seen_phase(self, module: Module, name: str, own: str, frames: list[Frame]) -> str:
-        """A phase that is a function of the library, or one of this kernel's own that calls it."""
+    def own_dense_phase(self, s: Operand) -> Frame:
+        """A phase of this kernel's own that packs a dense operand."""
+        f = self.frame(f"kernel_{s.name}")
+        many = self.geometry.pack_units(s)
+
+        def unit(index: str, carried: list[str]) -> list[str]:
+            batch = "0"  # the library goes from one product to the next itself
+            if len(s.part.batch.axes) > 1:
+                batch, _ = f.divided(index, f.number(("of a product", s.name), many))
+            move = self.pack_dense(f, s)
+            operands = [
+                self.table(f), self.base(f, s, batch), f.pointer(len(self.dtypes)), index,
+                f.add(index, "1"), move,
+            ]  # fmt: skip
+            self.call(f, pack_units(self.registers, s.name), UNITS, operands)
+            return carried
+
+        f.e.loop("%first", "%last", 1, [], unit)
+        return f
+
+    # --- views -----------------------------------------------------------------------------------
+
+    @property
+    def im2col(self) -> Module:
+        """The module that packs and sweeps over views."""
+        module = im2col(self.registers, self.gemm.memories)
         self.modules[module.name] = module
+        return module
+
+    def view_phase(self, name: str, own: str, frames: list[Frame]) -> str:
+        """A phase that is a function of the library, or one of this kernel's own that calls it."""
         if not self.numbers.variables:
             return name
         f = self.frame(own)  # numbers are behind the variables
@@ -102,57 +141,41 @@ class Borrower(Product):
         frames.append(f)
         return own
 
-    def moved(self, s: Side) -> tuple[Frame, int]:
-        """A phase of this kernel's own that packs a factor of memory as it is."""
-        f = self.frame(f"kernel_{s.name}")
-        many = self.count_of_pieces(s)
+    # --- tiles -----------------------------------------------------------------------------------
 
-        def unit(index: str, carried: list[str]) -> list[str]:
-            batch = "0"  # the library goes from one product to the next itself
-            if len(s.part.batch.axes) > 1:
-                batch, _ = f.divided(index, f.number(("of a product", s.name), many))
-            move = self.address(f, moving(self.registers, s.name, s.straight), MOVE)
-            operands = [
-                self.known_numbers(f), self.base(f, s, batch), f.pointer(len(self.dtypes)), index,
-                f.add(index, "1"), move,
-            ]  # fmt: skip
-            self.call(f, pieces(self.registers, s.name), PIECES, operands)
-            return carried
+    def tile(self, f: Frame, place: tuple[str, str, str], span: tuple[str, str], sums: str,
+             width: str) -> None:  # fmt: skip
+        """The sums of the tile at a batch, row and column over a span of blocks of k."""
+        if self.gemm.kind.reads_views:
+            self.view_tile(f, [*place, *span, sums, width])
+        else:
+            self.dense_tile(f, [*place, *span, sums, width])
 
-        f.e.loop("%first", "%last", 1, [], unit)
-        return f, self.batch * many
+    def view_tile(self, f: Frame, tile: list[str]) -> None:
+        """The same over views."""
+        r, views = self.registers, im2col(self.registers, self.gemm.memories)
+        f.e.declare(f"void @{direct(views)}({DIRECT})", direct(views))
+        along_k = "null"  # there is none where parts of vectors cannot be loaded, nor of fours
+        if self.gemm.has_masks and not r.dot:
+            along_k = self.address(f, skinny(r, True), SKINNY)
+        self.call(f, conv_tile(r, self.gemm.memories), CONV_TILE, [
+            "%params", self.table(f), *tile, self.address(f, block(r), BLOCK), along_k,
+            self.address(f, views, PACK), f"@{direct(views)}",
+        ])  # fmt: skip
 
-    def lend(
-        self, f: Frame, batch: str, row: str, column: str, begin: str, end: str, sums: str,
-        width: str,
-    ) -> None:  # fmt: skip
-        """The sums of a tile by a function of the library."""
-        if self.windowed:
-            r, seen = self.registers, windows(self.registers, self.memories)
-            f.e.declare(f"void @{sweeper(seen)}({SWEEP})", sweeper(seen))
-            few = "null"  # nobody is lined up where parts of vectors cannot be loaded, or fours
-            if self.target.vectors in MASKS and not r.dot:
-                few = self.address(f, narrow(r, True), NARROW)
-            self.call(f, seen_tile(r, self.memories), SEEN_TILE, [
-                "%params", self.known_numbers(f), batch, row, column, begin, end, sums, width,
-                self.address(f, block(r), BLOCK), few, self.address(f, seen, SEEN_MOVE),
-                f"@{sweeper(seen)}",
-            ])  # fmt: skip
-            return
-        left, right = [self.base(f, s, batch) for s in (self.left, self.right)]
-        panel, few = self.address(f, block(self.registers), BLOCK), "null"
-        if self.rows_along_k:
-            few = self.address(f, narrow(self.registers, self.columns_along_k), NARROW)
-        keep = "null"
-        if self.registers.assembled:
-            keep = f"@{keeper(block(self.registers))}"
+    def dense_tile(self, f: Frame, tile_at: list[str]) -> None:
+        """The same over dense matrices."""
+        gemm, r = self.gemm, self.registers
+        left, right = [self.base(f, s, tile_at[0]) for s in (gemm.left, gemm.right)]
+        panel, along_k, keep = self.address(f, block(r), BLOCK), "null", "null"
+        if gemm.has_k_contiguous_rows:
+            along_k = self.address(f, skinny(r, gemm.has_k_contiguous_columns), SKINNY)
+        if r.assembled:
+            keep = f"@{keeper(block(r))}"
             f.e.declare(f"void {keep}({BLOCK})", keep)
-        moves = [
-            self.address(f, moving(self.registers, s.name, s.straight), MOVE)
-            for s in (self.left, self.right)
-        ]
+        moves = [self.pack_dense(f, s) for s in (gemm.left, gemm.right)]
         operands = [
-            self.known_numbers(f), left, right, f.pointer(len(self.dtypes)), batch, row, column,
-            begin, end, sums, width, panel, few, *moves, keep,
+            self.table(f), left, right, f.pointer(len(self.dtypes)), *tile_at, panel, along_k,
+            *moves, keep,
         ]  # fmt: skip
-        self.call(f, tile(self.registers), TILE, operands)
+        self.call(f, tile(r), TILE, operands)

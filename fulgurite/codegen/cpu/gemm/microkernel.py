@@ -1,11 +1,11 @@
-"""Microkernels: the register blocks that all contractions of a target share, as module texts.
+"""Microkernels: the register blocks that all GEMMs of a target share, as module texts.
 
 In: the dtype that is accumulated in and the target. Out: texts of modules with one function each
 that others call, named after a digest of their text, so that the name is the version.
 `block` adds rows times one panel of columns to a tile: C[i, j] (+)= Σ_k A[i, k] B[k, j], with
 columns next to each other in a row of B, and run-time strides for everything else. Whole register
 blocks first, then lower ones; narrow panels have blocks of their own. B is a packed panel, or
-memory as it is. `transpose` turns a square of lanes x lanes. A block sums over its depth in
+dense memory. `transpose` turns a square of lanes x lanes. A block sums over its depth in
 registers and adds that to the tile once, so errors grow with the depth of a block, and bits do not
 depend on how tiles are cut.
 """
@@ -20,7 +20,9 @@ from ....core.digest import blake2b
 from ....core.dtype import DType
 from ..llvm.emitter import scalar_type
 from ..llvm.masked import declaration, reading, writing
+from ..loops.function import Frame
 from ..target import Target
+from ..tiling import GEMM
 from .avx512_asm import keeping, module_assembly, register_block
 
 # rows and vectors of columns of a register block; a panel is a whole number of `lanes` columns
@@ -78,12 +80,12 @@ class Registers:
 
     @property
     def assembled(self) -> bool:
-        """Are register blocks written in assembly?"""
+        """True if register blocks are written in assembly."""
         return self.fused and self.target.vectors == "avx512"
 
     @property
     def fused(self) -> bool:
-        """Is a product added without rounding it first?"""
+        """True if a product is added without rounding it first."""
         return self.dtype.kind == "f" and self.target.vectors != "sse2"
 
 
@@ -94,14 +96,19 @@ def named(stem: str, body: str) -> Module:
     return Module(name, body.replace("@SELF", f"@{name}").replace("PART", f"{name}_part"))
 
 
+def defined(f: Frame, head: str) -> tuple[str, dict[str, str]]:
+    """A function that was written, as a definition, and what it declares."""
+    body = "\n".join([*f.entry, *f.e.lines])
+    return f"define {head} nounwind {{\nentry:\n{body}\n  ret void\n}}", f.e.declared
+
+
+def library_module(stem: str, f: Frame, arguments: str, *more: str) -> Module:
+    """A function that was written as a module, with `more` functions of its own."""
+    text, declared = defined(f, f"void @SELF({arguments})")
+    return named(stem, "\n".join([text, *more, *declared.values()]))
+
+
 MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
-LINE = 64  # bytes that are fetched at a time
-MANY = 6  # blocks that fetch a panel by halves of a line for each step of k
-LONG = 256  # rows of plain memory that are not near by chance
-NEAR = 1024  # bytes between rows that the host fetches by itself
-AHEAD = 8  # rows of plain memory that are fetched ahead: too far apart for the host to guess
-LATENCY = 8  # sums that must be under way at a time
-PLACES = 30  # registers of AVX-512 beside those of factors of A
 
 
 @lru_cache(maxsize=32)
@@ -109,7 +116,7 @@ def block(registers: Registers) -> Module:
     """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
-    if it is null, B is plain memory, which is not read beyond its columns. Where `most` is more
+    if it is null, B is dense memory, which is not read beyond its columns. Where `most` is more
     than a panel, the first columns of the panel at `ahead` may be asked for as well."""
     shapes = block_shapes(registers)
     if registers.assembled:
@@ -119,7 +126,11 @@ def block(registers: Registers) -> Module:
         kept = [(_heights(registers, v)[-1], v) for v in range(panel, registers.most + 1)]
         blocks += [register_block(f"PART{r}_{v}k", size, r, v, panel, keeps=True) for r, v in kept]
         parts += [f"declare dso_local void @PART{r}_{v}k()" for r, v in kept]
-        parts = [module_assembly(blocks), *parts, keeping(_ARGS, size, panel, kept, AHEAD)]
+        parts = [
+            module_assembly(blocks),
+            *parts,
+            keeping(_ARGS, size, panel, kept, GEMM.fetch_rows_ahead),
+        ]
     else:
         parts = [_tile(registers, rows, vectors) for rows, vectors in shapes]
     text = "\n".join([_driver(registers), *parts, *_declared(registers)])
@@ -136,7 +147,7 @@ def _heights(registers: Registers, vectors: int) -> list[int]:
     """The heights that have a block: all where columns may stream by once, a few of narrow ones."""
     most = registers.height
     if vectors > registers.vectors:
-        most = PLACES // vectors - 1
+        most = GEMM.avx512_accumulators // vectors - 1
     every = vectors >= registers.vectors or most < 8
     return [h for h in range(1, most + 1) if every or h in (1, 2, 3, 4, 8, most)]
 
@@ -152,14 +163,14 @@ def _shares(heights: list[int], vectors: int) -> list[int]:
         for h in heights:
             if h <= rows:
                 cost, blocks, tallest, _ = best[rows - h]
-                cost += max(h * vectors, LATENCY) + 1
+                cost += max(h * vectors, GEMM.fma_latency_sums) + 1
                 found.append((cost, blocks + 1, max(h, tallest), h))
         best.append(min(found))
     return [first for *_, first in best]
 
 
 def _masked(registers: Registers) -> bool:
-    """Do results end with the columns? A tile of sums has room for whole vectors."""
+    """True if results end with the columns; else a tile of sums has room for whole vectors."""
     return registers.target.vectors in MASKS
 
 
@@ -201,7 +212,7 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
     inner, kind, width = scalar_type(registers.dtype), vector_of(registers), registers.width
     cells = [(i, v) for i in range(rows) for v in range(vectors)]
     plain = _masked(registers) and not registers.dot  # bytes are always packed
-    ways = ("p", "m") if plain else ("p",)  # packed, or memory as it is
+    ways = ("p", "m") if plain else ("p",)  # packed, or dense memory
     lines: list[str] = []
     count = 0
 
@@ -383,8 +394,9 @@ def _driver(registers: Registers) -> str:
         f"  %needed = udiv i64 %upper, {width}",
         f"  %fits = icmp slt i64 %needed, {registers.most}",
         f"  %vectors = select i1 %fits, i64 %needed, i64 {registers.most}",
-        f"  %many = icmp sge i64 %rows, {MANY * tall}",
-        f"  %stride = select i1 %many, i64 {LINE // 2}, i64 {LINE}",
+        f"  %many = icmp sge i64 %rows, {GEMM.fetch_half_line_blocks * tall}",
+        f"  %stride = select i1 %many, i64 {GEMM.cache_line_bytes // 2}, "
+        f"i64 {GEMM.cache_line_bytes}",
         "  %fetched = mul i64 %depth, %stride",  # by one block
         "  %count = trunc i64 %columns to i32",
         *[f"  %as{n} = mul i64 %as, {n * registers.dtype.itemsize}" for n in _ODD],
@@ -395,8 +407,8 @@ def _driver(registers: Registers) -> str:
         f"  %edge = urem i64 %columns, {width}",
         "  %ragged = icmp ne i64 %edge, 0",
         f"  %apart = mul i64 %bs, {registers.dtype.itemsize}",
-        f"  %wide = icmp sgt i64 %apart, {NEAR}",  # all of a row below must be fetched
-        f"  %long = icmp sge i64 %depth, {LONG}",
+        f"  %wide = icmp sgt i64 %apart, {GEMM.near_row_bytes}",  # all of it is fetched
+        f"  %long = icmp sge i64 %depth, {GEMM.near_depth_steps}",
         "  %far.away = or i1 %wide, %long",
         "  %slow = or i1 %ragged, %far.away",
         "  %masked = and i1 %plain, %slow",
@@ -406,7 +418,7 @@ def _driver(registers: Registers) -> str:
         "  %panels = sub i64 %to.ahead, %to.here",
         f"  %beside = select i1 %plain, i64 {registers.panel * registers.dtype.itemsize}, "
         "i64 %panels",
-        f"  %rows.down = mul i64 %bs, {AHEAD}",
+        f"  %rows.down = mul i64 %bs, {GEMM.fetch_rows_ahead}",
         f"  %down = getelementptr {inner}, ptr %B, i64 %rows.down",
         "  %begin = select i1 %plain, ptr %down, ptr %ahead",
         "  br label %head",

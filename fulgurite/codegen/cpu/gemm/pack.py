@@ -1,11 +1,11 @@
-"""Packing: a factor of a contraction, evaluated into the layout that microkernels read.
+"""Packing: an operand of a GEMM, evaluated into the layout that micro-kernels read.
 
-In: a factor's part of the kernel and a block of it (some of its own places, some of k). Out: lines
-that fill a tile: the left factor as rows of k, `stride` apart; the right one as panels of
-[k][columns of a register block], `depth` rows each. The factor's whole expression is evaluated, so
+In: an operand's part of the kernel and a block of it (some of its own places, some of k). Out:
+lines that fill a tile: the left operand as rows of k, `stride` apart; the right one as panels of
+[k][columns of a register block], `depth` rows each. The operand's whole expression is evaluated, so
 casts, pads, gathers and maps cost no pass of their own, and a convolution's image is never unfolded
 in memory. Lanes run along the memory; where that is not the way the tile is laid out, squares are
-turned by the library.
+transposed by the library.
 """
 
 from __future__ import annotations
@@ -14,59 +14,19 @@ from dataclasses import dataclass
 
 from ....core.dtype import int32
 from ....core.node import Node
-from ....core.ops.elementwise import CAST
 from ....core.ops.index import LOAD
-from ....kernel.contract.analysis import Contraction, Line, Part, is_plain, part, runs
+from ....kernel.contract.analysis import Line
+from ....kernel.contract.problem import GemmProblem, Operand, operand
 from ..llvm.emitter import Val, scalar_type
 from ..loops.function import Frame
 from ..spelling import cast
+from ..tiling import GEMM
 from .microkernel import Registers, transpose
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """A factor: its part of the kernel, and how it lies in memory and in the tile."""
-
-    name: str  # left or right
-    root: Node
-    part: Part
-    own: Line  # rows of the left factor, columns of the right one
-    along: str  # which line lanes run along: own or folded
-    lined: bool = False  # is a right factor packed as rows of k, like a left one?
-
-    @property
-    def straight(self) -> bool:
-        """Do lanes run along the tile's rows?"""
-        return self.along == ("folded" if self.name == "left" or self.lined else "own")
-
-    @property
-    def memory(self) -> bool:
-        """Is it memory as it is, next to each other along one line?"""
-        return is_plain(self.part, self.root, self.own, self.along)
-
-
-def read(c: Contraction, root: Node) -> Node:
-    """What a factor reads, if it is memory in the sums' dtype that is converted when it is read.
-
-    Whole numbers wrap, so that the way from a narrow one to the sums' dtype makes no difference.
-    """
-    if root.op is not CAST or root.dtype is not c.fold.dtype or root.src[0].op is not LOAD:
-        return root
-    source, summed = root.src[0].dtype, root.dtype
-    exact = source.kind in ("iuf" if summed.kind == "f" else "iu") and source.bits <= summed.bits
-    return root.src[0] if exact and not summed.is_small_float else root
-
-
-def side(c: Contraction, name: str, dot: bool = False) -> Side:
-    """One of the two factors; for sums of bytes (`dot`) it is the bytes, and lies straight."""
-    root = c.left if name == "left" else c.right
-    root = root.src[0] if dot else read(c, root)
-    found = part(c, [root])
-    own = found.rows if name == "left" else found.columns
-    along = runs(found, own)
-    if along == "none" or dot:
-        along = "folded" if name == "left" else "own"
-    return Side(name, root, found, own, along)
+def side(c: GemmProblem, name: str, as_bytes: bool = False) -> Operand:
+    """One of the two operands of a GEMM, as vectors of this machine would read it."""
+    return operand(c, name, GEMM.min_run_elements, as_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +34,14 @@ class Target:
     """Where a packed tile goes: names of values."""
 
     memory: str
-    stride: str  # between rows of the left factor
-    depth: str  # rows of a panel of the right factor
-    width: str = ""  # of rows of the right factor where it is not put into panels
+    stride: str  # between rows of the left operand
+    depth: str  # rows of a panel of the right operand
+    width: str = ""  # of rows of the right operand where it is not put into panels
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A block of a factor: names of where it begins and how long it is, own and k."""
+    """A block of an operand: names of where it begins and how long it is, own and k."""
 
     own: str
     owned: str
@@ -90,9 +50,11 @@ class Span:
 
 
 class Packer:
-    """Writes a factor's packing into a frame."""
+    """Writes an operand's packing into a frame."""
 
-    def __init__(self, f: Frame, s: Side, registers: Registers, free: dict[Node, frozenset[int]]):
+    def __init__(
+        self, f: Frame, s: Operand, registers: Registers, free: dict[Node, frozenset[int]]
+    ):
         self.f, self.s, self.registers, self.free = f, s, registers, free
         self.inner = scalar_type(registers.dtype)
         self.kind = f"<{f.e.lanes} x {self.inner}>"
@@ -102,9 +64,9 @@ class Packer:
         f = self.f
         f.part = self.s.part
         before, f.e.opaque_steps = f.e.opaque_steps, False  # addresses are most of the work here
-        if not self.s.straight:
-            self.turned(span, to)
-        elif self.s.name == "left" or self.s.lined:
+        if self.s.is_transposed:
+            self.transposed(span, to)
+        elif self.s.name == "left" or self.s.k_major:
             self.rows(span, to)
         else:
             self.panels(span, to)
@@ -113,7 +75,7 @@ class Packer:
     # --- the three ways --------------------------------------------------------------------------
 
     def rows(self, span: Span, to: Target) -> None:
-        """The left factor, lanes along k."""
+        """The left operand, lanes along k."""
         f, own, folded = self.f, self.s.own, self.s.part.folded
         starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
 
@@ -131,7 +93,7 @@ class Packer:
         f.walk(own, starts[0], span.owned, row)
 
     def panels(self, span: Span, to: Target) -> None:
-        """The right factor, lanes along columns; pieces of a row are put together first."""
+        """The right operand, lanes along columns; pieces of a row are put together first."""
         f, own, folded = self.f, self.s.own, self.s.part.folded
         starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
         whole = len(own.axes) == 1 or bool(to.width)
@@ -169,8 +131,8 @@ class Packer:
 
         f.walk(folded, starts[1], span.depth, row)
 
-    def turned(self, span: Span, to: Target) -> None:
-        """Lanes along the other way: squares go through scratch and are turned."""
+    def transposed(self, span: Span, to: Target) -> None:
+        """Lanes along the other way: squares go through scratch and are transposed."""
         f, own, folded = self.f, self.s.own, self.s.part.folded
         left = self.s.name == "left"
         lined, stepped = (own, folded) if left else (folded, own)
@@ -232,14 +194,14 @@ class Packer:
         return self.f.e.let(f"getelementptr {self.inner}, ptr {memory}, i64 {place}")
 
     def put(self, memory: str, place: str) -> None:
-        """Evaluate the factor here and put its lanes into a tile."""
+        """Evaluate the operand here and put its lanes into a tile."""
         e = self.f.e
         value = cast(e, self.f.value(self.s.root), self.s.root.dtype, self.registers.dtype)
         value = e.splat(value)
         e.line(f"store {self.kind} {value.text}, ptr {self.at(memory, place)}, align 4")
 
     def pieces(self) -> str:
-        """Scratch for one row of the right factor that memory has in pieces, in whole panels."""
+        """Scratch for one row of the right operand that memory has in pieces, in whole panels."""
         f = self.f
         if "a row in pieces" not in f.read:
             count = f.e.name("n")
@@ -265,8 +227,8 @@ class Packer:
 class BytePacker(Packer):
     """Packs bytes for sums of four products: four steps of k make one number of the tile.
 
-    Rows of the left factor are bytes as they come, signed ones 128 too large where the right factor
-    is signed too. Panels of the right factor take one step of k at a time; what is after the last
+    Rows of the left operand are bytes as they come, signed ones 128 too large where the right one
+    is signed too. Panels of the right operand take one step of k at a time; what is after the last
     step is 0.
     """
 
@@ -278,12 +240,12 @@ class BytePacker(Packer):
         super().pack(Span(span.own, span.owned, k, depth), to)
 
     def rows(self, span: Span, to: Target) -> None:
-        """The left factor, lanes along k."""
+        """The left operand, lanes along k."""
         self.inner, self.kind = "i8", f"<{self.f.e.lanes} x i8>"
         super().rows(span, Target(to.memory, self.f.mul(to.stride, "4"), to.depth))
 
     def panels(self, span: Span, to: Target) -> None:
-        """The right factor, lanes along columns."""
+        """The right operand, lanes along columns."""
         f, own, folded = self.f, self.s.own, self.s.part.folded
         starts = f.coordinates(own, span.own), f.coordinates(folded, span.k)
 
@@ -322,7 +284,7 @@ class BytePacker(Packer):
         )
 
     def put(self, memory: str, place: str) -> None:
-        """Bytes of the left factor."""
+        """Bytes of the left operand."""
         e = self.f.e
         value = e.splat(self.f.value(self.s.root)).text
         if self.registers.dot == "ss":

@@ -1,10 +1,10 @@
-"""Packing of factors that are memory as it is: library functions that all such kernels share.
+"""Packing of dense operands: library functions that all such kernels share.
 
-In: a side (left or right), whether memory runs along the packed rows, and the registers. Out: the
+In: a side (left or right), whether memory runs across the packed rows, and the registers. Out: the
 text of a module with one function, `void f(ptr from, i64 step, ptr to, i64 stride, i64 owned,
-i64 depth)`: numbers next to each other along one line and `step` apart along the other go to where
-a `Packer` puts them. It is the packer's own text over one load whose step is an argument, so a
-product of plain matrices needs no text of its own to pack them, whatever its shape or epilogue.
+i64 depth)`: elements contiguous along one line and `step` apart along the other go to where a
+`Packer` puts them. It is the packer's own text over one load whose step is an argument, so a GEMM
+of matrices needs no text of its own to pack them, whatever its shape or epilogue.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from ....core.dtype import int32
 from ....core.node import make
 from ....core.ops.index import LOAD
 from ....kernel.contract.analysis import Line, Part
+from ....kernel.contract.problem import Operand
 from ..llvm.emitter import Val
 from ..llvm.masked import masked_load
 from ..loops.function import Frame, Numbers
 from .microkernel import MASKS, Module, Registers, named, transpose
-from .pack import Packer, Side, Span, Target
+from .pack import Packer, Span, Target
 
 _STEP = 1 << 20  # stands for the argument
 _NOTHING = Line((), (), frozenset())
@@ -30,7 +31,7 @@ _NOTHING = Line((), (), frozenset())
 class _Function(Frame):
     """A function whose only number is its argument."""
 
-    def number(self, name: Hashable, value: int) -> str:
+    def number(self, name: Hashable, value: int = 0) -> str:
         """The step of the lines of memory."""
         assert value == _STEP, name
         return "%step"
@@ -41,10 +42,10 @@ class _Function(Frame):
 
 
 @lru_cache(maxsize=32)
-def moving(registers: Registers, name: str, straight: bool) -> Module:
+def pack_dense(registers: Registers, name: str, transposed: bool) -> Module:
     """The function that packs memory of the accumulated dtype for one side."""
     own, folded = Line((0,), (_STEP,), frozenset({0})), Line((1,), (_STEP,), frozenset({1}))
-    along = "folded" if (name == "left") == straight else "own"
+    along = "folded" if (name == "left") != transposed else "own"
     terms = ((0, _STEP), (1, 1)) if along == "folded" else ((0, 1), (1, _STEP))
     load = make(LOAD, registers.dtype, (), (0, (0, terms), ()))
     rows, columns = (own, _NOTHING) if name == "left" else (_NOTHING, own)
@@ -52,11 +53,11 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     masked = registers.target.vectors == MASKS[0]
     f = _Function("SELF", Numbers([load]), [registers.dtype], registers.target.lanes, masked)
     f.e.opaque_steps = False
-    packer = Packer(f, Side(name, load, part, own, along), registers, {load: frozenset({0, 1})})
+    packer = Packer(f, Operand(name, load, part, own, along), registers, {load: frozenset({0, 1})})
     to = Target("%to", "%stride", "%stride")
-    if straight and name == "right" and masked:
+    if not transposed and name == "right" and masked:
         _panels(f, packer, to)
-    elif straight:
+    elif not transposed:
         packer.pack(Span("0", "%owned", "0", "%depth"), to)
     else:
         _squares(f, packer, to)
@@ -64,11 +65,11 @@ def moving(registers: Registers, name: str, straight: bool) -> Module:
     body = "\n".join([*f.entry, *f.e.lines])
     text = f"define void @SELF({args}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
     turn = transpose(registers)
-    if not straight:
+    if transposed:
         inside = turn.text.replace("define void", "define internal void")
         text = f"{text}\n{inside}".replace(f"@{turn.name}", "@PARTturn")
     declared = [line for key, line in f.e.declared.items() if key != turn.name]
-    stem = f"move_{name}_{'rows' if straight else 'turned'}_{registers.dtype}"
+    stem = f"pack_{name}_{'transposed' if transposed else 'rows'}_{registers.dtype}"
     return named(stem, "\n".join([text, *declared]))
 
 

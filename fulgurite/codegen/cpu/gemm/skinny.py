@@ -1,9 +1,9 @@
-"""Rows that memory has along k times a few columns: a library function with lanes along k.
+"""Skinny GEMM: rows that memory has along k times a few columns, with lanes along k.
 
 In: the registers. Out: the text of a module whose function adds products of rows and at most a few
 columns to a tile of sums. A block of columns would leave most lanes empty; here the columns are
-turned into scratch once, four at a time, and four rows at a time go by in whole vectors. Lanes are
-summed in an order that depends on nothing else.
+transposed into scratch once, four at a time, and four rows at a time go by in whole vectors. Lanes
+are summed in an order that depends on nothing else.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from functools import lru_cache
 from ..llvm.emitter import scalar_type
 from ..llvm.masked import masked_load, masked_store
 from ..loops.function import Frame, Numbers
-from .microkernel import MASKS, Module, Registers, multiplied, named, shuffle
+from ..tiling import GEMM
+from .microkernel import MASKS, Module, Registers, library_module, multiplied, shuffle
 
-NARROW = "ptr, i64, ptr, i64, i64, ptr, i64, i64, i64, i64, i1"  # its types
-MOST = 12  # columns that are few
-DEPTH = 1024  # of a block of k: columns stay in the nearest cache
-_SIDE = 4  # rows and columns that are multiplied at a time
+SKINNY = "ptr, i64, ptr, i64, i64, ptr, i64, i64, i64, i64, i1"  # its types
+_SIDE = GEMM.skinny_block
+_K_STEPS = GEMM.skinny_k_steps
 
 
 @lru_cache(maxsize=32)
-def narrow(registers: Registers, lined: bool = False) -> Module:
+def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
     """`void f(ptr A, i64 rows', ptr B, i64 columns', i64 steps', ptr C, i64 stride, i64 depth,
     i64 rows, i64 columns, i1 first)`: B's strides are between columns and between steps of k.
-    Columns that are `lined` up along k are read where they are."""
+    Columns that are contiguous along k are read in place, others are transposed into scratch."""
     inner, width = scalar_type(registers.dtype), registers.width
     f = Frame("SELF", Numbers([]), [], width, registers.target.vectors in MASKS)
     e = f.e
     e.register = 4 * registers.target.lanes
     kind = f"<{width} x {inner}>"
-    turned = "" if lined else f.scratch("turned", inner, str(_SIDE * DEPTH))
+    scratch = "" if k_contiguous else f.scratch("transposed", inner, str(_SIDE * _K_STEPS))
 
     def at(memory: str, place: str) -> str:
         return e.let(f"getelementptr {inner}, ptr {memory}, i64 {place}")
@@ -39,34 +39,33 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
     rest = e.let(f"urem i64 %depth, {width}")
     whole, mask = f.sub("%depth", rest), f.tail(rest)
 
+    def columns_at(column: str) -> list[str]:
+        end = f.sub("%columns", "1")  # the last one again where there are fewer
+        places = [f.least(f.add(column, str(j)), end) for j in range(_SIDE)]
+        return [at("%B", f.mul(place, "%bn")) for place in places]
+
     def group(column: str, _: list[str]) -> list[str]:
         few = f.least(f.sub("%columns", column), str(_SIDE))
-
-        def turn(k: str, _: list[str]) -> list[str]:
-            for j, source in enumerate(sources):
-                number = e.let(f"load {inner}, ptr {at(source, f.mul(k, '%bk'))}, align 1")
-                e.line(
-                    f"store {inner} {number}, ptr {at(turned, f.add(k, str(j * DEPTH)))}, align 1"
-                )
-            return []
-
-        if not lined:
-            end = f.sub("%columns", "1")  # the last one again where there are fewer
-            places = [f.least(f.add(column, str(j)), end) for j in range(_SIDE)]
-            sources = [at("%B", f.mul(place, "%bn")) for place in places]
-            e.loop("0", "%depth", 1, [], turn)
+        if not k_contiguous:
+            sources = columns_at(column)
+            e.loop("0", "%depth", 1, [], lambda k, _: transposed(k, sources))
         e.loop("0", "%rows", _SIDE, [], lambda row, _: rows(row, column, few))
+        return []
+
+    def transposed(k: str, sources: list[str]) -> list[str]:
+        for j, source in enumerate(sources):
+            number = e.let(f"load {inner}, ptr {at(source, f.mul(k, '%bk'))}, align 1")
+            goal = at(scratch, f.add(k, str(j * _K_STEPS)))
+            e.line(f"store {inner} {number}, ptr {goal}, align 1")
         return []
 
     def rows(row: str, column: str, few: str) -> list[str]:
         last = f.sub("%rows", "1")
         starts = [at("%A", f.mul(f.least(f.add(row, str(r)), last), "%as")) for r in range(_SIDE)]
-        if lined:
-            end = f.sub("%columns", "1")
-            places = [f.least(f.add(column, str(j)), end) for j in range(_SIDE)]
-            columns = [at("%B", f.mul(place, "%bn")) for place in places]
+        if k_contiguous:
+            columns = columns_at(column)
         else:
-            columns = [at(turned, str(j * DEPTH)) for j in range(_SIDE)]
+            columns = [at(scratch, str(j * _K_STEPS)) for j in range(_SIDE)]
 
         def step(k: str, sums: list[str], masked: bool) -> list[str]:
             def vector(memory: str) -> str:
@@ -100,12 +99,8 @@ def narrow(registers: Registers, lined: bool = False) -> Module:
         "ptr noalias %A, i64 %as, ptr noalias %B, i64 %bn, i64 %bk, ptr noalias %C, i64 %cs, "
         "i64 %depth, i64 %rows, i64 %columns, i1 %first"
     )
-    body = "\n".join([*f.entry, *e.lines])
-    text = f"define void @SELF({arguments}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
-    return named(
-        f"{'lines' if lined else 'narrow'}_{registers.dtype}",
-        "\n".join([text, *e.declared.values()]),
-    )
+    stem = f"skinny_{'k_' if k_contiguous else ''}{registers.dtype}"
+    return library_module(stem, f, arguments)
 
 
 def _summed(f: Frame, vectors: list[str], registers: Registers) -> list[str]:

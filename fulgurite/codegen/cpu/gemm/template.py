@@ -1,103 +1,105 @@
-"""The template of contractions: Σ of a product as a blocked matrix product in LLVM IR text.
+"""The GEMM template: Σ of a product as a blocked matrix product in LLVM IR text.
 
-In: an `IndexKernel`. Out: a `Rendered`, or None where the kernel is none. A unit of the last phase
-computes one tile of results: for every block of k it has the packed or plain factors multiplied by
-the library's microkernels into a tile of sums, then everything above the sum is evaluated from that
-tile and stored. A factor that many tiles share is packed by a phase before it, into the workspace.
-All sizes and strides are run-time numbers, and so is the way of a factor that is memory as it is:
-products of any shape whose factors lie alike share one text. Tiles and the order of additions
-follow from the shape alone.
+In: a problem and its `GemmPlan`. Out: a `Rendered`. A unit of the last phase computes one tile of
+results: for every block of k it has the packed or dense operands multiplied by the library's
+micro-kernels into a tile of accumulators, then the epilogue is evaluated from that tile and stored.
+An operand that many tiles share is packed by a phase before it, into the workspace. All sizes and
+strides are run-time numbers, and so is the route of a dense operand: GEMMs of any shape whose
+operands lie alike share one text. Tiles and the order of additions follow from the shape alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ....core.dtype import DType
 from ....core.node import Node
 from ....graph.ir.lower import IndexKernel
-from ....kernel.contract.analysis import find_contraction
+from ....kernel.contract.problem import Operand
 from ...common.api import Phase, Rendered
-from ..conv.tile import phase, settling, windows
-from ..conv.view_args import WINDOWS
+from ..conv.tile import pack_phase, table_phase
+from ..conv.view_args import VIEW_TABLE
 from ..llvm.convert import round_small
-from ..llvm.emitter import Val
+from ..llvm.emitter import Val, scalar_type
 from ..llvm.masked import masked_load
-from ..loops.function import Frame
+from ..loops.function import Frame, Numbers
 from ..spelling import cast
 from ..target import Target
-from .gemv import dots, sweep
-from .library_calls import Borrower
-from .microkernel import Registers, block, transpose
-from .pack import BytePacker, Packer, Side, Span
+from ..tiling import GEMM
+from .gemv import GEMV, gemv_axpy, gemv_dot
+from .geometry import Geometry
+from .library_calls import LibraryCalls
+from .microkernel import block, transpose
+from .pack import BytePacker, Packer, Span
 from .pack import Target as Goal
-from .pack_dense import moving
-from .plan import accumulated, byte_sums
-from .skinny import NARROW, narrow
-from .tile import BLOCK, JOIN, MOVE, TABLE, WAYS, join
-
-_DOTS = "ptr, ptr, i64, ptr, i64, i64, i1"
-SEVERAL = 2  # vectors of results at a time: one alone waits for itself most of the time
+from .pack_dense import pack_dense
+from .plan import Gemm, GemmKind, GemmPlan, bind
+from .skinny import SKINNY, skinny
+from .strategies import bind_to, cheapest, cpu_problem
+from .tile import BLOCK, JOIN, MOVE, ROUTES, TABLE, join
 
 
-def contractions(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
-    """A kernel that sums a product over axes of both factors."""
-    found = find_contraction(kernel)
-    if found is None:
+def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
+    """A kernel that sums a product over axes of both operands."""
+    problem = cpu_problem(kernel, dtypes)
+    if problem is None:
         return None
-    summed = accumulated(found.fold.dtype)
-    template = _Template(found, dtypes, Registers(summed, target, byte_sums(found, target)))
-    if not template.sums_bytes:
-        template = _Template(found, dtypes, Registers(summed, target))
-    takes = found.rows or template.windowed or template.takes_a_vector()
-    return template.render() if takes else None
+    gemm = bind_to(problem, target)
+    plan = cheapest(gemm)
+    return None if plan is None else _render(gemm, plan)
 
 
-class _Template(Borrower):
-    """Writes the text of one contraction."""
+def render_gemm(kernel: IndexKernel, dtypes: Sequence[DType], plan: GemmPlan) -> Rendered:
+    """The text of a GEMM by the plan that was made for it."""
+    problem = cpu_problem(kernel, dtypes)
+    assert problem is not None, "a plan is made for a GEMM"
+    return _render(bind(problem, plan.registers), plan)
+
+
+def _render(gemm: Gemm, plan: GemmPlan) -> Rendered:
+    gemm = gemm.as_kind(plan.kind)
+    return _Template(gemm, Geometry(gemm, plan.tiles)).render()
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """Rows or columns: names of how many there are, in a tile, and how many tiles."""
+
+    total: str
+    tile: str
+    tiles: str
+
+
+class _Template:
+    """Writes the text of one GEMM."""
+
+    def __init__(self, gemm: Gemm, geometry: Geometry) -> None:
+        self.gemm, self.geometry, self.tiles = gemm, geometry, geometry.tiles
+        self.c, self.above, self.registers = gemm.problem, gemm.epilogue, gemm.registers
+        self.inner, self.size = scalar_type(self.registers.dtype), self.registers.dtype.itemsize
+        self.numbers = Numbers(self.c.order)
+        self.calls = LibraryCalls(geometry, self.numbers)
 
     # --- the whole kernel ------------------------------------------------------------------------
 
     def render(self) -> Rendered:
-        if self.in_library:
-            table = self.table()
-            for key in WINDOWS if self.windowed else TABLE:
+        gemm, geo = self.gemm, self.geometry
+        if gemm.kind.in_library:
+            table = geo.table()
+            for key in VIEW_TABLE if gemm.kind.reads_views else TABLE:
                 self.numbers.place(key, table[key])
         frames: list[Frame] = []
         phases: list[Phase] = []
-        workspace = 0
-        for s in (self.left, self.right):
-            shared = self.way(s.name) == "shared"
-            if self.windowed:
-                module = windows(self.registers, self.memories)
-                symbol = self.seen_phase(module, phase(module, s.name), f"kernel_{s.name}", frames)
-                units = self.batch * self.count_of_pieces(s)
-            elif self.lent and not self.numbers.variables and len(s.part.batch.axes) <= 1:
-                symbol, units = self.lent_phase(s), self.batch * self.count_of_pieces(s)
-            elif shared or (self.as_it_is(s) and self.c.rows):
-                frame, units = self.moved(s) if self.lent else self.packing(s)
-                frames.append(frame)
-                symbol = frame.symbol
-            if shared:
-                work = self.batch * self.depth * self.count_of(s.name) * 2
-                phases.append(Phase(symbol, units, work))
-                workspace += self.batch * self.blocks * self.block_numbers(s.name) * self.size
-        if self.swept:
-            module = windows(self.registers, self.memories)
-            symbol = self.seen_phase(module, settling(module), "kernel_right", frames)
-            phases.append(Phase(symbol, self.tables, self.tables * self.swept_bytes))
-            workspace += self.tables * self.swept_bytes
-        frame = self.main()
-        frames.append(frame)
-        products = self.batch * self.rows * self.columns * self.depth
-        read = self.batch * (self.rows + self.columns) * self.depth  # with few rows or columns
-        work = max(read, 3 * products // self.target.lanes)
-        if self.cut.chunks > 1:
-            chunks, work = work, 2 * self.batch * self.rows * self.columns * self.cut.chunks
-            phases.append(Phase("kernel_chunks", self.tiles * self.cut.chunks, chunks))
-            workspace += self.tiles * self.cut.chunks * self.cut.rows * self.cut.columns * self.size
-        phases.append(Phase(frame.symbol, self.tiles, work))
+        workspace = sum(self.pack_phase(s, frames, phases) for s in (gemm.left, gemm.right))
+        if gemm.kind.is_direct:
+            name = table_phase(self.calls.im2col)
+            symbol = self.calls.view_phase(name, "kernel_right", frames)
+            bytes_ = geo.direct_tables * geo.direct_table_bytes
+            phases.append(Phase(symbol, geo.direct_tables, bytes_))
+            workspace += bytes_
+        frames.append(self.main())
+        workspace += self.sum_phases(phases)
         declared: dict[str, str] = {}
         for f in frames:
             declared |= f.e.declared
@@ -105,79 +107,99 @@ class _Template(Borrower):
         if self.splits:
             texts.append(self.chunks())
         text = "\n".join([*texts, *declared.values(), ""])
-        called = declared.keys() | self.phased
-        library = tuple(m.text for n, m in sorted(self.modules.items()) if n in called)
+        library = self.calls.library(declared.keys())
         return Rendered(
             text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
             workspace, library,
         )  # fmt: skip
 
-    @property
-    def splits(self) -> bool:
-        """Does the text know chunks of k? Where the library has the rest, it always does,
-        and for a vector that sweeps over a matrix."""
-        swept = not self.c.rows and not self.dotted
-        return self.in_library or swept or self.cut.chunks > 1
+    def pack_phase(self, s: Operand, frames: list[Frame], phases: list[Phase]) -> int:
+        """Write the phase that packs an operand, and launch it if tiles share what it packs; the
+        bytes of workspace that it takes."""
+        gemm, geo, kind = self.gemm, self.geometry, self.gemm.kind
+        shared = geo.route(s) == "shared"
+        symbol = f"kernel_{s.name}"
+        if kind.reads_views:
+            name = pack_phase(self.calls.im2col, s.name)
+            symbol = self.calls.view_phase(name, symbol, frames)
+        elif kind.reads_matrices and not self.numbers.variables and len(s.part.batch.axes) <= 1:
+            symbol = self.calls.dense_phase(s)
+        elif kind.reads_matrices:
+            frames.append(self.calls.own_dense_phase(s))
+        elif shared or (gemm.is_dense(s) and not gemm.is_vector):
+            frames.append(self.own_pack_phase(s))
+        if not shared:
+            return 0
+        work = gemm.batch * gemm.depth * geo.size_of(s) * 2
+        phases.append(Phase(symbol, gemm.batch * geo.pack_units(s), work))
+        return gemm.batch * geo.blocks * geo.block_elements(s.name) * self.size
+
+    def sum_phases(self, phases: list[Phase]) -> int:
+        """Launch the sums, of chunks of k first if it is split; the bytes of workspace for them."""
+        gemm, tiles, count = self.gemm, self.tiles, self.geometry.count
+        products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
+        read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
+        work, chunks = max(read, 3 * products // gemm.target.lanes), tiles.k_chunks
+        if chunks == 1:
+            phases.append(Phase("kernel", count, work))
+            return 0
+        phases.append(Phase("kernel_chunks", count * chunks, work))
+        work = 2 * gemm.batch * gemm.rows * gemm.columns * chunks
+        phases.append(Phase("kernel", count, work))
+        return count * chunks * tiles.rows * tiles.columns * self.size
 
     @property
-    def in_library(self) -> bool:
-        """Has the library all but the epilogue?"""
-        return self.lent or self.windowed
+    def splits(self) -> bool:
+        """True if the text knows split-K: where the library has the rest it always does, and for
+        the sums of rows of a GEMV."""
+        kind = self.gemm.kind
+        return kind.in_library or kind is GemmKind.GEMV_AXPY or self.tiles.k_chunks > 1
 
     def chunks(self) -> str:
         """The phase of the sums over chunks of k: the units of the last phase from `tiles` on."""
-        f = self.frame("kernel_chunks")
-        tiles = f.number("tiles", self.tiles)
+        f = self.calls.frame("kernel_chunks")
+        tiles = f.number("tiles", self.geometry.count)
         operands = f"i64 {f.add('%first', tiles)}, i64 {f.add('%last', tiles)}"
         f.e.line(f"call void @kernel(ptr %params, ptr %values, {operands})")
         return f.text()
 
-    def geometry(self, f: Frame, name: str) -> tuple[str, str, str]:
-        """Places of a factor in all, in a tile, and how many tiles there are."""
-        total, tile = (
-            (self.rows, self.cut.rows) if name == "left" else (self.columns, self.cut.columns)
-        )
-        tiles = self.tall if name == "left" else self.wide
-        return (
-            f.number(("all", name), total),
-            f.number(("tile", name), tile),
-            f.number(("tiles", name), tiles),
-        )
+    # --- packing ---------------------------------------------------------------------------------
 
-    def pack(self, f: Frame, s: Side, span: Span, to: Goal) -> None:
-        """Fill a tile; the batch is open. Memory as it is has functions in the library."""
-        if self.as_it_is(s):
-            module = moving(self.registers, s.name, s.straight)
-            self.call(f, module, MOVE, [
-                *self.source(f, s, span.own, span.k), to.memory,
+    def pack(self, f: Frame, s: Operand, span: Span, to: Goal) -> None:
+        """Fill a block; the batch is open. Dense operands have functions in the library."""
+        if self.gemm.is_dense(s):
+            module = pack_dense(self.registers, s.name, s.is_transposed)
+            self.calls.call(f, module, MOVE, [
+                *self.calls.source(f, s, span.own, span.k), to.memory,
                 to.stride if s.name == "left" else to.depth, span.owned, span.depth,
             ])  # fmt: skip
             return
         if self.registers.dot:
-            f.read["steps"] = f.number("steps of k", self.steps)
+            f.read["steps"] = f.number("steps of k", self.gemm.steps)
             packer: Packer = BytePacker(f, s, self.registers, self.c.free)
         else:
             packer = Packer(f, s, self.registers, self.c.free)
-        if not s.straight:
+        if s.is_transposed:
             module = transpose(self.registers)
-            self.modules[module.name] = module
+            self.calls.modules[module.name] = module
         f.scope(lambda: packer.pack(span, to))
 
     def goal(self, f: Frame, memory: str) -> Goal:
-        return Goal(memory, f.number("stride", self.cut.stride), f.number("deep", self.cut.depth))
+        k_packed = self.tiles.k_packed
+        return Goal(memory, f.number("stride", k_packed), f.number("deep", k_packed))
 
-    def packing(self, s: Side) -> tuple[Frame, int]:
-        """A phase that packs a factor once for all tiles."""
-        f = self.frame(f"kernel_{s.name}")
-        all_ = f.number(("all", s.name), self.count_of(s.name))
-        blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
-        wide, tall = self.pieces(s)
-        f.read["row"] = f.number(("row", s.name), wide + self.target.lanes)
+    def own_pack_phase(self, s: Operand) -> Frame:
+        """A phase that packs an operand once for all tiles."""
+        f, geo = self.calls.frame(f"kernel_{s.name}"), self.geometry
+        all_ = f.number(("all", s.name), geo.size_of(s))
+        blocks, depth = f.number("blocks", geo.blocks), f.number("depth", self.gemm.depth)
+        wide, tall = geo.pack_unit(s)
+        f.read["row"] = f.number(("row", s.name), wide + self.gemm.target.lanes)
         tile = f.number(("piece", s.name), wide)
-        tiles = f.number(("pieces", s.name), -(-self.count_of(s.name) // wide))
-        high, many = f.number(("high", s.name), tall), self.cut.block // tall
-        chunks = f.number(("chunks", s.name), many)
-        steps = f.number("block of k", self.cut.block)
+        tiles = f.number(("pieces", s.name), -(-geo.size_of(s) // wide))
+        high = f.number(("high", s.name), tall)
+        chunks = f.number(("chunks", s.name), self.tiles.k_block // tall)
+        steps = f.number("block of k", self.tiles.k_block)
         f.part = s.part
         self.constants(f, s.part.nodes)
 
@@ -196,125 +218,76 @@ class _Template(Borrower):
             return []
 
         f.e.loop("%first", "%last", 1, [], unit)
-        return f, self.batch * -(-self.count_of(s.name) // wide) * self.blocks * many
+        return f
 
     def shared(
-        self, f: Frame, s: Side, batch: str, begin: str, tile: str, number: str, down: str
+        self, f: Frame, s: Operand, batch: str, begin: str, tile: str, number: str, down: str
     ) -> str:
-        """Where in the workspace a block of a factor is: places from `begin`, k from `down`."""
-        block_ = f.add(f.mul(batch, f.number("blocks", self.blocks)), number)
-        place = f.mul(block_, f.number(("numbers", s.name), self.block_numbers(s.name)))
+        """Where in the workspace a block of an operand is: places from `begin`, k from `down`."""
+        geo = self.geometry
+        block_ = f.add(f.mul(batch, f.number("blocks", geo.blocks)), number)
+        place = f.mul(block_, f.number(("numbers", s.name), geo.block_elements(s.name)))
         if s.name == "left":
-            each = (self.cut.rows + self.target.lanes) * self.cut.stride
-            place = f.add(place, f.mul(tile, f.number("tile numbers", each)))
+            each = f.number("tile numbers", geo.left_tile_elements)
+            place = f.add(place, f.mul(tile, each))
         else:
-            place = f.add(place, f.mul(begin, f.number("deep", self.cut.depth)))
+            place = f.add(place, f.mul(begin, f.number("deep", self.tiles.k_packed)))
             place = f.add(place, f.mul(down, str(self.registers.panel)))
-            place = f.add(place, f.number("before right", self.before_right()))
-        base = f.pointer(len(self.dtypes))
+            place = f.add(place, f.number("before right", geo.before_right()))
+        base = f.pointer(len(self.c.dtypes))
         return f.e.let(f"getelementptr {self.inner}, ptr {base}, i64 {place}")
 
-    def span(self, f: Frame, begin: str, tile: str, all_: str, number: str, depth: str) -> Span:
-        """A tile's places of a factor and one block of k."""
-        steps = f.number("block of k", self.cut.block)
-        k = f.mul(number, steps)
-        return Span(begin, f.least(tile, f.sub(all_, begin)), k, f.least(steps, f.sub(depth, k)))
-
     def constants(self, f: Frame, nodes: Sequence[Node]) -> None:
-        """What depends on no axis, worked out once."""
+        """What depends on no axis, computed once."""
         for node in nodes:
             if not self.c.free[node]:
                 f.value(node)
 
+    # --- a tile ----------------------------------------------------------------------------------
+
+    def extent(self, f: Frame, name: str) -> _Extent:
+        """Places of an operand in all, in a tile, and how many tiles there are."""
+        gemm, geo, tiles = self.gemm, self.geometry, self.tiles
+        sizes = (
+            (gemm.rows, tiles.rows, geo.tall)
+            if name == "left"
+            else (gemm.columns, tiles.columns, geo.wide)
+        )
+        names = [f.number((what, name), n) for what, n in zip(("all", "tile", "tiles"), sizes,
+                                                              strict=True)]  # fmt: skip
+        return _Extent(*names)
+
     def main(self) -> Frame:
-        """The last phase: sums of a tile, then what is computed from them."""
-        f = self.frame("kernel")
-        e = f.e
-        all_rows, tile_rows, tall = self.geometry(f, "left")
-        all_columns, tile_columns, wide = self.geometry(f, "right")
-        blocks, depth = f.number("blocks", self.blocks), f.number("depth", self.depth)
-        f.read["row"] = f.number("row", self.cut.columns + self.target.lanes)
-        for name, count in zip(("left", "right", "sums"), self.cut.scratch(e.lanes), strict=True):
-            if name == "sums" or not self.in_library:
+        """The last phase: sums of a tile, then the epilogue."""
+        f = self.calls.frame("kernel")
+        rows, columns = self.extent(f, "left"), self.extent(f, "right")
+        f.number("blocks", self.geometry.blocks)
+        f.number("depth", self.gemm.depth)
+        f.read["row"] = f.number("row", self.tiles.columns + self.gemm.target.lanes)
+        scratch = zip(("left", "right", "sums"), self.tiles.scratch(f.e.lanes), strict=True)
+        for name, count in scratch:
+            if name == "sums" or not self.gemm.kind.in_library:
                 f.scratch(name, self.inner, f.number(("scratch", name), count))
         f.part = self.above
         self.constants(f, self.above.nodes)
 
         def unit(index: str, _: list[str]) -> list[str]:
-            chunk = _Chunk(self, f, index) if self.splits else None
-            tile = chunk.tile if chunk else index
-            outer, column = f.divided(tile, wide)  # rows stay near while columns go by
-            batch, row = f.divided(outer, tall)
-            top, start = f.mul(row, tile_rows), f.mul(column, tile_columns)
-            rows = f.least(tile_rows, f.sub(all_rows, top))
-            columns = f.least(tile_columns, f.sub(all_columns, start))
-            if self.lent:
-                each, over, unit = [f.number(*pair) for pair in self.stretch().items()]
-                start, columns = f.stretched(column, each, over, unit, all_columns)
-            sums, width = f.read["sums"], tile_columns
-            if self.direct or (self.windowed and self.can_be_direct):
-                f.part = self.above
-                f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
-                place = self.place(f, top, start)
-                sums, width = self.chosen(f, place, (sums, width))
-            begin, end = "0", blocks
-            if chunk:
-                sums, width = chunk.home(sums, width, tile_columns)
-                begin, end = chunk.blocks(blocks)
-
-            def deep(number: str, _: list[str]) -> list[str]:
-                f.scopes.append({})
-                spans = [
-                    self.span(f, top, tile_rows, all_rows, number, depth),
-                    self.span(f, start, tile_columns, all_columns, number, depth),
-                ]
-                first = e.let(f"icmp eq i64 {number}, {begin}")
-                a = self.factor(f, self.left, batch, row, number, spans[0])
-                b = self.factor(f, self.right, batch, column, number, spans[1])
-                self.multiply(f, a, b, sums, rows, columns, width, spans[0].depth, first)
-                f.scopes.pop()
-                return []
-
-            if self.in_library:
-                self.lend(f, batch, row, column, begin, end, sums, width)
-            else:
-                e.loop(begin, end, 1, [], deep)
-            if chunk:
-                chunk.join(sums, width, rows, columns)
-            f.part = self.above
-            f.opened(self.above.batch, f.coordinates(self.above.batch, batch))
-            bare, last = self.c.stores[0].src[0] is self.c.fold, chunk.is_last if chunk else ""
-            if self.windowed and bare and self.can_be_direct:
-                last = e.let(f"select i1 {self.is_direct_now(f)}, i1 false, i1 {last}")
-            elif self.direct and bare:
-                return []
-
-            def results() -> None:
-                f.scope(lambda: self.results(f, sums, top, rows, start, columns, width))
-
-            e.branch(last, results) if last else results()
+            _TileText(self, f, rows, columns, index).write()
             return []
 
-        e.loop("%first", "%last", 1, [], unit)
+        f.e.loop("%first", "%last", 1, [], unit)
         return f
 
-    def is_direct_now(self, f: Frame) -> str:
-        """Are sums kept where results go, in the kernel that runs? Windows share texts."""
-        return f.e.let(f"icmp ne i64 {f.number('direct', int(self.direct))}, 0")
+    def sums_in_place_now(self, f: Frame) -> str:
+        """True if this run keeps accumulators where results go: convolutions share texts."""
+        return f.e.let(f"icmp ne i64 {f.number('direct', int(self.tiles.in_place))}, 0")
 
-    def chosen(
-        self, f: Frame, place: tuple[str, str], apart: tuple[str, str]
-    ) -> tuple[str, str]:  # fmt: skip
-        """Sums and how far apart their rows are: where results go, or in a tile of their own."""
-        if not self.windowed:
-            return place
-        now = self.is_direct_now(f)
-        return (
-            f.e.let(f"select i1 {now}, ptr {place[0]}, ptr {apart[0]}"),
-            f.e.let(f"select i1 {now}, i64 {place[1]}, i64 {apart[1]}"),
-        )
+    @property
+    def chooses_place(self) -> bool:
+        """True if the text knows both places of accumulators."""
+        return self.gemm.kind.reads_views and self.gemm.may_sum_in_place
 
-    def place(self, f: Frame, top: str, start: str) -> tuple[str, str]:
+    def results_place(self, f: Frame, top: str, start: str) -> tuple[str, str]:
         """Where a tile's results are, and how far apart their rows are."""
         store, row = self.c.stores[0], self.above.rows.axes[-1]
         number, index = store.arg[:2]
@@ -326,82 +299,81 @@ class _Template(Borrower):
         stride = f.number((name, steps[0][0], "step"), steps[0][1])
         return f.e.let(f"getelementptr {self.inner}, ptr {f.pointer(number)}, i64 {place}"), stride
 
-    def factor(
-        self, f: Frame, s: Side, batch: str, tile: str, number: str, span: Span
+    def block_of(
+        self, f: Frame, s: Operand, batch: str, tile: str, number: str, span: Span
     ) -> tuple[str, str, str]:
-        """Where a block of a factor is, and its strides, own and of k; packed now if need be."""
-        e, way = f.e, self.way(s.name)
+        """Where a block of an operand is, and its strides, own and of k; packed now if need be."""
+        e, route = f.e, self.geometry.route(s)
         goal = self.goal(f, f.read[s.name])
-        if self.flat and s.name == "right":
-            goal = replace(goal, width=f.number(("tile", "right"), self.cut.columns))
+        if self.geometry.packs_rows and s.name == "right":
+            goal = replace(goal, width=f.number(("tile", "right"), self.tiles.columns))
         f.part = s.part
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
-        if not self.as_it_is(s):
-            if way == "shared":
+        if not self.gemm.is_dense(s):
+            if route == "shared":
                 memory = self.shared(f, s, batch, span.own, tile, number, "0")
             else:
                 self.pack(f, s, span, goal)
                 memory = goal.memory
-            if s.name == "left" or s.lined:
+            if s.name == "left" or s.k_major:
                 return memory, goal.stride, "1"
-            return memory, "1" if goal.width else goal.depth, goal.width or self.panel
-        memory, step = self.source(f, s, span.own, span.k)
-        if not self.c.rows:
+            panel = goal.width or str(self.registers.panel)
+            return memory, "1" if goal.width else goal.depth, panel
+        memory, step = self.calls.source(f, s, span.own, span.k)
+        if self.gemm.is_vector:
             return (memory, step, "1") if s.along == "folded" else (memory, "1", step)
-        kind = f.number(("way", s.name), WAYS.index(way))
-        packed = e.let(f"icmp eq i64 {kind}, {WAYS.index('own')}")
+        kind = f.number(("way", s.name), ROUTES.index(route))
+        packed = e.let(f"icmp eq i64 {kind}, {ROUTES.index('tile')}")
         e.branch(packed, lambda: self.pack(f, s, span, goal))
         workspace = self.shared(f, s, batch, span.own, tile, number, "0")
         known = e.let(f"select i1 {packed}, ptr {goal.memory}, ptr {workspace}")
-        if s.name == "left" or self.readable:
-            plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
-            known = e.let(f"select i1 {plain}, ptr {memory}, ptr {known}")
-        own, folded = self.strides(s)
+        if s.name == "left" or self.gemm.is_right_readable:
+            dense = e.let(f"icmp eq i64 {kind}, {ROUTES.index('dense')}")
+            known = e.let(f"select i1 {dense}, ptr {memory}, ptr {known}")
+        own, folded = self.geometry.strides(s)
         return known, f.number(("own", s.name), own), f.number(("folded", s.name), folded)
-
-    @property
-    def panel(self) -> str:
-        return str(self.registers.panel)
 
     def multiply(
         self, f: Frame, a: tuple[str, str, str], b: tuple[str, str, str], sums: str, rows: str,
         columns: str, width: str, depth: str, first: str,
     ) -> None:  # fmt: skip
         """All rows of a tile times one panel after the other."""
-        e = f.e
-        if not self.c.rows:  # b's rows or columns are memory as it is
-            stride, module = (b[1], dots) if self.dotted else (b[2], sweep)
+        e, r, gemm = f.e, self.registers, self.gemm
+        if gemm.is_vector:  # b's rows or columns are read in place
+            dotted = gemm.kind is GemmKind.GEMV_DOT
+            stride, module = (b[1], gemv_dot) if dotted else (b[2], gemv_axpy)
             operands = [a[0], b[0], stride, sums, depth, columns, first]
-            self.call(f, module(self.registers, self.memories), _DOTS, operands)
+            self.calls.call(f, module(r, gemm.memories), GEMV, operands)
             return
-        if self.right.lined:
+        if gemm.right.k_major:
             operands = [a[0], a[1], *b, sums, width, depth, rows, columns, first]
-            self.call(f, narrow(self.registers, True), NARROW, operands)
+            self.calls.call(f, skinny(r, True), SKINNY, operands)
             return
-        wide, reach = [f.number(name, self.panels()[name]) for name in ("wide", "reach")]
+        panels = self.geometry.panels()
+        wide, reach = [f.number(name, panels[name]) for name in ("wide", "reach")]
 
-        def turn(number: str, _: list[str]) -> list[str]:
+        def panel(number: str, _: list[str]) -> list[str]:
             column = f.mul(number, wide)
             place = f.mul(column, b[1])
             at = e.let(f"getelementptr {self.inner}, ptr {b[0]}, i64 {place}")
             to = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {column}")
-            ahead = "null"  # it is plain
-            if not self.flat and self.c.rows:
+            ahead = "null"  # it is dense
+            if not self.geometry.packs_rows:
                 ahead = e.let(f"getelementptr {self.inner}, ptr {at}, i64 {f.mul(wide, b[1])}")
-                if self.readable:
-                    kind = f.number(("way", "right"), WAYS.index(self.cut.right))
-                    plain = e.let(f"icmp eq i64 {kind}, {WAYS.index('plain')}")
-                    ahead = e.let(f"select i1 {plain}, ptr null, ptr {ahead}")
+                if gemm.is_right_readable:
+                    kind = f.number(("way", "right"), ROUTES.index(self.tiles.right))
+                    dense = e.let(f"icmp eq i64 {kind}, {ROUTES.index('dense')}")
+                    ahead = e.let(f"select i1 {dense}, ptr null, ptr {ahead}")
             count = f.in_panel(f.sub(columns, column), wide, reach)
             operands = [*a, at, b[2], to, width, depth, rows, count, first, ahead]
-            self.call(f, block(self.registers), BLOCK, operands)
+            self.calls.call(f, block(r), BLOCK, operands)
             return []
 
-        e.loop("0", f.panels(columns, wide, reach), 1, [], turn)
+        e.loop("0", f.panels(columns, wide, reach), 1, [], panel)
 
-    # --- what is computed from the sums ----------------------------------------------------------
+    # --- the epilogue ----------------------------------------------------------------------------
 
-    def results(
+    def epilogue(
         self, f: Frame, sums: str, top: str, rows: str, start: str, columns: str, width: str
     ) -> None:
         """Evaluate everything above the sum and store it, row by row."""
@@ -419,9 +391,9 @@ class _Template(Borrower):
                 def vector(step: str) -> None:
                     place = f.add(base, f.add(offset, step))
                     where = e.let(f"getelementptr {self.inner}, ptr {sums}, i64 {place}")
-                    loaded = f.masked_if_need_be(lambda mask: self.read(f, where, mask))
+                    loaded = f.masked_if_need_be(lambda mask: self.read_sums(f, where, mask))
                     assert loaded is not None
-                    f.scopes[-1][self.c.fold] = self.summed(f, loaded)
+                    f.scopes[-1][self.c.fold] = self.rounded(f, loaded)
                     values = [f.value(s.src[0]) for s in self.c.stores]
                     for store, value in zip(self.c.stores, values, strict=True):
                         f.store(store, value)
@@ -430,14 +402,15 @@ class _Template(Borrower):
 
             f.runs(above.columns, at[1], columns, run)
 
-        several = SEVERAL if self.target.vectors == "avx512" and self.size == 4 else 1
+        wide = self.gemm.target.vectors == "avx512" and self.size == 4
+        several = GEMM.epilogue_vectors if wide else 1
         e.lanes *= several
         f.parted = True
         f.walk(above.rows, at[0], rows, row)
         f.parted = False
         e.lanes //= several
 
-    def read(self, f: Frame, where: str, mask: str | None) -> Val:
+    def read_sums(self, f: Frame, where: str, mask: str | None) -> Val:
         """Sums from their tile: it has room for whole vectors, memory of results has not."""
         e, dtype = f.e, self.registers.dtype
         kind = f"<{e.lanes} x {self.inner}>"
@@ -445,7 +418,7 @@ class _Template(Borrower):
             return Val(e.let(f"load {kind}, ptr {where}, align 1"), dtype, True)
         return Val(masked_load(e, kind, where, mask), dtype, True)
 
-    def summed(self, f: Frame, value: Val) -> Val:
+    def rounded(self, f: Frame, value: Val) -> Val:
         """A sum in its own dtype."""
         dtype = self.c.fold.dtype
         if dtype.is_small_float:
@@ -453,17 +426,110 @@ class _Template(Borrower):
         return cast(f.e, value, self.registers.dtype, dtype)
 
 
+class _TileText:
+    """A unit of the last phase: one tile, or one chunk of k of a tile."""
+
+    def __init__(
+        self, template: _Template, f: Frame, rows: _Extent, columns: _Extent, index: str
+    ) -> None:
+        self.template, self.f = template, f
+        self.all_rows, self.all_columns = rows, columns
+        self.chunk = _Chunk(template, f, index) if template.splits else None
+        outer, self.column = f.divided(self.chunk.tile if self.chunk else index, columns.tiles)
+        self.batch, self.row = f.divided(outer, rows.tiles)  # rows stay while columns go by
+        self.top, self.start = f.mul(self.row, rows.tile), f.mul(self.column, columns.tile)
+        self.rows = f.least(rows.tile, f.sub(rows.total, self.top))
+        self.columns = f.least(columns.tile, f.sub(columns.total, self.start))
+        if template.gemm.kind.reads_matrices:
+            stretch = template.geometry.stretch()
+            each, over, unit = [f.number(name, n) for name, n in stretch.items()]
+            found = f.stretched(self.column, each, over, unit, columns.total)
+            self.start, self.columns = found
+
+    def write(self) -> None:
+        """Everything that the unit does."""
+        p, f = self.template, self.f
+        sums, width = self.place()
+        begin, end = "0", f.number("blocks", p.geometry.blocks)
+        if self.chunk:
+            sums, width = self.chunk.home(sums, width, self.all_columns.tile)
+            begin, end = self.chunk.blocks(end)
+        if p.gemm.kind.in_library:
+            place = self.batch, self.row, self.column
+            p.calls.tile(f, place, (begin, end), sums, width)
+        else:
+            f.e.loop(begin, end, 1, [], lambda k, _: self.block_of_k(k, begin, sums, width))
+        if self.chunk:
+            self.chunk.join(sums, width, self.rows, self.columns)
+        f.part = p.above
+        f.opened(p.above.batch, f.coordinates(p.above.batch, self.batch))
+        self.finish(sums, width)
+
+    def place(self) -> tuple[str, str]:
+        """Where accumulators are and how far apart their rows: results, or a tile of their own."""
+        p, f = self.template, self.f
+        apart = f.read["sums"], self.all_columns.tile
+        if not (p.tiles.in_place or p.chooses_place):
+            return apart
+        f.part = p.above
+        f.opened(p.above.batch, f.coordinates(p.above.batch, self.batch))
+        place = p.results_place(f, self.top, self.start)
+        if not p.gemm.kind.reads_views:
+            return place
+        now = p.sums_in_place_now(f)
+        return (
+            f.e.let(f"select i1 {now}, ptr {place[0]}, ptr {apart[0]}"),
+            f.e.let(f"select i1 {now}, i64 {place[1]}, i64 {apart[1]}"),
+        )
+
+    def block_of_k(self, number: str, begin: str, sums: str, width: str) -> list[str]:
+        """The products of one block of k."""
+        p, f = self.template, self.f
+        f.scopes.append({})
+        left = self.span(self.top, self.all_rows, number)
+        right = self.span(self.start, self.all_columns, number)
+        first = f.e.let(f"icmp eq i64 {number}, {begin}")
+        a = p.block_of(f, p.gemm.left, self.batch, self.row, number, left)
+        b = p.block_of(f, p.gemm.right, self.batch, self.column, number, right)
+        p.multiply(f, a, b, sums, self.rows, self.columns, width, left.depth, first)
+        f.scopes.pop()
+        return []
+
+    def span(self, begin: str, extent: _Extent, number: str) -> Span:
+        """A tile's places of an operand and one block of k."""
+        p, f = self.template, self.f
+        depth, steps = f.number("depth", p.gemm.depth), f.number("block of k", p.tiles.k_block)
+        k = f.mul(number, steps)
+        owned = f.least(extent.tile, f.sub(extent.total, begin))
+        return Span(begin, owned, k, f.least(steps, f.sub(depth, k)))
+
+    def finish(self, sums: str, width: str) -> None:
+        """The epilogue, unless sums are where they belong already."""
+        p, f = self.template, self.f
+        bare, last = p.c.stores[0].src[0] is p.c.fold, self.chunk.is_last if self.chunk else ""
+        if bare and p.chooses_place:
+            last = f.e.let(f"select i1 {p.sums_in_place_now(f)}, i1 false, i1 {last}")
+        elif bare and p.tiles.in_place:
+            return
+
+        def results() -> None:
+            sizes = self.top, self.rows, self.start, self.columns
+            f.scope(lambda: p.epilogue(f, sums, *sizes, width))
+
+        f.e.branch(last, results) if last else results()
+
+
 class _Chunk:
-    """A unit of the last phase where k may be cut in chunks.
+    """Split-K: a unit of the last phase where k may be cut in chunks.
 
     Units below `tiles` have all of k: they compute it, or join what was computed before. Those
     from there on compute the sums of one chunk, into the workspace.
     """
 
-    def __init__(self, product: _Template, f: Frame, index: str) -> None:
-        self.product, self.f = product, f
-        self.tiles = f.number("tiles", product.tiles)
-        self.count = f.number("chunks", product.cut.chunks)
+    def __init__(self, template: _Template, f: Frame, index: str) -> None:
+        self.template, self.f = template, f
+        self.tiles = f.number("tiles", template.geometry.count)
+        self.count = f.number("chunks", template.tiles.k_chunks)
         self.is_last = f.e.let(f"icmp slt i64 {index}, {self.tiles}")
         beyond = f.sub(index, self.tiles)
         self.number = f.e.let(f"select i1 {self.is_last}, i64 {index}, i64 {beyond}")
@@ -471,19 +537,19 @@ class _Chunk:
         several = f.e.let(f"icmp sgt i64 {self.count}, 1")
         self.joins = f.e.let(f"and i1 {several}, {self.is_last}")
         self.apart = f.e.let(f"xor i1 {self.is_last}, true")
-        if product.windowed and product.can_be_direct:
-            now = product.is_direct_now(f)
+        if template.chooses_place:
+            now = template.sums_in_place_now(f)
             self.apart = f.e.let(f"select i1 {now}, i1 {self.apart}, i1 {several}")
-        elif not product.direct:
+        elif not template.tiles.in_place:
             self.apart = several
 
     def home(self, sums: str, width: str, columns: str) -> tuple[str, str]:
         """Where the sums are, and how far apart their rows: results, or the workspace."""
-        p, f = self.product, self.f
-        each = f.number("numbers of a tile", p.cut.rows * p.cut.columns)
+        p, f = self.template, self.f
+        each = f.number("numbers of a tile", p.tiles.rows * p.tiles.columns)
         self.step, self.width = f.mul(self.tiles, each), columns
-        before = f.number("before sums", p.before_sums())
-        base, place = f.pointer(len(p.dtypes)), f.add(before, f.mul(self.number, each))
+        before = f.number("before sums", p.geometry.before_sums())
+        base, place = f.pointer(len(p.c.dtypes)), f.add(before, f.mul(self.number, each))
         self.memory = f.e.let(f"getelementptr {p.inner}, ptr {base}, i64 {place}")
         return (
             f.e.let(f"select i1 {self.apart}, ptr {self.memory}, ptr {sums}"),
@@ -493,13 +559,13 @@ class _Chunk:
     def blocks(self, all_: str) -> tuple[str, str]:
         """The blocks of k that this unit computes: none where it joins."""
         f = self.f
-        share = f.number("share", self.product.share)
+        share = f.number("share", self.template.geometry.chunk_blocks)
         begin = f.mul(self.chunk, share)
         end = f.least(all_, f.add(begin, share))
         return begin, f.e.let(f"select i1 {self.joins}, i64 {begin}, i64 {end}")
 
     def join(self, sums: str, width: str, rows: str, columns: str) -> None:
         """Add up the sums of all chunks, in order."""
-        p, f = self.product, self.f
+        p, f = self.template, self.f
         operands = [self.memory, self.step, self.count, self.width, sums, width, rows, columns]
-        f.e.branch(self.joins, lambda: p.call(f, join(p.registers), JOIN, operands))
+        f.e.branch(self.joins, lambda: p.calls.call(f, join(p.registers), JOIN, operands))

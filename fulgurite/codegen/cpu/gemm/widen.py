@@ -16,16 +16,10 @@ from ..llvm.emitter import Emitter, Val, scalar_type
 from ..llvm.masked import masked_gather
 from ..loops.function import Frame, Numbers
 from ..spelling import cast
-from .microkernel import Registers
+from ..tiling import GEMM
+from .microkernel import Registers, defined
 
 GOAL = "ptr %to, i64 %stride, i64 %owned, i64 %depth"  # of what packs
-_PAGE = 4096  # bytes of the smallest pages: what is within one can be read if any of it can
-
-
-def defined(f: Frame, head: str) -> tuple[str, dict[str, str]]:
-    """What was written, as a definition, and what it declares."""
-    body = "\n".join([*f.entry, *f.e.lines])
-    return f"define {head} nounwind {{\nentry:\n{body}\n  ret void\n}}", f.e.declared
 
 
 def widened(e: Emitter, raw: str, memory: DType, goal: DType) -> str:
@@ -47,7 +41,8 @@ def gathered(e: Emitter, source: str, places: str, memory: DType, live: str) -> 
     bits, longs = "", f"<{lanes} x i64>"
     if wide is not raw:
         page, last, before, eight = [
-            e.const(n, int64, True).text for n in (_PAGE - 1, _PAGE - 4, raw.itemsize - 4, -8)
+            e.const(n, int64, True).text
+            for n in (GEMM.page_bytes - 1, GEMM.page_bytes - 4, raw.itemsize - 4, -8)
         ]
         number = e.let(f"ptrtoint {pointers} {at} to {longs}")
         late = e.let(f"icmp ugt {longs} {e.let(f'and {longs} {number}, {page}')}, {last}")

@@ -31,6 +31,8 @@ _LITERAL: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that are worth a text
 class Numbers:
     """What a kernel's functions read at run time: variables, then numbers by name."""
 
+    base = "%values"  # where they are
+
     def __init__(self, order: Sequence[Node]) -> None:
         self.variables = list(dict.fromkeys(n.arg[0] for n in order if n.op is VAR))
         self.position = {node: i for i, node in enumerate(order)}
@@ -76,12 +78,12 @@ class Frame:
 
     # --- what is read at the entry ---------------------------------------------------------------
 
-    def number(self, name: Hashable, value: int) -> str:
+    def number(self, name: Hashable, value: int = 0) -> str:
         """A number of this kernel, read once."""
         if name not in self.read:
             place, found = self.e.name("n"), self.e.name("n")
             at = self.numbers.place(name, value)
-            self.entry.append(f"  {place} = getelementptr i64, ptr %values, i64 {at}")
+            self.entry.append(f"  {place} = getelementptr i64, ptr {self.numbers.base}, i64 {at}")
             self.entry.append(f"  {found} = load i64, ptr {place}")
             self.read[name] = found
         return self.read[name]

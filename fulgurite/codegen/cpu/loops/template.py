@@ -28,7 +28,7 @@ from ..gemm.microkernel import MASKS
 from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
 from ..target import Target
-from ..transpose import TURN, turn
+from ..transpose import TRANSPOSE, transpose_square
 from .reduce import WIDE, Reduce
 
 
@@ -236,8 +236,8 @@ class Loops(Reduce):
             at.lane_axis = self.vector
             inner, step = scalar_type(raw), dict(index[1])[self.vector]
             source = e.let(f"getelementptr {inner}, ptr {at.pointers[number]}, i64 {place}")
-            module = turn(raw, self.lanes)
-            e.declare(f"void @{module.name}({TURN})", module.name)
+            module = transpose_square(raw, self.lanes)
+            e.declare(f"void @{module.name}({TRANSPOSE})", module.name)
             self.library.append(module.text)
             sizes = f"ptr {square}, i64 {wide}, i64 {tall}"
             e.line(f"call void @{module.name}(ptr {source}, i64 {step}, {sizes})")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ....core.dtype import bool_
-from ....kernel.contract.analysis import is_tiny
-from ..gemm.gemv import DOTS, sweep
+from ....kernel.contract.summation import is_tiny
+from ..gemm.gemv import GEMV, gemv_axpy
 from ..gemm.pack import Span, side
 from ..llvm.emitter import Val
 from ..spelling import combine
@@ -319,9 +319,9 @@ class _Addition:
             left_over = f.sub(end, k)
             count = f.least(str(self.few), left_over) if self.few else left_over
             if self.sweeps:
-                module = sweep(tile.registers, (tile.registers.dtype,) * 2)
+                module = gemv_axpy(tile.registers, (tile.registers.dtype,) * 2)
                 operands = f"ptr {left}, ptr {below}, i64 {stride}, ptr {to}, i64 {count}, "
-                tile.invoke(module, DOTS, f"{operands}i64 {many}, i1 {begins}")
+                tile.invoke(module, GEMV, f"{operands}i64 {many}, i1 {begins}")
                 return
             width = tile.sum_stride(self.number)
             self.sums.gemm.multiply(PanelCall(

@@ -15,11 +15,12 @@ from functools import cached_property, partial
 from ....core.dtype import bool_, float32, float64
 from ....core.node import toposort
 from ....core.ops.elementwise import EXP, EXP2
-from ....kernel.contract.analysis import DEPTH, Part
+from ....kernel.contract.analysis import Part
+from ....kernel.contract.summation import ORDER
 from ....kernel.stream.online import State
-from ..gemm.gemv import DOTS, dots
+from ..gemm.gemv import GEMV, gemv_dot
 from ..gemm.pack import Span, side
-from ..gemm.skinny import NARROW, narrow
+from ..gemm.skinny import SKINNY, skinny
 from ..llvm.emitter import Val
 from ..llvm.maths import select
 from ..spelling import identity
@@ -68,9 +69,9 @@ class ColumnMajorProducts:
         """True if there are few rows, and keys are contiguous along the depth: lanes are, too."""
         s, q, operands = self.keys[number], self.queries[number], self.operands
         few = self.tile.tiling.max_m_dots if self.tile.has_masks else 1  # several need masks
-        if self.is_recomputed or self.tile.problem.m > few or not s.memory or s.straight:
+        if self.is_recomputed or self.tile.problem.m > few or not s.is_dense or not s.is_transposed:
             return False
-        return (q.straight or not operands.is_plain(q)) and operands.has_dtype(s)
+        return (not q.is_transposed or not operands.is_plain(q)) and operands.has_dtype(s)
 
     @cached_property
     def is_recomputed(self) -> bool:
@@ -119,7 +120,7 @@ class ColumnMajorProducts:
 
     def _keys_span(self, number: int, k: str, d: str, count: Callable[[], str]) -> tuple[Span, str]:
         f, p = self.tile.f, self.products[number]
-        many = f.least(str(DEPTH), f.sub(f.number(("depth", number), p.depth), d))
+        many = f.least(str(ORDER.block_steps), f.sub(f.number(("depth", number), p.depth), d))
         return Span(k, count(), d, many), self.operands.packed_depth(p)
 
     # --- products --------------------------------------------------------------------------------
@@ -167,10 +168,10 @@ class ColumnMajorProducts:
         left, right = f"ptr {x[0]}", f"ptr {b[0]}, i64 {b[1]}"
         scores = tile.f.read[f"tile{number}"]
         if tile.problem.m == 1:
-            module, kinds = dots(registers, (registers.dtype,) * 2), DOTS
+            module, kinds = gemv_dot(registers, (registers.dtype,) * 2), GEMV
             operands = f"{left}, {right}, ptr {scores}, i64 {many}, i64 {tile.deep}, i1 {first}"
         else:
-            module, kinds = narrow(registers, True), NARROW
+            module, kinds = skinny(registers, True), SKINNY
             operands = (
                 f"{left}, i64 {x[1]}, {right}, i64 1, ptr {scores}, i64 {tile.stride}, "
                 f"i64 {many}, i64 {tile.count}, i64 {tile.deep}, i1 {first}"

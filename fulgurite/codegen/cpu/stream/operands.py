@@ -1,6 +1,6 @@
 """Operands of a tile's products: read where they lie, or packed, and handed to GEMM microkernels.
 
-In: factors (`Side`s of contractions) and pieces of them. Out: lines that pack a factor, or find
+In: factors (`Operand`s of contractions) and pieces of them. Out: lines that pack a factor, or find
 where it is in memory, and calls of the library's register blocks, panel by panel. Products so small
 that the reference sums them along lanes are summed a few steps at a time, which loses no more
 digits.
@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ....kernel.contract.analysis import DEPTH, NEAR
+from ....kernel.contract.problem import Operand
+from ....kernel.contract.summation import ORDER
 from ....kernel.stream.roles import ScoreProduct
 from ...common.api import Phase
 from ..gemm.microkernel import block, transpose
-from ..gemm.pack import Packer, Side, Span, Target
+from ..gemm.pack import Packer, Span, Target
+from ..tiling import GEMM
 from .tile import Launched, Tile
 
 Left = tuple[str, str, str]  # address, strides between rows and between steps of the depth
@@ -28,40 +30,42 @@ class Operands:
     from there.
     """
 
-    def __init__(self, tile: Tile, packed: Mapping[Side, tuple[int, Side]] | None = None) -> None:
+    def __init__(
+        self, tile: Tile, packed: Mapping[Operand, tuple[int, Operand]] | None = None
+    ) -> None:
         self.tile, self.packed = tile, packed or {}
 
-    def is_plain(self, s: Side) -> bool:
+    def is_plain(self, s: Operand) -> bool:
         """True if microkernels can read a left factor where it is."""
         if s in self.packed:
             return True
         problem = self.tile.problem
         own = problem.sizes[s.own.axes[0]] if s.own.axes else 1
-        far = own * problem.dtype.itemsize > NEAR
-        return s.memory and (s.straight or not far) and self.has_dtype(s)
+        far = own * problem.dtype.itemsize > GEMM.dense_row_bytes
+        return s.is_dense and (not s.is_transposed or not far) and self.has_dtype(s)
 
-    def is_near(self, s: Side, width: int) -> bool:
+    def is_near(self, s: Operand, width: int) -> bool:
         """True if microkernels can read the rows of a right factor where they are."""
         if s in self.packed:
             return True
         row_bytes = width * self.tile.dtype.itemsize
         return self.is_panel(s) and row_bytes <= self.tile.tiling.direct_row_bytes
 
-    def is_panel(self, s: Side) -> bool:
+    def is_panel(self, s: Operand) -> bool:
         """True if a right factor is memory with contiguous columns, any number of them."""
-        return s.memory and s.straight and self.tile.has_masks and self.has_dtype(s)
+        return s.is_dense and not s.is_transposed and self.tile.has_masks and self.has_dtype(s)
 
-    def has_dtype(self, s: Side) -> bool:
+    def has_dtype(self, s: Operand) -> bool:
         """True if the memory of a factor has the dtype of the sums."""
         return self.tile.dtypes[s.root.arg[0]] is self.tile.dtype
 
-    def open_batch(self, s: Side) -> None:
+    def open_batch(self, s: Operand) -> None:
         """Go to a factor in the batch element of this tile."""
         f = self.tile.f
         f.part = s.part
         f.opened(s.part.batch, f.coordinates(s.part.batch, self.tile.at))
 
-    def where(self, s: Side, own: str, folded: str) -> tuple[str, str]:
+    def where(self, s: Operand, own: str, folded: str) -> tuple[str, str]:
         """Where a plain factor begins, and how far apart its rows are."""
         tile, f = self.tile, self.tile.f
         if s in self.packed:
@@ -71,18 +75,20 @@ class Operands:
         number, index, _ = s.root.arg
         name = ("at", tile.numbers.position[s.root])
         place = f.index(index, (), name).text
-        apart = s.straight if s.name == "left" else not s.straight  # rows are apart, not steps
+        apart = (
+            not s.is_transposed if s.name == "left" else s.is_transposed
+        )  # rows are apart, not steps
         other = s.own.axes[0] if apart else s.part.folded.axes[0]
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
         return tile.element(f.pointer(number), place), stride
 
-    def plain_left(self, s: Side, own: str, folded: str) -> Left:
+    def plain_left(self, s: Operand, own: str, folded: str) -> Left:
         """A left factor as memory: address, strides between rows and between steps."""
         place, stride = self.where(s, own, folded)
-        return (place, stride, "1") if s.straight else (place, "1", stride)
+        return (place, stride, "1") if not s.is_transposed else (place, "1", stride)
 
-    def left(self, s: Side, span: Span, buffer: str, product: ScoreProduct) -> Left:
+    def left(self, s: Operand, span: Span, buffer: str, product: ScoreProduct) -> Left:
         """A left factor of a product, read where it is or packed into a buffer."""
         self.open_batch(s)
         if self.is_plain(s):
@@ -91,10 +97,10 @@ class Operands:
         self.pack(s, span, memory, deep)
         return memory, deep, "1"
 
-    def pack(self, s: Side, span: Span, memory: str, depth: str) -> None:
+    def pack(self, s: Operand, span: Span, memory: str, depth: str) -> None:
         """Evaluate a factor into the layout that microkernels read; its batch is open."""
         tile = self.tile
-        if not s.straight:
+        if s.is_transposed:
             module = transpose(tile.registers)
             tile.modules[module.name] = module
         packer = Packer(tile.f, s, tile.registers, tile.problem.free)
@@ -105,12 +111,12 @@ class Operands:
     @staticmethod
     def depth_blocks(p: ScoreProduct) -> int:
         """Blocks of a product's depth, which are packed and summed one after the other."""
-        return -(-p.depth // DEPTH)
+        return -(-p.depth // ORDER.block_steps)
 
     def packed_numbers(self, p: ScoreProduct) -> int:
         """Numbers of one packed row of a block of the depth, with room for a vector."""
         lanes = self.tile.lanes
-        return min(DEPTH, -(-p.depth // lanes) * lanes) + lanes
+        return min(ORDER.block_steps, -(-p.depth // lanes) * lanes) + lanes
 
     def packed_depth(self, p: ScoreProduct) -> str:
         """The same, as it is read at run time."""
@@ -125,8 +131,8 @@ class Operands:
 
         def turn(b: str) -> None:
             f.scopes.append({})
-            d = f.mul(b, str(DEPTH))
-            body(b, d, f.least(str(DEPTH), f.sub(depth, d)))
+            d = f.mul(b, str(ORDER.block_steps))
+            body(b, d, f.least(str(ORDER.block_steps), f.sub(depth, d)))
             f.scopes.pop()
 
         if blocks == 1:
@@ -139,7 +145,7 @@ class SharedOperand:
     """An operand that is packed once for all tiles, into the workspace: a block of N at a time."""
 
     def __init__(
-        self, operands: Operands, s: Side, name: str, number: int, numbers: int,
+        self, operands: Operands, s: Operand, name: str, number: int, numbers: int,
         depth_blocks: int = 0,
     ) -> None:  # fmt: skip
         self.tile, self.operands, self.s = operands.tile, operands, s
@@ -184,7 +190,7 @@ class SharedOperand:
             if self.depth_blocks:
                 index, b = f.divided(index, f.number(("blocks", self.number), self.depth_blocks))
             tile.at, piece = f.divided(index, f.number("pieces", tile.n_blocks))
-            k, d = f.mul(piece, steps), f.mul(b, str(DEPTH))
+            k, d = f.mul(piece, steps), f.mul(b, str(ORDER.block_steps))
             memory = self.at(piece, b)
             operands.open_batch(self.s)
             found, depth = span(k, d, lambda: f.least(steps, f.sub(length, k)))

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from ....core.ops.index import FOLD, LOAD
 from ....graph.ir.lower import IndexKernel
-from ....kernel.contract.analysis import DEPTH, Block, reached
+from ....kernel.contract.analysis import Block, reached
+from ....kernel.contract.summation import ORDER
 from ....kernel.stream.axis_names import renamed
 from ....kernel.stream.online import stream
 from ....kernel.stream.price import StreamWork, nodes_along_n
@@ -180,7 +181,9 @@ class _OnePass:
         used += sum([(tall + lanes) * _up(w.width, panel) for w in problem.transposed])
         used += (2 * len(problem.states) + 8) * (tall + 2 * lanes)
         used += lanes * (steps + lanes) if stored else 0
-        used += sum([(steps + lanes) * (min(d, DEPTH) + lanes) for d in self.depths])  # keys
+        used += sum(
+            [(steps + lanes) * (min(d, ORDER.block_steps) + lanes) for d in self.depths]
+        )  # keys
         return _with_queries(used * size, self.depths, tall, self.block, self.t.stack_bytes)
 
     def row_parts(self, tall: int) -> tuple[int, int]:
@@ -294,7 +297,11 @@ class _TwoPass:
             if is_along_n(problem, store):  # sums of a block
                 used += (steps + lanes) * (w.width + 2 * lanes)
         for p in problem.products:
-            used += 0 if p.has_contiguous_keys else (steps + lanes) * (min(p.depth, DEPTH) + lanes)
+            used += (
+                0
+                if p.has_contiguous_keys
+                else (steps + lanes) * (min(p.depth, ORDER.block_steps) + lanes)
+            )
         depths = [p.depth for p in problem.products]
         size, most = self.block.bytes, self.t.strip_stack_bytes
         return _with_queries(used * size, depths, tall, self.block, most)
@@ -322,7 +329,7 @@ def packed_keys(problem: StreamProblem, w: WeightedSum) -> int | None:
     """The product whose packed keys are the values of a weighted sum too, if there is one."""
     for number, p in enumerate(problem.products):
         one = len(w.contraction.columns) == len(p.contraction.folded) == 1
-        if one and not p.has_contiguous_keys and p.depth <= DEPTH:
+        if one and not p.has_contiguous_keys and p.depth <= ORDER.block_steps:
             names = dict(zip(w.contraction.columns, p.contraction.folded, strict=True))
             if renamed(w.values, names) is p.keys:
                 return number
@@ -348,7 +355,7 @@ def _with_queries(
     for depth in depths:
         whole = panels * (_up(depth, block.lanes) + block.lanes)
         resident.append(used + whole <= most)
-        used += whole if resident[-1] else panels * (min(depth, DEPTH) + block.lanes)
+        used += whole if resident[-1] else panels * (min(depth, ORDER.block_steps) + block.lanes)
     return used, tuple(resident)
 
 

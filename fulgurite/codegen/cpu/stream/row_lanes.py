@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....core.node import Node
-from ....kernel.contract.analysis import DEPTH, Part
+from ....kernel.contract.analysis import Part
+from ....kernel.contract.problem import Operand
+from ....kernel.contract.summation import ORDER
 from ....kernel.stream.roles import ScoreProduct
-from ..gemm.pack import Side, Span, side
+from ..gemm.pack import Span, side
 from .operands import Operands, PanelCall, PanelGemm
 from .tile import Launched, Tile
 from .walk import RowWalk
@@ -23,7 +25,7 @@ class RowMajorProducts:
     """Score products S^T, and loads of M x N that are transposed to lie like them."""
 
     def __init__(
-        self, tile: Tile, operands: Operands, gemm: PanelGemm, keys: Sequence[Side] = ()
+        self, tile: Tile, operands: Operands, gemm: PanelGemm, keys: Sequence[Operand] = ()
     ) -> None:
         self.tile, self.operands, self.gemm = tile, operands, gemm
         self.products = tile.problem.products
@@ -83,8 +85,8 @@ class RowMajorProducts:
         blocks = operands.depth_blocks(p)
 
         def pack(b: str, at: str) -> None:
-            d = f.mul(b, str(DEPTH))
-            span = Span(tile.top, tile.count, d, f.least(str(DEPTH), f.sub(depth, d)))
+            d = f.mul(b, str(ORDER.block_steps))
+            span = Span(tile.top, tile.count, d, f.least(str(ORDER.block_steps), f.sub(depth, d)))
             operands.open_batch(s)
             operands.pack(s, span, at, operands.packed_depth(p))
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....kernel.contract.analysis import is_tiny
-from ....kernel.contract.analysis import part as part_of
+from ....kernel.contract.problem import part as part_of
+from ....kernel.contract.summation import is_tiny
 from ...common.api import Phase
 from ..gemm.pack import Span, side
 from ..llvm.emitter import Val

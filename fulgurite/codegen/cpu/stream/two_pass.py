@@ -18,11 +18,12 @@ from functools import partial
 from ....core.dtype import DType, int64
 from ....core.node import Node
 from ....kernel.contract.analysis import Part
-from ....kernel.contract.analysis import part as part_of
+from ....kernel.contract.problem import Operand
+from ....kernel.contract.problem import part as part_of
 from ....kernel.stream.roles import StreamProblem, is_along_n
 from ...common.api import Phase, Rendered
 from ..gemm.microkernel import Registers, transpose
-from ..gemm.pack import Side, Span, side
+from ..gemm.pack import Span, side
 from ..llvm.convert import load_value
 from ..llvm.emitter import Val
 from ..spelling import combine
@@ -488,11 +489,11 @@ class TransposedInPlace:
         tile.vectors(columns, some)
 
 
-def shared_keys(tile: Tile) -> tuple[list[Side], dict[Side, tuple[int, Side]]]:
+def shared_keys(tile: Tile) -> tuple[list[Operand], dict[Operand, tuple[int, Operand]]]:
     """Keys of all products, and those that a block packs once for a product and a weighted sum."""
     problem = tile.problem
     keys = [side(p.contraction, "left") for p in problem.products]
-    packed: dict[Side, tuple[int, Side]] = {}
+    packed: dict[Operand, tuple[int, Operand]] = {}
     for w in problem.weighted if tile.has_masks else ():
         number = packed_keys(problem, w)
         if number is not None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....core.node import Node, toposort
+from ....kernel.contract.problem import Operand
 from ....kernel.stream.roles import StreamProblem, WeightedSum
-from ..gemm.pack import Side, side
+from ..gemm.pack import side
 from .operands import Left, Operands
 from .tile import Tile
 
@@ -72,7 +73,9 @@ def weight_tiles(tile: Tile, operands: Operands, loads: Sequence[Node]) -> Weigh
     return found
 
 
-def direct_weights(problem: StreamProblem, operands: Operands, sides: Sequence[Side]) -> set[Node]:
+def direct_weights(
+    problem: StreamProblem, operands: Operands, sides: Sequence[Operand]
+) -> set[Node]:
     """Weights that are memory which microkernels read where it is."""
     plain = {w.weights for w, s in zip(problem.weighted, sides, strict=True)
              if s.own.axes and operands.is_plain(s)}  # fmt: skip

@@ -8,19 +8,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.gemm.gemv import CHUNK, dots, sweep
+from fulgurite.codegen.cpu.gemm.gemv import gemv_axpy, gemv_dot
 from fulgurite.codegen.cpu.gemm.microkernel import Registers
 from fulgurite.codegen.cpu.target import target
+from fulgurite.codegen.cpu.tiling import GEMM
 from fulgurite.core.dtype import float32
 
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import rendered_kernels, run
 
+COLUMNS = GEMM.gemv_sums_columns
+
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.one_of(st.integers(1, 400), st.integers(CHUNK - 3, 2 * CHUNK + 3)), st.integers(1, 1500),
+    st.one_of(st.integers(1, 400), st.integers(COLUMNS - 3, 2 * COLUMNS + 3)), st.integers(1, 1500),
     st.booleans(), st.sampled_from([np.float32, np.float64, np.int32, np.float16, np.int8]),
     st.sampled_from(["auto", "avx2", "sse2"]), st.integers(0, 99),
 )  # fmt: skip
@@ -43,7 +46,7 @@ def test_a_vector_times_a_matrix_agrees_with_wide_numbers(
     assert np.array_equal(found.reshape(n), x.astype(np.int64) @ used.astype(np.int64))
 
 
-@pytest.mark.parametrize(("turned", "module"), [(False, sweep), (True, dots)])
+@pytest.mark.parametrize(("turned", "module"), [(False, gemv_axpy), (True, gemv_dot)])
 def test_a_matrix_is_read_along_its_memory(turned: bool, module: Any) -> None:
     if target().vectors == "sse2":
         pytest.skip("plain loops")

@@ -1,5 +1,5 @@
-"""Tests of codegen/cpu/gemm/template.py and what it is made of: product, lent, moving, narrow,
-packing, frame and microkernel.py.
+"""Tests of codegen/cpu/gemm/template.py and what it is made of: tile, pack_dense, skinny, pack,
+function and microkernel.py.
 
 Results are compared with float64 (whole numbers exactly), with outputs and workspace poisoned,
 memory at odd addresses and units in a shuffled order.
@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.gemm.gemv import dots, sweep
+from fulgurite.codegen.cpu.gemm.gemv import gemv_axpy, gemv_dot
 from fulgurite.codegen.cpu.gemm.microkernel import Registers, block, transpose
-from fulgurite.codegen.cpu.gemm.pack_dense import moving
-from fulgurite.codegen.cpu.gemm.skinny import narrow
-from fulgurite.codegen.cpu.gemm.tile import TABLE, WAYS, join, pieces, tile
+from fulgurite.codegen.cpu.gemm.pack_dense import pack_dense
+from fulgurite.codegen.cpu.gemm.skinny import skinny
+from fulgurite.codegen.cpu.gemm.tile import ROUTES, TABLE, join, pack_units, tile
 from fulgurite.codegen.cpu.llvm import compiler
 from fulgurite.codegen.cpu.target import target
+from fulgurite.codegen.cpu.tiling import GEMM
 from fulgurite.core.dtype import float32, float64, int8, int32
-from fulgurite.kernel.contract.analysis import FEW_COLUMNS, NEAR_ROWS
 
 pytest.importorskip("llvmlite")
 
@@ -248,7 +248,7 @@ def test_products_go_every_way_that_a_factor_can_go() -> None:
             lazy = (x.mT if turned[0] else x) @ (y.mT if turned[1] else y)
             (found,), (text,) = run(lazy, seed=6)
             for name in ("left", "right"):
-                ways.add((name, WAYS[text.numbers[TABLE.index(("way", name))]]))
+                ways.add((name, ROUTES[text.numbers[TABLE.index(("way", name))]]))
             exact = (a.T if turned[0] else a).astype(np.float64) @ (b.T if turned[1] else b)
             close(found, exact, 10 * np.sqrt(k) + 20, np.float32)
     assert len(ways) == 7 + (target().vectors == "avx512")  # where assembly keeps columns
@@ -351,7 +351,7 @@ def test_gradients_of_few_weights_are_packed_along_k(
 
 @settings(max_examples=20, deadline=None)
 @given(
-    st.integers(33, 300), st.integers(2, FEW_COLUMNS), st.integers(1, 600), st.booleans(),
+    st.integers(33, 300), st.integers(2, GEMM.swapped_columns), st.integers(1, 600), st.booleans(),
     st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(sorted(EPILOGUES)),
     st.sampled_from(VECTORS), st.integers(0, 99),
 )  # fmt: skip
@@ -476,8 +476,8 @@ def test_products_of_any_shape_that_lie_alike_have_one_text(
     found: dict[bool, set[Any]] = {}
     for m, n, k in [*large, *skinny, *square]:
         (text,) = rendered_kernels(product(int(m), int(n), int(k), turned, batch))
-        pays = k >= (6 if m <= NEAR_ROWS else 3) * n
-        swapped = turned[0] and n <= FEW_COLUMNS < m and pays  # rows become lanes
+        pays = k >= (6 if m <= GEMM.swapped_near_rows else 3) * n
+        swapped = turned[0] and n <= GEMM.swapped_columns < m and pays  # rows become lanes
         found.setdefault(bool(swapped), set()).add((text.text, text.library))
     assert [len(texts) for texts in found.values()] == [1] * (1 + turned[0])
 
@@ -573,11 +573,12 @@ def test_errors_of_long_sums_stay_near_numpys_over_a_hundred_seeds(
 def test_microkernels_are_named_after_their_text(dtype: Any) -> None:
     registers = Registers(dtype, target())
     modules = [
-        block(registers), transpose(registers), narrow(registers), tile(registers),
-        join(registers), narrow(registers, True),
-        *[make(registers, (dtype, memory)) for make in (dots, sweep) for memory in (dtype, int8)],
-        *[pieces(registers, name) for name in ("left", "right")],
-        *[moving(registers, name, way) for name in ("left", "right") for way in (True, False)],
+        block(registers), transpose(registers), skinny(registers), tile(registers),
+        join(registers), skinny(registers, True),
+        *[gemv(registers, (dtype, memory)) for gemv in (gemv_dot, gemv_axpy)
+          for memory in (dtype, int8)],
+        *[pack_units(registers, name) for name in ("left", "right")],
+        *[pack_dense(registers, name, way) for name in ("left", "right") for way in (True, False)],
     ]  # fmt: skip
     assert len({m.name for m in modules}) == len(modules)
     for module in modules:

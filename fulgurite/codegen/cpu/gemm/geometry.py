@@ -1,0 +1,273 @@
+"""The numbers of a planned GEMM: strides, places in the workspace, and the library's table.
+
+In: a `Gemm` and its `Tiles`. Out: every number that the text of the kernel and the functions of the
+library read when they run. Nothing here writes text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import gcd
+
+from ....kernel.contract.im2col import View
+from ....kernel.contract.problem import Operand
+from ..conv.direct import most_pieces, table_bytes
+from ..conv.view_args import pack_dtypes, view_numbers
+from ..tiling import GEMM
+from .plan import Gemm, GemmKind
+from .tile import ROUTES
+from .tile_sizes import Tiles
+
+_NEXT = (("next block", "left"), ("next block", "right"), ("next tile", "right"))
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The numbers of one GEMM."""
+
+    gemm: Gemm
+    tiles: Tiles
+
+    # --- tiles and blocks ------------------------------------------------------------------------
+
+    @property
+    def tall(self) -> int:
+        """Tiles of rows."""
+        return -(-self.gemm.rows // self.tiles.rows)
+
+    @property
+    def wide(self) -> int:
+        """Tiles of columns."""
+        return self.tiles.column_tiles or -(-self.gemm.columns // self.tiles.columns)
+
+    @property
+    def count(self) -> int:
+        """Tiles of all results."""
+        return self.gemm.batch * self.tall * self.wide
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of k."""
+        return -(-self.gemm.depth // self.tiles.k_block)
+
+    @property
+    def chunk_blocks(self) -> int:
+        """Blocks of k in one chunk."""
+        return -(-self.blocks // self.tiles.k_chunks)
+
+    def stretch(self) -> dict[Hashable, int]:
+        """Where the tiles of columns begin: `each` of a `unit` after the other, `over` a number."""
+        if not self.tiles.column_tiles:
+            return {"each": self.tiles.columns, "over": 1, "unit": 1}
+        lanes = self.gemm.target.lanes
+        return {"each": -(-self.gemm.columns // lanes), "over": self.tiles.column_tiles,
+                "unit": lanes}  # fmt: skip
+
+    def panels(self) -> dict[Hashable, int]:
+        """Columns of a panel, and of the last one at most: nearly equal where nothing is packed."""
+        r, rows = self.gemm.registers, self.gemm.rows
+        most = r.most if rows <= r.height * 2 // 3 or rows > r.height else r.vectors
+        if not self.packs_rows and self.tiles.right != "dense":
+            return {"wide": r.panel, "reach": most * r.width}
+        vectors = -(-min(self.gemm.columns, self.tiles.columns) // r.width)
+        each = -(-vectors // -(-vectors // most))
+        if vectors > most > r.vectors and vectors % most not in (0, r.vectors):
+            each = r.vectors
+        return {"wide": each * r.width, "reach": most * r.width}
+
+    # --- routes ----------------------------------------------------------------------------------
+
+    def route(self, s: Operand) -> str:
+        """The route of an operand: dense, tile or shared; skinny or direct."""
+        return self.tiles.left if s.name == "left" else self.tiles.right
+
+    def library_route(self, s: Operand) -> str:
+        """The route of an operand as the library tells them apart."""
+        if s.name == "left" or self.tiles.right != "tile":
+            return self.route(s)
+        if s.k_major:
+            return "k-major"
+        return "rows" if self.packs_rows else "keep" if self.packs_on_the_way else "tile"
+
+    @property
+    def packs_rows(self) -> bool:
+        """True if the right operand is packed as rows: a few rows do not pay for panels."""
+        gemm = self.gemm
+        if gemm.is_dense(gemm.right) or gemm.right.k_major or gemm.registers.dot:
+            return False
+        if gemm.rows > GEMM.few_rows or not gemm.has_masks:
+            return False
+        near = not gemm.kind.reads_views or gemm.is_near(gemm.right, "own")
+        return self.tiles.right == "tile" and not gemm.right.is_transposed and near
+
+    @property
+    def packs_on_the_way(self) -> bool:
+        """True if the first rows of a tile pack its columns while they are multiplied."""
+        gemm = self.gemm
+        last = gemm.rows - (self.tall - 1) * self.tiles.rows  # rows of the lowest tile
+        lies = (
+            gemm.kind.reads_matrices and not gemm.right.is_transposed and gemm.registers.assembled
+        )
+        return lies and last >= gemm.registers.height
+
+    def size_of(self, s: Operand) -> int:
+        """Rows of the left operand, columns of the right one."""
+        return self.gemm.rows if s.name == "left" else self.gemm.columns
+
+    def dense_strides(self, s: Operand) -> tuple[int, int]:
+        """The steps of a dense operand along both lines; 0 where there is nothing of the kind."""
+        if not self.gemm.is_dense(s):
+            return 0, 0
+        steps = dict(s.root.arg[1][1])
+        own, folded = [steps[line.axes[0]] if line.axes else 0 for line in (s.own, s.part.folded)]
+        return own, folded
+
+    def strides(self, s: Operand) -> tuple[int, int]:
+        """The strides of a dense operand on its route."""
+        route = self.library_route(s)
+        if route in ("dense", "keep"):
+            return self.dense_strides(s)
+        if s.name == "left" or route == "k-major":
+            return self.tiles.k_packed, 1
+        if route == "rows":
+            return 1, self.tiles.columns
+        return self.tiles.k_packed, self.gemm.registers.panel
+
+    def packed_stride(self, s: Operand) -> int:
+        """The stride that an operand is packed with: of rows of k or of columns, or of panels."""
+        return self.tiles.columns if self.library_route(s) == "rows" else self.tiles.k_packed
+
+    # --- packing phases --------------------------------------------------------------------------
+
+    def pack_unit(self, s: Operand) -> tuple[int, int]:
+        """What one unit packs: how many of an operand's own places, and how much of k."""
+        tiles, panel = self.tiles, self.gemm.registers.panel
+        if s.name == "left":
+            return tiles.rows, tiles.k_block
+        if not s.is_transposed and not self.gemm.kind.reads_views:  # along whole rows of memory
+            panels = -(-self.gemm.columns // panel)
+            return panels * panel, gcd(GEMM.k_lines_at_once, tiles.k_block)
+        return tiles.columns, tiles.k_block
+
+    def pack_units(self, s: Operand) -> int:
+        """How many units pack one product's operand."""
+        wide, tall = self.pack_unit(s)
+        return -(-self.size_of(s) // wide) * self.blocks * (self.tiles.k_block // tall)
+
+    def block_elements(self, name: str) -> int:
+        """Elements of one block of k of a whole shared operand."""
+        if name == "left":
+            return self.tall * self.left_tile_elements
+        panel = self.gemm.registers.panel
+        return -(-self.gemm.columns // panel) * panel * self.tiles.k_packed
+
+    @property
+    def left_tile_elements(self) -> int:
+        """Elements of a tile's rows of the left operand, packed."""
+        return (self.tiles.rows + self.gemm.target.lanes) * self.tiles.k_packed
+
+    def before_right(self) -> int:
+        """Elements in the workspace before those of the right operand."""
+        if self.tiles.left != "shared":
+            return 0
+        return self.gemm.batch * self.blocks * self.block_elements("left")
+
+    def before_sums(self) -> int:
+        """Elements in the workspace before the sums of chunks."""
+        shared = self.tiles.right == "shared"
+        right = self.gemm.batch * self.blocks * self.block_elements("right") if shared else 0
+        return self.before_right() + right
+
+    # --- direct convolution ----------------------------------------------------------------------
+
+    @property
+    def lanes_along_k(self) -> bool:
+        """True if a direct convolution has lanes along k."""
+        return self.gemm.kind is GemmKind.DIRECT_DOT
+
+    @property
+    def direct_pieces(self) -> int:
+        """Pieces of memory that a tile of columns is at most, where windows are swept over it."""
+        found, gemm = self.gemm.right_view, self.gemm
+        if not gemm.kind.is_direct or found is None:
+            return 0
+        if self.lanes_along_k:
+            return most_pieces(gemm.depth, found.folded[-1][0], gemm.target.lanes)
+        return most_pieces(self.tiles.columns, found.own[-1][0], gemm.target.lanes)
+
+    @property
+    def direct_table_bytes(self) -> int:
+        """Bytes of what is known of each of these tiles."""
+        if not self.gemm.kind.is_direct:
+            return 0
+        steps = self.tiles.columns if self.lanes_along_k else self.tiles.k_block
+        return table_bytes(self.direct_pieces, steps)
+
+    @property
+    def direct_tables(self) -> int:
+        """How many tables of what is known of a tile there are."""
+        return 0 if not self.gemm.kind.is_direct else 1 if self.lanes_along_k else self.wide
+
+    def next_ones(self) -> dict[Hashable, int]:
+        """How far operands move from one block of k, or from one tile of columns, to the next."""
+        left, right = self.gemm.left_view, self.gemm.right_view
+        if not self.gemm.kind.is_direct or left is None or right is None:
+            return dict.fromkeys(_NEXT, 0)
+        block = 0 if self.lanes_along_k else self.tiles.k_block
+        tile = right.place(self.tiles.columns, "own") if self.lanes_along_k else 0
+        return dict(zip(_NEXT, (left.place(block), right.place(block), tile), strict=True))
+
+    # --- the library's table ---------------------------------------------------------------------
+
+    def table(self) -> dict[Hashable, int]:
+        """The numbers that functions of the library read."""
+        gemm, tiles = self.gemm, self.tiles
+        found: dict[Hashable, int] = {
+            "blocks": self.blocks, "depth": gemm.depth, "block of k": tiles.k_block,
+            "deep": tiles.k_packed, "tile numbers": self.left_tile_elements,
+            "before right": self.before_right(), "workspace": len(gemm.problem.dtypes),
+            "steps": gemm.steps, "pieces": self.direct_pieces,
+            "bytes": self.direct_table_bytes if self.direct_tables > 1 else 0,
+            **self.next_ones(), **self.panels(), **self.stretch(),
+        }  # fmt: skip
+        for s, size, scratch in zip(
+            (gemm.left, gemm.right), (tiles.rows, tiles.columns),
+            tiles.scratch(gemm.target.lanes), strict=False,
+        ):  # fmt: skip
+            values = self.operand_numbers(s, size, scratch)
+            found |= {(name, s.name): value for name, value in values.items()}
+            view = gemm.view(s)
+            if gemm.kind.reads_views and view is not None:
+                seen = self.view_table(s, view)
+                found |= {(name, s.name): value for name, value in seen.items()}
+        return found
+
+    def operand_numbers(self, s: Operand, size: int, scratch: int) -> dict[str, int]:
+        """The numbers of one operand, by their names in the table."""
+        steps, batch = dict(s.root.arg[1][1]), s.part.batch.axes
+        own, k = self.dense_strides(s)
+        wide, tall = self.pack_unit(s)
+        used = self.strides(s)
+        return {
+            "all": self.size_of(s), "tile": size, "way": ROUTES.index(self.library_route(s)),
+            "from own": own, "from k": k, "apart": own if s.along == "folded" else k,
+            "own": used[0], "k": used[1], "numbers": self.block_elements(s.name),
+            "scratch": scratch, "piece": wide, "pieces": -(-self.size_of(s) // wide),
+            "high": tall, "chunks": self.tiles.k_block // tall, "packed": self.packed_stride(s),
+            "of a product": self.pack_units(s),
+            "next product": steps.get(batch[0], 0) if len(batch) == 1 else 0,
+            "param": s.root.arg[0], "start": s.root.arg[1][0],
+        }  # fmt: skip
+
+    def view_table(self, s: Operand, v: View) -> dict[Hashable, int]:
+        """The numbers of an operand's im2col descriptor."""
+        gemm, r = self.gemm, self.gemm.registers
+        rows = s.name == "left" or s.k_major
+        shape = "rows" if rows else "flat" if self.packs_rows else "panels"
+        bytes_ = 4 if gemm.by_fours else 1  # of an element that is packed, where places are bytes
+        across = r.panel if shape == "panels" else self.packed_stride(s) * bytes_
+        kind = 0 if r.dot else pack_dtypes(r, gemm.memories).index(gemm.memory_of(s))
+        flipped = 128 if r.dot == "ss" and s.name == "left" else 0
+        sizes = gemm.is_near(s, s.along), r.panel, gemm.target.lanes, across
+        return view_numbers(v, s.along, shape, *sizes, gemm.kind.is_direct, kind, flipped)

@@ -1,0 +1,327 @@
+"""GEMM strategies: each says whether it can compute a problem, with what tiles, and at what cost.
+
+In: a `Gemm`: a problem on a machine. Out: the cheapest `GemmPlan`, or None: plain loops are better.
+A strategy's `applies` is legality and the sizes that it was made for; costs are vector instructions
+of the micro-kernel and of packing, over all products of a batch. Of equals the first is chosen:
+they are listed from the most special to the most general.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ....core.dtype import DType
+from ....core.ops.index import LOAD
+from ....graph.ir.lower import IndexKernel
+from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
+from ....kernel.contract.summation import in_chunks, is_tiny, k_chunks
+from ..target import Target
+from ..tiling import GEMM
+from .microkernel import Registers
+from .plan import Gemm, GemmKind, GemmPlan, accumulated, bind, byte_signs
+from .tile_sizes import Tiles, direct_tiles, even_columns, pack_twice, tile_sizes
+
+
+def plan_gemm(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> GemmPlan | None:
+    """The cheapest plan for a kernel that is a GEMM, if it is one and worth a template."""
+    problem = cpu_problem(kernel, dtypes)
+    return None if problem is None else cheapest(bind_to(problem, machine))
+
+
+def cheapest(gemm: Gemm) -> GemmPlan | None:
+    """The cheapest plan for a GEMM."""
+    plans = [strategy.plan(gemm) for strategy in STRATEGIES]
+    return min([p for p in plans if p is not None], key=lambda plan: plan.cost, default=None)
+
+
+def cpu_problem(kernel: IndexKernel, dtypes: Sequence[DType] = ()) -> GemmProblem | None:
+    """The GEMM that a kernel is, its operands swapped where rows make better lanes."""
+    found = find_gemm(kernel, dtypes)
+    return found.transposed() if found is not None and _has_better_rows(found) else found
+
+
+def _has_better_rows(c: GemmProblem) -> bool:
+    """True if memory is contiguous along many rows, and there are few columns beside them.
+
+    Then rows are better lanes, if k is long enough to pay for results that are scattered.
+    """
+    if c.left.op is not LOAD or c.right.op is not LOAD or not c.columns:
+        return False
+    if not c.n <= GEMM.swapped_columns < c.m:
+        return False
+    pays = c.k >= (6 if c.m <= GEMM.swapped_near_rows else 3) * c.n
+    pays = pays or (c.n <= GEMM.few_rows and bool(c.left.arg[2]))
+    return pays and any(step == 1 and atom in c.rows for atom, step in c.left.arg[1][1])
+
+
+def bind_to(problem: GemmProblem, machine: Target) -> Gemm:
+    """A GEMM on a machine: of bytes by fours where an instruction sums them and packing can."""
+    summed = accumulated(problem.fold.dtype)
+    gemm = bind(problem, Registers(summed, machine, byte_signs(problem, machine)))
+    if not gemm.registers.dot:
+        return gemm
+    by_library = any(s.applies(gemm) for s in STRATEGIES if s.kind.reads_views)
+    # runs of columns that begin anywhere are packed by fours by the library alone
+    whole = not gemm.is_vector and len(gemm.as_kind(GemmKind.BYTES).right.own.axes) == 1
+    return gemm if by_library or whole else bind(problem, Registers(summed, machine))
+
+
+# --- the strategies ------------------------------------------------------------------------------
+
+
+class Strategy:
+    """A way to compute GEMMs."""
+
+    kind: GemmKind
+
+    def plan(self, gemm: Gemm) -> GemmPlan | None:
+        """The plan for a problem on a machine, if this strategy takes it."""
+        if not self.applies(gemm):
+            return None
+        gemm = gemm.as_kind(self.kind)
+        tiles = self.tiles(gemm)
+        if tiles is None:
+            return None
+        cost = self.multiplication(gemm) + packing(gemm, tiles)
+        return GemmPlan(self.kind, tiles, gemm.registers, cost)
+
+    def applies(self, gemm: Gemm) -> bool:
+        """True if it can compute this GEMM, of a size that it was made for."""
+        raise NotImplementedError
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        """Tile sizes and routes."""
+        found = tile_sizes(gemm.tile_problem)
+        small = gemm.batch == 1 and (all(gemm.dense) or bool(gemm.registers.dot))
+        return pack_twice(found, gemm.tile_problem) if small else found
+
+    def multiplication(self, gemm: Gemm) -> float:
+        """Vector instructions of the micro-kernel: multiply-adds, and a broadcast for each row."""
+        vectors = -(-gemm.columns // gemm.registers.width)
+        per_step = vectors + -(-vectors // gemm.registers.vectors) / 2
+        return gemm.batch * gemm.rows * gemm.depth * per_step
+
+
+class DirectDot(Strategy):
+    """Direct convolution with lanes along k: a vector times windows, contiguous in both operands,
+    as in the gradient of a depthwise convolution's weights."""
+
+    kind = GemmKind.DIRECT_DOT
+
+    def applies(self, gemm: Gemm) -> bool:
+        left, right = gemm.left_view, gemm.right_view
+        if not may_be_direct(gemm) or not gemm.is_vector or left is None or right is None:
+            return False
+        columns = direct_dot_columns(gemm)
+        if columns is None or gemm.steps * columns > GEMM.direct_dot_masks:
+            return False
+        run, parts = left.folded[-1][0], [size for size, _ in left.folded if size > 1]
+        if left.step("folded") != 1 or run % right.folded[-1][0] or len(parts) > 2:
+            return False  # a piece of the right operand would be several of the left one
+        return len(parts) < 2 or right.place(run) != run * right.step("folded")
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        columns, depth = direct_dot_columns(gemm) or 1, gemm.depth
+        return Tiles("dense", "direct", 1, columns, depth, depth, gemm.sums_in_place)
+
+    def multiplication(self, gemm: Gemm) -> float:
+        return gemm.batch * gemm.columns * -(-gemm.steps // gemm.registers.width)
+
+
+class Direct(Strategy):
+    """Direct convolution: a few rows sweep over windows of memory, as in a depthwise one."""
+
+    kind = GemmKind.DIRECT
+
+    def applies(self, gemm: Gemm) -> bool:
+        if not may_be_direct(gemm) or gemm.left_view is None or DIRECT_DOT.applies(gemm):
+            return False
+        strided_rows = [step for size, step in gemm.left_view.own if size > 1]
+        wide = gemm.columns >= gemm.target.lanes
+        return len(strided_rows) <= 1 and gemm.is_low and wide and direct_steps(gemm) is not None
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        sizes = gemm.batch, gemm.rows, gemm.columns, direct_steps(gemm) or 1
+        return direct_tiles(*sizes, gemm.sums_in_place)
+
+    def multiplication(self, gemm: Gemm) -> float:
+        return gemm.batch * gemm.rows * gemm.depth * -(-gemm.columns // gemm.registers.width)
+
+
+class Gemv(Strategy):
+    """A vector times a dense matrix, in place, if there are columns enough for threads."""
+
+    def applies(self, gemm: Gemm) -> bool:
+        if not gemm.is_vector or not gemm.has_masks or not gemm.is_dense(gemm.right):
+            return False
+        few = gemm.batch * gemm.columns < GEMM.gemv_busy_columns
+        if few and gemm.columns * gemm.steps >= GEMM.gemv_long_products:
+            return False
+        dotted = self.kind is GemmKind.GEMV_DOT
+        return not gemm.left.is_transposed and gemm.right.is_transposed == dotted
+
+
+class GemvAxpy(Gemv):
+    """GEMV by sums of rows: memory is contiguous along the columns."""
+
+    kind = GemmKind.GEMV_AXPY
+
+
+class GemvDot(Gemv):
+    """GEMV by dot products: memory is contiguous along k."""
+
+    kind = GemmKind.GEMV_DOT
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        found = tile_sizes(gemm.tile_problem)
+        lanes = gemm.target.lanes
+        steps = -(-gemm.depth // lanes) * lanes
+        if found.left != "dense":  # a vector is packed in longer blocks than rows are
+            steps = min(GEMM.gemv_packed_k_steps, steps)
+        return replace(found, right="dense", rows=1, k_block=steps, k_packed=steps + lanes)
+
+
+class Dense(Strategy):
+    """Library tiles over two dense matrices, each read in place or packed."""
+
+    kind = GemmKind.DENSE
+
+    def applies(self, gemm: Gemm) -> bool:
+        return not gemm.is_vector and all(gemm.dense) and not gemm.has_images
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        found = super().tiles(gemm)
+        assert found is not None
+        if gemm.is_fine and is_tiny(gemm.rows, gemm.columns, gemm.depth):
+            chunks = in_chunks(-(-gemm.depth // found.k_block), 2)
+            found = replace(found, k_chunks=max(chunks, found.k_chunks))
+        r = gemm.registers
+        if gemm.batch == 1 and gemm.target.lanes == r.width and r.most > r.vectors:
+            found = even_columns(found, gemm.tile_problem, r.most)
+        return found
+
+
+class Skinny(Dense):
+    """Lanes along k: rows that memory has along k times few columns, or few such rows."""
+
+    kind = GemmKind.SKINNY
+
+    def applies(self, gemm: Gemm) -> bool:
+        if not super().applies(gemm) or gemm.left.is_transposed or not gemm.has_masks:
+            return False
+        sizes = gemm.rows, gemm.columns, gemm.depth
+        if gemm.has_k_contiguous_columns and is_tiny(*sizes):
+            return True  # libraries sum these along lanes, which is more exact
+        rows = GEMM.skinny_rows * (1 if gemm.depth < GEMM.skinny_k_steps else 2)
+        few = gemm.columns <= GEMM.skinny_columns < gemm.rows
+        few = few or (gemm.has_k_contiguous_columns and gemm.rows <= rows)
+        return few and gemm.depth >= GEMM.skinny_least_k_steps
+
+    def tiles(self, gemm: Gemm) -> Tiles | None:
+        found = tile_sizes(gemm.tile_problem)
+        if found.left != "dense":
+            return None
+        sizes, steps = (gemm.batch, gemm.rows, gemm.columns, gemm.depth), GEMM.skinny_k_steps
+        chunks = k_chunks(*sizes, steps) if found.k_chunks > 1 else 1
+        return replace(found, right="skinny", k_block=steps, k_chunks=chunks)
+
+    def multiplication(self, gemm: Gemm) -> float:
+        vectors = -(-gemm.depth // gemm.registers.width)
+        return gemm.batch * gemm.rows * gemm.columns * vectors
+
+
+class Implicit(Strategy):
+    """Implicit GEMM: an operand is an im2col view, which the library packs block by block."""
+
+    kind = GemmKind.IMPLICIT
+
+    def applies(self, gemm: Gemm) -> bool:
+        return not gemm.is_vector and has_views(gemm)
+
+
+class Packed(Strategy):
+    """Operands of any expression that no library function reads, evaluated into packed blocks by
+    this kernel's own text."""
+
+    kind = GemmKind.PACKED
+
+    def applies(self, gemm: Gemm) -> bool:
+        by_fours = self.kind is GemmKind.BYTES
+        if gemm.is_vector or bool(gemm.registers.dot) != by_fours:
+            return False
+        return not DENSE.applies(gemm) and not has_views(gemm)
+
+
+class Bytes(Packed):
+    """The same for bytes, packed by fours for an instruction that sums their products."""
+
+    kind = GemmKind.BYTES
+
+
+DIRECT_DOT, DENSE = DirectDot(), Dense()
+STRATEGIES: tuple[Strategy, ...] = (
+    DIRECT_DOT, Direct(), GemvDot(), GemvAxpy(), Skinny(), DENSE, Implicit(), Bytes(), Packed(),
+)  # fmt: skip
+
+
+# --- what they ask -------------------------------------------------------------------------------
+
+
+def has_views(gemm: Gemm) -> bool:
+    """True if the library can read both operands, one of them as an im2col view."""
+    if (all(gemm.dense) and not gemm.has_images) or None in (gemm.left_view, gemm.right_view):
+        return False
+    roots = [s.root for s in (gemm.left, gemm.right)]
+    return all(gemm.problem.dtypes[root.arg[0]].kind in "iuf" for root in roots)
+
+
+def may_be_direct(gemm: Gemm) -> bool:
+    """True if nothing need be packed: no condition masks the left operand, and no fours pay."""
+    left = gemm.left_view
+    if left is None or not has_views(gemm) or any(c.asks for c in left.conditions):
+        return False
+    fours = gemm.rows > GEMM.direct_byte_rows or gemm.right.is_dense
+    return not (gemm.registers.dot and fours)
+
+
+def direct_dot_columns(gemm: Gemm) -> int | None:
+    """Columns of a tile where lanes run along k: tiles share what is known of them."""
+    right = gemm.right_view
+    if right is None or gemm.columns <= GEMM.direct_dot_columns:
+        return None if right is None else gemm.columns
+    sizes = GEMM.direct_dot_tile_columns, GEMM.direct_dot_columns
+    return right.block("own", sizes[0]) or right.block("own", sizes[1])
+
+
+def direct_steps(gemm: Gemm) -> int | None:
+    """Steps of k that are swept over at once: their products are one sum, and what is known of
+    them is known of all such blocks."""
+    left, right = gemm.left_view, gemm.right_view
+    found = None if right is None else right.block("folded", GEMM.direct_k_steps)
+    if left is None or found is None or found == gemm.steps:
+        return found
+    several = [size for size, _ in left.folded if size > 1]
+    return found if found % prod(several[1:]) == 0 else None
+
+
+def packing(gemm: Gemm, tiles: Tiles) -> float:
+    """Vector instructions of packing both operands, with all that their expressions compute."""
+    found = 0.0
+    shares = {"left": -(-gemm.columns // tiles.columns), "right": -(-gemm.rows // tiles.rows)}
+    for s, own in ((gemm.left, gemm.rows), (gemm.right, gemm.columns)):
+        route = tiles.left if s.name == "left" else tiles.right
+        if route in ("tile", "shared"):
+            times = shares[s.name] if route == "tile" else 1
+            elements = times * gemm.batch * own * gemm.steps
+            found += _pack_weight(gemm, s) * elements / gemm.registers.width
+    return found
+
+
+def _pack_weight(gemm: Gemm, s: Operand) -> float:
+    """Instructions for a vector that is packed: load and store, more if it is transposed, put into
+    fours or computed."""
+    weight = GEMM.transpose_instructions if s.is_transposed else GEMM.pack_instructions
+    weight = GEMM.pack_fours_instructions if gemm.by_fours else weight
+    return weight if gemm.kind.in_library else weight + len(s.part.nodes)

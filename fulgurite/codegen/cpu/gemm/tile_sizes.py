@@ -1,0 +1,311 @@
+"""Tile sizes of a GEMM, and the route of each operand to the micro-kernel.
+
+In: a `TileProblem`: sizes, the register block, and what is known of both operands. Out: `Tiles`.
+Routes are `dense` (read in place), `tile` (packed by the tile that reads it) and `shared` (packed
+once for all tiles, by a phase before). Tiles keep their accumulators in L2 and their scratch on a
+thread's stack; they are as large as leaves enough of them for all threads. Nothing depends on how
+many threads there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ....kernel.contract.analysis import Block
+from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_chunks
+from ..tiling import GEMM
+
+
+@dataclass(frozen=True, slots=True)
+class TileProblem:
+    """What tile sizes follow from."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    block: Block
+    dense: tuple[bool, bool]  # which operands could be read in place
+    in_place: bool = False  # are accumulators kept where results go?
+    split: bool = False  # may k be split in chunks?
+    k_major: bool = False  # are both operands packed along k?
+    left_transposed: bool = False  # is memory of the left operand contiguous along rows?
+    fine: bool = True  # are sums of a small product in several chunks?
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of one product of the batch."""
+        return self.rows * self.columns * self.depth
+
+    def tiles(self, tall: int, wide: int) -> int:
+        """How many tiles of a size there are."""
+        return self.batch * -(-self.rows // tall) * -(-self.columns // wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Sizes of tiles and of blocks of k, and both routes."""
+
+    left: str
+    right: str
+    rows: int
+    columns: int
+    k_block: int  # steps of k that are summed before they are added to the accumulators
+    k_packed: int  # stride of a packed block of k: with room for the lanes after the last step
+    in_place: bool = False
+    k_chunks: int = 1  # split-K: summed apart and joined in order
+    column_tiles: int = 0  # nearly equal in vectors, of `columns` at most; 0: all alike
+
+    def scratch(self, lanes: int) -> tuple[int, int, int]:
+        """Elements of a tile's own packed left operand, packed right operand and accumulators."""
+        left = (self.rows + lanes) * self.k_packed if self.left == "tile" else 0
+        right = self.columns * self.k_packed if self.right == "tile" else 0
+        outside = self.in_place or self.k_chunks > 1
+        return left, right, 0 if outside else self.rows * self.columns + lanes
+
+    def fits(self, block: Block) -> bool:
+        """True if a thread's stack has room for the scratch of a tile."""
+        return sum(self.scratch(block.lanes)) * block.bytes <= GEMM.tile_stack_bytes
+
+
+def tile_sizes(p: TileProblem) -> Tiles:
+    """Tiles for a GEMM of these sizes."""
+    if p.rows == 1 and p.dense[1]:
+        return _gemv_tiles(p)
+    return _Chooser(p).tiles()
+
+
+class _Chooser:
+    """The tiles of one GEMM, a question at a time."""
+
+    def __init__(self, p: TileProblem) -> None:
+        self.p, self.block = p, p.block
+
+    def tiles(self) -> Tiles:
+        """The answer: the largest tiles, halved until there are enough."""
+        p, block = self.p, self.block
+        tall, wide = self.even_size
+        parts = self.row_parts
+        if self.owns_rows and wide >= p.columns and 2 * parts * block.height <= p.rows:
+            tall = min(tall, -(-p.rows // parts))
+        else:
+            least = block.panel if self.right == "tile" else 2 * block.panel
+            while wide > least and self.wants_smaller(tall, wide):
+                wide = _up(wide // 2, block.panel)
+            packs_again = self.right == "tile" and not p.k_major
+            while not packs_again and tall > 2 * block.height and self.wants_smaller(tall, wide):
+                tall = _up(tall // 2, block.height)
+        left = self.left
+        if left == "tile" and wide < p.columns:  # several tiles would pack the same rows
+            left = "dense" if p.dense[0] else "shared"
+        return Tiles(
+            left, self.right, tall, wide, self.k_block, self.k_packed, p.in_place, self.k_chunks
+        )
+
+    @property
+    def enough(self) -> int:
+        """Tiles that keep threads busy, if they do not share k."""
+        return 1 if self.k_chunks > 1 else GEMM.busy_tiles
+
+    def wants_smaller(self, tall: int, wide: int) -> bool:
+        """True if tiles are too few, and large enough to be halved."""
+        large = tall * wide * self.p.depth >= 2 * GEMM.tile_products
+        return large and self.p.tiles(tall, wide) < self.enough
+
+    # --- k ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def k_block(self) -> int:
+        p = self.p
+        return GEMM.k_major_k_steps if p.k_major else k_block(p.rows, p.columns, p.depth, p.fine)
+
+    @property
+    def k_packed(self) -> int:
+        return min(self.k_block, _up(self.p.depth, self.block.lanes)) + self.block.lanes
+
+    @cached_property
+    def k_chunks(self) -> int:
+        p, chunks = self.p, 1
+        if p.split:
+            steps = max(self.k_block, ORDER.small_block_steps)
+            chunks = k_chunks(p.batch, p.rows, p.columns, p.depth, steps)
+        blocks = -(-p.depth // self.k_block)  # maybe more than were counted: no chunk is empty
+        return in_chunks(blocks, -(-blocks // chunks))
+
+    # --- routes ----------------------------------------------------------------------------------
+
+    @property
+    def is_huge(self) -> bool:
+        """True if operands come from memory, rows of them into few sets of L2."""
+        many = self.p.rows * self.p.columns >= GEMM.huge_results
+        return many and self.p.depth * self.block.bytes >= GEMM.huge_k_bytes
+
+    @cached_property
+    def left(self) -> str:
+        """The route of the left operand, if each tile has all columns."""
+        if self.is_huge:
+            return "shared"
+        used = GEMM.packed_left_columns, GEMM.tile_row_bytes // self.block.bytes
+        packs = self.p.left_transposed and used[0] <= self.p.columns <= used[1]
+        return "dense" if self.p.dense[0] and not packs else "tile"
+
+    @cached_property
+    def right(self) -> str:
+        """The route of the right operand."""
+        p, block = self.p, self.block
+        if p.dense[1] and self.is_read_in_place:
+            return "dense"
+        packed = p.batch * _up(p.columns, block.panel) * _up(p.depth, block.lanes) * block.bytes
+        if self.is_for_one_tile or packed > GEMM.packed_workspace_bytes or p.k_major:
+            return "tile"
+        return "shared"
+
+    @property
+    def is_read_in_place(self) -> bool:
+        """True if packing dense columns would not pay: few rows, or short rows of memory."""
+        p, block = self.p, self.block
+        row_bytes = p.columns * block.bytes
+        if p.rows <= GEMM.few_rows:
+            return True
+        if row_bytes <= GEMM.page_bytes and p.rows <= 4 * block.height:
+            return True
+        ragged = p.columns % block.lanes > 0 and 2 * row_bytes > GEMM.dense_row_bytes
+        blocks = GEMM.ragged_row_blocks if ragged else GEMM.dense_row_blocks
+        few = p.rows <= blocks * block.height or row_bytes <= GEMM.slim_row_bytes
+        return row_bytes <= GEMM.dense_row_bytes and (few or row_bytes * p.depth <= GEMM.l1_bytes)
+
+    @property
+    def is_for_one_tile(self) -> bool:
+        """True if a tile has all rows, so that no other needs its columns, and tiles are enough."""
+        p = self.p
+        if self.is_huge or p.rows > self.largest("tile")[0]:
+            return False
+        panels = -(-p.columns // self.block.panel)
+        if p.batch * panels >= self.enough or p.products < 2 * GEMM.tile_products:
+            return True
+        return panels > 1 and self.left == "dense" and p.products < GEMM.modest_products
+
+    # --- sizes -----------------------------------------------------------------------------------
+
+    def largest(self, right: str) -> tuple[int, int]:
+        """The largest tile: its accumulators stay in L2, its scratch fits."""
+        p, block, k_packed = self.p, self.block, self.k_packed
+        outside = p.in_place or self.k_chunks > 1  # are accumulators elsewhere?
+        room = GEMM.tile_stack_bytes // block.bytes - 2 * block.lanes * k_packed
+        sums = GEMM.tile_sums_bytes // block.bytes
+        row = GEMM.tile_row_bytes // block.bytes // block.panel * block.panel
+        wide = min(row, _up(p.columns, block.panel))
+        if right == "tile":
+            most = room if outside and self.left != "tile" else room * 3 // 5
+            wide = min(wide, max(block.panel, most // k_packed // block.panel * block.panel))
+            room -= wide * k_packed
+            sums = GEMM.tall_tile_sums_bytes // block.bytes if outside else room
+        each = (0 if outside else wide) + (k_packed if self.left == "tile" else 0)
+        tall = min(room // max(each, 1), sums // wide) // block.height * block.height
+        return max(block.height, tall), wide
+
+    @cached_property
+    def has_whole_rows(self) -> bool:
+        """True if a tile packs its rows, and has all columns of them."""
+        packs = self.left == "tile" and self.right != "tile"
+        return packs and self.p.columns <= self.largest(self.right)[1]
+
+    @property
+    def owns_rows(self) -> bool:
+        """True if what tiles of whole rows pack and write is no other thread's."""
+        return self.k_chunks == 1 and (self.has_whole_rows or self.right == "dense")
+
+    @property
+    def even_size(self) -> tuple[int, int]:
+        """Rows and columns of nearly equal tiles."""
+        p, block = self.p, self.block
+        tall, wide = self.largest(self.right)
+        if p.depth <= ORDER.block_steps // 4 and not self.has_whole_rows:
+            sums = GEMM.shallow_tile_sums * (2 if self.right == "tile" else 1)
+            whole = self.right == "tile" or p.rows * p.columns <= GEMM.shallow_tile_sums
+            tall = tall if whole else min(tall, 2 * block.height)
+            room = sums // min(p.rows, tall) // block.panel * block.panel
+            wide = min(wide, max(block.panel, room))
+        return _even(p.rows, tall, block.height), _even(p.columns, wide, block.panel)
+
+    @property
+    def row_parts(self) -> int:
+        """How many tiles of whole rows keep threads busy: even numbers of them, each worth it."""
+        parts = 1
+        while self.p.batch * parts < GEMM.busy_tiles:
+            if self.p.products < 3 * parts * GEMM.tile_products:
+                break
+            parts *= 2
+        return parts
+
+
+def pack_twice(found: Tiles, p: TileProblem) -> Tiles:
+    """The same with two tiles that pack both operands, where that beats reading what others packed.
+
+    A line that another thread wrote takes longer to come than to be packed again.
+    """
+    twice = replace(found, right="tile", rows=-(-p.rows // 2))
+    small = 3 * GEMM.tile_products <= p.products <= GEMM.two_tile_products
+    whole = (found.left, found.right) == ("tile", "shared") and found.columns >= p.columns
+    fits = found.in_place and twice.fits(p.block) and 4 * p.block.height <= p.rows
+    return twice if small and whole and fits and found.k_chunks == 1 else found
+
+
+def even_columns(found: Tiles, p: TileProblem, most: int) -> Tiles:
+    """The same with an even number of tiles of columns, of a panel or up to `most` vectors each,
+    where tiles of one panel are so few that one more or less would keep others waiting."""
+    block = p.block
+    vectors, panel = -(-p.columns // block.lanes), block.panel // block.lanes
+    tiles = vectors // panel // 2 * 2
+    few = found.columns == block.panel and 2 <= tiles <= GEMM.even_tiles
+    if found.right != "tile" or found.k_chunks > 1 or not few:
+        return found
+    even = replace(found, columns=2 * block.panel, column_tiles=tiles)  # a panel and one beside it
+    return even if even.fits(block) and tiles * panel < vectors <= tiles * most else found
+
+
+def _gemv_tiles(p: TileProblem) -> Tiles:
+    """Tiles for a vector times a matrix that is read in place: whole rows, and chunks of k.
+
+    Rows that are cut in short ones are not prefetched.
+    """
+    block = p.block
+    small = p.columns * p.depth <= ORDER.small_products
+    each = ORDER.small_block_steps if small else ORDER.block_steps
+    chunks = k_chunks(p.batch, 1, p.columns, p.depth, each) if p.split else 1
+    steps = _up(-(-p.depth // chunks), each)  # accumulators in float64 have no need of blocks
+    if not p.dense[0]:
+        steps = min(steps, GEMM.gemv_packed_k_steps)
+        blocks = -(-p.depth // steps)
+        chunks = in_chunks(blocks, -(-blocks // chunks))
+    packed = min(steps, _up(p.depth, block.lanes)) + block.lanes
+    wide = _even(p.columns, GEMM.gemv_most_columns, block.panel)
+    while wide > GEMM.gemv_least_columns and wide * p.depth >= 2 * ORDER.gemv_chunk_products:
+        if chunks * p.tiles(1, wide) >= GEMM.busy_tiles // 2:
+            break
+        wide = _up(wide // 2, block.panel)
+    left = "dense" if p.dense[0] else "tile" if wide >= p.columns else "shared"
+    found = Tiles(left, "dense", 1, wide, steps, packed, p.in_place, chunks)
+    return found if found.fits(block) else replace(found, left="shared")
+
+
+def direct_tiles(batch: int, rows: int, columns: int, depth: int, in_place: bool) -> Tiles:
+    """Tiles of a direct convolution of a few rows: all rows, and many columns."""
+    vectors = 2 * GEMM.min_run_elements
+    most = GEMM.gemv_most_columns if in_place else GEMM.gemv_most_columns // 4
+    wide = _even(columns, most, vectors)
+    while wide > GEMM.gemv_least_columns and batch * -(-columns // wide) < GEMM.busy_tiles:
+        wide = _up(wide // 2, vectors)
+    return Tiles("dense", "direct", rows, wide, depth, depth, in_place)
+
+
+def _even(size: int, most: int, step: int) -> int:
+    """The size of tiles that are nearly equal."""
+    if size <= most:
+        return _up(size, step)
+    return _up(-(-size // -(-size // most)), step)
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
