@@ -75,9 +75,7 @@ class Operands:
         number, index, _ = s.root.arg
         name = ("at", tile.numbers.position[s.root])
         place = f.index(index, (), name).text
-        apart = (
-            not s.is_transposed if s.name == "left" else s.is_transposed
-        )  # rows are apart, not steps
+        apart = s.is_transposed != (s.name == "left")  # rows are apart, not steps
         other = s.own.axes[0] if apart else s.part.folded.axes[0]
         steps = [(p, step) for p, (atom, step) in enumerate(index[1]) if atom == other]
         stride = f.number((name, steps[0][0], "step"), steps[0][1]) if steps else "0"
@@ -86,7 +84,7 @@ class Operands:
     def plain_left(self, s: Operand, own: str, folded: str) -> Left:
         """A left factor as memory: address, strides between rows and between steps."""
         place, stride = self.where(s, own, folded)
-        return (place, stride, "1") if not s.is_transposed else (place, "1", stride)
+        return (place, "1", stride) if s.is_transposed else (place, stride, "1")
 
     def left(self, s: Operand, span: Span, buffer: str, product: ScoreProduct) -> Left:
         """A left factor of a product, read where it is or packed into a buffer."""
