@@ -25,6 +25,7 @@ from fulgurite.graph.fusion.reduced_axes import summed_lines
 from fulgurite.graph.fusion.select import Extraction, NoPlanError, Producer, extract
 from fulgurite.graph.ir.lower import lower
 from fulgurite.kernel.stream import rules
+from fulgurite.kernel.stream import terms as terms_of
 from fulgurite.kernel.stream.online import stream
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests.graph.searching import (
@@ -297,7 +298,7 @@ def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, spl
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-5)
 
 
-def _values(terms: rules.Terms, kernel: object, params: list[np.ndarray], prefix: int) -> bool:
+def _values(terms: terms_of.Terms, kernel: object, params: list[np.ndarray], prefix: int) -> bool:
     """Are all terms of every class equal, with folded axes cut to a prefix?"""
     from fulgurite.graph.ir.lower import IndexKernel
     from fulgurite.runtime.host.index_interpreter import _Tile
@@ -334,8 +335,8 @@ def _values(terms: rules.Terms, kernel: object, params: list[np.ndarray], prefix
 
 
 def _term(
-    key: rules.Key, sources: list[np.ndarray], sample: dict[rules.Key, Node], tile: object,
-    terms: rules.Terms,
+    key: terms_of.Key, sources: list[np.ndarray], sample: dict[terms_of.Key, Node], tile: object,
+    terms: terms_of.Terms,
 ) -> np.ndarray:  # fmt: skip
     if key.name == "product":
         value = np.ones(())
@@ -368,7 +369,12 @@ def _bodies() -> list[tuple[object, list[np.ndarray]]]:
         (x + r).max(axis=-1), (r + x).min(axis=-1), (x - r).max(axis=-1),
         (c * (x * y) * r).sum(axis=-1), ((x - r) ** 2 * r).sum(axis=-1), (c * -x).sum(axis=-1),
         fg.exp(x - r).max(axis=-1), (x / fg.exp(y).sum(axis=-1, keepdims=True)).min(axis=-1),
+        (r + x).max(axis=-1), (x + r).min(axis=-1), (x - r).min(axis=-1),
+        fg.exp2(x).max(axis=-1), fg.exp(x).min(axis=-1), fg.exp2(x).min(axis=-1),
+        (x / fg.exp(y).sum(axis=-1, keepdims=True)).max(axis=-1),
         (fg.where(y > 0, x / (x * x).sum(axis=-1, keepdims=True), 0) * c).sum(axis=-1),
+        (fg.where(y > 0, 0, x / (x * x).sum(axis=-1, keepdims=True)) * c).sum(axis=-1),
+        fg.where(r > 0, x / (x * x).sum(axis=-1, keepdims=True), 0).sum(axis=-1),
         fg.where(r > 0, 0, x / (x * x).sum(axis=-1, keepdims=True)).sum(axis=-1),
     ]  # fmt: skip
     found: list[tuple[object, list[np.ndarray]]] = []
@@ -389,7 +395,7 @@ def _holds(extra: list[Rewrite], prefix: int) -> tuple[bool, dict[str, int]]:
     fired: dict[str, int] = {}
     fine = True
     for kernel, params in _bodies():
-        terms = rules.Terms(kernel.axes)  # type: ignore[attr-defined]
+        terms = terms_of.Terms(kernel.axes)  # type: ignore[attr-defined]
         terms.add([s.src[0] for s in kernel.body.src])  # type: ignore[attr-defined]
         report = terms.graph.run([*rules.rules(terms), *[_bound(e, terms) for e in extra]])
         for name, count in report.fired.items():
@@ -398,7 +404,7 @@ def _holds(extra: list[Rewrite], prefix: int) -> tuple[bool, dict[str, int]]:
     return fine, fired
 
 
-def _bound(rule: Rewrite, terms: rules.Terms) -> Rewrite:
+def _bound(rule: Rewrite, terms: terms_of.Terms) -> Rewrite:
     return Rewrite(rule.name, lambda g, owner, term: rule.find((g, terms), owner, term))  # type: ignore[arg-type]
 
 
@@ -406,7 +412,7 @@ def _bound(rule: Rewrite, terms: rules.Terms) -> Rewrite:
 def test_every_rule_holds_on_every_prefix_and_fires(prefix: int) -> None:
     fine, fired = _holds([], prefix)
     assert fine
-    book = rules.rules(rules.Terms([2]))
+    book = rules.rules(terms_of.Terms([2]))
     assert set(fired) == {rule.name for rule in book} and all(rule.prefix_ok for rule in book)
 
 

@@ -30,7 +30,7 @@ from .canonicalize import is_bounded, spelled
 from .peel import ended
 from .rebase import Factor, Rebase, placeholder, product_of
 from .reject_early import may_stream
-from .rules import improved
+from .rules import saturate
 from .transposed import crossed, folded, inside, moving, outermost, parted
 
 _MOST_SHIFTED = 3  # shifted factors of one product: their subsets are expanded
@@ -170,7 +170,7 @@ def _over(
     if is_asked_again(written, axes, free):
         return None
     kept = stand_ins(written, axes, free)
-    values, report = improved(replaced(written, kept), sizes)
+    values, report = saturate(replaced(written, kept), sizes)
     values = replaced(values, {other: node for node, other in kept.items()})
     made = tuple(
         make(STORE, s.dtype, (value, *s.src[1:]), s.arg)

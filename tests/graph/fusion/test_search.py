@@ -355,17 +355,17 @@ class Said:
 
 def test_tuning_chooses_again_without_searching_again(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {"asked": 0, "graphs": 0}
-    improved = rules.improved
+    saturate = rules.saturate
 
     def graphs(roots: Sequence[Node], sizes: Sequence[int]) -> object:
         counts["graphs"] += 1
-        return improved(roots, sizes)
+        return saturate(roots, sizes)
 
     def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
         counts["asked"] += 1
         return SOURCES[0].propose(kernel, table)
 
-    monkeypatch.setattr(online, "improved", graphs)
+    monkeypatch.setattr(online, "saturate", graphs)
     sources = [replace(SOURCES[0], propose=propose)]
     tensor = attended()
     assert kinds(searched([tensor], Searcher(sources))) == ["fold"]
