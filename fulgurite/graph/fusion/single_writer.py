@@ -39,7 +39,7 @@ from ...core.ops.movement import (
 from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
-from ..passes.split_reduce import places
+from ..ir.sum_product import same_axes
 
 Axis: TypeAlias = "tuple[object, ...]"  # where along an axis: ("axis", i) of what reads it, ...
 Place: TypeAlias = "tuple[Axis, ...] | str | None"
@@ -415,7 +415,7 @@ def _guards(node: Node, here: Sequence[Axis]) -> list[Axis]:
 
 def _within(value: Node, frame: Node) -> tuple[Axis, ...]:
     """The place of a value in a reshape of it, axis by axis."""
-    place = places(value.shape, frame.shape)
+    place = same_axes(value.shape, frame.shape)
     if place is not None:
         return tuple([("axis", place[i]) if i in place else _FIRST for i in range(value.ndim)])
     every = tuple([("axis", i) for i in range(frame.ndim)])
@@ -431,7 +431,7 @@ def _along(node: Node, source: Node, number: int) -> list[Axis]:
     if op is PERMUTE:
         return [same[node.arg.index(i)] for i in range(source.ndim)]
     if op is RESHAPE:
-        place = places(source.shape, node.shape)
+        place = same_axes(source.shape, node.shape)
         if place is not None:
             return [same[place[i]] if i in place else _FIRST for i in range(source.ndim)]
         return [("part", i, source.shape, node.shape, *same) for i in range(source.ndim)]

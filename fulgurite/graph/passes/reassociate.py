@@ -19,7 +19,7 @@ from ...core.ops.movement import EXPAND, RESHAPE, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import rebuild, substitute
 from ..fusion.machine import elements, is_contraction
-from .cancel import vanish
+from .cancel import cancel
 from .split_concat import tails
 from .split_reduce import by_rows
 from .ungroup_broadcast import repeats
@@ -52,7 +52,7 @@ class _Product:
 def exchange(sink: Node) -> Node:
     """The graph with sums in the cheaper order, and without those of which nothing is left."""
     order = toposort([sink])
-    for change in (tails, _taken_apart, repeats, vanish, _exchange, by_rows, _wide_rows):
+    for change in (tails, _taken_apart, repeats, cancel, _exchange, by_rows, _wide_rows):
         changed = change(sink, order)
         if changed is not sink:
             sink, order = changed, toposort([changed])

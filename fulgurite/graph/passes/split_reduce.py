@@ -17,6 +17,7 @@ from ...core.ops.movement import EXPAND, RESHAPE, expand, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import substitute
 from ..fusion.machine import elements, is_contraction, own
+from ..ir.sum_product import same_axes
 
 _LOOKED_AT = 64  # nodes between a sum and a product
 
@@ -44,7 +45,7 @@ def _as_one(total: Node) -> Node:
             continue
         if not _is_made_of_product(dot.src[0], dot.arg[1]):
             continue
-        place = places(inner.shape, dot.shape)
+        place = same_axes(inner.shape, dot.shape)
         if place is not None:
             matrix = dot.src[0]
             wide = expand(reshape(factor, dot.shape), matrix.shape)
@@ -54,14 +55,6 @@ def _as_one(total: Node) -> Node:
                 REDUCE, total.dtype, (product,), ("add", tuple(sorted({*axes, *dot.arg[1]})))
             )
     return total
-
-
-def places(shape: Shape, other: Shape) -> dict[int, int] | None:
-    """Which axis of another shape each is, if they differ in axes of one step alone."""
-    mine, theirs = [[axis for axis, n in enumerate(s) if n != 1] for s in (shape, other)]
-    if [shape[axis] for axis in mine] != [other[axis] for axis in theirs]:
-        return None
-    return dict(zip(mine, theirs, strict=True))
 
 
 def _in_steps(total: Node) -> Node | None:
@@ -84,7 +77,7 @@ def _is_made_of_product(matrix: Node, along: Sequence[int]) -> bool:
     Both must vary along what is summed: sums over the rows of a layer's weights are no such sums.
     """
     node = product_of(matrix)
-    place = None if node is None else places(matrix.shape, node.shape)
+    place = None if node is None else same_axes(matrix.shape, node.shape)
     if node is None or place is None:
         return False
     return all(

@@ -19,7 +19,7 @@ from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, expand, permute, resh
 from ...core.ops.reduce import REDUCE
 from ...core.shape import prod
 from ...core.substitute import rebuild
-from .split_reduce import places
+from ..ir.sum_product import same_axes
 
 
 @dataclass(eq=False, repr=False)
@@ -132,7 +132,7 @@ def _one_sum(total: Node, view: Node) -> Node | None:
         if view.op is PERMUTE:
             gone = frozenset([view.arg[axis] for axis in gone])
         else:
-            place = places(view.shape, view.src[0].shape)
+            place = same_axes(view.shape, view.src[0].shape)
             if place is None:
                 return None
             gone = frozenset([place[axis] for axis in gone])
