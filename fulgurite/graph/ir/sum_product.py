@@ -17,7 +17,7 @@ from math import prod
 from typing import NamedTuple, TypeAlias
 
 from ...core.dtype import decode
-from ...core.node import Node, Shape, make
+from ...core.node import Node, Shape, constant, make
 from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ...core.ops.leaf import CONST
@@ -106,6 +106,32 @@ def _joined_by(op: Op, values: Iterable[Node]) -> Node | None:
     for value in values:
         found = value if found is None else make(op, value.dtype, (found, value))
     return found
+
+
+def without_factor(body: Node, factor: Node) -> Node | None:
+    """A product of MUL and NEG without one of its factors; None if not even a sign is left."""
+    if body is factor:
+        return None
+    if body.op is NEG:
+        left = without_factor(body.src[0], factor)
+        return make(NEG, body.dtype, (constant(1, body.dtype) if left is None else left,))
+    first = [f.value for f in factors(body.src[0], (MUL, NEG))]
+    place = 0 if factor in first else 1
+    left, other = without_factor(body.src[place], factor), body.src[1 - place]
+    return other if left is None else make(MUL, body.dtype, (left, other))
+
+
+def replace_summands(node: Node, known: Mapping[Node, Node | None]) -> Node | None:
+    """A sum with others in the place of some summands, or (None) without them."""
+    if node in known or node.op not in (ADD, SUB, NEG):
+        return known.get(node, node)
+    parts = [replace_summands(s, known) for s in node.src]
+    left = [part for part in parts if part is not None]
+    if len(left) == len(parts):
+        return make(node.op, node.dtype, tuple(left))
+    if node.op is SUB and left and parts[0] is None:
+        return make(NEG, node.dtype, tuple(left))
+    return left[0] if left else None
 
 
 def is_number(node: Node, number: float) -> bool:

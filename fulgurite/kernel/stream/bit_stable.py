@@ -1,12 +1,12 @@
-"""Values that are compared: worked out as they are written, the same to the last bit everywhere.
+"""Bit-stable values: operands of comparisons and of exp, which laws must leave as they are written.
 
-In: the values of stores, and the axes that are streamed. Out: what stands for values that laws must
-leave alone. Which element is the largest of its row is asked by comparing each with what another
-kernel has stored: a factor that one of them pulls out of a product rounds otherwise, and then none
-is the largest. So products that are compared, and those of which an extreme is stored, stay as they
-are. So do those that powers and other functions are taken of: two kernels of a gradient do so, and
-what one rounds otherwise does not cancel. As kernels of other kinds sum in orders of their own,
-none is compared with what another kernel made of it (`is_asked_again`).
+In: the values of stores, and the axes that are streamed. Out: what stands for such values. Which
+element is the largest of its row is asked by comparing each with what another kernel has stored: a
+factor that one of them pulls out of a product rounds otherwise, and then none is the largest. So
+products that are compared, and those of which an extreme is stored, stay as they are. So do those
+that powers and other functions are taken of: two kernels of a gradient do so, and what one rounds
+otherwise does not cancel. As kernels of other kinds sum in orders of their own, none is compared
+with what another kernel made of it (`compares_across_kernels`).
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...core.node import Node, make, toposort
-from ...core.ops.elementwise import ADD, CAST, EQ, LE, LT, NE, NEG, SUB
+from ...core.ops.elementwise import CAST, EQ, LE, LT, NE, NEG, SUB
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
-from .transposed import outermost
+from ...graph.ir.sum_product import signed, summands
+from .transposed import outermost_folds
 
-_FIRST = 1 << 20  # params that no kernel has
+_FIRST_PARAM = 1 << 20  # params that no kernel has
 
 
-def stand_ins(
+def bit_stable(
     values: Sequence[Node], axes: tuple[int, ...], free: Mapping[Node, frozenset[int]]
 ) -> dict[Node, Node]:
     """What takes the place of values that laws must leave alone."""
     found: dict[Node, Node] = {}
     sides = [s for sides in _comparisons(values) for s in sides]
     for value in values:
-        sides += [f.src[0] for f in outermost(value) if f is value and f.arg[0] != "add"]
-    curved = [side for n in toposort(values) if _is_curved(n) for side in _terms(n.src[0])]
+        sides += [f.src[0] for f in outermost_folds(value) if f is value and f.arg[0] != "add"]
+    curved = [term for n in toposort(values) if _is_curved(n) for term in _terms(n.src[0])]
     for side in dict.fromkeys([*sides, *curved]):  # each has a number of its own
         if _is_product(side, axes) or (side in sides and _is_plain(side)):
             place = 0, tuple([(axis, 1) for axis in sorted(free[side])])
-            found[side] = make(LOAD, side.dtype, (), (_FIRST + len(found), place, ()))
+            found[side] = make(LOAD, side.dtype, (), (_FIRST_PARAM + len(found), place, ()))
     return found
 
 
-def is_asked_again(
+def compares_across_kernels(
     values: Sequence[Node], axes: tuple[int, ...], free: Mapping[Node, frozenset[int]]
 ) -> bool:
-    """Is a product compared with what another kernel has made? One number for all is not of it."""
+    """True if a product is compared with what another kernel made, but for one number for all."""
     for sides in _comparisons(values):
         for side, other in (sides, sides[::-1]):
             apart = free[other] and not any(n.op is FOLD for n in toposort([other]))
@@ -65,34 +66,22 @@ def _sides(node: Node) -> tuple[Node, ...]:
 
 
 def _is_curved(node: Node) -> bool:
-    """Is it a function of one number that laws know nothing of?"""
+    """True if it is a function of one number that laws know nothing of."""
     return node.op.family == "elementwise" and len(node.src) == 1 and node.op not in (NEG, CAST)
 
 
 def _terms(node: Node) -> list[Node]:
     """What a sum is made of."""
-    if node.op not in (ADD, SUB):
-        return [node]
-    return [term for side in node.src for term in _terms(side)]
+    found = summands(node, lambda s: [] if s.value.op is NEG else signed(s))
+    return [s.value for s in found]
 
 
 def _is_product(node: Node, axes: tuple[int, ...]) -> bool:
-    """Is it made of folds, none of them over the streamed axes?"""
+    """True if it is made of folds, none of them over the streamed axes."""
     folds = [n for n in toposort([node]) if n.op is FOLD]
     return bool(folds) and all(f.arg[1] != axes for f in folds)
 
 
 def _is_plain(node: Node) -> bool:
-    """Is it worked out from memory, without folds? Products of three may be taken in any order."""
+    """True if it is made from memory, without folds: products of three may be in any order."""
     return bool(node.src) and not any(n.op is FOLD for n in toposort([node]))
-
-
-def replaced(values: Sequence[Node], known: Mapping[Node, Node]) -> list[Node]:
-    """Values with others in the place of some nodes."""
-    done = dict(known)
-    for node in toposort(values):
-        if node not in done:
-            sources = tuple([done[s] for s in node.src])
-            same = all(a is b for a, b in zip(sources, node.src, strict=True))
-            done[node] = node if same else make(node.op, node.dtype, sources, node.arg)
-    return [done[v] for v in values]

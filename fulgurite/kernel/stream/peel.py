@@ -1,65 +1,79 @@
-"""Ends: a fold of which few elements differ from all others is a fold of those, and the few.
+"""Loop peeling: a fold of which few elements differ from the others is a fold of those and the few.
 
 In: stores whose folds have axes of their own, and the sizes of axes. Out: stores of the same
 values, and more sizes. Where conditions on a folded axis alone (a comparison with a number, what a
 pad leaves out) hold for all but one or two elements at its ends, these are worked out by themselves
 and joined with the fold of the others, in which nothing is left of the conditions. So a row with a
 number put at its end is a fold over the row, and streams with all that folds over rows. A fold that
-has few elements at all is written out where it is inside another, and no product of two sides.
+has few elements at all is unrolled where it is inside another, and no product of two sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 
 from ...core.dtype import bool_
 from ...core.node import Node, constant, make, toposort
-from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, MUL, WHERE
-from ...core.ops.index import FOLD, INDEX, LOAD, VALID
+from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, WHERE
+from ...core.ops.index import FOLD, LOAD, VALID
 from ...core.ops.leaf import CONST
 from ...graph.ir.affine import Affine, Condition, add, axes_of, axis, bounds, number
+from ...graph.ir.bodies import Places, argument_at, remade, substitute_axes, transformed
 from ...graph.ir.queries import affine_value, free_axes, indices
+from ...graph.ir.sum_product import factors
 
 _JOIN = {"add": ADD, "max": MAX, "min": MIN}
-_ALONE = 2  # elements that are worked out by themselves
-_FEW = 8  # elements of a fold that is written out
+_PEELED = 2  # elements that are worked out by themselves
+_UNROLLED = 8  # elements of a fold that is unrolled
+# of (first - second) between bounds: when does a comparison hold for all, and for none?
+_ALWAYS = {LT: lambda a, b: b < 0, LE: lambda a, b: b <= 0, EQ: lambda a, b: a == b == 0}
+_NEVER = {LT: lambda a, b: a >= 0, LE: lambda a, b: a > 0, EQ: lambda a, b: a > 0 or b < 0}
 
 
-def ended(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:
+def peel(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:
     """The stores with folds cut off where few elements differ."""
     order = toposort(stores)
-    work = _Cut(list(sizes))
+    work = _Peeler(list(sizes))
     inside = set(toposort([n.src[0] for n in order if n.op is FOLD]))
-    few = [n for n in inside if n.op is FOLD and work.is_written_out(n)]
+    few = [n for n in inside if n.op is FOLD and work.is_unrolled(n)]
     wide = any(n.op is FOLD and len(n.arg[1]) > 1 for n in order)
-    if not few and not wide and not any(map(work.lines, order)):
+    if not few and not wide and not any(map(work.boundaries, order)):
         return tuple(stores), work.sizes
-    done: dict[Node, Node] = {}
-    for node in order:
-        made = make(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-        while made.op is FOLD and (other := work.in_line(made)) is not None:
+
+    def change(node: Node, sources: tuple[Node, ...]) -> Node:
+        made = remade(node, sources)
+        while made.op is FOLD and (other := work.merged(made)) is not None:
             made = other
         if node in few:
-            made = work.written_out(made)
-        elif node.op is FOLD and node.arg[0] in _JOIN and len(node.arg[1]) == 1:
-            made = work.cut(made)
-        done[node] = made
-    return tuple([done[s] for s in stores]), work.sizes
+            return work.unrolled(made)
+        able = node.op is FOLD and node.arg[0] in _JOIN and len(node.arg[1]) == 1
+        return work.peeled(made) if able else made
+
+    return transformed(stores, change), work.sizes
 
 
-class _Cut:
+class _Peeler:
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
-        self.named: dict[tuple[int, int, int], int] = {}  # an axis and a part of it: its own axis
+        self.named: dict[Hashable, int] = {}  # parts and lines of axes: an axis of their own
+
+    def axis_of(self, key: Hashable, size: int) -> int:
+        """An axis of some size, the same for the same key."""
+        found = self.named.setdefault(key, len(self.sizes))
+        if found == len(self.sizes):
+            self.sizes.append(size)
+        return found
 
     def bound(self, atom: object) -> tuple[int, int]:
         """What an axis runs over."""
         assert isinstance(atom, int)
         return 0, self.sizes[atom] - 1
 
-    def lines(self, node: Node) -> list[tuple[int, int]]:
-        """Where conditions that a node has on one axis alone begin or end to hold."""
+    # --- where elements differ -------------------------------------------------------------------
+
+    def boundaries(self, node: Node) -> list[tuple[int, int]]:
+        """Axes and places where conditions that a node has on one axis alone change."""
         found: list[tuple[int, int]] = []
         for index, size in _conditions(node):
             if len(index[1]) == 1 and isinstance(index[1][0][0], int) and index[1][0][1] == 1:
@@ -75,42 +89,46 @@ class _Cut:
 
     def difference(self, node: Node) -> Affine | None:
         """The first less the second side of a comparison, if both are whole numbers of axes."""
-        if node.op not in (LT, LE, EQ) or node.src[0].dtype.kind not in "iu":
+        if node.op not in _ALWAYS or node.src[0].dtype.kind not in "iu":
             return None
-        sides = [affine_value(s, self.bound) for s in node.src]
-        return None if sides[0] is None or sides[1] is None else add(sides[0], sides[1], -1)
+        first, second = [affine_value(s, self.bound) for s in node.src]
+        return None if first is None or second is None else add(first, second, -1)
 
-    def cut(self, fold: Node) -> Node:
+    # --- folds -----------------------------------------------------------------------------------
+
+    def peeled(self, fold: Node) -> Node:
         """A fold of what is alike along its axis, joined with the others."""
-        name, (along,) = fold.arg
-        size = self.sizes[along]
-        order = toposort([fold.src[0]])
-        inside = [line for node in order for line in self.lines(node)]
-        ends = sorted({0, size, *[at for a, at in inside if a == along and 0 < at < size]})
-        parts = list(pairwise(ends))
-        long = [(low, high) for low, high in parts if high - low > 1]
-        if len(parts) > 1 + _ALONE or len(long) != 1 or not any(a == along for a, _ in inside):
+        (along,) = fold.arg[1]
+        parts = self.parts(fold, along)
+        if parts is None:
             return fold
-        if any(_is_divided(index, along) for node in order for index in indices(node)):
-            return fold
-        value: Node | None = None
-        for low, high in parts:
-            place = number(low)
-            if high - low == size:
-                axes, place = along, axis(along)
-            elif high - low > 1:
-                axes = self.named.setdefault((along, low, high), len(self.sizes))
-                if axes == len(self.sizes):
-                    self.sizes.append(high - low)
-                place = add(place, axis(axes))
-            made = self.at(fold.src[0], {along: place})
-            if high - low > 1:
-                made = make(FOLD, fold.dtype, (made,), (name, (axes,)))
-            value = made if value is None else make(_JOIN[name], fold.dtype, (value, made))
-        assert value is not None
-        return value
+        values = [self.part(fold, along, low, high) for low, high in parts]
+        return _joined(fold, values)
 
-    def in_line(self, fold: Node) -> Node | None:
+    def parts(self, fold: Node, along: int) -> list[tuple[int, int]] | None:
+        """One long run of elements that are alike, and few others, if it is so."""
+        size, order = self.sizes[along], toposort([fold.src[0]])
+        mine = [at for node in order for a, at in self.boundaries(node) if a == along]
+        ends = sorted({0, size, *[at for at in mine if 0 < at < size]})
+        parts = list(pairwise(ends))
+        long = [part for part in parts if part[1] - part[0] > 1]
+        if len(parts) > 1 + _PEELED or len(long) != 1 or not mine:
+            return None
+        divided = any(_is_divided(index, along) for node in order for index in indices(node))
+        return None if divided else parts
+
+    def part(self, fold: Node, along: int, low: int, high: int) -> Node:
+        """A fold from one element to another, or one element."""
+        if high - low == 1:
+            return self.at(fold.src[0], {along: number(low)})
+        own, place = along, axis(along)
+        if high - low < self.sizes[along]:
+            own = self.axis_of((along, low, high), high - low)
+            place = add(number(low), axis(own))
+        body = self.at(fold.src[0], {along: place})
+        return make(FOLD, fold.dtype, (body,), (fold.arg[0], (own,)))
+
+    def merged(self, fold: Node) -> Node | None:
         """A fold over two axes that follow each other everywhere as one over their line."""
         name, axes = fold.arg
         every = [i for node in toposort([fold.src[0]]) for i in indices(node)]
@@ -120,82 +138,69 @@ class _Cut:
             apart = any(_is_divided(i, outer) or _is_divided(i, inner) for i in every)
             if apart or any(a != b * size for a, b in steps):
                 continue
-            line = self.named.setdefault((outer, inner, -1), len(self.sizes))
-            if line == len(self.sizes):
-                self.sizes.append(self.sizes[outer] * size)
+            line = self.axis_of((outer, inner, -1), self.sizes[outer] * size)
             body = self.at(fold.src[0], {outer: number(0), inner: axis(line)})
             left = tuple([line if a == inner else a for a in axes if a != outer])
             return make(FOLD, fold.dtype, (body,), (name, left))
         return None
 
-    def is_written_out(self, fold: Node) -> bool:
-        """Has it few elements, each worked out from values that do not have all its axes?"""
+    def is_unrolled(self, fold: Node) -> bool:
+        """True if it has few elements, each made from values that do not have all its axes."""
         along = frozenset(fold.arg[1])
-        if fold.arg[0] not in _JOIN or len(along) != 1 or self.sizes[fold.arg[1][0]] > _FEW:
+        if fold.arg[0] not in _JOIN or len(along) != 1 or self.sizes[fold.arg[1][0]] > _UNROLLED:
             return False
         order = toposort([fold.src[0]])
         if any(n.op is FOLD or any(_is_divided(i, *along) for i in indices(n)) for n in order):
             return False
         free = free_axes(order)
-        for factor in _factors(fold.src[0]):
-            axes = [free[n] - along for n in toposort([factor]) if n.op is LOAD]
+        for factor in factors(fold.src[0]):
+            axes = [free[n] - along for n in toposort([factor.value]) if n.op is LOAD]
             if any(a - b and b - a for a in axes for b in axes):
                 return True
         return False
 
-    def written_out(self, fold: Node) -> Node:
+    def unrolled(self, fold: Node) -> Node:
         """The elements of a fold, one by one."""
-        name, (along,) = fold.arg
-        value = self.at(fold.src[0], {along: number(0)})
-        for place in range(1, self.sizes[along]):
-            other = self.at(fold.src[0], {along: number(place)})
-            value = make(_JOIN[name], fold.dtype, (value, other))
-        return value
+        (along,) = fold.arg[1]
+        places = range(self.sizes[along])
+        return _joined(fold, [self.at(fold.src[0], {along: number(place)}) for place in places])
 
-    def at(self, root: Node, places: dict[int, Affine]) -> Node:
-        """A value with indices in the place of axes, and without what that settles."""
-        order = toposort([root])
-        free = free_axes(order)
-        done: dict[Node, Node] = {}
-        for node in order:
-            done[node] = node
-            if free[node] & frozenset(places):
-                done[node] = self.settled(node, [done[s] for s in node.src], places)
-        return done[root]
+    # --- indices in the place of axes ------------------------------------------------------------
 
-    def settled(self, node: Node, sources: list[Node], places: dict[int, Affine]) -> Node:
-        def moved(index: Affine) -> Affine:
-            found = number(index[0])
-            for atom, step in index[1]:
-                known = places.get(atom) if isinstance(atom, int) else None
-                found = add(found, axis(atom) if known is None else known, step)
-            return found
+    def at(self, root: Node, places: Places) -> Node:
+        """A value with indices in the place of axes, and without what that decides."""
+        return substitute_axes(root, places, self.decided)
 
-        arg, op = node.arg, node.op
-        if op in (LOAD, VALID):
-            checks = [(moved(i), n) for i, n in _conditions(node)]
+    def decided(self, node: Node, sources: tuple[Node, ...], places: Places) -> Node:
+        """A node on other sources and indices, or what is left of it."""
+        arg, op = argument_at(node, places), node.op
+        if op is WHERE and sources[0].op is CONST:
+            return sources[1] if sources[0].arg[0] else sources[2]
+        if op is LOAD or op is VALID:
+            checks = arg[2] if op is LOAD else arg
             known = [self.holds(check) for check in checks]
             left = tuple([c for c, k in zip(checks, known, strict=True) if k is None])
             if False in known:
                 return constant(False if op is VALID else 0, node.dtype)
             if op is VALID and not left:
                 return constant(True, bool_)
-            arg = left if op is VALID else (arg[0], moved(arg[1]), left)
-        elif op is INDEX:
-            arg = moved(arg)
-        elif op is WHERE and sources[0].op is CONST:
-            return sources[1] if sources[0].arg[0] else sources[2]
-        made = make(op, node.dtype, tuple(sources), arg)
-        less = self.difference(made)
-        if less is not None:
-            low, high = bounds(less, self.bound)
-            for holds, certain in ((True, _always(op, low, high)), (False, _never(op, low, high))):
-                if certain:
-                    return constant(holds, bool_)
-        return made
+            arg = left if op is VALID else (*arg[:2], left)
+        made = make(op, node.dtype, sources, arg)
+        truth = self.truth(made)
+        return made if truth is None else constant(truth, bool_)
+
+    def truth(self, node: Node) -> bool | None:
+        """What a comparison always says, if it does."""
+        less = self.difference(node)
+        if less is None:
+            return None
+        ends = bounds(less, self.bound)
+        if _ALWAYS[node.op](*ends):
+            return True
+        return False if _NEVER[node.op](*ends) else None
 
     def holds(self, check: Condition) -> bool | None:
-        """Does an index stay inside, or never get there?"""
+        """True if an index stays inside, False if it never gets there."""
         if any(not isinstance(atom, int) for atom, _ in check[0][1]):
             return None
         low, high = bounds(check[0], self.bound)
@@ -204,22 +209,17 @@ class _Cut:
         return True if low >= 0 and high < check[1] else None
 
 
-def _factors(node: Node) -> list[Node]:
-    """What a value is a product of."""
-    return [f for s in node.src for f in _factors(s)] if node.op is MUL else [node]
+def _joined(fold: Node, values: Sequence[Node]) -> Node:
+    """Parts of a fold as one."""
+    found = values[0]
+    for value in values[1:]:
+        found = make(_JOIN[fold.arg[0]], fold.dtype, (found, value))
+    return found
 
 
 def _is_divided(index: Affine, along: int) -> bool:
-    """Is an axis part of a division?"""
+    """True if an axis is part of a division."""
     return any(isinstance(atom, tuple) and along in axes_of(atom[1]) for atom, _ in index[1])
-
-
-def _always(op: object, low: int, high: int) -> bool:
-    return high < 0 if op is LT else high <= 0 if op is LE else low == high == 0
-
-
-def _never(op: object, low: int, high: int) -> bool:
-    return low >= 0 if op is LT else low > 0 if op is LE else low > 0 or high < 0
 
 
 def _conditions(node: Node) -> Iterable[Condition]:

@@ -1,4 +1,4 @@
-"""Doubts: folds that no law makes stream, told before any law is tried.
+"""Early rejection: folds that no law makes stream, told before any law is tried.
 
 In: folds over some axes as they are written. Out: whether they may become one pass over blocks.
 Laws pull factors out of sums and summands out of extremes, and nothing else. So what is left inside
@@ -16,24 +16,24 @@ from ...core.ops.elementwise import ADD, CAST, DIV, EXP, EXP2, LOG, LOG2, MUL, N
 from ...core.ops.index import FOLD
 from .rebase import Rebase
 
-# ops of which a result changes by a factor, or by a summand, if what they are made of does
-_KEEPS = {"factor": (MUL, DIV, NEG, CAST, POW), "summand": (ADD, SUB, NEG, MUL, DIV)}
-_TURNS = {"factor": (EXP, EXP2), "summand": (LOG, LOG2)}  # or if that changes in the other way
+# ops of which a result changes by a factor, or by a shift, if what they are made of does
+_KEEPS = {"factor": (MUL, DIV, NEG, CAST, POW), "shift": (ADD, SUB, NEG, MUL, DIV)}
+_TURNS = {"factor": (EXP, EXP2), "shift": (LOG, LOG2)}  # or if that changes in the other way
 
 
 def may_stream(folds: Iterable[Node], rebase: Rebase) -> bool:
-    """May all of some folds be states of one pass?"""
-    doubts = _Doubts(rebase)
-    return all(doubts.may_be_state(fold) for fold in folds)
+    """True if all of some folds may be states of one pass."""
+    screen = _Screen(rebase)
+    return all(screen.may_be_state(fold) for fold in folds)
 
 
-class _Doubts:
+class _Screen:
     def __init__(self, rebase: Rebase) -> None:
         self.rebase = rebase
         self.known: dict[tuple[Node, str], bool] = {}
 
     def may_be_state(self, fold: Node) -> bool:
-        """May what a fold has so far be mended when its bases move?"""
+        """True if what a fold has so far may be corrected when its bases move."""
         body = fold.src[0]
         if fold.arg[0] == "add":
             return all(any(self.changes(f, by) for by in _KEEPS) for f in self.factors(body))
@@ -57,20 +57,18 @@ class _Doubts:
         return [t for s in node.src for t in self.summands(s)] if opened else [node]
 
     def changes(self, node: Node, by: str) -> bool:
-        """May a value change by a factor, or by a summand?"""
+        """True if a value may change by a factor, or by a shift."""
         if (node, by) not in self.known:
-            found = not self.rebase.moves(node) or self.rebase.is_fixed(node)
-            op, sources = node.op, node.src
-            if not found and op in _TURNS[by]:
-                found = self.changes(sources[0], "summand" if by == "factor" else "factor")
-            elif not found and op is WHERE:
-                found = not self.rebase.moves(sources[0])
-                found = found and all(self.changes(s, by) for s in sources[1:])
-            elif not found and (op in _KEEPS[by] or (by == "factor" and _is_sum(node))):
-                found = all(self.changes(s, by) for s in sources)
-            self.known[node, by] = found
+            fixed = not self.rebase.moves(node) or self.rebase.is_fixed(node)
+            self.known[node, by] = fixed or self._changes(node, by)
         return self.known[node, by]
 
-
-def _is_sum(node: Node) -> bool:
-    return node.op is FOLD and bool(node.arg[0] == "add")
+    def _changes(self, node: Node, by: str) -> bool:
+        op, sources = node.op, node.src
+        if op in _TURNS[by]:
+            return self.changes(sources[0], "shift" if by == "factor" else "factor")
+        if op is WHERE:
+            held = not self.rebase.moves(sources[0])
+            return held and all(self.changes(s, by) for s in sources[1:])
+        summed = by == "factor" and op is FOLD and node.arg[0] == "add"
+        return (summed or op in _KEEPS[by]) and all(self.changes(s, by) for s in sources)

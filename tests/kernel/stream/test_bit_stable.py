@@ -11,8 +11,8 @@ import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.queries import free_axes
-from fulgurite.kernel.stream.bit_stable import stand_ins
-from fulgurite.kernel.stream.transposed import outermost
+from fulgurite.kernel.stream.bit_stable import bit_stable
+from fulgurite.kernel.stream.transposed import outermost_folds
 from tests.graph.searching import error, lowered, numbers
 
 Two = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
@@ -89,8 +89,8 @@ def test_every_product_has_a_stand_in_of_its_own() -> None:
     first, second = q @ k.mT, q @ others.mT
     every = fg.exp(first) + fg.exp(second) + fg.tanh(first) + fg.tanh(second)
     values = [store.src[0] for store in lower(*lowered(every.sum(axis=-1))).body.src]
-    (fold,) = outermost(values[0])
-    found = stand_ins(values, fold.arg[1], free_axes(toposort(values)))
+    (fold,) = outermost_folds(values[0])
+    found = bit_stable(values, fold.arg[1], free_axes(toposort(values)))
     assert len(found) == len(set(found.values())) == 2
 
 

@@ -1,4 +1,4 @@
-"""Spelling: small floats in memory alone, what is picked read where it is, and what that finds."""
+"""Tests of kernel/stream/canonicalize.py: small floats in memory alone, and one-hot sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from fulgurite.core.node import toposort
 from fulgurite.core.ops.index import FOLD, LOAD, STORE
 from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.ir.lower import lower
-from fulgurite.kernel.stream.canonicalize import picked, settled, widened
+from fulgurite.kernel.stream.canonicalize import (
+    distribute_bases,
+    gather_one_hot,
+    widen_small_floats,
+)
 from fulgurite.kernel.transform.merge_axes import merge_axes
 from tests.graph.searching import error, kinds, lowered, numbers, one_fold, planned, scarce_memory
 from tests.graph.unseen import (
@@ -73,7 +77,7 @@ def _stores(*results: fg.Tensor) -> tuple[tuple[object, ...], list[int]]:
 def test_small_floats_are_in_memory_alone() -> None:
     x = fg.Tensor(normal(1, 20, 30).astype(np.float16))
     stores, _ = _stores(fg.softmax(x * 3 + 1, axis=-1))
-    found = toposort(widened(stores))  # type: ignore[arg-type]
+    found = toposort(widen_small_floats(stores))  # type: ignore[arg-type]
     small = [n for n in found if n.dtype in (float16, bfloat16)]
     assert {n.op for n in small} - {LOAD} and all(
         n.op is LOAD or n in [s.src[0] for s in found if s.op is STORE] for n in small
@@ -97,15 +101,15 @@ def test_a_number_of_numpy_that_widens_scores_leaves_one_fold() -> None:
 
 def test_what_has_no_small_floats_stays_as_it_is() -> None:
     stores, _ = _stores(fg.softmax(numbers(1, 20, 30), axis=-1))
-    assert widened(stores) == tuple(stores)  # type: ignore[arg-type]
+    assert widen_small_floats(stores) == tuple(stores)  # type: ignore[arg-type]
 
 
-# --- what is picked ------------------------------------------------------------------------------
+# --- one-hot sums --------------------------------------------------------------------------------
 
 
 def _folds(result: fg.Tensor) -> int:
     stores, sizes = _stores(result)
-    return sum([n.op is FOLD for n in toposort(picked(stores, sizes))])  # type: ignore[arg-type]
+    return sum([n.op is FOLD for n in toposort(gather_one_hot(stores, sizes))])  # type: ignore[arg-type]
 
 
 def _hit() -> fg.Tensor:
@@ -141,6 +145,22 @@ def test_a_place_outside_gives_nothing(outside: int) -> None:
     assert not got[::3].any()
 
 
+def test_a_place_of_a_row_is_not_read_inside_a_sum_over_rows() -> None:
+    places = np.random.default_rng(5).integers(0, 48, 48)
+
+    def make() -> fg.Tensor:
+        x, w = numbers(1, 48, 48), numbers(2, 48, 48)
+        hit = fg.arange(48)[None, :] == fg.Tensor(places)[:, None]
+        picked = fg.where(hit, x.sum(axis=0, keepdims=True), 0.0)  # rows and sum share an axis
+        return picked.sum(axis=-1) / fg.exp(w - w.max(axis=-1, keepdims=True)).sum(axis=-1)
+
+    with one_fold():
+        got = make().numpy()
+    with fg.config(device="reference", search=False):
+        want = make().numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 def test_masked_classes_make_a_smoothed_loss_infinite() -> None:
     def make() -> fg.Tensor:
         scores = numbers(1, 40, 16) @ numbers(2, 16, 900)
@@ -165,7 +185,7 @@ def test_no_weight_is_measured_from_a_logarithm_that_moves() -> None:
         stores, _ = _stores(result)
         before, after = (
             sum([n.op is FOLD for n in toposort(s)])  # type: ignore[arg-type]
-            for s in (stores, settled(stores))  # type: ignore[arg-type]
+            for s in (stores, distribute_bases(stores))  # type: ignore[arg-type]
         )
         assert after == before + more
 

@@ -16,8 +16,8 @@ from fulgurite.core.ops.elementwise import WHERE
 from fulgurite.core.ops.index import FOLD, LOAD, STORE
 from fulgurite.core.ops.leaf import SINK
 from fulgurite.graph.ir.lower import IndexKernel, lower
-from fulgurite.kernel.stream.axis_names import apart
-from fulgurite.kernel.stream.peel import ended
+from fulgurite.kernel.stream.axis_names import separate_folds
+from fulgurite.kernel.stream.peel import peel
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests.graph.searching import error, lowered, numbers, one_fold, same_kind
 
@@ -26,7 +26,9 @@ def cut_off(result: fg.Tensor) -> tuple[list[Node], list[int]]:
     """The nodes of a tensor's kernel with ends cut off, and the sizes of its axes."""
     sink, inputs = lowered(result)
     kernel = lower(sink, inputs)
-    stores, sizes = ended(*apart(kernel.body.src, [n for n in kernel.axes if isinstance(n, int)]))
+    stores, sizes = peel(
+        *separate_folds(kernel.body.src, [n for n in kernel.axes if isinstance(n, int)])
+    )
     return toposort(stores), sizes
 
 
@@ -102,7 +104,9 @@ def test_values_stay_the_same(length: int, before: int, after: int, how: str, at
     whole = getattr(fg.where(place <= at, x + 1, fg.where(place == at + 2, 7.0, x)), how)(axis=-1)
     sink, inputs = lowered(whole)
     kernel = lower(sink, inputs)
-    stores, sizes = ended(*apart(kernel.body.src, [n for n in kernel.axes if isinstance(n, int)]))
+    stores, sizes = peel(
+        *separate_folds(kernel.body.src, [n for n in kernel.axes if isinstance(n, int)])
+    )
     found = []
     for body, axes in ((kernel.body.src, kernel.axes), (stores, tuple(sizes))):
         out = np.full(3, np.nan, np.float32)

@@ -19,7 +19,7 @@ from ....core.ops.index import FOLD, LOAD
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.analysis import Block, reached
 from ....kernel.contract.summation import ORDER
-from ....kernel.stream.axis_names import renamed
+from ....graph.ir.bodies import rename_axes
 from ....kernel.stream.online import stream
 from ....kernel.stream.price import StreamWork, nodes_along_n
 from ....kernel.stream.roles import (
@@ -331,7 +331,7 @@ def packed_keys(problem: StreamProblem, w: WeightedSum) -> int | None:
         one = len(w.contraction.columns) == len(p.contraction.folded) == 1
         if one and not p.has_contiguous_keys and p.depth <= ORDER.block_steps:
             names = dict(zip(w.contraction.columns, p.contraction.folded, strict=True))
-            if renamed(w.values, names) is p.keys:
+            if rename_axes(w.values, names) is p.keys:
                 return number
     return None
 
