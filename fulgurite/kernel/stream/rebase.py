@@ -41,6 +41,7 @@ from ...core.ops.elementwise import (
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from ...graph.ir.affine import ZERO
+from ...graph.ir.bodies import replaced
 from ...graph.ir.queries import nearest
 from ...graph.ir.sum_product import Summand, is_number, signed, summands
 
@@ -85,26 +86,13 @@ class Rebase:
     ) -> None:
         self.streamed, self.free, self.old = streamed, free, old  # old: fold -> its placeholder
         self._moves: dict[Node, bool] = {}
-        self._old: dict[Node, Node] = dict(old)
 
     # --- what moves ------------------------------------------------------------------------------
 
     def moves(self, node: Node) -> bool:
         """True if a value depends on a base."""
-        stack = [node]
-        while stack:
-            top = stack[-1]
-            if top in self._moves:
-                stack.pop()
-                continue
-            if top in self.old:
-                self._moves[top] = True
-                continue
-            missing = [s for s in top.src if s not in self._moves]
-            if missing:
-                stack.extend(missing)
-            else:
-                self._moves[top] = any(self._moves[s] for s in top.src)
+        if node not in self._moves:
+            self._moves[node] = bool(nearest(node, self.old.__contains__))
         return self._moves[node]
 
     def is_fixed(self, node: Node) -> bool:
@@ -113,20 +101,7 @@ class Rebase:
 
     def before(self, node: Node) -> Node:
         """A value free of the streamed axes, computed from the bases' old values."""
-        stack = [node]
-        while stack:
-            top = stack[-1]
-            if top in self._old or not self.moves(top):
-                self._old.setdefault(top, top)
-                stack.pop()
-                continue
-            missing = [s for s in top.src if s not in self._old]
-            if missing:
-                stack.extend(missing)
-            else:
-                sources = tuple([self._old[s] for s in top.src])
-                self._old[top] = make(top.op, top.dtype, sources, top.arg)
-        return self._old[node]
+        return replaced([node], self.old)[0]
 
     def bases(self, node: Node) -> list[Node]:
         """The bases that a value depends on directly, without those that they depend on."""

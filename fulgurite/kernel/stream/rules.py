@@ -41,12 +41,14 @@ def rules(terms: Terms, laws: Sequence[Law] = LAWS) -> list[Rewrite]:
 
 
 def _rule(terms: Terms, law: Law) -> Rewrite:
-    left = law.left
+    left, looked_for = law.left, _looked_for(law.left)
 
     def is_root(key: Key) -> bool:
         return key.dtype in _FLOATS and key.name == left.op and terms.fold(key)[0] == left.fold
 
     def find(_: EGraph, owner: int, term: Term) -> Iterator[int]:
+        if looked_for and not terms.has_any(looked_for, term[1:]):
+            return
         match = _Match(terms, _FLOATS[term[0].dtype], terms.fold(term[0])[1])
         for bound in match.term(left, term, {}):
             if not law.folded or any(map(terms.is_folded, bound[law.folded])):
@@ -55,6 +57,14 @@ def _rule(terms: Terms, law: Law) -> Rewrite:
                     yield made
 
     return Rewrite(law.name, find, law.prefix_ok, is_root)
+
+
+def _looked_for(pattern: Pattern) -> tuple[str, ...]:
+    """The ops of which a source of what a pattern matches has one; a product may be of one."""
+    found = [source.op for source in pattern.src if source.op]
+    if found == [PRODUCT]:
+        found += _looked_for(pattern.src[0])
+    return tuple(found)
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ fewest elements first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -105,6 +105,11 @@ class Terms:
     def of(self, number: int) -> list[Term]:
         """The terms of a class as they are now."""
         return list(self.graph.terms[self.graph.find(number)])
+
+    def has_any(self, ops: Collection[str], classes: Sequence[int]) -> bool:
+        """True if one of some classes has a term of one of some ops."""
+        graph = self.graph
+        return any([term[0].name in ops for c in classes for term in graph.terms[graph.find(c)]])
 
     def fold(self, key: Key) -> tuple[str, tuple[int, ...]]:
         """The operation and axes of a fold; of another op, none."""
