@@ -24,7 +24,7 @@ from ..graph.fusion.user_patterns import PATTERNS, version
 from ..graph.ir.kernel import Schedule
 from ..graph.memory.in_place import Pair, in_place
 from ..graph.passes.simplify import simplify
-from ..graph.passes.unwindow import overlap
+from ..graph.passes.unwindow import unwindow
 from ..graph.tiny import is_tiny, whole
 from .plan import Plan, compile_plan
 
@@ -75,7 +75,7 @@ def sums_windows(options: Options) -> bool:
 STAGES: tuple[Stage, ...] = (
     Stage("kernels", lambda s, c: with_kernels(s, c), "tensor", lambda c: has_patterns(c.options)),
     Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda c: c.options.simplify),
-    Stage("overlap", lambda sink, _: overlap(sink), "tensor", lambda c: sums_windows(c.options)),
+    Stage("overlap", lambda sink, _: unwindow(sink), "tensor", lambda c: sums_windows(c.options)),
     Stage("distinct", lambda sink, _: distinct(sink), "tensor", lambda c: c.body),
     Stage("schedule", lambda sink, context: scheduled(sink, context)),
     Stage("plan", lambda items, context: compile_plan(items, context.device)),

@@ -147,6 +147,20 @@ def same_axes(shape: Shape, other: Shape) -> dict[int, int] | None:
     return dict(zip(mine, theirs, strict=True))
 
 
+def under_views(view: Node) -> tuple[Node, dict[int, int]] | None:
+    """What a value is a view of by RESHAPE and PERMUTE, and which axis of that each one is."""
+    axes = {axis: axis for axis, n in enumerate(view.shape) if n != 1}
+    while view.op in (RESHAPE, PERMUTE):
+        source = view.src[0]
+        moved = (
+            same_axes(view.shape, source.shape) if view.op is RESHAPE else dict(enumerate(view.arg))
+        )
+        if moved is None:
+            return None
+        view, axes = source, {axis: moved[old] for axis, old in axes.items()}
+    return view, axes
+
+
 # --- polynomials over named axes -----------------------------------------------------------------
 
 Label: TypeAlias = int  # an axis of the value that is written; below 0: one that is summed over

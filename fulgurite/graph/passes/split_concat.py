@@ -1,4 +1,4 @@
-"""Tails: rows with a few numbers put at one end are worked out as rows, and the few.
+"""Concatenation of a long part and a short tail: ops are pushed through to each part.
 
 In: a graph. Out: one with the same values. A number that is put beside the elements of every row (a
 logit that nothing belongs to) makes rows of one more element, of which a part is taken again later;
@@ -20,10 +20,10 @@ from ...core.ops.leaf import CONST, IOTA
 from ...core.ops.movement import EXPAND, PAD, SHRINK, expand, pairs
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import rebuild
-from .split_reduce import product_of
+from .split_reduce import contraction_under
 
 _JOIN = {"add": ADD, "max": MAX, "min": MIN}
-_FEW = 4  # elements of a tail
+_TAIL = 4  # elements of a tail
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class _Parts:
     both: tuple[Node, Node]
 
 
-def tails(sink: Node, order: Sequence[Node]) -> Node:
+def split_concat(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with rows and what was put at their ends apart."""
     joined = [(node, found) for node in order if (found := _joined(node)) is not None]
     if not joined:
         return sink
-    work = _Tails({(axis, _length(node, axis), place) for node, (axis, place) in joined})
+    work = _Splitting({(axis, _length(node, axis), place) for node, (axis, place) in joined})
     for node in order:
         work.visit(node)
     return work.known.get(sink, sink)
 
 
-class _Tails:
+class _Splitting:
     def __init__(self, joints: set[tuple[int, int, int]]) -> None:
         self.joints = sorted(joints)  # an axis, its size, and a place along it
         self.parts: dict[Node, _Parts] = {}
@@ -108,7 +108,7 @@ class _Tails:
             return make(CONST, node.dtype, (), (node.arg[0], shape))
         if node.op is EXPAND and node.src[0].shape[axis] == 1:
             return expand(self.known.get(node.src[0], node.src[0]), shape)
-        if _tells(node, axis, place):
+        if _is_by_place(node) and (node.src[0].arg[0], node.src[1].arg[0]) == (axis, place):
             return _number(side == 0, node, shape)
         return None
 
@@ -135,23 +135,21 @@ class _Tails:
 
 def _joined(node: Node) -> tuple[int, int] | None:
     """The axis and place where a choice by place goes from one padded value to another."""
-    if node.op is not WHERE:
+    if node.op is not WHERE or node.dtype.kind != "f":
         return None
     condition, *sides = node.src
-    if node.dtype.kind != "f" or condition.op is not LT or condition.src[0].op is not IOTA:
+    if not _is_by_place(condition) or any(s.op is not PAD for s in sides):
         return None
-    if any(s.op is not PAD for s in sides) or not all(isinstance(n, int) for n in node.shape):
+    if not all(isinstance(n, int) for n in node.shape):
         return None
-    axis, limit = condition.src[0].arg[0], condition.src[1]
-    first, size = _length(sides[0].src[0], axis), _length(node, axis)
-    if min(first, size - first) > _FEW:
-        return None
-    if _ends(sides[0], axis) != (0, size - first) or _ends(sides[1], axis) != (first, 0):
-        return None
-    if limit.op is not CONST or limit.arg[0] != first:
+    axis, place = condition.src[0].arg[0], condition.src[1].arg[0]
+    size, first = _length(node, axis), _length(sides[0].src[0], axis)
+    ends = [_ends(side, axis) for side in sides]
+    if place != first or ends != [(0, size - first), (first, 0)]:
         return None
     long = sides[0] if 2 * first > size else sides[1]  # of a product, or rows are as quick whole
-    return None if product_of(long.src[0]) is None else (axis, first)
+    short = min(first, size - first) <= _TAIL
+    return (axis, first) if short and contraction_under(long.src[0]) is not None else None
 
 
 def _length(node: Node, axis: int) -> int:
@@ -173,11 +171,9 @@ def _ends(node: Node, axis: int) -> tuple[object, object]:
     return found[axis] if all(p == (0, 0) for i, p in enumerate(found) if i != axis) else (-1, -1)
 
 
-def _tells(node: Node, axis: int, place: int) -> bool:
-    """Is it the condition that holds for all of the first part, and for none of the second?"""
-    if node.op is not LT or node.src[0].op is not IOTA or node.src[1].op is not CONST:
-        return False
-    return bool(node.src[0].arg[0] == axis and node.src[1].arg[0] == place)
+def _is_by_place(node: Node) -> bool:
+    """True if a condition holds before a place along an axis, and not from there on."""
+    return node.op is LT and node.src[0].op is IOTA and node.src[1].op is CONST
 
 
 def _made(node: Node, sources: list[Node]) -> Node:

@@ -1,4 +1,4 @@
-"""Sums over all of a matrix, row by row: Σ_ijk x = Σ_ij Σ_k x, where x is made of a product.
+"""Full reductions through row sums: Σ_ijk x = Σ_ij Σ_k x, where x is made of a contraction.
 
 In: a graph. Out: one with the same values. A parameter that every element of a product shares (a
 scale, a slope, a bias of columns) has an adjoint that sums a matrix over several axes, at once or
@@ -19,10 +19,10 @@ from ...core.substitute import substitute
 from ..fusion.machine import elements, is_contraction, own
 from ..ir.sum_product import same_axes
 
-_LOOKED_AT = 64  # nodes between a sum and a product
+_LOOKED_AT = 64  # nodes between a sum and a contraction
 
 
-def by_rows(sink: Node, order: Sequence[Node]) -> Node:
+def split_reduce(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with sums over matrices in two steps, that of rows first."""
     known: dict[Node, Node] = {}
     for node in order:
@@ -43,7 +43,7 @@ def _as_one(total: Node) -> Node:
         dot = inner.src[0] if inner.op is RESHAPE else inner
         if dot.op is not REDUCE or dot.arg[0] != "add":
             continue
-        if not _is_made_of_product(dot.src[0], dot.arg[1]):
+        if not _is_made_of_contraction(dot.src[0], dot.arg[1]):
             continue
         place = same_axes(inner.shape, dot.shape)
         if place is not None:
@@ -64,19 +64,19 @@ def _in_steps(total: Node) -> Node | None:
     first = [axis for axis in long if axis >= matrix.ndim - 2][-1:]
     if len(long) < 2 or not first or is_contraction(total):
         return None
-    if not _is_made_of_product(matrix, long):
+    if not _is_made_of_contraction(matrix, long):
         return None
     rows = make(REDUCE, total.dtype, (matrix,), ("add", tuple(first)))
     left = tuple([axis for axis in axes if axis not in first])
     return make(REDUCE, total.dtype, (rows,), ("add", left))
 
 
-def _is_made_of_product(matrix: Node, along: Sequence[int]) -> bool:
-    """Is a value worked out, element by element, from a product of two that are smaller?
+def _is_made_of_contraction(matrix: Node, along: Sequence[int]) -> bool:
+    """True if a value is made, element by element, from a product of two that are smaller.
 
     Both must vary along what is summed: sums over the rows of a layer's weights are no such sums.
     """
-    node = product_of(matrix)
+    node = contraction_under(matrix)
     place = None if node is None else same_axes(matrix.shape, node.shape)
     if node is None or place is None:
         return False
@@ -86,7 +86,7 @@ def _is_made_of_product(matrix: Node, along: Sequence[int]) -> bool:
     )
 
 
-def product_of(matrix: Node) -> Node | None:
+def contraction_under(matrix: Node) -> Node | None:
     """The product of two smaller values that a value is worked out from, element by element."""
     size = elements(matrix.shape)
     if not all(isinstance(n, int) for n in matrix.shape):

@@ -1,4 +1,4 @@
-"""Repeats: heads that share keys keep the axis along which those are repeated.
+"""Grouped heads: keys that were repeated for a group of heads keep the axis of the repeats.
 
 In: a graph. Out: one with the same values. Keys are often repeated for a group of heads and the two
 axes merged, so that there are as many as queries; a gradient takes them apart again to sum over the
@@ -10,19 +10,20 @@ order then, so `exact` leaves this out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...core.node import Node, Shape, Size, make
+from ...core.op import Op
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE, expand, permute, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.shape import prod
 from ...core.substitute import rebuild
-from ..ir.sum_product import same_axes
+from ..ir.sum_product import under_views
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Split:
     """A value with one of its axes as two."""
 
@@ -35,31 +36,65 @@ class _Split:
         pair = self.sizes if whole[self.axis] != 1 else (1, 1)
         return (*whole[: self.axis], *pair, *whole[self.axis + 1 :])
 
+    def reshaped(self, shape: Shape, axis: int) -> _Split:
+        """The same value in another shape, where the axis is another one."""
+        moved = replace(self, axis=axis)
+        return replace(moved, node=reshape(self.node, moved.shape(shape)))
 
-def repeats(sink: Node, order: Sequence[Node]) -> Node:
+
+def ungroup_broadcast(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with merged repeats apart."""
     if not any(node.op is RESHAPE and node.src[0].op is EXPAND for node in order):
         return sink
-    split: dict[Node, _Split] = {}
-    known: dict[Node, Node] = {}
+    work = _Ungrouping()
     for node in order:
-        found: _Split | Node | None = _merged(node)
-        if found is None and any(s in split for s in node.src):
-            found = _carried(node, split, known)
-        elif found is None and node.op is REDUCE and node.src[0] in known:
-            found = _one_sum(node, known[node.src[0]])
+        found = work.ungrouped(node)
         if isinstance(found, _Split):
-            split[node] = found
-            known[node] = reshape(found.node, node.shape)
+            work.split[node] = found
+            work.known[node] = reshape(found.node, node.shape)
         elif found is not None:
-            known[node] = found
-        elif any(s in known for s in node.src):
-            known[node] = rebuild(node, tuple([known.get(s, s) for s in node.src]))
-    return known.get(sink, sink)
+            work.known[node] = found
+        elif any(s in work.known for s in node.src):
+            work.known[node] = rebuild(node, tuple([work.known.get(s, s) for s in node.src]))
+    return work.known.get(sink, sink)
 
 
-def _merged(node: Node) -> _Split | None:
-    """Is one axis of a reshape made of two, along one of which its source is repeated?"""
+@dataclass
+class _Ungrouping:
+    split: dict[Node, _Split] = field(default_factory=dict)
+    known: dict[Node, Node] = field(default_factory=dict)  # the same values as other nodes
+
+    def ungrouped(self, node: Node) -> _Split | Node | None:
+        """A node with an axis split, or without the need to, or None if it stays as it is."""
+        found = _merged_repeats(node)
+        if found is not None:
+            return found
+        first = next((s for s in node.src if s in self.split), None)
+        if first is None:
+            summed = node.op is REDUCE and node.src[0] in self.known
+            return _one_sum(node, self.known[node.src[0]]) if summed else None
+        if not all(isinstance(n, int) for n in node.shape):
+            return None
+        if node.op.family == "elementwise":
+            return self.elementwise(node, self.split[first])
+        rule = _CARRIED.get(node.op)
+        return None if rule is None else rule(node, self.split[first])
+
+    def elementwise(self, node: Node, old: _Split) -> _Split | None:
+        """An op on sources that are split alike, or can be."""
+        split = [self.split[s] for s in node.src if s in self.split]
+        alike = all((o.axis, o.sizes) == (old.axis, old.sizes) for o in split)
+        if not alike or any(s.shape != node.shape for s in node.src):
+            return None
+        sources = [
+            self.split[s].node if s in self.split else _apart(self.known.get(s, s), old)
+            for s in node.src
+        ]
+        return replace(old, node=make(node.op, node.dtype, tuple(sources), node.arg))
+
+
+def _merged_repeats(node: Node) -> _Split | None:
+    """A reshape of which one axis is made of two, along one of which its source is repeated."""
     if node.op is not RESHAPE or node.src[0].op is not EXPAND:
         return None
     source = node.src[0]
@@ -74,8 +109,7 @@ def _merged(node: Node) -> _Split | None:
             continue
         place = _same_axis(whole, node.shape, axis)
         if place is not None:
-            found = _Split(source, place, sizes)
-            return _Split(reshape(source, found.shape(node.shape)), place, found.sizes)
+            return _Split(source, axis, sizes).reshaped(node.shape, place)
     return None
 
 
@@ -87,70 +121,40 @@ def _same_axis(shape: Shape, other: Shape, axis: int) -> int | None:
     return None
 
 
-def _carried(
-    node: Node, split: dict[Node, _Split], known: dict[Node, Node]
-) -> _Split | Node | None:
-    """A node of a source that is split: split as well, or with the axes apart already, or None."""
-    first = next(s for s in node.src if s in split)
-    old = split[first]
-    if not all(isinstance(n, int) for n in node.shape):
+def _reshaped(node: Node, old: _Split) -> _Split | Node | None:
+    """The same split of another shape, or one in which the two axes are apart already."""
+    shape = node.src[0].shape
+    place = _same_axis(shape, node.shape, old.axis)
+    if place is not None:
+        return old.reshaped(node.shape, place)
+    before = prod(shape[: old.axis])
+    starts = [i for i, n in enumerate(node.shape) if prod(node.shape[:i]) == before and n != 1]
+    apart = node.shape[starts[0] :][:2] if starts else ()
+    return reshape(old.node, node.shape) if apart == old.sizes else None
+
+
+def _permuted(node: Node, old: _Split) -> _Split:
+    order = [[a + (a > old.axis)] if a != old.axis else [a, a + 1] for a in node.arg]
+    made = permute(old.node, tuple([i for some in order for i in some]))
+    return _Split(made, node.arg.index(old.axis), old.sizes)
+
+
+def _expanded(node: Node, old: _Split) -> _Split | None:
+    same = node.src[0].shape[old.axis] == node.shape[old.axis]
+    return replace(old, node=expand(old.node, old.shape(node.shape))) if same else None
+
+
+def _reduced(node: Node, old: _Split) -> _Split | None:
+    name, axes = node.arg
+    if old.axis in axes:
         return None
-    if node.op is RESHAPE:
-        place = _same_axis(first.shape, node.shape, old.axis)
-        if place is None:
-            apart = node.shape[_start(node.shape, prod(first.shape[: old.axis])) :][:2]
-            return reshape(old.node, node.shape) if apart == old.sizes else None
-        made = _Split(old.node, place, old.sizes)
-        return _Split(reshape(old.node, made.shape(node.shape)), place, old.sizes)
-    if node.op is PERMUTE:
-        place = node.arg.index(old.axis)
-        order = [[a + (a > old.axis)] if a != old.axis else [a, a + 1] for a in node.arg]
-        return _Split(
-            permute(old.node, tuple([i for some in order for i in some])), place, old.sizes
-        )
-    if node.op is EXPAND and first.shape[old.axis] == node.shape[old.axis]:
-        return _Split(expand(old.node, old.shape(node.shape)), old.axis, old.sizes)
-    if node.op is REDUCE and old.axis not in node.arg[1]:
-        axes = tuple([a + (a > old.axis) for a in node.arg[1]])
-        made_of = make(REDUCE, node.dtype, (old.node,), (node.arg[0], axes))
-        return _Split(made_of, old.axis, old.sizes)
-    if node.op.family == "elementwise" and all(s.shape == node.shape for s in node.src):
-        if any((o.axis, o.sizes) != (old.axis, old.sizes) for s in node.src if (o := split.get(s))):
-            return None
-        sources = [split[s].node if s in split else _apart(known.get(s, s), old) for s in node.src]
-        return _Split(make(node.op, node.dtype, tuple(sources), node.arg), old.axis, old.sizes)
-    return None
+    moved = tuple([a + (a > old.axis) for a in axes])
+    return replace(old, node=make(REDUCE, node.dtype, (old.node,), (name, moved)))
 
 
-def _one_sum(total: Node, view: Node) -> Node | None:
-    """A sum over a view of a sum as one sum."""
-    name, axes = total.arg
-    gone = frozenset([axis for axis in axes if view.shape[axis] != 1])
-    moves: list[tuple[Node, frozenset[int]]] = []  # from the outermost, with what is summed of each
-    while view.op in (RESHAPE, PERMUTE):
-        moves.append((view, gone))
-        if view.op is PERMUTE:
-            gone = frozenset([view.arg[axis] for axis in gone])
-        else:
-            place = same_axes(view.shape, view.src[0].shape)
-            if place is None:
-                return None
-            gone = frozenset([place[axis] for axis in gone])
-        view = view.src[0]
-    if view.op is not REDUCE or view.arg[0] != name or name != "add":
-        return None
-    whole = tuple(sorted({*gone, *view.arg[1]}))
-    found = make(REDUCE, total.dtype, view.src, (name, whole))
-    for move, summed in reversed(moves):
-        shape = tuple([1 if axis in summed else n for axis, n in enumerate(move.shape)])
-        found = permute(found, move.arg) if move.op is PERMUTE else reshape(found, shape)
-    return reshape(found, total.shape)
-
-
-def _start(shape: Shape, before: object) -> int:
-    """The first axis before which there are so many elements."""
-    places = [i for i in range(len(shape)) if prod(shape[:i]) == before and shape[i] != 1]
-    return places[0] if places else len(shape)
+_CARRIED: Mapping[Op, Callable[[Node, _Split], _Split | Node | None]] = {
+    RESHAPE: _reshaped, PERMUTE: _permuted, EXPAND: _expanded, REDUCE: _reduced,
+}  # fmt: skip
 
 
 def _apart(node: Node, like: _Split) -> Node:
@@ -161,3 +165,19 @@ def _apart(node: Node, like: _Split) -> Node:
     if node.op is EXPAND:
         return expand(reshape(node.src[0], like.shape(node.src[0].shape)), shape)
     return reshape(node, shape)
+
+
+def _one_sum(total: Node, view: Node) -> Node | None:
+    """A sum over a view of a sum as one sum."""
+    found = under_views(view)
+    if found is None or found[0].op is not REDUCE or total.arg[0] != "add":
+        return None
+    inner, axes = found
+    if inner.arg[0] != "add":
+        return None
+    gone = {axes[axis] for axis in total.arg[1] if axis in axes}
+    whole = tuple(sorted({*gone, *inner.arg[1]}))
+    made = make(REDUCE, total.dtype, inner.src, ("add", whole))
+    kept = [old for _, old in sorted(axes.items()) if old not in gone]
+    order = (*kept, *[axis for axis in range(made.ndim) if axis not in kept])
+    return reshape(permute(made, order), total.shape)

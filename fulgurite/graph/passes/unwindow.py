@@ -1,4 +1,4 @@
-"""Windows that are added up where they overlap, as sums over windows.
+"""col2im to contraction: windows that are added up where they overlap, as sums over windows.
 
 In: a graph. Out: one with the same values and fewer UNWINDOWs, which end a kernel and add up what
 lies in memory. The gradient of a convolution adds up products of a factor that is the same all over
@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 from ...core import shape as sizes
 from ...core.dtype import float32
 from ...core.node import Node, Shape, Size, constant, constant_bits, toposort
+from ...core.ops import movement
 from ...core.ops.effect import CONTIGUOUS
 from ...core.ops.elementwise import ADD, CAST, MUL
 from ...core.ops.leaf import CONST, PARAM
@@ -39,7 +40,6 @@ from ...core.ops.movement import (
     permute,
     reshape,
     shrink,
-    unwindow,
     window,
 )
 from ...core.ops.reduce import REDUCE, reduce_node
@@ -49,10 +49,10 @@ from ..ir.reshape_groups import CannotLower, groups
 Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
 Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
 
-DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
-SLICES = 9  # of windows, over all their dimensions, that are quicker added one by one
-DEEP = 24  # ops that are looked through for a product, or for what does not vary
-WIDE = 8  # of them that an op with several sources counts for
+PHASE_DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
+MAX_SLICES = 9  # of windows, over all their dimensions, that are quicker added one by one
+LOOKED_THROUGH = 24  # ops on the way to a product, or to what does not vary
+SOURCES_COUNT = 8  # of them that an op with several sources counts for
 
 
 class Windows(NamedTuple):
@@ -97,7 +97,7 @@ class Windows(NamedTuple):
         return found._replace(length=-(-found.length // self.stride) * self.stride)
 
 
-def overlap(sink: Node) -> Node:
+def unwindow(sink: Node) -> Node:
     """The graph with overlapping windows summed as contractions where they can be."""
     order = toposort([sink])
     if not any([node.op is UNWINDOW for node in order]):
@@ -106,42 +106,43 @@ def overlap(sink: Node) -> Node:
     known: dict[Node, Node] = {}
     within: set[Node] = set()  # read by nothing but what was replaced
     for node in reversed(order):
-        if node.op is SHRINK and node.src[0].op is UNWINDOW:
-            top, cuts = node.src[0], pairs(node)
-        elif node.op is UNWINDOW and node not in within:
-            top, cuts = node, [(0, n) for n in node.shape]
-        else:
+        cut = node.op is SHRINK and node.src[0].op is UNWINDOW
+        if not cut and (node.op is not UNWINDOW or node in within):
             continue
-        found = _summed(top, cuts)
+        chain = _chain(node.src[0] if cut else node)
+        found = _summed(chain, pairs(node) if cut else [(0, n) for n in node.shape])
         if found is not None:
             known[node] = found
-            chain = [top] if top is not node else []
-            while top.src[0].op is UNWINDOW:
-                chain.append(top := top.src[0])
-            within.update([n for n in chain if uses[n] == 1])
+            within.update([n for n in chain if n is not node and uses[n] == 1])
     return substitute(sink, known) if known else sink
 
 
-def _summed(top: Node, cuts: Cuts) -> Node | None:
+def _chain(top: Node) -> list[Node]:
+    """UNWINDOWs of one another, the last one first."""
+    chain = [top]
+    while chain[-1].src[0].op is UNWINDOW:
+        chain.append(chain[-1].src[0])
+    return chain
+
+
+def _summed(chain: list[Node], cuts: Cuts) -> Node | None:
     """The part of a chain of UNWINDOWs, or None if none of them can be summed another way."""
-    chain = [(top, dict(enumerate(cuts)))]
-    while (inner := chain[-1][0].src[0]).op is UNWINDOW:
-        node, wanted = chain[-1]
-        chain.append((inner, {d: cut for d, cut in wanted.items() if d != node.arg[0]}))
-    value, left = chain[-1][0].src[0], list(cuts)
-    better, slices = False, SLICES
-    meet = any([_meet(node, wanted) for node, wanted in chain])
-    for node, wanted in reversed(chain):
+    top, value, left = chain[0], chain[-1].src[0], list(cuts)
+    last = {node.arg[0]: node for node in reversed(chain)}  # each dimension is cut at the end
+    wanted = {node: cuts[axis] for axis, node in last.items()}
+    better, slices = False, MAX_SLICES
+    meet = any([_meet(node, wanted.get(node)) for node in chain])
+    for node in reversed(chain):
         axis = node.arg[0]
-        windows = _windows_of(node, value, wanted.get(axis))
+        windows = _windows_of(node, value, wanted.get(node))
         rows = node is top and axis < top.ndim - 1  # phases along the last are not rows
-        last = node is top or not meet  # is there no product to be found after it?
-        found = None if windows is None else _sum_of_one(value, windows, rows, last, slices)
+        at_end = node is top or not meet  # is there no product to be found after it?
+        found = None if windows is None else _sum_of_one(value, windows, rows, at_end, slices)
         if windows is None or found is None:
-            value = unwindow(value, axis, node.shape[axis], *node.arg[2:])
+            value = movement.unwindow(value, axis, node.shape[axis], *node.arg[2:])
             continue
-        if axis in wanted:
-            start, stop = wanted[axis]
+        if node in wanted:
+            start, stop = wanted[node]
             left[axis] = (sizes.sub(start, windows.start), sizes.sub(stop, windows.start))
         value, better, slices = found, True, slices // windows.taps()
     if better and left != [(0, n) for n in value.shape] and not _is_stored(value):
@@ -149,9 +150,9 @@ def _summed(top: Node, cuts: Cuts) -> Node | None:
     return shrink(value, left) if better else None
 
 
-def _meet(node: Node, wanted: dict[int, tuple[Size, Size]]) -> bool:
-    """May windows of an UNWINDOW have results in common?"""
-    windows = _windows_of(node, node.src[0], wanted.get(node.arg[0]))
+def _meet(node: Node, cut: tuple[Size, Size] | None) -> bool:
+    """True if windows of an UNWINDOW may have results in common."""
+    windows = _windows_of(node, node.src[0], cut)
     return windows is None or windows.reach() > windows.stride
 
 
@@ -190,7 +191,7 @@ def _sum_of_one(
         return _apart(CONTIGUOUS(x) if zeros else x, windows)  # zeros need no products
     steps: list[Step | tuple[int, ...]] = []
     core, own = x, windows
-    for _ in range(DEEP):
+    for _ in range(LOOKED_THROUGH):
         below = _below(core, windows, steps)
         if below is None:
             break
@@ -227,7 +228,7 @@ def _saves(core: Node, windows: Windows, axes: Sequence[int]) -> bool:
     depth = sizes.prod([core.shape[axis] for axis in axes])
     if windows.dilation > 1 or windows.size < windows.stride or not isinstance(depth, int):
         return False
-    return depth >= DEPTH and windows.size * 5 <= windows.taps() * windows.stride * 4
+    return depth >= PHASE_DEPTH and windows.size * 5 <= windows.taps() * windows.stride * 4
 
 
 def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
@@ -250,28 +251,19 @@ def _apart(x: Node, windows: Windows) -> Node:
     return _span(x, place, start, start + length)
 
 
-def _cropped(x: Node, axis: int, start: int, stop: int, depth: int = DEEP) -> Node:
+def _cropped(x: Node, axis: int, start: int, stop: int, depth: int = LOOKED_THROUGH) -> Node:
     """A part of a dimension, cut out of what sums and products are made of."""
-    op, before = x.op, axis
     if (start, stop) == (0, x.shape[axis]):
         return x
-    if op is PERMUTE:
-        before = x.arg[axis]
-    elif op is RESHAPE:
-        before = -1 if (found := _alone(x, axis)) is None else found
-    elif op not in (EXPAND, MUL, REDUCE) or (op is REDUCE and axis in x.arg[1]):
-        before = -1
-    if before < 0 or not depth:
+    opened = x.op in (PERMUTE, RESHAPE, EXPAND, REDUCE)
+    before = _source_axes(x, axis) if opened else (axis,) if x.op is MUL else None
+    if before is None or len(before) != 1 or not depth:
         return _span(x, axis, start, stop)
-    whole = [s.shape[before] == 1 for s in x.src]
     parts = [
-        s if one else _cropped(s, before, start, stop, depth - 1)
-        for s, one in zip(x.src, whole, strict=True)
+        s if s.shape[before[0]] == 1 else _cropped(s, before[0], start, stop, depth - 1)
+        for s in x.src
     ]
-    shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
-    if op is RESHAPE:
-        return reshape(parts[0], shape)
-    return expand(parts[0], shape) if op is EXPAND else rebuild(x, tuple(parts))
+    return rebuild(x, tuple(parts)) if x.op is MUL else _again(x, parts[0], {axis: stop - start})
 
 
 def _slices(x: Node, windows: Windows) -> Node:
@@ -302,58 +294,63 @@ def _below(
     node: Node, windows: Windows, steps: list[Step | tuple[int, ...]]
 ) -> tuple[Node, Windows] | None:
     """What an op works on, if the op can as well work on sums; how to put it on them."""
-    op, place, inside = node.op, windows.place, windows.inside
-
-    def summed(z: Node, dimensions: Sequence[int] = (place, inside)) -> Shape:
-        """The op's shape with the sums in it."""
-        p, w = dimensions
-        changed = {place: z.shape[p], inside: z.shape[w]}
-        return tuple([changed.get(d, n) for d, n in enumerate(node.shape)])
-
-    if op is PERMUTE:
-        steps.append(lambda z: permute(z, node.arg))
-        return node.src[0], windows.at(node.arg[place], node.arg[inside])
-    if op is RESHAPE:
-        p, w = _alone(node, place), _alone(node, inside)
-        if p is None or w is None:
-            return None
-        steps.append(lambda z: reshape(z, summed(z, (p, w))))
-        return node.src[0], windows.at(p, w)
-    if op is REDUCE and node.arg[0] == "add" and not {place, inside} & {*node.arg[1]}:
-        steps.append(node.arg[1])
-        return node.src[0], windows
-    if op is UNWINDOW and node.arg[0] not in (place, inside):
-        axis, _, stride, dilation = node.arg
-        length = node.shape[axis]
-        steps.append(lambda z: unwindow(z, axis, length, stride, dilation))
-        return node.src[0], windows
-    if op in (EXPAND, PAD, SHRINK, FLIP) and not {place, inside} & _touched(node):
-        if op is EXPAND:
-            steps.append(lambda z: expand(z, summed(z)))
-        elif op is FLIP:
-            steps.append(lambda z: flip(z, node.arg))
-        elif op is PAD:
-            steps.append(lambda z: pad(z, pairs(node)))
-        else:
-            steps.append(lambda z: shrink(z, _replaced(pairs(node), z, (place, inside))))
-        return node.src[0], windows
+    op, own = node.op, (windows.place, windows.inside)
     if op is MUL:
         for factor, rest in (node.src, node.src[::-1]):
-            same = _without(factor, (place, inside))
-            if same is not None and _without(rest, (place,)) is None:
+            same = _without(factor, own)
+            if same is not None and _without(rest, own[:1]) is None:
                 steps.append(lambda z, same=same: MUL(z, expand(same, z.shape)))  # type: ignore[misc]
                 return rest, windows
-    return None
+        return None
+    if op is WINDOW or (op is REDUCE and node.arg[0] != "add"):
+        return None
+    before = [_source_axes(node, axis) or () for axis in own]
+    if any(len(axes) != 1 for axes in before):
+        return None
+    (place,), (inside,) = before
+    if [node.src[0].shape[d] for d in (place, inside)] != [node.shape[d] for d in own]:
+        return None
+    if op is REDUCE:
+        steps.append(node.arg[1])
+    else:
+        new = windows.place, place, windows.inside, inside
+        steps.append(lambda z: _again(node, z, {new[0]: z.shape[new[1]], new[2]: z.shape[new[3]]}))
+    return node.src[0], windows.at(place, inside)
 
 
-def _replaced(cuts: Cuts, z: Node, whole: tuple[int, int]) -> Cuts:
-    return [(0, z.shape[d]) if d in whole else cut for d, cut in enumerate(cuts)]
+def _source_axes(node: Node, axis: int) -> tuple[int, ...] | None:
+    """The dimensions of its source that one of a node is, if the op does nothing along it."""
+    op, arg = node.op, node.arg
+    if op is PERMUTE:
+        return (arg[axis],)
+    if op is RESHAPE:
+        return _made_of(node, axis)
+    if op is EXPAND:
+        return (axis,)  # which may have had one element
+    if op in (PAD, SHRINK):
+        still = (0, node.src[0].shape[axis]) if op is SHRINK else (0, 0)
+        return (axis,) if pairs(node)[axis] == still else None
+    if op is WINDOW:
+        return None if axis in (arg[0], node.ndim - 1) else (axis,)
+    touched = {FLIP: lambda: arg, REDUCE: lambda: arg[1], UNWINDOW: lambda: arg[:1]}.get(op)
+    return None if touched is None or axis in touched() else (axis,)
 
 
-def _alone(node: Node, axis: int) -> int | None:
-    """The dimension that a dimension of a RESHAPE was before, if it was one and is all of it."""
-    before = _made_of(node, axis)
-    return before[0] if before is not None and len(before) == 1 else None
+def _again(node: Node, source: Node, changed: dict[int, Size]) -> Node:
+    """The op of a node on a source that has other sizes along what the op does nothing to."""
+    op, shape = node.op, tuple([changed.get(d, n) for d, n in enumerate(node.shape)])
+    if op is RESHAPE:
+        return reshape(source, shape)
+    if op is EXPAND:
+        return expand(source, shape)
+    if op is PAD:
+        return pad(source, pairs(node))
+    if op is SHRINK:
+        cuts = enumerate(pairs(node))
+        return shrink(source, [(0, changed[d]) if d in changed else cut for d, cut in cuts])
+    if op is UNWINDOW:
+        return movement.unwindow(source, node.arg[0], node.shape[node.arg[0]], *node.arg[2:])
+    return rebuild(node, (source,))
 
 
 def _made_of(node: Node, axis: int) -> tuple[int, ...] | None:
@@ -373,18 +370,6 @@ def _made_of(node: Node, axis: int) -> tuple[int, ...] | None:
         if axis in news and [d for d in news if node.shape[d] != 1] == [axis]:
             return tuple([d for d in olds if old[d] != 1])
     return None
-
-
-def _touched(node: Node) -> set[int]:
-    """The dimensions that EXPAND, PAD, SHRINK or FLIP does something to."""
-    if node.op is FLIP:
-        return set(node.arg)
-    if node.op is EXPAND:
-        both = zip(node.src[0].shape, node.shape, strict=True)
-        return {d for d, (n, m) in enumerate(both) if n != m}
-    still = [(0, n) if node.op is SHRINK else (0, 0) for n in node.src[0].shape]
-    both_ = zip(pairs(node), still, strict=True)
-    return {d for d, (found, nothing) in enumerate(both_) if found != nothing}
 
 
 def _factors(core: Node, windows: Windows) -> tuple[Node, Node] | None:
@@ -410,7 +395,7 @@ def _ones(core: Node, axis: int) -> Node:
 # --- what does not vary --------------------------------------------------------------------------
 
 
-def _without(node: Node, axes: Sequence[int], depth: int = DEEP) -> Node | None:
+def _without(node: Node, axes: Sequence[int], depth: int = LOOKED_THROUGH) -> Node | None:
     """The node with size 1 along dimensions that it does not vary along, or None if it does."""
     found: Node | None = node
     for axis in axes:
@@ -438,43 +423,22 @@ def _squeezed(node: Node, axis: int, memo: dict[Node, Node | None], depth: int) 
 
 
 def _squeezed_anew(node: Node, axis: int, memo: dict[Node, Node | None], depth: int) -> Node | None:
-    op = node.op
-    shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
-    if op is CONST:
+    if node.op is CONST:
+        shape = (*node.shape[:axis], 1, *node.shape[axis + 1 :])
         return constant_bits(node.arg[0], node.dtype, shape)
-    if op.family == "elementwise":
+    if node.op.family == "elementwise":
         if any(s.shape != node.shape for s in node.src):
             return None
-        parts = []
+        parts: list[Node] = []
         for source in node.src:
-            part = _squeezed(source, axis, memo, max(0, depth - WIDE))
+            part = _squeezed(source, axis, memo, max(0, depth - SOURCES_COUNT))
             if part is None:
                 return None
             parts.append(part)
         return rebuild(node, tuple(parts))
-    before: tuple[int, ...] | None = (axis,)
-    if op is PERMUTE:
-        before = (node.arg[axis],)
-    elif op is RESHAPE:
-        before = _made_of(node, axis)
-    elif op is WINDOW:
-        before = None if axis in (node.arg[0], node.ndim - 1) else before
-    elif op is REDUCE:
-        before = None if axis in node.arg[1] else before
-    elif op in (PAD, SHRINK, FLIP):
-        before = None if axis in _touched(node) else before
-    elif op is not EXPAND:
-        before = None
+    before = None if node.op is UNWINDOW else _source_axes(node, axis)
     inner = None if before is None else _without(node.src[0], before, depth - 1)
-    if inner is None:
-        return None
-    if op is RESHAPE:
-        return reshape(inner, shape)
-    if op is EXPAND:
-        return expand(inner, shape)
-    if op is SHRINK:
-        return shrink(inner, _replaced(pairs(node), inner, (axis, axis)))
-    return pad(inner, pairs(node)) if op is PAD else rebuild(node, (inner,))
+    return None if inner is None else _again(node, inner, {axis: 1})
 
 
 # --- the convolution -----------------------------------------------------------------------------

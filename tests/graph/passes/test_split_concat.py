@@ -10,7 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.movement import PAD
-from fulgurite.graph.passes.split_concat import tails
+from fulgurite.graph.passes.split_concat import split_concat
 from tests.graph.searching import lowered, numbers
 
 ROWS, KEYS, SIZE = 6, 9, 4
@@ -25,7 +25,7 @@ def _parts(few: int, first: bool) -> tuple[list[fg.Tensor], slice]:
 
 def _changed(*tensors: fg.Tensor) -> Node:
     sink, _ = lowered(*tensors)
-    return tails(sink, toposort([sink]))
+    return split_concat(sink, toposort([sink]))
 
 
 def _pads(sink: Node) -> int:
@@ -90,4 +90,4 @@ def test_two_long_parts_and_parts_of_no_product_stay_joined(other: str) -> None:
     if other == "no product":
         parts = [numbers(1, 2, ROWS, KEYS), parts[1]]
     sink, _ = lowered(fg.concatenate(parts, axis=-1).sum(axis=-1))
-    assert tails(sink, toposort([sink])) is sink
+    assert split_concat(sink, toposort([sink])) is sink

@@ -11,7 +11,7 @@ import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.reduce import REDUCE
 from fulgurite.graph.fusion.machine import elements, is_contraction
-from fulgurite.graph.passes.split_reduce import by_rows
+from fulgurite.graph.passes.split_reduce import split_reduce
 from tests.graph.searching import kinds, lowered, numbers, planned
 
 Scores = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]
@@ -78,11 +78,11 @@ def test_a_sum_after_factors_is_one_with_the_sum_before_them() -> None:
     q, k, c = numbers(1, 4, 30, 8), numbers(2, 4, 40, 8), numbers(3, 30, 40)
     sink, _ = lowered((fg.exp(q @ k.mT).sum(axis=0) * c).sum())
     assert _plain_sums(sink) == [(0,), (0, 1)]
-    assert _plain_sums(by_rows(sink, toposort([sink]))) == [(2,), (0, 1)]
+    assert _plain_sums(split_reduce(sink, toposort([sink]))) == [(2,), (0, 1)]
 
 
 def test_sums_of_other_values_stay_one() -> None:
     x, w = numbers(1, 64, 30), numbers(2, 30, 8)
     for value in ((x * x).sum(), ((x @ w) ** 2).sum(), (x.sum(axis=0) * w[:, 0]).sum()):
         sink, _ = lowered(value)
-        assert by_rows(sink, toposort([sink])) is sink
+        assert split_reduce(sink, toposort([sink])) is sink

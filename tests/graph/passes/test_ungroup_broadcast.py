@@ -10,7 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.reduce import REDUCE
-from fulgurite.graph.passes.ungroup_broadcast import repeats
+from fulgurite.graph.passes.ungroup_broadcast import ungroup_broadcast
 from tests.graph.searching import kinds, lowered, numbers, planned
 
 BATCH, HEADS, GROUPS, ROWS, KEYS, SIZE = 2, 6, 2, 40, 50, 16
@@ -59,10 +59,12 @@ def test_sums_over_repeats_become_one_with_those_inside() -> None:
     sink, _ = lowered(*_gradients(_expanded, False))
     before, after = (
         [n for n in toposort([s]) if n.op is REDUCE]
-        for s in (sink, repeats(sink, toposort([sink])))
+        for s in (sink, ungroup_broadcast(sink, toposort([sink])))
     )
     assert len(before) == len(after) + 2
-    assert [r.shape for r in repeats(sink, toposort([sink])).src] == [r.shape for r in sink.src]
+    assert [r.shape for r in ungroup_broadcast(sink, toposort([sink])).src] == [
+        r.shape for r in sink.src
+    ]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -96,7 +98,9 @@ def test_whatever_reads_what_was_repeated_is_the_same(seed: int) -> None:
 
     state = rng.bit_generator.state
     sink, _ = lowered(program())
-    assert [r.shape for r in repeats(sink, toposort([sink])).src] == [r.shape for r in sink.src]
+    assert [r.shape for r in ungroup_broadcast(sink, toposort([sink])).src] == [
+        r.shape for r in sink.src
+    ]
     found = []
     for search in (False, True):
         rng.bit_generator.state = state

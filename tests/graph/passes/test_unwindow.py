@@ -29,7 +29,7 @@ from fulgurite.core.ops.movement import (
 )
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.core.verify import verify
-from fulgurite.graph.passes.unwindow import overlap
+from fulgurite.graph.passes.unwindow import unwindow as unwindow_pass
 from fulgurite.runtime.host.evaluate import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +50,7 @@ def left(*roots: Node) -> int:
 def rewritten(root: Node, **variables: int) -> Node:
     """The root after the stage, which keeps the grammar and the value."""
     sink = SINK(root)
-    found = overlap(sink)
+    found = unwindow_pass(sink)
     verify(found, "tensor", "overlap")
     params = {node for node in toposort([sink, found]) if node.op.name == "param"}
     arrays = {p: whole(p.arg[0], _sizes(p, variables), p.dtype.numpy) for p in params}
@@ -159,7 +159,7 @@ def test_windows_with_numbers_of_their_own_are_a_few_slices_or_stay_as_they_are(
     few = rewritten(unwindow(param(0, (2, 5, 3), float64), 1, 7))
     assert {n.op.name for n in toposort([few])} & {"unwindow", "reduce"} == set()
     sink = SINK(unwindow(param(0, (2, 5, 30), float64), 1, 34))
-    assert overlap(sink) is sink
+    assert unwindow_pass(sink) is sink
     both = expand(param(1, (2, 5, 1), float64), (2, 5, 30))
     assert left(rewritten(unwindow(MUL(param(0, (2, 5, 30), float64), both), 1, 34))) == 1
     assert left(rewritten(unwindow(MAX(param(0, (2, 5, 30), float64), both), 1, 34))) == 1
@@ -215,14 +215,14 @@ def test_a_batch_of_variable_size_is_no_hindrance_but_windows_of_it_stay() -> No
     assert left(rewritten(unwindow(value, 1, 7), n=4)) == 0
     swapped = permute(value, (1, 0, 2))
     root = unwindow(swapped, 1, 12)
-    assert overlap(SINK(root)) is SINK(root)
+    assert unwindow_pass(SINK(root)) is SINK(root)
 
 
 def test_small_floats_are_added_in_float32() -> None:
     full = (256, 256)
     value = expand(param(0, (256, 1), bfloat16), full)
     (found,) = evaluate(
-        [overlap(SINK(unwindow(value, 0, 511))).src[0]],
+        [unwindow_pass(SINK(unwindow(value, 0, 511))).src[0]],
         {param(0, (256, 1), bfloat16): np.ones((256, 1), bfloat16.numpy)},
     )
     assert found.astype(np.float32).max() == 256
