@@ -82,16 +82,21 @@ def interchange_sums(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with sums in the cheaper order, where the inner one is known."""
     sums = [node for node in order if node.op is REDUCE and node.arg[0] == "add"]
     by_factor: dict[Node, list[Node]] = {}  # products that are summed
-    for node in [node for node in sums if node.src[0].op is MUL]:
-        for factor in [factor for factor in node.src[0].src if factor.op is EXPAND]:
+    for node in sums:
+        for factor in node.src[0].src if node.src[0].op is MUL else ():
             by_factor.setdefault(factor, []).append(node)
-    if not any(len(found) > 1 for found in by_factor.values()):
+    by_factor = {f: found for f, found in by_factor.items() if f.op is EXPAND}
+    if max(map(len, by_factor.values()), default=0) < 2:
         return sink
-    views = [factor.src[0] for factor in by_factor]
-    weights = frozenset([v.src[0] if v.op is RESHAPE else v for v in views])
+    weights = frozenset([_unshaped(factor.src[0]) for factor in by_factor])
     found = {node: _interchanged(node, by_factor, weights) for node in sums}
     known = {node: other for node, other in found.items() if other is not None}
     return substitute(sink, known) if known else sink
+
+
+def _unshaped(view: Node) -> Node:
+    """What a value is a reshape of, or itself."""
+    return view.src[0] if view.op is RESHAPE else view
 
 
 def _interchanged(
@@ -103,7 +108,7 @@ def _interchanged(
     parts = factors(total.src[0], (MUL, DIV, NEG), weights)
     above = [f.value for f in parts if f.power > 0]
     for inner, weight in permutations(above, 2):
-        dot = inner.src[0] if inner.op is RESHAPE else inner
+        dot = _unshaped(inner)
         plain = dot.op is REDUCE and dot.arg[0] == "add" and dot.src[0].op is MUL
         if plain and dot.dtype is total.dtype and inner is not weight:
             found = _by_known_sum(total, inner, dot, weight, sums)

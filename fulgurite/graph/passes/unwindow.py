@@ -100,21 +100,26 @@ class Windows(NamedTuple):
 def unwindow(sink: Node) -> Node:
     """The graph with overlapping windows summed as contractions where they can be."""
     order = toposort([sink])
-    if not any([node.op is UNWINDOW for node in order]):
+    sums = [node for node in order if _uncut(node).op is UNWINDOW]
+    if not sums:
         return sink
     uses = Counter([s for node in order for s in node.src])
     known: dict[Node, Node] = {}
     within: set[Node] = set()  # read by nothing but what was replaced
-    for node in reversed(order):
-        cut = node.op is SHRINK and node.src[0].op is UNWINDOW
-        if not cut and (node.op is not UNWINDOW or node in within):
+    for node in reversed(sums):
+        if node in within:
             continue
-        chain = _chain(node.src[0] if cut else node)
-        found = _summed(chain, pairs(node) if cut else [(0, n) for n in node.shape])
+        chain = _chain(_uncut(node))
+        found = _summed(chain, pairs(node) if node.op is SHRINK else [(0, n) for n in node.shape])
         if found is not None:
             known[node] = found
             within.update([n for n in chain if n is not node and uses[n] == 1])
     return substitute(sink, known) if known else sink
+
+
+def _uncut(node: Node) -> Node:
+    """What a node is a part of, or itself."""
+    return node.src[0] if node.op is SHRINK else node
 
 
 def _chain(top: Node) -> list[Node]:
@@ -139,7 +144,7 @@ def _summed(chain: list[Node], cuts: Cuts) -> Node | None:
         at_end = node is top or not meet  # is there no product to be found after it?
         found = None if windows is None else _sum_of_one(value, windows, rows, at_end, slices)
         if windows is None or found is None:
-            value = movement.unwindow(value, axis, node.shape[axis], *node.arg[2:])
+            value = _again(node, value, {})
             continue
         if node in wanted:
             start, stop = wanted[node]
@@ -304,18 +309,22 @@ def _below(
         return None
     if op is WINDOW or (op is REDUCE and node.arg[0] != "add"):
         return None
-    before = [_source_axes(node, axis) or () for axis in own]
-    if any(len(axes) != 1 for axes in before):
-        return None
-    (place,), (inside,) = before
-    if [node.src[0].shape[d] for d in (place, inside)] != [node.shape[d] for d in own]:
+    place, inside = [_source_axis(node, axis) for axis in own]
+    if place is None or inside is None:
         return None
     if op is REDUCE:
         steps.append(node.arg[1])
     else:
-        new = windows.place, place, windows.inside, inside
-        steps.append(lambda z: _again(node, z, {new[0]: z.shape[new[1]], new[2]: z.shape[new[3]]}))
+        steps.append(lambda z: _again(node, z, {own[0]: z.shape[place], own[1]: z.shape[inside]}))
     return node.src[0], windows.at(place, inside)
+
+
+def _source_axis(node: Node, axis: int) -> int | None:
+    """The one dimension of its source that one of a node is, with as many elements."""
+    before = _source_axes(node, axis)
+    if before is None or len(before) != 1 or node.src[0].shape[before[0]] != node.shape[axis]:
+        return None
+    return before[0]
 
 
 def _source_axes(node: Node, axis: int) -> tuple[int, ...] | None:

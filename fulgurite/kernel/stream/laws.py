@@ -10,8 +10,8 @@ evaluates both sides on hostile numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from ...core.op import Op
 from ...core.operators import Operators
@@ -55,6 +55,7 @@ class Pattern(Operators):
     accepts: Accepts = anything
     many: bool = False  # a variable for all factors of a product that it accepts
     least: int = 1  # of them
+    folded: bool = False  # has one of them at least a fold in it?
 
     def _apply(self, op: Op, operands: tuple[Any, ...]) -> Pattern:
         return Pattern(op.name, tuple([_lift(x) for x in operands]))
@@ -69,9 +70,11 @@ def value(name: str, accepts: Accepts = anything) -> Pattern:
     return Pattern(name=name, accepts=accepts)
 
 
-def factors(name: str, accepts: Accepts = anything, least: int = 1) -> Pattern:
+def factors(
+    name: str, accepts: Accepts = anything, least: int = 1, folded: bool = False
+) -> Pattern:
     """A variable for the factors that earlier ones of the product have left, if it accepts them."""
-    return Pattern(name=name, accepts=accepts, many=True, least=least)
+    return Pattern(name=name, accepts=accepts, many=True, least=least, folded=folded)
 
 
 def product(*parts: Pattern) -> Pattern:
@@ -89,34 +92,28 @@ def fold(name: str, body: Pattern) -> Pattern:
     return Pattern(FOLD.name, (body,), name)
 
 
-def total(body: Pattern) -> Pattern:
-    """A sum over the axes that the law is about."""
-    return fold("add", body)
-
-
-@dataclass(frozen=True)
-class Law:
-    """`left == right` of floats."""
+class Law(NamedTuple):
+    """`left == right` of floats, on every prefix of the folded axes."""
 
     name: str
     left: Pattern
     right: Pattern
-    folded: str = ""  # a variable of which one class at least must have a fold in it
-    prefix_ok: bool = field(default=True, kw_only=True)  # on every prefix of the folded axes
 
 
 LAWS: list[Law] = []
 
 
-def law(name: str, left: Pattern, right: Pattern, folded: str = "") -> None:
+def law(name: str, left: Pattern, right: Pattern) -> None:
     """Enter a law."""
-    LAWS.append(Law(name, left, right, folded))
+    LAWS.append(Law(name, left, right))
 
 
 a, b = value("a"), value("b")
 c, v = value("c", invariant), value("v", varying)
 cs, ps = factors("cs", invariant), factors("ps", positive)
+fs = factors("fs", invariant, folded=True)
 ys, zs = factors("ys"), factors("zs", least=0)
+F, FY, Y = product(fs), product(fs, ys), product(ys)
 
 
 # --- one form of products ------------------------------------------------------------------------
@@ -124,57 +121,34 @@ ys, zs = factors("ys"), factors("zs", least=0)
 law("product-mul", a * b, product(a, b))
 law("product-div", a / b, product(a, Pattern(INVERSE, (b,))))
 law("product-square", a**2, product(a, a))
-law("product-product", product(product(ys), zs), product(ys, zs))
+law("product-product", product(Y, zs), product(ys, zs))
 law("product-neg", product(-a, zs), -product(a, zs))
 
 # --- sums ----------------------------------------------------------------------------------------
 
-law("sum-factor", total(product(cs, ys)), product(cs, total(product(ys))))
-law("sum-neg", total(-a), -total(a))
+
+def total(*parts: Pattern) -> Pattern:
+    """A sum of a product."""
+    return fold("add", product(*parts))
+
+
+law("sum-factor", total(cs, ys), product(cs, total(ys)))
+law("sum-neg", fold("add", -a), -fold("add", a))
 
 # A factor that was folded itself leaves a choice as well, but for where nothing is chosen: it may
 # be no number there.
-law(
-    "sum-where",
-    total(product(where(v, product(cs, ys), 0), zs)),
-    product(
-        where(fold("max", where(v, 1, 0)) > 0, product(cs), 1),
-        total(product(where(v, product(ys), 0), zs)),
-    ),
-    folded="cs",
-)
-law(
-    "sum-where-else",
-    total(product(where(v, 0, product(cs, ys)), zs)),
-    product(
-        where(fold("max", where(v, 0, 1)) > 0, product(cs), 1),
-        total(product(where(v, 0, product(ys)), zs)),
-    ),
-    folded="cs",
-)
-law(
-    "sum-where-invariant",
-    total(product(where(c, product(cs, ys), 0), zs)),
-    product(where(c, product(cs), 1), total(product(where(c, product(ys), 0), zs))),
-    folded="cs",
-)
-law(
-    "sum-where-invariant-else",
-    total(product(where(c, 0, product(cs, ys)), zs)),
-    product(where(c, 1, product(cs)), total(product(where(c, 0, product(ys)), zs))),
-    folded="cs",
-)
+ANY, NOT_ALL = (fold("max", where(v, *marks)) > 0 for marks in ((1, 0), (0, 1)))
+law("where", total(where(v, FY, 0), zs), product(where(ANY, F, 1), total(where(v, Y, 0), zs)))
+law("else", total(where(v, 0, FY), zs), product(where(NOT_ALL, F, 1), total(where(v, 0, Y), zs)))
+law("row-where", total(where(c, FY, 0), zs), product(where(c, F, 1), total(where(c, Y, 0), zs)))
+law("row-else", total(where(c, 0, FY), zs), product(where(c, 1, F), total(where(c, 0, Y), zs)))
 
 # --- extremes, which rise with what they are taken of --------------------------------------------
 
 for most in ("max", "min"):
-    for power in (EXP, EXP2):
-        law(
-            f"{most}-{power}",
-            fold(most, Pattern(power.name, (a,))),
-            Pattern(power.name, (fold(most, a),)),
-        )
-    law(f"{most}-factor", fold(most, product(ps, ys)), product(ps, fold(most, product(ys))))
+    for power in (EXP.name, EXP2.name):
+        law(f"{most}-{power}", fold(most, Pattern(power, (a,))), Pattern(power, (fold(most, a),)))
+    law(f"{most}-factor", fold(most, product(ps, ys)), product(ps, fold(most, Y)))
     law(f"{most}-add", fold(most, a + c), fold(most, a) + c)
     law(f"{most}-add-first", fold(most, c + v), c + fold(most, v))
     law(f"{most}-sub", fold(most, a - c), fold(most, a) - c)

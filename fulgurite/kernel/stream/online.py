@@ -211,21 +211,24 @@ def _with_laws(
 def _assembled(group: _Group, blocks: tuple[Node, ...], report: Report) -> Streaming | None:
     """States, transposed sums and stores, or None if they are no pass."""
     states = group.states()
-    sums = [varying_folds(store) for store in group.across]
-    if states is None or any(len(s) != 1 or s[0].arg[0] != "add" for s in sums):
+    across = [varying_folds(store) for store in group.across]
+    sums = [folds[0] for folds in across if len(folds) == 1 and folds[0].arg[0] == "add"]
+    if states is None or len(sums) < len(across):
         return None
-    if any(node in group.old for store in group.across for node in _above(store)):
-        return None  # what all blocks of a row gave is no number of a streamed element
-    known = set(toposort([s.body for s in states] + [sum_of[0].src[0] for sum_of in sums]))
-    for node in toposort(blocks):
-        if node in group.old or (node.op is FOLD and node not in known):
-            return None  # blocks have what is worked out for their elements, and no state
+    known = set(toposort([*[s.body for s in states], *[fold.src[0] for fold in sums]]))
+    # what all blocks of a row gave is no number of a streamed element, and blocks have what is
+    # worked out for their elements, no state
+    above = [node for store in group.across for node in _above(store)]
+    within = toposort(blocks)
+    folds = {node for node in within if node.op is FOLD}
+    if not group.old.keys().isdisjoint([*above, *within]) or not folds <= known:
+        return None
     fresh = len(group.folds)
     every = [*group.stores, *group.across, *blocks, *group.made, *group.folds]
     return Streaming(
         group.axes, tuple(group.sizes), tuple(states), group.stores, free_axes(toposort(every)),
         tuple(sorted(report.fired.items())), report.nodes, group.across,
-        tuple([State(s[0], placeholder(s[0], fresh + i), None, 0) for i, s in enumerate(sums)]),
+        tuple([State(fold, placeholder(fold, fresh + i), None, 0) for i, fold in enumerate(sums)]),
         group.waited, blocks,
     )  # fmt: skip
 

@@ -34,29 +34,31 @@ _NEVER = {LT: lambda a, b: a >= 0, LE: lambda a, b: a > 0, EQ: lambda a, b: a > 
 def peel(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[tuple[Node, ...], list[int]]:
     """The stores with folds cut off where few elements differ."""
     order = toposort(stores)
-    work = _Peeler(list(sizes))
-    inside = set(toposort([n.src[0] for n in order if n.op is FOLD]))
-    few = [n for n in inside if n.op is FOLD and work.is_unrolled(n)]
-    wide = any(n.op is FOLD and len(n.arg[1]) > 1 for n in order)
-    if not few and not wide and not any(map(work.boundaries, order)):
+    work = _Peeler(stores, list(sizes))
+    wide = any(len(n.arg[1]) > 1 for n in order if n.op is FOLD)
+    if not work.short and not wide and not any(map(work.boundaries, order)):
         return tuple(stores), work.sizes
-
-    def change(node: Node, sources: tuple[Node, ...]) -> Node:
-        made = remade(node, sources)
-        while made.op is FOLD and (other := work.merged(made)) is not None:
-            made = other
-        if node in few:
-            return work.unrolled(made)
-        able = node.op is FOLD and node.arg[0] in _JOIN and len(node.arg[1]) == 1
-        return work.peeled(made) if able else made
-
-    return transformed(stores, change), work.sizes
+    return transformed(stores, work.changed), work.sizes
 
 
 class _Peeler:
-    def __init__(self, sizes: list[int]) -> None:
+    def __init__(self, stores: Sequence[Node], sizes: list[int]) -> None:
         self.sizes = sizes
         self.named: dict[Hashable, int] = {}  # parts and lines of axes: an axis of their own
+        folds = [n for n in toposort(stores) if n.op is FOLD]
+        inside = set(toposort([n.src[0] for n in folds]))
+        self.short = {n for n in folds if n in inside and self.is_unrolled(n)}
+
+    def changed(self, node: Node, sources: tuple[Node, ...]) -> Node:
+        """A node on other sources; a fold without what differs at its ends."""
+        made = remade(node, sources)
+        if node.op is not FOLD:
+            return made
+        while (other := self.merged(made)) is not None:
+            made = other
+        if node in self.short:
+            return self.unrolled(made)
+        return self.peeled(made) if node.arg[0] in _JOIN and len(node.arg[1]) == 1 else made
 
     def axis_of(self, key: Hashable, size: int) -> int:
         """An axis of some size, the same for the same key."""
@@ -177,13 +179,12 @@ class _Peeler:
         if op is WHERE and sources[0].op is CONST:
             return sources[1] if sources[0].arg[0] else sources[2]
         if op is LOAD or op is VALID:
-            checks = arg[2] if op is LOAD else arg
-            known = [self.holds(check) for check in checks]
-            left = tuple([c for c, k in zip(checks, known, strict=True) if k is None])
-            if False in known:
-                return constant(False if op is VALID else 0, node.dtype)
+            known = {check: self.holds(check) for check in (arg[2] if op is LOAD else arg)}
+            left = tuple([check for check, holds in known.items() if holds is None])
+            if False in known.values():
+                return constant(0, node.dtype)
             if op is VALID and not left:
-                return constant(True, bool_)
+                return constant(1, bool_)
             arg = left if op is VALID else (*arg[:2], left)
         made = make(op, node.dtype, sources, arg)
         truth = self.truth(made)

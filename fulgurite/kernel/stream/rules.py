@@ -51,12 +51,11 @@ def _rule(terms: Terms, law: Law) -> Rewrite:
             return
         match = _Match(terms, _FLOATS[term[0].dtype], terms.fold(term[0])[1])
         for bound in match.term(left, term, {}):
-            if not law.folded or any(map(terms.is_folded, bound[law.folded])):
-                made = match.made(law.right, bound, owner)
-                if made is not None:
-                    yield made
+            made = match.made(law.right, bound, owner)
+            if made is not None:
+                yield made
 
-    return Rewrite(law.name, find, law.prefix_ok, is_root)
+    return Rewrite(law.name, find, ops=is_root)
 
 
 def _looked_for(pattern: Pattern) -> tuple[str, ...]:
@@ -120,14 +119,16 @@ class _Match:
         self, lists: list[Pattern], factors: tuple[int, ...], bound: Bound
     ) -> Iterator[Bound]:
         """Each factor with the first variable that accepts it."""
-        dealt: dict[str, list[int]] = {part.name: [] for part in lists}
+        dealt: Bound = {part.name: () for part in lists}
         for factor in factors:
-            takers = [p for p in lists if p.accepts(self.terms, factor, self.along)]
-            if not takers:
+            taker = next((p for p in lists if p.accepts(self.terms, factor, self.along)), None)
+            if taker is None:
                 return
-            dealt[takers[0].name].append(factor)
-        if all(len(dealt[part.name]) >= part.least for part in lists):
-            yield bound | {name: tuple(found) for name, found in dealt.items()}
+            dealt[taker.name] += (factor,)
+        enough = all(len(dealt[part.name]) >= part.least for part in lists)
+        folds = [any(map(self.terms.is_folded, dealt[p.name])) for p in lists if p.folded]
+        if enough and all(folds):
+            yield bound | dealt
 
     def made(self, pattern: Pattern, bound: Bound, owner: int) -> int | None:
         """The class that a pattern describes; None for a product that is too long, or of itself."""

@@ -160,14 +160,12 @@ def split_merged_axes(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node
     whole = [fold.arg[1] for store in stores for fold in outermost_folds(store)]
     groups = [axes for axes in whole if len(axes) > 1]
     groups += [two for _, terms in sorted(loads, key=repr) for two in combinations(_axes(terms), 2)]
-    out = []
-    for store in stores:
-        done: dict[Node, Node] = {}
-        for fold in outermost_folds(store):
-            ways = (_split(fold, axes, loads, sizes) for axes in groups)
-            done[fold] = next((made for made in ways if made is not None), fold)
-        out.append(_above(store, done, {}) if any(a is not b for a, b in done.items()) else store)
-    return out
+
+    def split(fold: Node) -> Node:
+        ways = (_split(fold, axes, loads, sizes) for axes in groups)
+        return next((made for made in ways if made is not None), fold)
+
+    return [_above(s, {fold: split(fold) for fold in outermost_folds(s)}, {}) for s in stores]
 
 
 def _axes(terms: Sequence[tuple[Any, int]]) -> list[int]:

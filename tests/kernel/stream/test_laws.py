@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -98,13 +97,13 @@ def test_what_is_finite_on_the_left_is_the_same_on_the_right(law: Law) -> None:
 
 
 def _but(law: Law, right: Pattern) -> Law:
-    return replace(law, right=right)
+    return law._replace(right=right)
 
 
 def test_unsound_laws_are_caught() -> None:
     by_name = {law.name: law for law in LAWS}
     assert len(by_name) == len(LAWS)
-    factor, choice = by_name["sum-factor"], by_name["sum-where"]
+    factor, choice = by_name["sum-factor"], by_name["where"]
     assert not holds(_but(factor, factor.right.src[1]))  # the factor is forgotten
     assert not holds(_but(by_name["sum-neg"], by_name["sum-neg"].right.src[0]))
     assert not holds(_but(by_name["max-exp"], by_name["min-exp"].right))
