@@ -23,6 +23,7 @@ from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.fusion.proposals import Source
 from fulgurite.graph.fusion.reduced_axes import summed_lines
 from fulgurite.graph.fusion.select import Extraction, NoPlanError, Producer, extract
+from fulgurite.graph.ir.limits import LIMITS
 from fulgurite.graph.ir.lower import lower
 from fulgurite.kernel.stream import rules
 from fulgurite.kernel.stream import terms as terms_of
@@ -531,7 +532,7 @@ def test_equal_layers_are_searched_once() -> None:
     found, who = planned(_layers(12))
     assert kinds(found).count("fold") == 12
     assert len(who.reports) >= 12 and who.searched <= 3  # the first and the last have other ends
-    assert all(report.nodes <= rules.NODES for report in who.reports)
+    assert all(report.nodes <= LIMITS.egraph_terms for report in who.reports)
 
 
 def test_a_long_chain_of_doublings_is_searched_at_once() -> None:

@@ -23,6 +23,7 @@ from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB, WHERE
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, PERMUTE, RESHAPE
 from ...core.ops.reduce import REDUCE
+from .limits import LIMITS
 
 # --- products and sums of nodes ------------------------------------------------------------------
 
@@ -168,10 +169,6 @@ Atom: TypeAlias = tuple[Node, tuple[Label | None, ...]]  # None: an axis of one 
 Contraction: TypeAlias = frozenset[tuple[Atom, int]]  # with powers; without bound axes: an atom
 Monomial: TypeAlias = frozenset[tuple[Contraction, int]]
 Polynomial: TypeAlias = dict[Monomial, float]
-
-MAX_TERMS = 6  # of a value
-MAX_BOUND = 4  # axes of one contraction: all their orders are tried for the first
-CANCELLED = 1e-12  # of what was added: a coefficient that is no more than this is 0
 
 
 class Expansion:
@@ -326,7 +323,7 @@ def _bound(parts: Iterable[tuple[Contraction, int]], along: Sequence[int]) -> Co
     names = {axis: -1 - fresh - i for i, axis in enumerate(along)}
     whole = _relabelled(frozenset(atoms.items()), names)
     bound = [-1 - i for i in range(fresh + len(along))]
-    if len(bound) > MAX_BOUND:
+    if len(bound) > LIMITS.bound_axes:
         return None
     ways = [dict(zip(bound, some, strict=True)) for some in permutations(bound)]
     return min([_relabelled(whole, names) for names in ways], key=_in_order)
@@ -337,7 +334,7 @@ def _in_order(part: Contraction) -> list[tuple[object, ...]]:
 
 
 def _sum(
-    parts: Sequence[tuple[Polynomial, float]], limit: int = MAX_TERMS
+    parts: Sequence[tuple[Polynomial, float]], limit: int = LIMITS.polynomial_terms
 ) -> Polynomial | None:  # fmt: skip
     """A sum of polynomials, each times a number; None for too many terms."""
     found: Polynomial = {}
@@ -346,13 +343,17 @@ def _sum(
         for term, number in terms.items():
             found[term] = found.get(term, 0.0) + scale * number
             most[term] = max(most.get(term, 0.0), abs(scale * number))
-    left = {term: number for term, number in found.items() if abs(number) > CANCELLED * most[term]}
+    left = {
+        term: number
+        for term, number in found.items()
+        if abs(number) > LIMITS.cancelled * most[term]
+    }
     return left if len(left) <= limit else None
 
 
 def _product(first: Polynomial, second: Polynomial) -> Polynomial | None:
     parts = [({_times(a, b): 1.0}, x * y) for a, x in first.items() for b, y in second.items()]
-    return _sum(parts) if len(parts) <= 4 * MAX_TERMS else None
+    return _sum(parts) if len(parts) <= 4 * LIMITS.polynomial_terms else None
 
 
 def _times(first: Monomial, second: Monomial) -> Monomial:
@@ -376,4 +377,4 @@ def _multiplied(
         if left is None:
             return None
         found.append((left, number))
-    return _sum(found, MAX_TERMS * MAX_TERMS)
+    return _sum(found, LIMITS.polynomial_terms * LIMITS.polynomial_terms)

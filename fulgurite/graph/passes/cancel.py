@@ -19,17 +19,15 @@ from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND
 from ...core.substitute import substitute
 from ..fusion.machine import elements, is_contraction
+from ..ir.limits import LIMITS
 from ..ir.sum_product import OPENED, Expansion
-
-_DEEP, _NEAR = 32, 10  # ops that are looked through, with contractions and without
-_SHORT_ROW = 32  # numbers of a row whose sum is off by as much as one of them
 
 
 def cancel(sink: Node, order: Sequence[Node]) -> Node:
     """The graph without summands that are 0."""
     known: dict[Node, Node] = {}
-    deep = Expansion(_DEEP, lambda sum_: True)
-    near = Expansion(_NEAR, lambda sum_: not is_contraction(sum_))
+    deep = Expansion(LIMITS.expanded_ops, lambda sum_: True)
+    near = Expansion(LIMITS.expanded_ops_near, lambda sum_: not is_contraction(sum_))
     for node in order:
         if node.op not in (ADD, SUB) or node.dtype.kind != "f":
             continue
@@ -61,7 +59,7 @@ def _is_zero_row(rows: Node, expansion: Expansion) -> bool:
 
 def _is_short(rows: Node) -> bool:
     """True if rows are so short that what is left of their sum mends more than a pass costs."""
-    return elements(rows.shape) <= _SHORT_ROW * elements(rows.src[0].shape)
+    return elements(rows.shape) <= LIMITS.short_row_elements * elements(rows.src[0].shape)
 
 
 def _is_mask(node: Node) -> bool:

@@ -20,10 +20,10 @@ from ...core.ops.leaf import CONST, IOTA
 from ...core.ops.movement import EXPAND, PAD, SHRINK, expand, pairs
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import rebuild
+from ..ir.limits import LIMITS
 from .split_reduce import contraction_under
 
 _JOIN = {"add": ADD, "max": MAX, "min": MIN}
-_TAIL = 4  # elements of a tail
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _joined(node: Node) -> tuple[int, int] | None:
     if place != first or ends != [(0, size - first), (first, 0)]:
         return None
     long = sides[0] if 2 * first > size else sides[1]  # of a product, or rows are as quick whole
-    short = min(first, size - first) <= _TAIL
+    short = min(first, size - first) <= LIMITS.tail_elements
     return (axis, first) if short and contraction_under(long.src[0]) is not None else None
 
 

@@ -17,9 +17,8 @@ from ...core.ops.movement import EXPAND, RESHAPE, expand, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import substitute
 from ..fusion.machine import elements, is_contraction, own
+from ..ir.limits import LIMITS
 from ..ir.sum_product import same_axes
-
-_LOOKED_AT = 64  # nodes between a sum and a contraction
 
 
 def split_reduce(sink: Node, order: Sequence[Node]) -> Node:
@@ -92,7 +91,7 @@ def contraction_under(matrix: Node) -> Node | None:
     if not all(isinstance(n, int) for n in matrix.shape):
         return None
     stack, seen = [matrix], {matrix}
-    while stack and len(seen) < _LOOKED_AT:
+    while stack and len(seen) < LIMITS.contraction_distance:
         node = stack.pop()
         if node.op is REDUCE:
             if is_contraction(node) and all(own(f) <= size for f in node.src[0].src):

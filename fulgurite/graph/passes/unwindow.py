@@ -44,15 +44,11 @@ from ...core.ops.movement import (
 )
 from ...core.ops.reduce import REDUCE, reduce_node
 from ...core.substitute import rebuild, substitute
+from ..ir.limits import LIMITS
 from ..ir.reshape_groups import CannotLower, groups
 
 Step: TypeAlias = Callable[[Node], Node]  # puts an op on the summed windows
 Cuts: TypeAlias = list[tuple[Size, Size]]  # start and stop of each dimension
-
-PHASE_DEPTH = 32  # terms of a sum for each element of a window that make it worth another kernel
-MAX_SLICES = 9  # of windows, over all their dimensions, that are quicker added one by one
-LOOKED_THROUGH = 24  # ops on the way to a product, or to what does not vary
-SOURCES_COUNT = 8  # of them that an op with several sources counts for
 
 
 class Windows(NamedTuple):
@@ -135,7 +131,7 @@ def _summed(chain: list[Node], cuts: Cuts) -> Node | None:
     top, value, left = chain[0], chain[-1].src[0], list(cuts)
     last = {node.arg[0]: node for node in reversed(chain)}  # each dimension is cut at the end
     wanted = {node: cuts[axis] for axis, node in last.items()}
-    better, slices = False, MAX_SLICES
+    better, slices = False, LIMITS.unwindow_slices
     meet = any([_meet(node, wanted.get(node)) for node in chain])
     for node in reversed(chain):
         axis = node.arg[0]
@@ -196,7 +192,7 @@ def _sum_of_one(
         return _apart(CONTIGUOUS(x) if zeros else x, windows)  # zeros need no products
     steps: list[Step | tuple[int, ...]] = []
     core, own = x, windows
-    for _ in range(LOOKED_THROUGH):
+    for _ in range(LIMITS.unwindow_ops):
         below = _below(core, windows, steps)
         if below is None:
             break
@@ -233,7 +229,7 @@ def _saves(core: Node, windows: Windows, axes: Sequence[int]) -> bool:
     depth = sizes.prod([core.shape[axis] for axis in axes])
     if windows.dilation > 1 or windows.size < windows.stride or not isinstance(depth, int):
         return False
-    return depth >= PHASE_DEPTH and windows.size * 5 <= windows.taps() * windows.stride * 4
+    return depth >= LIMITS.phase_terms and windows.size * 5 <= windows.taps() * windows.stride * 4
 
 
 def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
@@ -256,7 +252,7 @@ def _apart(x: Node, windows: Windows) -> Node:
     return _span(x, place, start, start + length)
 
 
-def _cropped(x: Node, axis: int, start: int, stop: int, depth: int = LOOKED_THROUGH) -> Node:
+def _cropped(x: Node, axis: int, start: int, stop: int, depth: int = LIMITS.unwindow_ops) -> Node:
     """A part of a dimension, cut out of what sums and products are made of."""
     if (start, stop) == (0, x.shape[axis]):
         return x
@@ -404,7 +400,7 @@ def _ones(core: Node, axis: int) -> Node:
 # --- what does not vary --------------------------------------------------------------------------
 
 
-def _without(node: Node, axes: Sequence[int], depth: int = LOOKED_THROUGH) -> Node | None:
+def _without(node: Node, axes: Sequence[int], depth: int = LIMITS.unwindow_ops) -> Node | None:
     """The node with size 1 along dimensions that it does not vary along, or None if it does."""
     found: Node | None = node
     for axis in axes:
@@ -440,7 +436,7 @@ def _squeezed_anew(node: Node, axis: int, memo: dict[Node, Node | None], depth: 
             return None
         parts: list[Node] = []
         for source in node.src:
-            part = _squeezed(source, axis, memo, max(0, depth - SOURCES_COUNT))
+            part = _squeezed(source, axis, memo, max(0, depth - LIMITS.unwindow_branch_ops))
             if part is None:
                 return None
             parts.append(part)

@@ -25,9 +25,8 @@ from ...graph.ir.bodies import (
     rename_axes,
     transformed,
 )
+from ...graph.ir.limits import LIMITS
 from ...graph.ir.queries import free_axes
-
-MATCHES_TRIED = 64  # ways in which axes of two stores may be the same
 
 Reads: TypeAlias = frozenset[frozenset[tuple[int, Affine]]]  # of folds: params and indices
 
@@ -70,7 +69,7 @@ def _ways(
     found = [store if set(mine) <= set(first) else _named(store, names)]
     if not folds_of(other) & folds_of(found[0]):
         reads, wanted = innermost_reads(store), innermost_reads(other)
-        ways = islice(matches(mine, first, sizes), MATCHES_TRIED)
+        ways = islice(matches(mine, first, sizes), LIMITS.axis_matches)
         found += [_named(store, way) for way in ways if reads_alike(reads, wanted, way)]
     return found
 
@@ -83,7 +82,7 @@ def name_as_block(
     mine = _in_order(store)
     if mine is None:
         return None
-    for names in islice(matches(mine, [*others[0].arg[3], *axes], sizes), MATCHES_TRIED):
+    for names in islice(matches(mine, [*others[0].arg[3], *axes], sizes), LIMITS.axis_matches):
         found = _named(store, {a: b for a, b in names.items() if a != b})
         if folds_of(found) <= known:
             return found

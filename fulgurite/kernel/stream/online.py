@@ -24,6 +24,7 @@ from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ...graph.ir.bodies import replaced
+from ...graph.ir.limits import LIMITS
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
 from ...graph.ir.sum_product import factors, product
@@ -42,9 +43,6 @@ from .transposed import (
     transposed,
     varying_folds,
 )
-
-_MOST_SHIFTED = 3  # shifted factors of one product: their subsets are expanded
-_MOST_STATES = 12
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def _over(
 def _is_promising(plain: _Group, tried: set[tuple[int, ...]]) -> bool:
     """True if laws might make a pass: they do not change what folds run over."""
     like = len(plain.folds), *[plain.sizes[a] for a in plain.axes]  # other names, same pass
-    if like in tried or len(plain.folds) > _MOST_STATES or not plain.is_possible():
+    if like in tried or len(plain.folds) > LIMITS.states or not plain.is_possible():
         return False
     tried.add(like)
     known = set(toposort(plain.stores))
@@ -278,7 +276,7 @@ class _Group:
         todo = list(self.folds)
         while todo:
             state = self.state(todo.pop(0), todo)
-            if state is None or len(self.folds) > _MOST_STATES:
+            if state is None or len(self.folds) > LIMITS.states:
                 return None
             found.append(state)
         found.sort(key=lambda s: s.level)  # stable: sources stay first
@@ -348,7 +346,7 @@ class _Group:
                 return None
             shifted.append((factor, shift))
         beyond = _beyond(fold.src[0], len(parts), [f for f, _ in shifted], scale, rebase)
-        if beyond is None or len(shifted) > _MOST_SHIFTED:
+        if beyond is None or len(shifted) > LIMITS.shifted_factors:
             return None
         value = self.expanded(fold, fixed, shifted, todo)
         if scale.value is not None:

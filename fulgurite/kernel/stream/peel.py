@@ -20,12 +20,11 @@ from ...core.ops.index import FOLD, LOAD, VALID
 from ...core.ops.leaf import CONST
 from ...graph.ir.affine import Affine, Condition, add, axes_of, axis, bounds, number
 from ...graph.ir.bodies import Places, argument_at, remade, substitute_axes, transformed
+from ...graph.ir.limits import LIMITS
 from ...graph.ir.queries import affine_value, free_axes, indices
 from ...graph.ir.sum_product import factors
 
 _JOIN = {"add": ADD, "max": MAX, "min": MIN}
-_PEELED = 2  # elements that are worked out by themselves
-_UNROLLED = 8  # elements of a fold that is unrolled
 # of (first - second) between bounds: when does a comparison hold for all, and for none?
 _ALWAYS = {LT: lambda a, b: b < 0, LE: lambda a, b: b <= 0, EQ: lambda a, b: a == b == 0}
 _NEVER = {LT: lambda a, b: a >= 0, LE: lambda a, b: a > 0, EQ: lambda a, b: a > 0 or b < 0}
@@ -114,7 +113,7 @@ class _Peeler:
         ends = sorted({0, size, *[at for at in mine if 0 < at < size]})
         parts = list(pairwise(ends))
         long = [part for part in parts if part[1] - part[0] > 1]
-        if len(parts) > 1 + _PEELED or len(long) != 1 or not mine:
+        if len(parts) > 1 + LIMITS.peeled_elements or len(long) != 1 or not mine:
             return None
         divided = any(_is_divided(index, along) for node in order for index in indices(node))
         return None if divided else parts
@@ -149,7 +148,11 @@ class _Peeler:
     def is_unrolled(self, fold: Node) -> bool:
         """True if it has few elements, each made from values that do not have all its axes."""
         along = frozenset(fold.arg[1])
-        if fold.arg[0] not in _JOIN or len(along) != 1 or self.sizes[fold.arg[1][0]] > _UNROLLED:
+        if (
+            fold.arg[0] not in _JOIN
+            or len(along) != 1
+            or self.sizes[fold.arg[1][0]] > LIMITS.unrolled_elements
+        ):
             return False
         order = toposort([fold.src[0]])
         if any(n.op is FOLD or any(_is_divided(i, *along) for i in indices(n)) for n in order):

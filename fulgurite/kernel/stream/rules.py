@@ -18,11 +18,10 @@ from ...core.node import Node, constant
 from ...core.operators import OPS
 from ...core.ops.elementwise import LT
 from ...core.ops.index import FOLD
+from ...graph.ir.limits import LIMITS
 from .laws import LAWS, Law, Pattern
 from .terms import INVERSE, PRODUCT, Key, Terms
 
-NODES, ROUNDS = 2000, 6  # caps of one region
-_MOST = 12  # factors of a flat product
 _FLOATS = {dtype.name: dtype for dtype in (float32, float64)}
 Bound: TypeAlias = dict[str, tuple[int, ...]]  # the classes that variables stand for
 
@@ -31,7 +30,7 @@ def saturate(roots: Sequence[Node], sizes: Sequence[int]) -> tuple[list[Node], R
     """The cheapest equal nodes that the laws find, and what they did."""
     terms = Terms(sizes)
     classes = terms.add(roots)
-    report = terms.graph.run(rules(terms), NODES, ROUNDS)
+    report = terms.graph.run(rules(terms), LIMITS.egraph_terms, LIMITS.egraph_rounds)
     return terms.nodes(classes), report
 
 
@@ -144,7 +143,7 @@ class _Match:
             else:
                 return None
         if pattern.op == PRODUCT:
-            able = len(sources) <= _MOST and owner not in sources
+            able = len(sources) <= LIMITS.product_factors and owner not in sources
             return terms.product(dtype, sources) if able else None
         if pattern.op == INVERSE:
             return terms.inverse(dtype, sources[0])

@@ -23,9 +23,9 @@ from ...core.ops.elementwise import DIV, EXP, EXP2, MUL
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import CONST
 from ...graph.ir.affine import axes_of
+from ...graph.ir.limits import LIMITS
 from ...graph.ir.queries import indices
 
-_NESTED = 4  # what a fold costs more for every fold that it waits for: another pass over its axis
 PRODUCT, INVERSE = "product", "inverse"
 
 
@@ -151,7 +151,10 @@ class Terms:
         key: Key = term[0]
         if key.name == FOLD.name:
             inside = self.axes(term[1]) | frozenset(self.fold(key)[1])
-            return float(self.count(inside) * (1 + _NESTED * self.graph.get("height", term[1])))
+            return float(
+                self.count(inside)
+                * (1 + LIMITS.nested_fold_cost * self.graph.get("height", term[1]))
+            )
         if key.name == PRODUCT:
             return float(sum([self.count(axes) for _, _, axes in self.pairs(term[1:])]))
         cost = DIV.cost if key.name == INVERSE else self.made[key][0].cost

@@ -28,9 +28,9 @@ from ...graph.ir.bodies import (
     substitute_axes,
     transformed,
 )
+from ...graph.ir.limits import LIMITS
 from ...graph.ir.queries import free_axes, nearest
 from .axis_names import (
-    MATCHES_TRIED,
     as_places,
     innermost_reads,
     matches,
@@ -94,7 +94,7 @@ def transposed_to(store: Node, main: Node, sizes: Sequence[int]) -> Node | None:
     assert axes is not None
     known = inner_folds(main)
     best, most = None, len(known & inner_folds(share_folded((main, store), axes, sizes)[1]))
-    for found in islice(_transpositions(store, main, sizes), MATCHES_TRIED):
+    for found in islice(_transpositions(store, main, sizes), LIMITS.axis_matches):
         every = inner_folds(found)
         if len(known & every) > most:
             best, most = found, len(known & every)

@@ -36,6 +36,7 @@ from fulgurite.graph.fusion.reduced_axes import reshaped, summed_lines
 from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.fusion.select import STEPS, Producer, extract
 from fulgurite.graph.ir.kernel import Kernel, Schedule
+from fulgurite.graph.ir.limits import LIMITS
 from fulgurite.kernel.stream import online, rules
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, Program, kinds, lowered, numbers
 from tests.threads import together
@@ -182,7 +183,7 @@ def test_a_search_is_bounded_by_counts() -> None:
     who = Searcher(SOURCES)
     searched([*gradients(2, 64, 16), *classes(64, 16, 200)], who)
     for report in who.reports:
-        assert report.nodes <= rules.NODES and report.asked <= choosing.ATTEMPTS
+        assert report.nodes <= LIMITS.egraph_terms and report.asked <= choosing.ATTEMPTS
         assert report.steps <= STEPS + choosing.ATTEMPTS * choosing.LOOKS
 
 

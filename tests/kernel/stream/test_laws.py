@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,10 +44,6 @@ def numbers(law: Law, length: int, seed: int) -> Given:
     return given
 
 
-def _values(part: Pattern, given: Given) -> list[Array]:
-    return given[part.name] if part.many else [evaluate(part, given)]
-
-
 def evaluate(pattern: Pattern, given: Given) -> Array:
     """What a pattern is worth; folds run over the last axis."""
     if pattern.number is not None:
@@ -57,11 +52,15 @@ def evaluate(pattern: Pattern, given: Given) -> Array:
         (value,) = given[pattern.name]
         return value
     if pattern.op == PRODUCT:
-        divided = [part.src[0] for part in pattern.src if part.op == INVERSE]
-        whole = [part for part in pattern.src if part.op != INVERSE]
-        above = [v for part in whole for v in _values(part, given)]
-        below = [v for part in divided for v in _values(part, given)]
-        return np.asarray(reduce(np.multiply, above, 1.0) / reduce(np.multiply, below, 1.0))
+        value = np.ones((1, 1))
+        for part in pattern.src:
+            if part.op == INVERSE:
+                value = value / evaluate(part.src[0], given)
+            for factor in given[part.name] if part.many else ():
+                value = value * factor
+            if part.op != INVERSE and not part.many:
+                value = value * evaluate(part, given)
+        return value
     sources = [evaluate(source, given) for source in pattern.src]
     if pattern.fold:
         length = max(value.shape[-1] for values in given.values() for value in values)
