@@ -70,28 +70,33 @@ def _greedy(*given: Any, **more: Any) -> Callable[..., list[Any]]:
     return lambda pieces, roots: list(pieces)
 
 
-GRAPH, SEARCH = "fulgurite.graph", "fulgurite.graph.search"
+GRAPH, STREAM = "fulgurite.graph", "fulgurite.kernel.stream"
 PASSES: tuple[Pass, ...] = (
-    Pass("simplify", f"{GRAPH}.simplify", "simplify", _given),
-    Pass("overlap", f"{GRAPH}.overlap", "overlap", _given),
-    Pass("tails", f"{GRAPH}.tails", "tails", _given),
-    Pass("taken_apart", f"{GRAPH}.exchange", "_taken_apart", _given),
-    Pass("repeats", f"{GRAPH}.repeats", "repeats", _given),
-    Pass("vanish", f"{GRAPH}.vanish", "vanish", _given),
-    Pass("exchange", f"{GRAPH}.exchange", "_exchange", _given),
-    Pass("by_rows", f"{GRAPH}.by_rows", "by_rows", _given),
-    Pass("wide_rows", f"{GRAPH}.exchange", "_wide_rows", _given),
+    Pass("simplify", f"{GRAPH}.passes.simplify", "simplify", _given),
+    Pass("unwindow", f"{GRAPH}.passes.unwindow", "unwindow", _given),
+    Pass("split_concat", f"{GRAPH}.passes.split_concat", "split_concat", _given),
+    Pass("split_sums", f"{GRAPH}.passes.reassociate", "split_sums", _given),
+    Pass("ungroup_broadcast", f"{GRAPH}.passes.ungroup_broadcast", "ungroup_broadcast", _given),
+    Pass("cancel", f"{GRAPH}.passes.cancel", "cancel", _given),
+    Pass("interchange_sums", f"{GRAPH}.passes.reassociate", "interchange_sums", _given),
+    Pass("split_reduce", f"{GRAPH}.passes.split_reduce", "split_reduce", _given),
+    Pass("widen_row_sums", f"{GRAPH}.passes.reassociate", "widen_row_sums", _given),
     Pass("choose", "fulgurite.runtime.pipeline", "chooser", _greedy),
-    Pass("widened", f"{SEARCH}.spelling", "widened", _all, native=True),
-    Pass("numbered", f"{SEARCH}.spelling", "numbered", _all, native=True),
-    Pass("picked", f"{SEARCH}.spelling", "picked", _all, native=True),
-    Pass("measured", f"{SEARCH}.spelling", "measured", _all, native=True),
-    Pass("settled", f"{SEARCH}.spelling", "settled", _all, native=True),
-    Pass("ended", f"{SEARCH}.ends", "ended", _stores_and_sizes, native=True),
-    Pass("parted", f"{SEARCH}.crossed", "parted", _list, native=True),
-    Pass("together", f"{SEARCH}.names", "together", _list, native=True),
-    Pass("improved", f"{SEARCH}.laws", "improved", _unimproved, native=True),
-    Pass("sooner", f"{GRAPH}.sooner", "sooner", _list),
+    *[
+        Pass(name, f"{STREAM}.canonicalize", name, _all, native=True)
+        for name in (
+            "widen_small_floats",
+            "fold_conditions_as_floats",
+            "gather_one_hot",
+            "stabilize_logsumexp",
+            "distribute_bases",
+        )
+    ],
+    Pass("peel", f"{STREAM}.peel", "peel", _stores_and_sizes, native=True),
+    Pass("split_merged_axes", f"{STREAM}.transposed", "split_merged_axes", _list, native=True),
+    Pass("share_rows", f"{STREAM}.axis_names", "share_rows", _list, native=True),
+    Pass("saturate", f"{STREAM}.rules", "saturate", _unimproved, native=True),
+    Pass("sooner", f"{GRAPH}.memory.reorder", "sooner", _list),
     Pass(
         "moved_as_bits",
         "fulgurite.kernel.transform.move_as_bits",
@@ -109,9 +114,9 @@ PASSES: tuple[Pass, ...] = (
     Pass("beside", "fulgurite.kernel.transform.unroll_outputs", "beside", _given, native=True),
 )
 MEMOS: tuple[tuple[str, str], ...] = (  # what earlier runs worked out
-    (f"{SEARCH}.online", "_known"),
-    (f"{SEARCH}.choose", "REGIONS"),
-    (f"{GRAPH}.lower", "_known"),
+    (f"{STREAM}.online", "_known"),
+    (f"{GRAPH}.fusion.search", "REGIONS"),
+    (f"{GRAPH}.ir.lower", "_known"),
     ("fulgurite.runtime.plan", "KERNELS"),
 )
 
@@ -119,7 +124,7 @@ MEMOS: tuple[tuple[str, str], ...] = (  # what earlier runs worked out
 @cache
 def _load() -> None:
     """Import every module of the compiler: one that is imported later would keep a stand-in."""
-    for layer in ("core", "graph", "kernel", "native", "runtime"):
+    for layer in ("core", "graph", "kernel", "codegen", "runtime"):
         package = import_module(f"fulgurite.{layer}")
         for found in walk_packages(package.__path__, f"fulgurite.{layer}."):
             with suppress(ImportError):  # of what is not installed here
@@ -167,7 +172,7 @@ class Verdict:
 @contextmanager
 def only(kept: Collection[str], laws_out: Collection[str] = ()) -> Iterator[None]:
     """Leave out every pass but these, and some laws, with nothing remembered from before."""
-    rules = _found(f"{GRAPH}.laws", "SIMPLIFY")
+    rules = _found(f"{GRAPH}.passes.laws", "SIMPLIFY")
     with pytest.MonkeyPatch.context() as patch:
         for one in PASSES:
             if one.name not in kept:
@@ -269,7 +274,7 @@ def _smallest(kept: Sequence[str], is_wrong: Callable[[Sequence[str]], bool]) ->
 
 def _guilty_law(is_right: Callable[[Collection[str]], bool]) -> str | None:
     """The law without which simplification is right."""
-    rules = _found(f"{GRAPH}.laws", "SIMPLIFY")
+    rules = _found(f"{GRAPH}.passes.laws", "SIMPLIFY")
     names = list(dict.fromkeys([rule.name for rule in rules.rules]))
     out: list[str] = []  # halve what must be left out
     if not is_right(names):
