@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ...core.node import Node, make, toposort
-from ...core.ops.index import FOLD, INDEX, LOAD, STORE, VALID
+from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from .affine import Affine, add, axes_of, axis, number
 from .queries import free_axes
 
@@ -77,26 +77,36 @@ def index_at(index: Affine, places: Places) -> Affine:
     return out
 
 
-def argument_at(node: Node, places: Places) -> Any:
-    """A node's argument with indices in the place of axes."""
+def argument(
+    node: Node,
+    moved: Callable[[Affine], Affine],
+    kept: Callable[[tuple[int, ...]], tuple[int, ...]],
+) -> Any:
+    """A node's argument with other indices, and other axes where it lists them."""
     arg = node.arg
     if node.op is LOAD:
-        return arg[0], index_at(arg[1], places), conditions_at(arg[2], places)
+        return arg[0], moved(arg[1]), tuple([(moved(i), size) for i, size in arg[2]])
     if node.op is VALID:
-        return conditions_at(arg, places)
+        return tuple([(moved(i), size) for i, size in arg])
     if node.op is INDEX:
-        return index_at(arg, places)
+        return moved(arg)
     if node.op is STORE:
-        axes = [a for own in arg[3] for a in axes_of(places.get(own, axis(own)))]
-        return arg[0], index_at(arg[1], places), arg[2], tuple(sorted(axes))
-    return arg
+        return arg[0], moved(arg[1]), arg[2], kept(arg[3])
+    if node.op in (FOLD, RUN):
+        return arg[0], kept(arg[1]), *arg[2:]
+    return (kept(arg[0]), arg[1]) if node.op is ORDER else arg
 
 
-def conditions_at(
-    conditions: Sequence[tuple[Affine, int]], places: Places
-) -> tuple[tuple[Affine, int], ...]:
-    """Conditions (0 <= index < size) with indices in the place of axes."""
-    return tuple([(index_at(index, places), size) for index, size in conditions])
+def argument_at(node: Node, places: Places, bound: bool = False) -> Any:
+    """A node's argument with indices in the place of axes, of `bound` ones too."""
+
+    def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
+        found = [a for own in axes for a in sorted(axes_of(places.get(own, axis(own))))]
+        return tuple(found if bound else sorted(found))
+
+    if not bound and node.op is FOLD:
+        return node.arg
+    return argument(node, lambda index: index_at(index, places), kept)
 
 
 def substitute_axes(

@@ -8,12 +8,11 @@ dimensions become one row. Order of folds is row-major before and after, so no b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ...core.node import Node, make, toposort
-from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
-from ...graph.ir.affine import Affine, add, axis, number
+from ...core.ops.index import FOLD, ORDER, RUN, STORE
+from ...graph.ir.affine import ZERO, Affine, axis
+from ...graph.ir.bodies import argument as argument
+from ...graph.ir.bodies import argument_at, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import indices
 
@@ -72,51 +71,11 @@ def _merged(kernel: IndexKernel, a: int, b: int) -> IndexKernel:
     sizes[b] = outer * inner
     del sizes[a]
 
-    def place(old: int) -> int:
-        return old - (old > a)
+    places = {old: axis(old - (old > a)) for old in range(len(kernel.axes)) if old != a}
+    places[a] = ZERO
 
-    def moved(index: Affine) -> Affine:
-        out = number(index[0])
-        for atom, coefficient in index[1]:
-            if atom == a and isinstance(atom, int):
-                continue
-            if isinstance(atom, tuple):
-                named: Any = (atom[0], moved(atom[1]), atom[2])
-            else:
-                named = place(atom) if isinstance(atom, int) else atom
-            out = add(out, axis(named), coefficient)
-        return out
+    def change(node: Node, sources: tuple[Node, ...]) -> Node:
+        return make(node.op, node.dtype, sources, argument_at(node, places, bound=True))
 
-    def kept(axes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([place(x) for x in axes if x != a])
-
-    done: dict[Node, Node] = {}
-    for node in toposort([kernel.body]):
-        arg = argument(node, moved, kept)
-        done[node] = make(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
-    return IndexKernel(tuple(sizes), done[kernel.body], kernel.divisions)
-
-
-def argument(
-    node: Node,
-    moved: Callable[[Affine], Affine],
-    kept: Callable[[tuple[int, ...]], tuple[int, ...]],
-) -> Any:
-    """A node's argument in terms of the new axes."""
-    if node.op is LOAD:
-        param, index, conditions = node.arg
-        return param, moved(index), tuple([(moved(i), size) for i, size in conditions])
-    if node.op is VALID:
-        return tuple([(moved(i), size) for i, size in node.arg])
-    if node.op is STORE:
-        param, index, mode, axes = node.arg
-        return param, moved(index), mode, kept(axes)
-    if node.op is INDEX:
-        return moved(node.arg)
-    if node.op is FOLD:
-        return node.arg[0], kept(node.arg[1])
-    if node.op is RUN:
-        return node.arg[0], kept(node.arg[1]), node.arg[2]
-    if node.op is ORDER:
-        return kept(node.arg[0]), node.arg[1]
-    return node.arg
+    (body,) = transformed([kernel.body], change)
+    return IndexKernel(tuple(sizes), body, kernel.divisions)

@@ -14,10 +14,10 @@ from math import prod
 from ...core.node import Node, Source, make, toposort
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN
 from ...core.ops.leaf import SINK
-from ...graph.ir.affine import Affine, Atom, add, axis, implied, number
+from ...graph.ir.affine import implied, number
+from ...graph.ir.bodies import argument_at
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
-from .merge_axes import argument
 from .vector_axis import vector_axis
 
 MOST = 16  # folds that run together: their running values stay in registers
@@ -79,19 +79,7 @@ def _at(node: Node, short: int, step: int, sizes: list[int], src: tuple[Node, ..
     def bound(atom: int | Source) -> tuple[int, int]:
         return (0, sizes[atom] - 1) if isinstance(atom, int) else (-(1 << 62), 1 << 62)
 
-    def moved(index: Affine) -> Affine:
-        out = number(index[0])
-        for atom, coefficient in index[1]:
-            if atom == short and isinstance(atom, int):
-                out = add(out, number(step), coefficient)
-                continue
-            named: Atom = atom
-            if isinstance(atom, tuple):
-                named = (atom[0], moved(atom[1]), atom[2])
-            out = add(out, axis(named), coefficient)
-        return out
-
-    arg = argument(node, moved, lambda axes: tuple([a for a in axes if a != short]))
+    arg = argument_at(node, {short: number(step)}, bound=True)
     if node.op is LOAD:
         arg = (*arg[:2], tuple(implied(arg[2], bound)))
     return make(node.op, node.dtype, src, arg)
