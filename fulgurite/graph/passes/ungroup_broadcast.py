@@ -11,7 +11,7 @@ order then, so `exact` leaves this out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ...core.node import Node, Shape, Size, make
 from ...core.op import Op
@@ -23,7 +23,7 @@ from ...core.substitute import rebuild
 from ..ir.sum_product import under_views
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class _Split:
     """A value with one of its axes as two."""
 
@@ -59,10 +59,10 @@ def ungroup_broadcast(sink: Node, order: Sequence[Node]) -> Node:
     return work.known.get(sink, sink)
 
 
-@dataclass
 class _Ungrouping:
-    split: dict[Node, _Split] = field(default_factory=dict)
-    known: dict[Node, Node] = field(default_factory=dict)  # the same values as other nodes
+    def __init__(self) -> None:
+        self.split: dict[Node, _Split] = {}
+        self.known: dict[Node, Node] = {}  # the same values as other nodes
 
     def ungrouped(self, node: Node) -> _Split | Node | None:
         """A node with an axis split, or without the need to, or None if it stays as it is."""
