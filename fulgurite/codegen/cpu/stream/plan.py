@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....core.ops.index import FOLD, LOAD
+from ....graph.ir.bodies import rename_axes
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.analysis import Block, reached
 from ....kernel.contract.summation import ORDER
-from ....graph.ir.bodies import rename_axes
 from ....kernel.stream.online import stream
 from ....kernel.stream.price import StreamWork, nodes_along_n
 from ....kernel.stream.roles import (
