@@ -297,8 +297,8 @@ def test_a_report_says_what_fired_what_it_cost_and_what_was_spent() -> None:
     (region,) = report.regions
     text = report.stages["search"]
     assert [a.chosen for a in region.alternatives].count(True) == 1
-    for part in ("us as they were", "% saved", "sum-factor x", "kernels asked for", "terms,", "steps;",
-                 "all alternatives", "us, chosen"):  # fmt: skip
+    for part in ("us as they were", "% saved", "sum-factor x", "kernels asked for", "terms,",
+                 "steps;", "all alternatives", "us, chosen"):  # fmt: skip
         assert part in text
 
 
