@@ -143,7 +143,7 @@ def replays() -> dict[str, float]:
     buffers = inputs(held)
     results = plan.run(buffers)  # kept, so that the memory of the last run stays ours
     assert len(plan.kernels) == COUNT, f"{len(plan.kernels)} kernels instead of {COUNT}"
-    own = own_time(plan.linked)
+    own = own_time(plan.executor)
     del results
     whole = quickest(held.run)
     below = quickest(lambda: plan.run(buffers))

@@ -90,10 +90,10 @@ def _checked(name: str, value: object, where: str) -> object:
 
 
 def _check_device(name: object) -> None:
-    from .runtime.device import DeviceError, device_names  # which needs the options itself
+    from .runtime.device import DeviceError, has_device, known_devices  # which needs the options
 
-    if name not in device_names():
-        raise DeviceError(f"there is no device {name!r}", f"one of {', '.join(device_names())}")
+    if not has_device(name):
+        raise DeviceError(f"there is no device {name!r}", f"one of {known_devices()}")
 
 
 def from_environment(environment: dict[str, str] | None = None) -> Options:

@@ -1,16 +1,17 @@
 """Memory as users see it: how much is held, how to give it back, when work is done.
 
-In: nothing. Out: figures of the host's pool, which serves the `cpu` device. Memory of values that
-are gone is kept for the next ones; `empty_cache` gives it back to the system.
+In: nothing, or a device's name. Out: figures of its memory. Memory of values that are gone is kept
+for the next ones; `empty_cache` gives it back to the system.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from .config import current
+from .runtime.device import devices_in_use, get_device
 
 
-def memory_stats(reset_peak: bool = False) -> dict[str, int]:
-    """Bytes and blocks of the host's memory pool.
+def memory_stats(reset_peak: bool = False, device: str | None = None) -> dict[str, int]:
+    """Bytes and blocks of a device's memory: of the one where new tensors live, or of another.
 
     `used` bytes are in values that are alive and in plans' arenas, `peak` is the most that was
     used at once, `idle` is kept for later; `fresh` and `reused` count blocks.
@@ -19,13 +20,7 @@ def memory_stats(reset_peak: bool = False) -> dict[str, int]:
     >>> sorted(fg.memory_stats())
     ['fresh', 'idle', 'peak', 'reused', 'used']
     """
-    from .runtime.cpu.pool import POOL, spared_bytes
-
-    found, spared = asdict(POOL.stats), spared_bytes()
-    found["used"], found["idle"] = found["used"] - spared, found["idle"] + spared
-    if reset_peak:
-        POOL.reset_peak()
-    return found
+    return get_device(device or current().device).memory_stats(reset_peak)
 
 
 def empty_cache() -> int:
@@ -36,15 +31,14 @@ def empty_cache() -> int:
     >>> fg.memory_stats()["idle"]
     0
     """
-    from .runtime.cpu.pool import POOL, forget_idle
-
-    forget_idle()
-    return POOL.empty()
+    return sum([device.empty_cache() for device in devices_in_use()])
 
 
 def synchronize() -> None:
-    """Wait until all work that was begun is done; on the CPU it always is.
+    """Wait until all work that was begun is done, on every device; on the CPU it always is.
 
     >>> import fulgurite as fg
     >>> fg.synchronize()
     """
+    for device in devices_in_use():
+        device.synchronize()

@@ -21,7 +21,7 @@ import fulgurite as fg
 from fulgurite.core.op import Array
 from fulgurite.errors import BoundsError
 from fulgurite.runtime.cpu.executor import Program as NativeProgram
-from fulgurite.runtime.host.device import ReferenceDevice
+from fulgurite.runtime.host.device import HostDevice
 
 SHAPES = ((4, 6), (4, 6), (6,), (5, 2, 3), ())
 DTYPES = (np.float32, np.float32, np.int32)
@@ -51,9 +51,10 @@ class Fault:
 
 def failing_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While it is suspended the kernels of every device ask `Fault`; for fixtures."""
-    interpret, go, whole = ReferenceDevice.interpret, NativeProgram.go, NativeProgram.run
+    interpret, go = HostDevice.step_code, NativeProgram.run_frame
+    whole = NativeProgram.run
 
-    def failing(self: ReferenceDevice, kernel: Any) -> Any:
+    def failing(self: HostDevice, kernel: Any) -> Any:
         real = interpret(self, kernel)
 
         def run(*arguments: Any) -> None:
@@ -71,8 +72,8 @@ def failing_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return whole(self, *arguments)
 
     fg.clear_caches()
-    monkeypatch.setattr(ReferenceDevice, "interpret", failing)
-    monkeypatch.setattr(NativeProgram, "go", go_or_fail)
+    monkeypatch.setattr(HostDevice, "step_code", failing)
+    monkeypatch.setattr(NativeProgram, "run_frame", go_or_fail)
     monkeypatch.setattr(NativeProgram, "run", run_or_fail)
     yield
     fg.clear_caches()

@@ -429,20 +429,20 @@ def test_a_kernel_that_fails_leaves_nothing_half_written(device: str, faults: No
 def test_a_value_that_was_interrupted_while_it_was_written_over_is_an_error_and_never_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    go = Program.go
+    run_frame = Program.run_frame
 
     def interrupted(self: Program, *arguments: Any) -> None:
-        go(self, *arguments)
+        run_frame(self, *arguments)
         if self.schedule.aliases:
             raise KeyboardInterrupt
 
     with fg.config(device="cpu", tier="native"):
         x, array = made()
         x += 1
-        monkeypatch.setattr(Program, "go", interrupted)
+        monkeypatch.setattr(Program, "run_frame", interrupted)
         with pytest.raises(KeyboardInterrupt):
             x.realize()
-        monkeypatch.setattr(Program, "go", go)
+        monkeypatch.setattr(Program, "run_frame", run_frame)
         with pytest.raises(LostError, match="written over"):
             x.numpy()
         x.assign(array)

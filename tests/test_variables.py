@@ -186,5 +186,5 @@ def test_axes_of_which_the_first_varies_become_one_and_indices_of_two_axes_gathe
         np.testing.assert_array_equal(first.numpy(), data[:a, :, :b].reshape(4 * a, b, 2) * 2)
         np.testing.assert_array_equal(second.numpy(), ROWS[places[:a, :b]] + 1)
         if device == "cpu":  # all of it is native code
-            segments = plan.plans[0].linked.segments  # type: ignore[attr-defined]
+            segments = plan.plans[0].executor.segments  # type: ignore[attr-defined]
             assert not any(isinstance(s, tuple) for s in segments)

@@ -127,7 +127,7 @@ def explain(*tensors: Tensor) -> Explanation:
         stages["search"] = "\n".join(map(str, reports.regions))
     kernels = tuple([_report(item, found, device) for item in found.items])
     layout = plan_memory(found)
-    beside = get_device(device).beside([item.kernel for item in found.items])
+    beside = get_device(device).workspace_bytes([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)
     return Explanation(kernels, stages, _cache_state(normal, rest), peak, reports.regions, tiny)
@@ -138,18 +138,16 @@ def _report(item: Item, found: Schedule, device: str) -> KernelReport:
     flops = _flops(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
     return KernelReport(
         item.kernel.kind, bytes_moved(found, item), flops, item.lines,
-        item.reason + _by_library(item), _text(item), inner,
+        item.reason + _by_library(item, device), _text(item), inner,
     )  # fmt: skip
 
 
-def _by_library(item: Item) -> str:
-    """Whether NumPy's BLAS runs a kernel, which `deterministic=False` allows."""
-    known = item.kernel.kind in ("host", "library")  # of the latter the search has said so
-    if current().deterministic or known or current().device != "cpu":
+def _by_library(item: Item, device: str) -> str:
+    """Who but us runs a kernel, which `deterministic=False` allows."""
+    if item.kernel.kind == "library":  # the search has said so
         return ""
-    from ..runtime.cpu.blas import product  # needed under this option only
-
-    return "; run by the BLAS that NumPy carries" if product(item.kernel) is not None else ""
+    found = get_device(device).library_name(item.kernel)
+    return f"; run by {found}" if found else ""
 
 
 def _inner(kernel: Kernel, device: str) -> tuple[KernelReport, ...]:

@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,10 @@ from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.kernel import Item
 from ..graph.ir.registry import REGISTRY
 from ..runtime.cache.archive import DAMAGES
-from ..runtime.device import Buffer, get_device
-from ..runtime.host.executor import concrete
+from ..runtime.device import Buffer, DeviceError, get_device
 from ..runtime.plan import Plan
 from ..runtime.realize import Compiled, storage_of, value_node
+from ..runtime.step_executor import concrete
 from ..tensor import Tensor, realize_among, wrap
 
 FORMAT = 1
@@ -87,8 +87,8 @@ def save(
         "lifted": [[normal.constants[i], dtype.name] for i, dtype in compiled.lifted.items()],
         "lines": [list(item.lines) for item in plan.schedule.items],
     }  # fmt: skip
-    if plan.device == "cpu":
-        manifest |= _code(plan, members)
+    code = [kernel.code for kernel in plan.kernels]
+    manifest |= get_device(plan.device).export_code(code, members)
     manifest["members"] = list(members)
     _write(path, json.dumps(manifest).encode(), members)
 
@@ -105,48 +105,6 @@ def _inputs(
     buffers = [normal.buffers[i] for i in order]
     kinds = [(b.dtype.name, list(b.shape)) for b in buffers]
     return list(order), [(n, d, s) for n, (d, s) in zip(order.values(), kinds, strict=True)]  # type: ignore[misc]
-
-
-def _code(plan: Plan, members: dict[str, bytes]) -> dict[str, Any]:
-    """The machine code of a plan and of the driver, as members, and what it is for."""
-    backend = lazy_import("runtime.cpu.toolchain")
-    backend.workers()
-    made = backend.code()
-    driver = backend.driver_digest()
-    known = {**backend.code_for("auto").objects, **made.objects}
-    objects: dict[str, Any] = {}
-    stack = [driver, *_digests(plan)]
-    while stack:
-        found = known[stack.pop()]
-        name = f"objects/{_digest(found.data)}"
-        if name not in objects:
-            objects[name] = {"texts": found.texts, "needs": found.needs}
-            members[name] = found.data
-            stack.extend(found.needs)
-    target = made.target
-    return {
-        "objects": objects, "driver": driver, "launch": _launch(target.arch),
-        "target": [target.arch, target.vectors, sorted(target.features)],
-    }  # fmt: skip
-
-
-def _digests(plan: Plan) -> list[str]:
-    """The texts of all native kernels, those inside loops and choices too."""
-    found: list[str] = []
-    for compiled in plan.kernels:
-        code: Any = compiled.code
-        if hasattr(code, "digest"):
-            found.append(code.digest)
-        inner = [code.passes] if hasattr(code, "passes") else []
-        inner += [passes for _, passes in getattr(code, "branches", ())]
-        for passes in inner:
-            found += _digests(passes.plan)
-    return found
-
-
-def _launch(arch: str) -> str:
-    """How kernels are launched: code and driver must agree in it."""
-    return _digest(lazy_import("codegen.cpu.driver").driver_text(arch).encode())
 
 
 def _digest(data: bytes | memoryview) -> str:
@@ -213,43 +171,15 @@ def _loaded(path: Any, about: Mapping[str, Any], members: Mapping[str, bytes]) -
     device: str = about["device"]
     if get_device(device).name != device:
         raise _refused(path, f"it is for the {device} device, which is not here")
-    if device == "cpu":
-        _install(path, about, members)
+    try:
+        get_device(device).import_code(about, members)
+    except DeviceError as problem:
+        raise _refused(path, problem.what) from None
     nothing = Normal((), (), (), {}, ())
     plan = lazy_import("runtime.cache.plan_io").load_plan(members["plan.json"], nothing, device)
     if plan is None:
         raise _refused(path, "some of its code is missing")
     return LoadedSchedule(plan, about)
-
-
-def _install(path: Any, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
-    """Make the machine code known here, if it is for this machine."""
-    backend = lazy_import("runtime.cpu.toolchain")
-    made = backend.code()
-    arch, vectors, features = about["target"]
-    mine = made.target
-    if arch != mine.arch or vectors != mine.vectors:
-        raise _refused(
-            path, f"it is for {arch} with {vectors}, and this is {mine.arch} with {mine.vectors}"
-        )
-    if missing := sorted(set(features) - mine.features):
-        raise _refused(path, f"this machine lacks {', '.join(missing)}")
-    if about["launch"] != _launch(mine.arch):
-        raise _refused(path, "another version of this package made it")
-    kind: Callable[..., Any] = lazy_import("runtime.cpu.objects").Object
-    waiting = [kind(members[name], tuple(o["texts"]), tuple(o["needs"]))
-               for name, o in about["objects"].items()]  # fmt: skip
-    ordered: list[Any] = []
-    known = set(made.objects)
-    while waiting:
-        ready = [o for o in waiting if set(o.needs) <= known]
-        if not ready:
-            raise _refused(path, "some of its code is missing")
-        ordered += ready
-        known.update(text for o in ready for text in o.texts)
-        waiting = [o for o in waiting if o not in ready]
-    for code in {id(c): c for c in (made, backend.code_for("auto"))}.values():
-        code.install(ordered)
 
 
 class LoadedSchedule:
@@ -325,10 +255,10 @@ class LoadedSchedule:
             memory = storage_of(node)
             if node.device == self.plan.device:
                 return memory
-            found: Array = get_device(node.device or "").to_host(memory)
-        else:
-            found = np.asarray(array)
-            _check(wanted, dtype_of(found.dtype), found.shape)
+            there = get_device(node.device or "")
+            return device.copy_from(there, memory, wanted.shape, wanted.dtype)
+        found: Array = np.asarray(array)
+        _check(wanted, dtype_of(found.dtype), found.shape)
         return device.from_host(found.reshape(wanted.shape))
 
 

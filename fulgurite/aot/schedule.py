@@ -30,9 +30,7 @@ from ..graph.ir.kernel import Kernel, Slot
 from ..graph.ir.registry import Entry, MovedError
 from ..graph.memory.arena import bytes_moved, slot_bytes
 from ..runtime import multi_device
-from ..runtime.device import Buffer, get_device
-from ..runtime.host.device import SharedBuffer
-from ..runtime.host.executor import concrete
+from ..runtime.device import Buffer, get_device, is_shared
 from ..runtime.incremental import Incremental, Values
 from ..runtime.pipeline import cache_key
 from ..runtime.plan import Plan
@@ -49,6 +47,7 @@ from ..runtime.realize import (
     storage_of,
     value_node,
 )
+from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import Fresh
 from ..tensor import Tensor, wrap
 
@@ -121,7 +120,9 @@ class _Part:
     def replay(self, roots: Sequence[Node], places: Sequence[int]) -> Replay:
         """What a run comes to that keeps nothing: as little as possible around the plan."""
         normal, plan, buffers = self.normal, self.plan, self.normal.buffers
-        linked, values, watched = plan.linked, normal.values, self.watched
+        values, watched = normal.values, self.watched
+        executor = plan.executor
+        run, deferred, check = executor.run, executor.deferred, executor.check
         # the memory of inputs stays theirs: who holds a buffer keeps it from being written over
         memory = [*[storage_of(buffer) for buffer in buffers], *self.constants]
         guards = [(i, *pair) for i, tensors in enumerate(watched) for pair in tensors]
@@ -143,7 +144,9 @@ class _Part:
                     inputs[number] = _latest(buffers[number], watched[number])[1]
             plan.runs += 1
             try:
-                outputs = linked.run(inputs, values, current().poison)
+                outputs = run(inputs, values, current().poison)
+                if deferred:
+                    check()
             except BoundsError:
                 name_the_line(self.roots, normal, inputs)
                 raise
@@ -334,7 +337,7 @@ class TensorSchedule:
                 mark = marks[source][root]
                 if stand not in copies or copies[stand][0] is not mark:
                     value = outputs[source][root]
-                    copies[stand] = (mark, self._moved(source, value, part.device))
+                    copies[stand] = (mark, self._moved(source, value, stand))
                     ran.append(first)
                 first += 1
             inputs, versions = self._inputs(part, copies)
@@ -383,9 +386,10 @@ class TensorSchedule:
         device, values = self._parts[part].device, self._parts[part].normal.values
         return wrap(adopt(self._roots[number], output, device, values))
 
-    def _moved(self, source: int, value: Buffer, device: str) -> Buffer:
-        array = get_device(self._parts[source].device).to_host(value)
-        return get_device(device).from_host(array)
+    def _moved(self, source: int, value: Buffer, stand: Node) -> Buffer:
+        shape: Any = stand.shape
+        there, here = get_device(self._parts[source].device), get_device(stand.device or "")
+        return here.copy_from(there, value, shape, stand.dtype)
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -402,7 +406,7 @@ class TensorSchedule:
             else:
                 node, memory = _latest(buffer, tensors)
                 # the node itself: while it is held here nobody writes over its memory
-                mark = None if type(memory) is SharedBuffer else node
+                mark = None if is_shared(memory) else node
             found.append(memory)
             versions.append(mark)
         return [*found, *part.constants], [*versions, *[0] * len(part.constants)]

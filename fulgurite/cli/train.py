@@ -118,9 +118,10 @@ def lines(plan: Plan, report: Report) -> list[str]:
 def _native() -> str:
     """How many kernels went through the compiler in this process, if any did."""
     from ..config import current
+    from ..runtime.device import get_device
 
     module = sys.modules.get("fulgurite.runtime.cpu.toolchain")
-    if module is None or current().device != "cpu":
+    if module is None or get_device(current().device).codegen is None:
         return ""
     return f", {module.code().compiled} of them new to this machine"
 

@@ -121,7 +121,7 @@ def tune(options: Options, folder: str, rounds: int, quick: bool) -> int:
     from ..runtime.device import get_device
     from ..runtime.tuning import write_table
 
-    if get_device("cpu").name != "cpu":
+    if get_device("cpu").codegen is None:
         print("fulgurite tune: there is no native code here: install llvmlite", file=sys.stderr)
         return 1
     table = measured(rounds, quick)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._lazy import lazy_import
+from ..config import current
 from ..core import build
 from ..core.dtype import DType, dtype_of
 from ..core.node import Node
@@ -141,7 +142,8 @@ class NativeKernel:
         for number, (node, (dtype, rank)) in enumerate(zip(nodes, self.takes, strict=True)):
             self._check(node, dtype, rank, number)
         device = build.same_device(nodes)
-        if not self.everywhere and get_device(device or "cpu").name == "reference":
+        codegen = get_device(device or current().device).codegen
+        if not self.everywhere and (codegen is None or codegen.language != "llvm"):
             raise DeviceError(
                 f"native kernel {self.name!r} does not run on the {device} device",
                 'move its tensors: x.to("cpu"), or give it fallback=',

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core import build
 from ..core.node import Node, Shape, Size, toposort
 from ..core.ops.leaf import BIND, bind
@@ -116,9 +118,10 @@ def padded(device: Device, memory: Buffer, node: Node, how: Varying) -> Buffer:
     All of it is written: a vector that is read under a mask of none maps no page, and is slow
     wherever a page was never mapped.
     """
-    made = device.allocate(how.most, node.dtype)
-    whole = device.to_host(made)
-    if node.shape != how.most:
-        whole[...] = 0
-    whole[tuple([slice(n) for n in node.shape])] = device.to_host(memory).reshape(node.shape)  # type: ignore[arg-type]
-    return made
+    shape: Any = node.shape
+    if shape == how.most:
+        whole = device.to_host(memory, shape, node.dtype)
+    else:
+        whole = np.zeros(how.most, node.dtype.numpy)
+        whole[tuple([slice(n) for n in shape])] = device.to_host(memory, shape, node.dtype)
+    return device.from_host(whole)

@@ -13,15 +13,12 @@ from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount, ref
 
-import numpy as np
-
 from ..core.dtype import float32
 from ..core.ops.effect import TAPE, WATCH, watch
 from ..core.ops.leaf import new_buffer
 from ..graph.ir.registry import REGISTRY, Entry
-from ..runtime.cpu.pool import Block, BlockBuffer
+from ..runtime.device import get_device
 from ..runtime.donation import counts_are_exact as counts_are_exact
-from ..runtime.host.device import HostBuffer
 from ..tensor import Tensor, wrap
 
 
@@ -32,31 +29,11 @@ def are_sole(places: Sequence[int], tensors: Sequence[Tensor], memories: Sequenc
     """
     for i in places:
         memory = memories[i]()
-        if type(memory) is not BlockBuffer and type(memory) is not HostBuffer:
-            return False
         if getrefcount(memory) != _MEMORY or not is_sole(tensors[i].entry):
             return False
-        if memory._array is not None and _most_holders(memory) != _LINK:
+        if memory.exported is not None and not memory.exclusive():
             return False
     return True
-
-
-def _most_holders(memory: HostBuffer) -> int:
-    """How many hold an array over some memory, or one that it is a view of: the most of any."""
-    held: Any = memory._array
-    most = 0
-    while held is not None:
-        count = getrefcount(held)
-        if type(held) is np.ndarray:
-            if not held.flags.writeable:
-                return -1
-            held = held.base
-        elif type(held) is Block:
-            held = None
-        else:
-            return -1  # it is shown through something else
-        most = count if count > most else most
-    return most
 
 
 def is_sole(entry: Entry) -> bool:
@@ -68,16 +45,16 @@ def is_sole(entry: Entry) -> bool:
     return (getrefcount(node), getweakrefcount(node), 0) == _PLAIN
 
 
-_MEMORY, _LINK, _PLAIN, _LEAF = 0, 0, (0, 0, 0), (0, 0, 0)
+_MEMORY, _PLAIN, _LEAF = 0, (0, 0, 0), (0, 0, 0)
 
 
 def _measure() -> None:
     """Count the references of tensors that nobody else holds."""
-    global _MEMORY, _LINK, _PLAIN, _LEAF
-    _LINK = _most_holders(HostBuffer(np.zeros(1)))
+    global _MEMORY, _PLAIN, _LEAF
+    device = get_device("reference")
     for leaf in (False, True):
-        buffer = new_buffer((1,), float32, "reference")
-        REGISTRY.attach(buffer, HostBuffer(np.zeros(1, np.float32)))
+        buffer = new_buffer((1,), float32, device.name)
+        REGISTRY.attach(buffer, device.allocate((1,), float32))
         tensors = [wrap(buffer)]
         if leaf:
             REGISTRY.rebind(tensors[0].entry, buffer, watch(buffer, TAPE))

@@ -31,8 +31,8 @@ from ..errors import BoundsError, ConstantError
 from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR
-from ..runtime.device import Buffer, get_device
-from ..runtime.host.executor import concrete
+from ..runtime.device import Buffer, NumberBlock, get_device
+from ..runtime.device import Replay as Launcher
 from ..runtime.realize import (
     Compiled,
     inputs_of,
@@ -41,6 +41,7 @@ from ..runtime.realize import (
     realize_together,
     value_node,
 )
+from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import Fresh
 from ..tensor import Tensor
 from .dynamic_shapes import Varying, padded, sizes_of, unbound
@@ -121,7 +122,7 @@ class Bound:
     """Addresses of one set of nodes; used by one call at a time."""
 
     addresses: list[int]
-    area: Any  # bytes where the numbers of a call are put
+    block: NumberBlock  # where the numbers of a call are put
     keys: list[Any] = field(default_factory=list)  # of the entries of tensors
     memories: list[Any] = field(default_factory=list)  # weak, of tensors that are assigned
     strided: bool = False  # is there memory whose elements do not follow each other?
@@ -164,7 +165,7 @@ class Replay:
         ]
         self.format = self._quick_format()
         self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
-        self._programs: dict[bool, Any] = {}
+        self._programs: dict[bool, Launcher | None] = {}
         self._value_places: dict[bool, list[int]] = {}  # of each, where values of variables go
         self._constant_addresses: dict[bool, list[int]] = {}
         self._lock = threading.RLock()
@@ -211,15 +212,14 @@ class Replay:
                         self._plans[False] = found  # it writes over nothing
         return found
 
-    def program(self, over: bool) -> Any:
-        """The plan's program if it is one native call from addresses to results, else None."""
+    def program(self, over: bool) -> Launcher | None:
+        """The plan as one launch from addresses to results, if it is one."""
         if over not in self._programs:
-            linked: Any = self.plan(over)[0].plan.linked
-            simple = getattr(linked, "over_only" if over else "plain", 0)
+            found = self.plan(over)[0].plan.executor.replay(over)
             if self.varies or self.options.poison:
-                simple = 0
-            self._programs[over] = linked if simple else None
-            self._value_places[over] = linked.places_of(self.variables) if simple else []
+                found = None
+            self._value_places[over] = found.places_of(self.variables) if found else []
+            self._programs[over] = found
         return self._programs[over]
 
     def settle(self) -> None:
@@ -238,15 +238,15 @@ class Replay:
 
     def bound(self) -> Bound:
         """Room for the addresses of one call at a time."""
-        area = np.zeros(8 * (len(self.numbers) + 1), np.uint8)
-        start: int = area.__array_interface__["data"][0]
+        block = get_device(self.device).number_block(8 * (len(self.numbers) + 1))
+        start = block.address
         addresses = [0] * len(self.places)
         for place, p in enumerate(self.places):
             if p.kind in ("number", "counter"):
                 addresses[place] = start + 8 * p.number
             elif p.kind == "constant":
                 addresses[place] = p.memory.address
-        return Bound(addresses, area)
+        return Bound(addresses, block)
 
     def bind(self, bound: Bound, tensors: Sequence[Tensor]) -> None:
         """Find the memory of every tensor. Raises `Misfit` if one is not what is expected.
@@ -321,7 +321,7 @@ class Replay:
         """The addresses of constants that a plan takes at run time."""
         found = self._constant_addresses.get(over)
         if found is None:
-            found = [b.address for b in self.plan(over)[1]]  # type: ignore[attr-defined]
+            found = [b.address for b in self.plan(over)[1]]
             self._constant_addresses[over] = found
         return found
 
@@ -332,22 +332,25 @@ class Replay:
         kept: list[Any] = []
         if numbers or state is not None:
             counter = 0 if state is None else state[1]
+            block = bound.block
             try:
-                struct.pack_into(self.format, bound.area, 0, *numbers, counter)
+                struct.pack_into(self.format, block.host, 0, *numbers, counter)
             except (struct.error, OverflowError):
                 for k, (number, dtype) in enumerate(zip(numbers, self.numbers, strict=True)):
                     raw = _bits(number, dtype).to_bytes(8, "little")
-                    bound.area[8 * k : 8 * k + 8] = np.frombuffer(raw, np.uint8)
+                    block.host[8 * k : 8 * k + 8] = np.frombuffer(raw, np.uint8)
                 raw = counter.to_bytes(8, "little")
-                bound.area[8 * len(numbers) :] = np.frombuffer(raw, np.uint8)
+                block.host[8 * len(numbers) :] = np.frombuffer(raw, np.uint8)
+            if block.flush is not None:
+                block.flush()
         if state is not None:
             kept.append(_memory(state[0]))
             for place in self.key_at:
                 bound.addresses[place] = kept[-1].address
         for place, k in self.arrays_at:
             array = np.ascontiguousarray(arrays[k], arrays[k].dtype.newbyteorder("="))
-            kept.append(array)
-            bound.addresses[place] = array.__array_interface__["data"][0]
+            kept.append(get_device(self.device).from_host(array, share=True))
+            bound.addresses[place] = kept[-1].address
         return kept
 
     def _over(
@@ -355,11 +358,12 @@ class Replay:
         late: list[BaseException],
     ) -> list[Buffer | None] | None:  # fmt: skip
         """Run the plan that writes over its inputs, if by now it may."""
-        program, status = self.program(True), list[int]()
+        program, status = self._programs[True], list[int]()
+        assert program is not None
         addresses = bound.addresses + self._constants(True)
         frame = bound.frame
         if frame is None:
-            frame = bound.frame = program.frame_over(addresses)
+            frame = bound.frame = program.bind(addresses)
         frame.begun = False
         with REGISTRY.rewriting:
             before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
@@ -370,7 +374,7 @@ class Replay:
                     return None
                 if not are_sole(self.read_over, tensors, bound.memories):
                     return None
-                memories: list[Buffer | None] = program.launch_over(
+                memories: list[Buffer | None] = program.launch_in_place(
                     frame, addresses, status, late, values, self._value_places[True]
                 )
                 for out, i in self.gifts.items():

@@ -345,8 +345,7 @@ class _Plan:
     def slow(self) -> dict[str, None]:
         """The lines of kernels that native code should have and has not."""
         plans = self.schedule.plans if self.schedule is not None else ()
-        steps = [step for plan in plans for step in getattr(plan.linked, "segments", ())]
-        kernels = [step[0] for step in steps if isinstance(step, tuple)]
+        kernels = [item for plan in plans for item in plan.executor.host_items]
         plain = [item for item in kernels if item.kernel.kind in ("map", "reduce", "contract")]
         return dict.fromkeys([f"a {item.kernel.kind} kernel" for item in plain])
 

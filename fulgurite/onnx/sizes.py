@@ -19,6 +19,7 @@ from ..core.ops.movement import SHRINK
 from ..core.substitute import substitute
 from ..graph.fusion.machine import total
 from ..graph.ir.kernel import Kernel
+from ..runtime.device import get_device
 
 MAKING_NS = 1e6  # of each kernel of a plan for one more size: its text is mostly known
 WORTH = 32  # runs that a plan for all sizes should be good for
@@ -44,7 +45,7 @@ def price(schedule: TensorSchedule, sizes: Mapping[str, int]) -> float:
 
 def _kernels(schedule: TensorSchedule) -> list[Kernel]:
     """The kernels that run at upper bounds; what NumPy computes has the sizes of the call."""
-    plans = [plan for plan in schedule.plans if plan.device != "reference"]
+    plans = [p for p in schedule.plans if get_device(p.device).codegen is not None]
     items = [item for plan in plans for item in plan.schedule.items]
     return [item.kernel for item in items if item.kernel.kind != "host"]
 

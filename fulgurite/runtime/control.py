@@ -2,42 +2,40 @@
 
 In: a kernel of kind "loop" or "cond", whose nodes hold bodies. Out: a callable for the plan around
 it. A body is compiled once, by the same stages as any graph, to a plan that is kept as long as
-somebody uses it; a loop of another length finds it there. A native step is a few addresses and one
-call: rows are read and written where they lie. A carry stays where it is if the body can write over
-it, so a cache that changes by a row costs a row; others go to and fro between two places, or
-straight into the rows of their trail. What nobody asked for is not computed. Other devices run the
-body's plan step by step and copy.
+somebody uses it; a loop of another length finds it there. Where a body is one launch, a step is a
+few addresses and that launch: rows are read and written where they lie. A carry stays where it is
+if the body can write over it, so a cache that changes by a row costs a row; others go to and fro
+between two places, or straight into the rows of their trail. What nobody asked for is not computed.
+Everything is in the device's memory; the host reads only what decides how it goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from .._lazy import lazy_import
 from ..config import current
 from ..core.cache import WeakCache
 from ..core.node import Node, toposort
-from ..core.op import Array
 from ..core.ops.body import Body, close
 from ..core.ops.control import COND, LOOP, Loop
 from ..core.ops.effect import HOSTS
 from ..core.ops.leaf import PARAM, VAR
 from ..graph.ir.kernel import Kernel, Schedule
-from ..graph.memory.arena import slot_bytes
 from ..graph.memory.in_place import Pair
-from .device import Buffer, Device
-from .host.device import HostBuffer, Interpreted
+from .device import Buffer, Device, Pass, Values
 from .host.evaluate import evaluate, size_value
 from .pipeline import body_context, cache_key, planned, schedule_of
 from .plan import Plan
+from .step_executor import StepCode, concrete
 
 BODIES: WeakCache[tuple[object, ...], Plan] = WeakCache("bodies")
 
 
-def control(kernel: Kernel, device: Device) -> Interpreted:
+def control(kernel: Kernel, device: Device) -> StepCode:
     """The code of a loop or a choice."""
     return _Looping(kernel, device) if kernel.body.src[0].op is LOOP else _Choosing(kernel, device)
 
@@ -109,76 +107,37 @@ def schedules(kernel: Kernel, device: str) -> list[Schedule]:
 
 
 class _Sources:
-    """What comes into a kernel, as arrays whose elements follow each other."""
+    """What comes into a kernel, in memory of the device whose elements follow each other."""
 
-    def __init__(self, sources: Sequence[Node]) -> None:
-        self.sources = sources
+    def __init__(self, sources: Sequence[Node], device: Device) -> None:
+        self.sources, self.device = sources, device
         made = [s for s in sources if s.op is not PARAM]
         varying = [s for s in made if any(n.op in (PARAM, VAR) for n in toposort([s]))]
         lasting = [s for s in made if s not in varying]  # laid out once, for all runs
-        self.known = dict(zip(lasting, evaluate(lasting, {}, {}), strict=True)) if lasting else {}
+        values = evaluate(lasting, {}, {}) if lasting else []
+        self.known = {s: self._placed(v) for s, v in zip(lasting, values, strict=True)}
         self.made = varying
         self.params = [n for n in toposort(self.made) if n.op is PARAM]
 
-    def arrays(self, inputs: Sequence[Buffer], values: dict[str, int]) -> list[Array]:
+    def _placed(self, array: Any) -> Buffer:
+        """An array of the host in memory of the device; host devices share it."""
+        return self.device.from_host(np.ascontiguousarray(array), share=True)
+
+    def buffers(self, inputs: Sequence[Buffer], values: Values) -> list[Buffer]:
         """Memory as it is; constants and what was only moved are laid out here."""
-        made = iter(
-            evaluate(self.made, {p: _shaped(inputs, p) for p in self.params}, values)
-            if self.made
-            else ()
-        )
-        known = self.known
-        found = [
-            _shaped(inputs, s) if s.op is PARAM else known[s] if s in known else next(made)
+        made = iter(self._made(inputs, values) if self.made else ())
+        known, contiguous = self.known, self.device.contiguous
+        return [
+            contiguous(inputs[s.arg[0]]) if s.op is PARAM else known.get(s) or next(made)
             for s in self.sources
         ]
-        return [a if a.flags.c_contiguous else np.array(a, order="C") for a in found]
 
-
-def _shaped(inputs: Sequence[Buffer], param: Node) -> Array:
-    array: Array = inputs[param.arg[0]].array
-    sizes: Any = param.shape
-    return array.reshape(sizes) if all([type(n) is int for n in sizes]) else array
-
-
-def _arrays(buffers: Sequence[Buffer]) -> list[Array]:
-    return [buffer.array for buffer in buffers]  # type: ignore[attr-defined]
-
-
-def _address(array: Array) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
-
-
-class _Passes:
-    """A body's plan, run from given memory into given memory."""
-
-    def __init__(self, plan: Plan, outputs: int) -> None:
-        self.plan = plan
-        linked: Any = plan.linked
-        self.program = linked if hasattr(linked, "go") else None
-        places = plan.schedule.outputs
-        filled = [p for p in places if (slot := plan.schedule.slots[p]) and slot_bytes(slot)]
-        assert len(places) == outputs and len(set(filled)) == len(filled), "a place for every root"
-        if self.program is not None:
-            self.slots = lazy_import("codegen.cpu.driver").SLOTS
-            self.outputs = [self.program.word[place] for place in places]
-            self.hosts = any([isinstance(s, tuple) for s in self.program.segments])
-
-    def run(self, inputs: Sequence[HostBuffer], outputs: Sequence[HostBuffer]) -> None:
-        """One pass, over memory whose elements follow each other."""
-        program, plan, poison = self.program, self.plan, current().poison
-        if program is None:
-            for target, made in zip(outputs, plan.run(inputs, {}, poison), strict=True):
-                np.copyto(target.array, made.array.reshape(target.array.shape))  # type: ignore[attr-defined]
-            return
-        frame = program.take(poison)
-        for place, buffer in enumerate(inputs):
-            frame.words[self.slots + place] = buffer.address
-        for word, buffer in zip(self.outputs, outputs, strict=True):
-            frame.words[word] = buffer.address
-        program.go(frame, inputs, dict(zip(plan.schedule.outputs, outputs, strict=True)), {})
-        program.give(frame)
+    def _made(self, inputs: Sequence[Buffer], values: Values) -> list[Buffer]:
+        arrays = {
+            p: self.device.to_host(inputs[p.arg[0]], concrete(p.shape, values), p.dtype)
+            for p in self.params
+        }
+        return [self._placed(array) for array in evaluate(self.made, arrays, values)]
 
 
 # --- choices -------------------------------------------------------------------------------------
@@ -189,21 +148,35 @@ class _Choosing:
 
     def __init__(self, kernel: Kernel, device: Device) -> None:
         nodes = kernel.body.src
-        self.sources = _Sources(nodes[0].src)
-        self.branches = [
-            (read, _Passes(plan_of(body, len(read), device.name), len(nodes)))
-            for body, read in asked_bodies(kernel)
-        ]
+        self.device, self.chosen = device, nodes[0].src[0]
+        self.sources = _Sources(nodes[0].src, device)
+        self.reads: list[list[int]] = []
+        self.plans: list[Plan] = []
+        for body, read in asked_bodies(kernel):
+            self.reads.append(read)
+            self.plans.append(plan_of(body, len(read), device.name))
 
-    def __call__(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
-    ) -> None:
-        chosen, *rest = self.sources.arrays(inputs, values)
-        read, passes = self.branches[0 if bool(chosen) else 1]
-        passes.run([HostBuffer(rest[i]) for i in read], [HostBuffer(a) for a in _arrays(outputs)])
+    def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        chosen, *rest = self.sources.buffers(inputs, values)
+        shape = concrete(self.chosen.shape, values)
+        which = 0 if bool(self.device.to_host(chosen, shape, self.chosen.dtype)) else 1
+        self.plans[which].run_into([rest[i] for i in self.reads[which]], outputs)
 
 
 # --- loops ---------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """A value in memory, and its rows along the first axis."""
+
+    def __init__(self, device: Device, memory: Buffer, node: Node) -> None:
+        self.device, self.memory, self.dtype = device, memory, node.dtype
+        row: Any = node.shape[1:]
+        self.shape: tuple[int, ...] = row
+        self.stride = prod(row) * node.dtype.itemsize
+
+    def __getitem__(self, row: int) -> Buffer:
+        return self.device.view(self.memory, row * self.stride, self.shape, self.dtype)
 
 
 class _Looping:
@@ -211,17 +184,18 @@ class _Looping:
 
     def __init__(self, kernel: Kernel, device: Device) -> None:
         nodes = kernel.body.src
+        self.nodes = nodes
         self.loop = loop = Loop.of(nodes[0])
         self.device = device
-        self.sources = _Sources(loop.inputs)
+        self.sources = _Sources(loop.inputs, device)
         self.items = {node.arg[0]: place for place, node in enumerate(nodes)}
         count = len(loop.body.roots)
         self.carried, self.given = asked_items(loop, list(self.items))
         ((body, read),) = asked_bodies(kernel)
         over = donated(kernel, body, read)
-        plan = plan_of(body, len(read), device.name, over)
-        self.passes = _Passes(plan, len(body.roots))
-        self.kept = _kept(plan.schedule, over)
+        self.plan = plan_of(body, len(read), device.name, over)
+        self.plans = [self.plan]
+        self.kept = _kept(self.plan.schedule, over)
         self.read = read
         # of the body's inputs: (its place, the source or the carry that comes there)
         self.rows = [(at, n) for at, n in enumerate(read) if loop.carries <= n < self.fixed]
@@ -234,21 +208,18 @@ class _Looping:
         """The first source that is the same in every step."""
         return self.loop.carries + self.loop.scanned
 
-    def __call__(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
-    ) -> None:
-        arrays = self.sources.arrays(inputs, values)
-        results = _arrays(outputs)
+    def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        sources = self.sources.buffers(inputs, values)
         steps = self.loop.steps
         count = size_value(steps, values) if isinstance(steps, Node) else steps
         if self.loop.mode != "all" and count is not None:
             for item, place in self.items.items():
                 if item >= self.loop.carries:
-                    results[place][...] = 0
-        run = _Run(self, arrays, results, count)
-        passes = self.passes
-        if passes.program is not None and not passes.hosts:
-            run.straight()
+                    self.device.fill(outputs[place], 0)
+        run = _Run(self, sources, outputs, count)
+        passes = self.plan.executor.passes()
+        if passes is not None:
+            run.straight(passes)
         else:
             run.stepwise()
 
@@ -264,36 +235,46 @@ class _Run:
     """One run of a loop: its memory, and the rows of the steps that happen."""
 
     def __init__(
-        self, code: _Looping, arrays: list[Array], results: list[Array], count: int | None
+        self, code: _Looping, sources: list[Buffer], results: Sequence[Buffer], count: int | None
     ) -> None:
-        self.code, self.arrays, self.results = code, arrays, results
-        self.start = [arrays[i] for i in code.carried]
+        self.code, self.device, self.sources, self.results = code, code.device, sources, results
+        loop = code.loop
+        self.start = [sources[i] for i in code.carried]
         self.spare = [self._pair(at, i) for at, i in enumerate(code.carried)]
+        self.trails = {carry: self._rows(place) for carry, place in code.trails.items()}
         self.rows: Sequence[int] | None = None if count is None else range(count)
-        if code.loop.mode == "where":
-            self.rows = np.flatnonzero(arrays[code.loop.carries]).tolist()
-        if self.rows is not None and code.loop.reverse:
+        if loop.mode == "where":
+            assert count is not None
+            flags = self.device.to_host(
+                sources[loop.carries], (count,), loop.inputs[loop.carries].dtype
+            )
+            self.rows = np.flatnonzero(flags).tolist()
+        if self.rows is not None and loop.reverse:
             self.rows = self.rows[::-1]
         self.total = None if self.rows is None else len(self.rows)
         # which carry says whether there is another step
-        self.going = code.carried.index(0) if code.loop.mode == "while" else None
+        self.going = code.carried.index(0) if loop.mode == "while" else None
 
-    def _pair(self, at: int, carry: int) -> tuple[Array, Array]:
+    def _rows(self, place: int) -> _Rows:
+        """The rows of a result."""
+        return _Rows(self.device, self.results[place], self.code.nodes[place])
+
+    def _pair(self, at: int, carry: int) -> tuple[Buffer, Buffer]:
         """The places that a carry goes to and fro between; one that stays has a single one."""
         root, stays = self.code.loop.body.roots[carry], at in self.code.kept
         if stays and carry in self.code.items:
             home = self.results[self.code.items[carry]]
             return home, home
         shape: Any = root.shape
-        allocate, poison = self.code.device.allocate, current().poison
-        made: list[Any] = [allocate(shape, root.dtype, poison) for _ in range(1 if stays else 2)]
-        return made[0].array, made[-1].array
+        allocate, poison = self.device.allocate, current().poison
+        made = [allocate(shape, root.dtype, poison) for _ in range(1 if stays else 2)]
+        return made[0], made[-1]
 
     def row(self, step: int) -> int:
         """The row of a step; of a loop without a bound there are none."""
         return 0 if self.rows is None else self.rows[step]
 
-    def place(self, at: int, step: int) -> Array:
+    def place(self, at: int, step: int) -> Buffer:
         """Where a carry is before a step, and after the last."""
         carry = self.code.carried[at]
         if at in self.code.kept:
@@ -302,15 +283,18 @@ class _Run:
             return self.start[at]
         if step == self.total and carry in self.code.items:
             return self.results[self.code.items[carry]]
-        if step != self.total and carry in self.code.trails:
-            return self.results[self.code.trails[carry]][self.row(step), ...]
+        if step != self.total and carry in self.trails:
+            return self.trails[carry][self.row(step)]
         return self.spare[at][step & 1]
 
     def ends(self, step: int) -> bool:
-        """Is this step one too many?"""
+        """True if this step is one too many."""
         if step == self.total:
             return True
-        return self.going is not None and not self.place(self.going, step)
+        if self.going is None:
+            return False
+        root = self.code.loop.body.roots[self.code.carried[self.going]]
+        return not self.device.to_host(self.place(self.going, step), (), root.dtype)
 
     def finish(self, step: int) -> None:
         """After so many steps: the last carries where they are asked for, no row of no step."""
@@ -318,63 +302,68 @@ class _Run:
             target = self.code.items.get(carry)
             found = self.place(at, step)
             if target is not None and self.results[target] is not found:
-                np.copyto(self.results[target], found)
-        for place in self.code.trails.values():
+                self.device.copy(found, self.results[target])
+        for rows in self.trails.values():
             if step != self.total:
-                self.results[place][self.row(step)] = 0
+                self.device.fill(rows[self.row(step)], 0)
 
     def begin(self) -> None:
         """A carry with a trail is in its rows from the beginning; one that stays has its place."""
         for at in self.code.kept:
-            np.copyto(self.spare[at][0], self.start[at])
-        for carry, place in self.code.trails.items():
+            self.device.copy(self.start[at], self.spare[at][0])
+        for carry, rows in self.trails.items():
             if self.total != 0:
-                self.results[place][self.row(0)] = self.start[self.code.carried.index(carry)]
+                self.device.copy(self.start[self.code.carried.index(carry)], rows[self.row(0)])
 
-    # --- bodies with host steps, and devices that are not native ---------------------------------
+    # --- bodies of several launches, or with host steps ------------------------------------------
 
     def stepwise(self) -> None:
-        """Step by step, over arrays."""
+        """Step by step, over views."""
         code, step = self.code, 0
         self.begin()
         inputs: list[Any] = [None] * len(code.read)
         for at, number in code.rest:
-            inputs[at] = HostBuffer(self.arrays[number])
+            inputs[at] = self.sources[number]
+        scanned = [
+            (at, _Rows(self.device, self.sources[n], code.loop.inputs[n])) for at, n in code.rows
+        ]
+        given = [self._rows(code.items[i]) for i in code.given]
         while not self.ends(step):
             row = self.row(step)
-            for at, number in code.rows:
-                inputs[at] = HostBuffer(self.arrays[number][row, ...])
+            for at, rows in scanned:
+                inputs[at] = rows[row]
             for at, carry in code.states:
-                inputs[at] = HostBuffer(self.place(carry, step))
-            after = [HostBuffer(self.place(at, step + 1)) for at in range(len(self.start))]
-            given = [HostBuffer(self.results[code.items[i]][row, ...]) for i in code.given]
-            code.passes.run(inputs, [*after, *given])
+                inputs[at] = self.place(carry, step)
+            after = [self.place(at, step + 1) for at in range(len(self.start))]
+            code.plan.run_into(inputs, [*after, *[rows[row] for rows in given]])
             step += 1
         self.finish(step)
 
-    # --- native bodies ---------------------------------------------------------------------------
+    # --- bodies that are one launch --------------------------------------------------------------
 
-    def straight(self) -> None:
-        """Every step a few addresses and one call."""
-        code, passes = self.code, self.code.passes
-        program, slots = passes.program, passes.slots
-        assert program is not None
-        frame = program.take(current().poison)
-        words = frame.words
+    def straight(self, passes: Pass) -> None:
+        """Every step a few addresses and one launch."""
+        code, words = self.code, passes.words
         self.begin()
         for at, number in code.rest:
-            words[slots + at] = _address(self.arrays[number])
-        moving = [(slots + at, *_rows(self.arrays[number])) for at, number in code.rows]
-        given = [self.results[code.items[i]] for i in code.given]
+            words[passes.inputs[at]] = self.sources[number].address
+        moving = [
+            (passes.inputs[at], *_bases(_Rows(self.device, self.sources[n], code.loop.inputs[n])))
+            for at, n in code.rows
+        ]
         written = passes.outputs[len(self.start) :]
-        moving += [(word, *_rows(a)) for word, a in zip(written, given, strict=True)]
-        reading = [(slots + at, carry) for at, carry in code.states]
-        bases = [self._bases(0), self._bases(1)]
-        now, step = [_address(self.place(at, 0)) for at in range(len(self.start))], 0
+        moving += [
+            (word, *_bases(self._rows(code.items[i])))
+            for word, i in zip(written, code.given, strict=True)
+        ]
+        reading = [(passes.inputs[at], carry) for at, carry in code.states]
+        bases = [self._places(0), self._places(1)]
+        now, step = [self.place(at, 0).address for at in range(len(self.start))], 0
         home = {at: now[carry] for at, carry in code.states}
-        for place, source in passes.plan.schedule.aliases:  # those that stay, and what leads there
-            words[program.word[place]] = home[source]
-        rows, total, going, go = self.rows, self.total, self.going, program.go
+        for word, source in passes.aliases:  # those that stay, and what leads there
+            words[word] = home[source]
+        rows, total, going, launch = self.rows, self.total, self.going, passes.launch
+        outputs = passes.outputs
         while step != total and (going is None or not self.ends(step)):
             if rows is not None:
                 row = rows[step]
@@ -384,25 +373,24 @@ class _Run:
                 words[word] = now[carry]
             step += 1
             if step == total:
-                now = [_address(self.place(at, step)) for at in range(len(now))]
+                now = [self.place(at, step).address for at in range(len(now))]
             else:
                 after = 0 if rows is None else rows[step]
                 now = [base + after * stride for base, stride in bases[step & 1]]
-            for word, address in zip(passes.outputs, now, strict=False):
+            for word, address in zip(outputs, now, strict=False):
                 words[word] = address
-            go(frame, (), {}, {})
-        program.give(frame)
+            launch()
+        passes.release()
         self.finish(step)
 
-    def _bases(self, odd: int) -> list[tuple[int, int]]:
+    def _places(self, odd: int) -> list[tuple[int, int]]:
         """Where each carry goes in an even or odd step: a row of its trail, or a spare place."""
-        trails = self.code.trails
         return [
-            _rows(self.results[trails[carry]]) if carry in trails else (_address(pair[odd]), 0)
+            _bases(self.trails[carry]) if carry in self.trails else (pair[odd].address, 0)
             for carry, pair in zip(self.code.carried, self.spare, strict=True)
         ]
 
 
-def _rows(array: Array) -> tuple[int, int]:
-    """Where the first row of an array is, and how far it is to the next."""
-    return _address(array), array.strides[0]
+def _bases(rows: _Rows) -> tuple[int, int]:
+    """Where the first row of a value is, and how far it is to the next."""
+    return rows.memory.address, rows.stride

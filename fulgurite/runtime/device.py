@@ -1,23 +1,29 @@
-"""Devices: where values live and who runs kernels. The protocol that every backend fills.
+"""Devices: where values live and who runs kernels. The protocols that every backend fills.
 
-In: shapes, dtypes, host arrays, kernels. Out: buffers and callables. Everything above this line
-(plans, caches, realize) speaks only of `Device` and `Buffer`; a backend is one class here and one
-renderer in `codegen/`.
+In: shapes, dtypes, host arrays, kernels. Out: buffers and executors. Everything above this line
+(plans, caches, realize, jit, loops) speaks only of `Device`, `Buffer` and `Executor`: memory is
+reached by copies, launches may be asynchronous, and what a device can do it says by attributes,
+never by its name. `runtime/device_base.py` fills in all that follows from the rest.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from .._lazy import lazy_import
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
-from ..graph.ir.kernel import Kernel, Schedule
+from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.memory.arena import Layout
+
+if TYPE_CHECKING:
+    from ..codegen.common.api import CodeGenerator
+    from ..graph.fusion.proposals import Source
 
 
 class DeviceError(FulguriteError, RuntimeError):
@@ -28,70 +34,260 @@ class MemoryLimitError(FulguriteError, MemoryError):
     """Memory that could not be had."""
 
 
-@runtime_checkable
 class Buffer(Protocol):
-    """Memory on one device."""
+    """Memory on one device. It can be referenced weakly, and goes when nobody holds it."""
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
 
     @property
-    def device(self) -> str:
-        """The device it lives on."""
+    def address(self) -> int:
+        """Where it begins, as its device counts: n more is n bytes further. 0: not contiguous."""
+
+    @property
+    def exported(self) -> object | None:
+        """What may show the memory to others, such as a host array; None: nothing does."""
+
+    def exclusive(self) -> bool:
+        """True if this buffer alone shows its memory, so that its holder may write over it."""
 
 
-Executable = Any
+def is_shared(buffer: Buffer) -> bool:
+    """True if somebody else may write to a buffer's memory: what it holds may differ next time."""
+    return getattr(buffer, "shared", False)
+
+
+Executable = object
 """A compiled kernel, as its device knows it."""
 
+Values = Mapping[str, int]
+"""The values of variables in one run."""
 
-class Linked(Protocol):
-    """Compiled kernels joined to something that runs."""
+
+class Arena(Protocol):
+    """The intermediates of a run whose memory outlives it, as its executor knows them."""
+
+    @property
+    def memory(self) -> Buffer:
+        """Where they are, as the layout says."""
+
+
+class Pass(Protocol):
+    """One pass after another over given memory: the body of a loop.
+
+    Addresses are put into `words`: those of inputs and outputs where these say, and the address of
+    an input also at each of its aliases. A launch reads them as they are then.
+    """
+
+    words: MutableSequence[int]
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    aliases: Sequence[tuple[int, int]]  # a word, and the input whose memory is there
+
+    def launch(self) -> None:
+        """Run the kernels."""
+
+    def release(self) -> None:
+        """Say that there is no further pass."""
+
+
+class Replay(Protocol):
+    """A plan that is one launch from addresses to results, for the calls of a jitted function.
+
+    `places` say where the values of variables go (`places_of`). Only addresses and values differ
+    from launch to launch. `launch_in_place` is for plans that write over inputs.
+    """
+
+    def places_of(self, names: Sequence[str]) -> list[int]:
+        """Where the values of these variables go."""
+
+    def launch(
+        self, addresses: list[int], values: Sequence[int] = (), places: Sequence[int] = ()
+    ) -> list[Buffer]:
+        """A pass over the addresses of its inputs; fresh results."""
+
+    def bind(self, addresses: Sequence[int]) -> Any:
+        """A frame for passes that write over these inputs; its `begun` says if one has begun to."""
+
+    def launch_in_place(
+        self, frame: Any, addresses: list[int], status: list[int], late: list[BaseException],
+        values: Sequence[int] = (), places: Sequence[int] = (),
+    ) -> list[Buffer | None]:  # fmt: skip
+        """A pass that writes over inputs; None for each output that is an input's memory now.
+
+        When it is over, its status is there. An interruption that comes then is put into `late`.
+        """
+
+
+class Executor(Protocol):
+    """Compiled kernels joined to something that runs them in order."""
 
     workspace: int  # bytes that a kernel needs beside its values, at most
+    deferred: bool  # launches return before it is known whether indices were inside: see `check`
 
-    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
-        """Run all kernels in order; a fresh buffer for each output."""
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
+        """Run all kernels; a fresh buffer for each output."""
+
+    def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        """Run all kernels from given memory into given memory."""
+
+    def check(self) -> None:
+        """Wait until every kernel that checks an index has run; a `BoundsError` if one failed."""
+
+    @property
+    def host_items(self) -> Sequence[Item]:
+        """What the host runs although the device has a target to compile for."""
+
+    def keep(self, layout: Layout, poison: bool) -> Arena:
+        """An arena for runs whose intermediates are looked at afterwards."""
+
+    def run_keeping(
+        self, arena: Any, inputs: Sequence[Buffer], values: Values, poison: bool
+    ) -> list[Buffer]:
+        """The same as `run`, with intermediates in this arena."""
+
+    def replay(self, in_place: bool) -> Replay | None:
+        """The plan as one launch, which writes over inputs or not; None if it is more than that."""
+
+    def passes(self) -> Pass | None:
+        """Launches over given addresses; None if a pass needs more than a launch."""
+
+
+class NumberBlock(Protocol):
+    """A few bytes that the host writes before each launch and kernels read."""
+
+    address: int  # on the device
+    host: Any  # writable bytes
+
+    @property
+    def flush(self) -> Callable[[], None] | None:
+        """What takes the bytes to the device before a launch; None: they are there."""
 
 
 class Device(Protocol):
     """What a backend must offer."""
 
     name: str
+    host_visible: bool  # its memory is the host's: host code works on it where it is
+    has_tiny_tier: bool  # tiny graphs are run by NumPy in its memory
+    dlpack: tuple[int, int]  # DLPack's name of its memory
+
+    @property
+    def codegen(self) -> CodeGenerator | None:
+        """The target of its kernels; None: they are interpreted."""
+
+    @property
+    def providers(self) -> Sequence[Source]:
+        """Who offers kernels besides our own, such as a vendor's library."""
+
+    # --- memory ----------------------------------------------------------------------------------
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> Buffer:
-        """Memory for a value; contents are undefined, or garbage on purpose."""
+        """Memory for a value; its contents are undefined, or garbage on purpose."""
 
     def arena(self, nbytes: int, poison: bool = False) -> Buffer:
         """Raw memory for the intermediates of a plan."""
 
-    def part(self, arena: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> Buffer:
-        """A value's place in an arena."""
+    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> Buffer:
+        """A value inside a buffer, so many bytes from its beginning; it keeps the buffer alive."""
+
+    def snapshot(
+        self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer | None:
+        """The same for a value that never changes; None if somebody may write to the memory."""
+
+    def copy_in(self, host: Array, to: Buffer) -> None:
+        """Values of a contiguous host array; the array may be written to when this returns."""
+
+    def copy_out(self, source: Buffer, host: Array) -> None:
+        """Values into a contiguous host array, when all that was launched before has run."""
+
+    def copy(self, source: Buffer, to: Buffer) -> None:
+        """All of a buffer into another one of this device, after what was launched before."""
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """One byte everywhere."""
 
     def from_host(self, array: Array, share: bool = False) -> Buffer:
-        """A host array's values in a buffer; with `share`, its very memory."""
+        """A host array's values in a buffer; with `share` its very memory, if that can be."""
 
-    def to_host(self, buffer: Buffer) -> Array:
-        """The values as a host array, which may share the buffer's memory."""
+    def to_host(self, buffer: Buffer, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The values as a host array; it shares the buffer's memory if that is host-visible."""
+
+    def copy_from(
+        self, other: Device, source: Buffer, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer:
+        """A value of another device: by way of the host, unless the two can do better."""
+
+    def contiguous(self, buffer: Buffer) -> Buffer:
+        """A buffer that has an address: itself, or a copy."""
+
+    def number_block(self, nbytes: int) -> NumberBlock:
+        """Memory for the numbers that each launch of a replay takes from the host."""
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched has run."""
+
+    def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
+        """Bytes `used`, `peak` and `idle`, and blocks `fresh` and `reused`."""
+
+    def empty_cache(self) -> int:
+        """Give memory that no value uses back; how many bytes that were."""
+
+    # --- code ------------------------------------------------------------------------------------
+
+    def code_key(self) -> Hashable:
+        """What the code of a kernel depends on besides the kernel, under the options in force."""
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Code for kernels that are all different, made together."""
 
-    def beside(self, kernels: Sequence[Kernel]) -> int:
+    def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that a kernel needs beside its values, at most; nothing is compiled for that."""
 
-    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
+    def library_name(self, kernel: Kernel) -> str:
+        """Whose library runs a kernel in place of our own code; empty: nobody's."""
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """The kernels of a schedule, one piece of code for each item, joined to run in order."""
 
+    # --- code on disk ----------------------------------------------------------------------------
+
+    def plan_key(self) -> str | None:
+        """What plans on disk depend on: target and toolchain. None: they are not kept."""
+
+    def dump_code(self, code: Executable) -> list[Any] | None:
+        """What JSON can hold of the code of a kernel; None: it is made again from the kernel."""
+
+    def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
+        """The code that was dumped; None if it is gone."""
+
+    def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
+        """Machine code as members of a file for another process, and what it is for."""
+
+    def import_code(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+        """Make exported code known here; a `DeviceError` says why it cannot run."""
+
+
+# --- which devices there are ---------------------------------------------------------------------
 
 _devices: dict[str, Device] = {}
-_makers: dict[str, Callable[[], Device]] = {}
+_factories: dict[str, tuple[Callable[[str], Device], Callable[[], int]]] = {}
 _lock = threading.RLock()
 
 
-def register_device(name: str, make: Callable[[], Device]) -> None:
-    """Make a backend known; it is started when first used."""
-    _makers[name] = make
+def register_device(
+    name: str, factory: Callable[[str], Device], members: Callable[[], int] = lambda: 1
+) -> None:
+    """Make a backend known; `factory(name)` starts it when it is first used.
+
+    Of several members the first has the name itself, the others are `name:1`, `name:2`, ...
+    """
+    with _lock:
+        _factories[name] = factory, members
+        for known in [n for n in _devices if n.partition(":")[0] == name]:
+            del _devices[known]
 
 
 def get_device(name: str) -> Device:
@@ -101,24 +297,60 @@ def get_device(name: str) -> Device:
         return found
     with _lock:
         if name not in _devices:
-            if name not in _makers:
-                known = ", ".join(sorted(_makers))
-                raise DeviceError(f"there is no device {name!r}", f"one of {known}")
-            _devices[name] = _makers[name]()
+            if not has_device(name):
+                raise DeviceError(f"there is no device {name!r}", f"one of {known_devices()}")
+            kind, _, member = name.partition(":")
+            if member and not int(member):
+                _devices[name] = get_device(kind)  # the first member has the name itself
+            else:
+                _devices[name] = _factories[kind][0](name)
         return _devices[name]
 
 
+def has_device(name: object) -> TypeGuard[str]:
+    """True if there is a device of this name."""
+    if not isinstance(name, str):
+        return False
+    kind, colon, member = name.partition(":")
+    if kind not in _factories:
+        return False
+    return not colon or (member.isdecimal() and int(member) < _factories[kind][1]())
+
+
 def several_devices() -> bool:
-    """Is more than one device in use?"""
+    """True if more than one device is in use."""
     return len(_devices) > 1
+
+
+def devices_in_use() -> list[Device]:
+    """The devices that were started."""
+    return list({id(device): device for device in list(_devices.values())}.values())
 
 
 def device_names() -> list[str]:
     """The devices that can be asked for."""
-    return sorted(_makers)
+    counts = {kind: members() for kind, (_, members) in _factories.items()}
+    return sorted(
+        f"{kind}:{member}" if member else kind
+        for kind, count in counts.items()
+        for member in range(count)
+    )
 
 
-def _cpu() -> Device:
+def known_devices() -> str:
+    """The devices that can be asked for, in words."""
+    return ", ".join(device_names())
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _cpu(name: str) -> Device:
     """Native code if its compiler can be used, else the reference device and one warning."""
     compiler = lazy_import("codegen.cpu.llvm.versions")
     reason = compiler.unusable()
@@ -135,4 +367,11 @@ def _cpu() -> Device:
     return CpuDevice()
 
 
+def _reference(name: str) -> Device:
+    from .host.device import ReferenceDevice
+
+    return ReferenceDevice()
+
+
 register_device("cpu", _cpu)
+register_device("reference", _reference)

@@ -15,18 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..core.node import Node, parents_of
 from ..core.ops.effect import ASSIGN, DETACH, UNWATCH, WATCH
 from ..graph.ir.cache_key import Normal, hosts_in, known
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.registry import REGISTRY, Storage, has_tensor
 from ..graph.memory.in_place import Pair, params_written
-from .cpu.pool import Block, BlockBuffer
 from .device import Buffer
-from .host.device import HostBuffer
-from .host.executor import is_spoiled
+from .step_executor import is_spoiled
 from .walk import unknown_order
 
 
@@ -121,29 +117,9 @@ def _ours(storages: list[Any], more: int) -> list[bool]:
     counts = _counts(storages)
     known_to_us = [count == _ALONE + more for count in counts]
     return [
-        alone and type(storage) in (HostBuffer, BlockBuffer) and is_shown_nowhere(storage)
+        alone and storage is not None and storage.exclusive()
         for alone, storage in zip(known_to_us, storages, strict=True)
     ]
-
-
-def is_shown_nowhere(storage: HostBuffer) -> bool:
-    """Is there no array outside over this memory?"""
-    chain = _arrays_of(storage)
-    if any(not isinstance(a, np.ndarray | Block) for a in chain):
-        return False
-    if any(isinstance(a, np.ndarray) and not a.flags.writeable for a in chain):
-        return False
-    return all([count == _ALONE + 1 for count in _counts(chain)])
-
-
-def _arrays_of(storage: HostBuffer) -> list[Any]:
-    """The array of some memory, what that is a view of, and so on; each holds the next."""
-    chain: list[Any] = []
-    held: Any = storage._array
-    while held is not None:
-        chain.append(held)
-        held = held.base if isinstance(held, np.ndarray) else None
-    return chain
 
 
 def _counts(held: list[Any]) -> list[int]:

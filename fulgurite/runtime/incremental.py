@@ -14,10 +14,9 @@ from typing import Any
 
 from ..graph.ir.kernel import Item, Schedule, Slot
 from ..graph.memory.arena import ALIGN, Layout, slot_bytes
-from .device import Buffer, get_device
-from .host.device import HostBuffer
-from .host.executor import constants_of
+from .device import Arena, Buffer, Device, get_device
 from .plan import Plan, link
+from .step_executor import constants_of
 
 _NO_ARENA = Layout({}, 0, 0, 0, 0)
 
@@ -26,16 +25,17 @@ class Values(dict[int, Buffer]):
     """The memory of values by slot; what is in an arena is looked up there when asked for."""
 
     def __init__(
-        self, known: Iterable[tuple[int, Buffer]], schedule: Schedule, layout: Layout, frame: Any
-    ) -> None:
+        self, known: Iterable[tuple[int, Buffer]], schedule: Schedule, layout: Layout,
+        arena: Arena, device: Device,
+    ) -> None:  # fmt: skip
         super().__init__(known)
-        self.schedule, self.layout, self.frame = schedule, layout, frame
+        self.schedule, self.layout, self.arena, self.device = schedule, layout, arena, device
 
     def __missing__(self, place: int) -> Buffer:
         slot, offset = self.schedule.slots[place], self.layout.offsets[place]
-        assert slot is not None and self.frame is not None, f"slot {place} is in no arena"
-        part = self.frame.arena.bytes()[offset : offset + slot_bytes(slot)]
-        self[place] = HostBuffer(part.view(slot.dtype.numpy).reshape(slot.shape))
+        assert slot is not None, f"slot {place} is in no arena"
+        shape: Any = slot.shape
+        self[place] = self.device.view(self.arena.memory, offset, shape, slot.dtype)
         return self[place]
 
 
@@ -51,9 +51,8 @@ class Incremental:
         fixed = all([isinstance(n, int) for slot in slots for n in slot.shape])
         self.can_keep = fixed and not schedule.aliases
         self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
-        self._whole: Plan | None = None
-        self._frame: Any = None  # of native runs, whose arena holds what was not a result
-        self._layout = _NO_ARENA  # of that arena
+        self._arena: Arena | None = None  # of whole runs: it holds what was not a result
+        self._layout = _apart(schedule) if self.can_keep else _NO_ARENA
         self._single: dict[int, Plan] = {}
         self._constants: dict[int, Buffer] | None = None
 
@@ -61,22 +60,14 @@ class Incremental:
         """Run every kernel and keep what each of them wrote."""
         assert self.can_keep, "nothing of this plan can be kept"
         self.plan.runs += 1
-        linked: Any = self.plan.linked
-        schedule, layout = self.plan.schedule, _NO_ARENA
-        if hasattr(linked, "run_in"):  # native: other memory is enough
-            layout = _apart(schedule) if self._frame is None else self._layout
-            if self._frame is None or poison:
-                self._frame, self._layout = linked.frame(poison, layout), layout
-            found = linked.run_in(self._frame, inputs, values, poison, keep=True)
-        else:
-            if self._whole is None:
-                every = tuple(dict.fromkeys(self.written))
-                schedule = schedule._replace(outputs=every)
-                self._whole = link(schedule, self.plan.kernels, layout, self.device)
-            schedule = self._whole.schedule
-            found = self._whole.run(inputs, values, poison)
+        executor, schedule = self.plan.executor, self.plan.schedule
+        if self._arena is None or poison:
+            self._arena = executor.keep(self._layout, poison)
+        found = executor.run_keeping(self._arena, inputs, values, poison)
+        if executor.deferred:
+            executor.check()
         known = zip(schedule.outputs, found, strict=True)
-        return Values(known, schedule, layout, self._frame)
+        return Values(known, schedule, self._layout, self._arena, self.device)
 
     def affected(self, changed: Collection[int]) -> list[int]:
         """The kernels that depend on changed slots, or on nothing that is known, in order."""
@@ -95,7 +86,7 @@ class Incremental:
         """Run some kernels, over what others wrote before; the memory of every value after."""
         if self._constants is None:
             self._constants = constants_of(self.device, self.plan.schedule)
-        now = Values(before.items(), before.schedule, before.layout, before.frame)
+        now = Values(before.items(), before.schedule, before.layout, before.arena, before.device)
         now.update(self._constants)
         now.update(enumerate(inputs))
         for number in numbers:

@@ -26,6 +26,7 @@ from ..graph.memory.in_place import Pair, in_place
 from ..graph.passes.simplify import simplify
 from ..graph.passes.unwindow import unwindow
 from ..graph.tiny import is_tiny, whole
+from .device import get_device
 from .plan import Plan, compile_plan
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def distinct(sink: Node) -> Node:
 
 
 def scheduled(sink: Node, context: Context) -> Schedule:
-    """The tiny tier where it pays, else kernels; the reference device always shows its kernels."""
+    """The tiny tier where there is one and it pays, else kernels."""
     if is_whole(sink, context):
         return whole(sink, context.inputs)
     choose = context.choose or chooser(context.options, context.device, context.reports)
@@ -164,7 +165,9 @@ def scheduled(sink: Node, context: Context) -> Schedule:
 
 def is_whole(sink: Node, context: Context) -> bool:
     """True if NumPy runs the whole graph as one step."""
-    return context.device != "reference" and context.options.tier == "auto" and is_tiny(sink)
+    if not get_device(context.device).has_tiny_tier:
+        return False
+    return context.options.tier == "auto" and is_tiny(sink)
 
 
 # --- choices among kernels -----------------------------------------------------------------------
@@ -195,7 +198,7 @@ def is_searched(options: Options) -> bool:
     return options.search and options.fuse and not options.exact
 
 
-def searcher(options: Options, device: str = "cpu") -> Searcher | None:
+def searcher(options: Options, device: str) -> Searcher | None:
     """Who chooses among kernels, if anybody does."""
     if not is_searched(options):
         return None
@@ -220,8 +223,8 @@ def has_patterns(options: Options) -> bool:
 def cache_key(
     device: str, options: Options, donated: tuple[Pair, ...] = ()
 ) -> tuple[Hashable, ...]:
-    """What a plan depends on besides the graph; the reference device has one tier only."""
-    tier = options.tier if device != "reference" else ""
+    """What a plan depends on besides the graph; most devices have one tier only."""
+    tier = options.tier if get_device(device).has_tiny_tier else ""
     if not options.search:
         return device, options.key, tier, donated
     return device, options.key, tier, donated, tuned(options), version()

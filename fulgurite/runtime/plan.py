@@ -8,14 +8,14 @@ are run one after the other is the device's own business (`Device.link`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from ..config import current
 from ..core.cache import WeakCache
 from ..errors import CompilerError
 from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.memory.arena import Layout, plan_memory
-from .device import Buffer, Device, Executable, Linked, get_device
+from .device import Buffer, Device, Executable, Executor, Values, get_device
 
 
 class CompiledKernel:
@@ -27,7 +27,7 @@ class CompiledKernel:
         self.kernel, self.code = kernel, code
 
 
-KERNELS: WeakCache[tuple[str, str, object], CompiledKernel] = WeakCache("kernels")
+KERNELS: WeakCache[tuple[str, Hashable, object], CompiledKernel] = WeakCache("kernels")
 
 
 class Plan:
@@ -35,19 +35,33 @@ class Plan:
 
     def __init__(
         self, schedule: Schedule, device: str, kernels: tuple[CompiledKernel, ...], layout: Layout,
-        linked: Linked,
+        executor: Executor,
     ) -> None:  # fmt: skip
-        self.schedule, self.device, self.layout, self.linked = schedule, device, layout, linked
+        self.schedule, self.device, self.layout, self.executor = schedule, device, layout, executor
         self.kernels = kernels  # in the order they run
         self.runs = 0
 
     def run(
-        self, inputs: Sequence[Buffer], values: dict[str, int] | None = None, poison: bool = False
+        self, inputs: Sequence[Buffer], values: Values | None = None, poison: bool = False
     ) -> list[Buffer]:
-        """One pass over the kernels; a fresh buffer for each output."""
+        """One pass over the kernels; a fresh buffer for each output.
+
+        It may still be running when this returns, but no index in it is outside its axis.
+        """
         assert len(inputs) == self.schedule.inputs, "a plan takes exactly its inputs"
         self.runs += 1
-        return self.linked.run(inputs, values or {}, poison)
+        executor = self.executor
+        found = executor.run(inputs, values or {}, poison)
+        if executor.deferred:
+            executor.check()
+        return found
+
+    def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+        """One pass from given memory into given memory, without variables: a body's."""
+        executor = self.executor
+        executor.run_into(inputs, outputs, {})
+        if executor.deferred:
+            executor.check()
 
 
 def compile_plan(schedule: Schedule, device: str) -> Plan:
@@ -69,9 +83,9 @@ def link(
 ) -> Plan:
     """A plan of compiled kernels."""
     code = [kernel.code for kernel in kernels]
-    linked = backend.link(schedule, code, layout)
-    layout = layout._replace(workspace_bytes=linked.workspace)
-    return Plan(schedule, backend.name, tuple(kernels), layout, linked)
+    executor = backend.link(schedule, code, layout)
+    layout = layout._replace(workspace_bytes=executor.workspace)
+    return Plan(schedule, backend.name, tuple(kernels), layout, executor)
 
 
 def _key(kernel: Kernel) -> object:
@@ -83,11 +97,8 @@ def _key(kernel: Kernel) -> object:
 
 def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:
     """The code of every kernel; those that are new are compiled together."""
-    vectors = current().vectors  # of two kinds of vectors each has code of its own
-    chosen = current().search and current().fuse  # then a kernel's kind says whose it is
-    if not current().deterministic and not current().exact and not chosen:
-        vectors += " or a library"
-    keys = [(backend.name, vectors, _key(kernel)) for kernel in kernels]
+    target = backend.code_key()
+    keys = [(backend.name, target, _key(kernel)) for kernel in kernels]
     held = {key: found for key in keys if (found := KERNELS.get(key)) is not None}
     new = {key: k for key, k in zip(keys, kernels, strict=True) if key not in held}
     made = dict(zip(new, backend.compile(list(new.values())), strict=True))

@@ -33,10 +33,10 @@ from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
-from .host.executor import concrete
 from .multi_device import bring
 from .pipeline import Context, cache_key, has_patterns, planned
 from .plan import KERNELS, Plan
+from .step_executor import concrete
 from .views import view_of
 
 
@@ -222,8 +222,9 @@ def _copied(sources: list[Node], copies: list[Node]) -> None:
     for copy in copies:
         found = value_node(copy.src[0])
         assert found is not None, f"{copy.src[0]!r} was computed"
-        array = get_device(found.device or "").to_host(storage_of(found))
-        moved = get_device(copy.arg).from_host(array.reshape(found.shape))
+        shape: Any = found.shape
+        there, here = get_device(found.device or ""), get_device(copy.arg)
+        moved = here.copy_from(there, storage_of(found), shape, found.dtype)
         REGISTRY.becomes_later(copy, adopt(copy, moved, copy.arg, {}))
 
 
@@ -313,7 +314,7 @@ def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer
             if storage is None:  # nothing reads its value
                 arrays[node] = np.zeros(shape, node.dtype.numpy)
             else:
-                arrays[node] = get_device(node.device or "").to_host(storage).reshape(shape)
+                arrays[node] = get_device(node.device or "").to_host(storage, shape, node.dtype)
     evaluate(roots, arrays, normal.values)
 
 

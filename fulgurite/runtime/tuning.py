@@ -29,6 +29,7 @@ from ..codegen.cpu.llvm.versions import identity
 from ..codegen.cpu.target import target
 from ..config import Options
 from ..core.digest import digest_of
+from ..core.dtype import dtype_of
 from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.elementwise import MUL
@@ -41,9 +42,9 @@ from ..graph.fusion.machine import SHIPPED, CostTable, elements, two_digits
 from ..graph.fusion.providers import Timing
 from ..graph.ir.kernel import Item, Kernel, Schedule, Slot
 from .cache.disk import cache_folder
-from .cpu.toolchain import params_of
 from .device import MemoryLimitError, get_device
 from .plan import Plan, compile_plan
+from .step_executor import params_of
 
 FORMAT = 1
 ROUNDS = 12  # turns in a race
@@ -414,8 +415,10 @@ def is_right(entrant: Entrant, plan: Plan, inputs: Sequence[Any]) -> bool:
     }  # fmt: skip
     wanted = expected_values(entrant.expected, arrays)
     device = get_device(plan.device)
-    found = [device.to_host(buffer) for buffer in plan.run(inputs, None, True)]
-    return all([close(a, b.reshape(a.shape)) for a, b in zip(wanted, found, strict=True)])
+    found = plan.run(inputs, None, True)
+    shapes = [(a.shape, dtype_of(a.dtype)) for a in wanted]
+    arrays_found = [device.to_host(b, *about) for b, about in zip(found, shapes, strict=True)]
+    return all([close(a, b) for a, b in zip(wanted, arrays_found, strict=True)])
 
 
 def close(wanted: Array, found: Array) -> bool:

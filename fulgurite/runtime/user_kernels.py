@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from .._lazy import lazy_import
 from ..codegen.cpu.providers import SOURCES
 from ..config import Options
 from ..core.node import Node, toposort
@@ -22,7 +21,6 @@ from ..core.substitute import substitute
 from ..core.text import show
 from ..graph.fusion.machine import SHIPPED, elements, kept_time, time_of
 from ..graph.fusion.pattern_matching import Places, Written
-from ..graph.fusion.proposals import Source
 from ..graph.fusion.providers import TIE, WideSearcher
 from ..graph.fusion.report import Alternative, RegionReport
 from ..graph.fusion.search import Searcher
@@ -30,6 +28,7 @@ from ..graph.fusion.user_patterns import PATTERNS
 from ..graph.ir.kernel import Schedule
 from .cache.disk import store_for
 from .cache.plan_cache import LOADED, build_of
+from .device import get_device
 from .pipeline import BEFORE_PLAN, Context, run_stages
 from .tuning import Entrant, Race, is_checkable, is_right, prepared, table_for, times_for
 
@@ -38,19 +37,19 @@ PREDICTED = BEFORE_PLAN[1:]  # the stages after the one that asks
 
 def wide_searcher(options: Options, device: str) -> Searcher:
     """Who chooses when more than our own kernels compete."""
-    alone: tuple[Source, ...] = ()
-    if not options.deterministic and device == "cpu":
-        alone = (Source("library", lazy_import("runtime.cpu.blas").propose),)
+    alone = [
+        p for p in get_device(device).providers if p.deterministic or not options.deterministic
+    ]
     return WideSearcher(SOURCES, alone, table_for(options), race_for(options, device))
 
 
 def race_for(options: Options, device: str) -> Race | None:
-    """Who times kernels, if anybody does: the reference's times say nothing."""
-    if options.tune == "off" or device != "cpu":
+    """Who times kernels, if anybody does: times of interpreted ones say nothing."""
+    if options.tune == "off" or get_device(device).codegen is None:
         return None
     store = store_for(options)
     build = "" if store is None else build_of(store) or f"loaded at {LOADED}"
-    return Race(options.tune, times_for(options), options.vectors, build=build)
+    return Race(options.tune, times_for(options), options.vectors, device=device, build=build)
 
 
 def with_kernels(sink: Node, context: Context) -> tuple[Node, list[RegionReport]]:

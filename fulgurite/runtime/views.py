@@ -11,22 +11,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ..core.node import Node
-from ..core.op import Array
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.ops.movement import RESHAPE, SHRINK, pairs
 from ..graph.ir.registry import REGISTRY
-from .host.device import HostBuffer, SharedBuffer
+from .device import get_device
 
 SMALL = 1 << 16  # bytes that are rather copied
-
-
-class Piece(SharedBuffer):
-    """A piece of memory that nobody writes over while this is there."""
-
-    __slots__ = ()
 
 
 def view_of(node: Node) -> Node | None:
@@ -35,35 +26,17 @@ def view_of(node: Node) -> Node | None:
     if found is None or math.prod(node.shape) * node.dtype.itemsize < SMALL:
         return None
     memory, offset = found
-    storage = REGISTRY.storage(memory)
-    if not isinstance(storage, HostBuffer) or not storage.address:
+    storage: Any = REGISTRY.storage(memory)
+    if storage is None:
         return None
-    array = storage.array
-    if type(storage) is SharedBuffer and not _is_fixed(array):
-        return None  # the user may write to it: a value that is known stays as it is
-    flat = array.reshape(-1)[offset : offset + math.prod(node.shape)]
-    flat.flags.writeable = False
-    made = new_buffer(node.shape, node.dtype, memory.device or "")  # type: ignore[arg-type]
-    REGISTRY.attach(made, Piece(flat.reshape(node.shape)))
+    device, shape = memory.device or "", node.shape
+    start = offset * node.dtype.itemsize
+    shown = get_device(device).snapshot(storage, start, shape, node.dtype)  # type: ignore[arg-type]
+    if shown is None:
+        return None
+    made = new_buffer(shape, node.dtype, device)  # type: ignore[arg-type]
+    REGISTRY.attach(made, shown)
     return made
-
-
-def _is_fixed(array: Array) -> bool:
-    """Can nobody write to an array, nor through what it is a view of?"""
-    held: Any = array
-    while isinstance(held, np.ndarray):
-        if held.flags.writeable:
-            return False
-        held = held.base
-    try:
-        while held is not None:
-            with memoryview(held) as shown:
-                if not shown.readonly:
-                    return False
-                held = shown.obj if shown.obj is not held else None
-    except TypeError:  # it does not say
-        return False
-    return True
 
 
 def piece(node: Node) -> tuple[Node, int] | None:

@@ -31,7 +31,7 @@ from ..core.ops.effect import TAPE, WATCH, unnamed
 from ..core.shape import prod, show
 from ..errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from ..graph.ir.registry import REGISTRY, Entry
-from ..runtime.device import device_names, get_device
+from ..runtime.device import device_names, get_device, has_device
 from ..runtime.host import device as _interpreter  # registers the reference device
 from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
 from ..runtime.unmaterialized import Fresh
@@ -228,12 +228,14 @@ class Tensor(Methods, Habits, Operators):
         entry = self.entry
         held: Any = entry.value if type(entry) is Fresh and OBSERVER.refuse is None else None
         if held is not None:  # the result of a replay: reading it needs no node
-            return get_device(held[1][2]).to_host(held[0]).reshape(held[1][0])
+            shape, dtype, device = held[1]
+            return get_device(device).to_host(held[0], shape, dtype)
         found: Node | None = None
         while found is None:  # another thread may assign the tensor meanwhile
             realize([self.entry])
             found = value_node(self.entry.node)
-        return get_device(found.device or "").to_host(storage_of(found)).reshape(found.shape)
+        sizes: Any = found.shape
+        return get_device(found.device or "").to_host(storage_of(found), sizes, found.dtype)
 
     def _outside(self) -> Array:
         """The same for NumPy to compute with, which no gradient sees: an error inside `grad`."""
@@ -293,7 +295,7 @@ class Tensor(Methods, Habits, Operators):
         return lazy_import("interop.interchange").to_dlpack(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0  # host memory
+        return get_device(self.device).dlpack
 
     def __buffer__(self, flags: int) -> memoryview:
         return lazy_import("interop.interchange").buffer_of(self)  # type: ignore[no-any-return]
@@ -303,7 +305,7 @@ class Tensor(Methods, Habits, Operators):
 
     def to_device(self, device: str, /, *, stream: object = None) -> Tensor:
         """The tensor on another device: `to` by the standard's name."""
-        if device not in device_names():
+        if not has_device(device):
             raise ArgumentError(
                 f"there is no device {device!r}", f"one of {', '.join(device_names())}"
             )
@@ -522,7 +524,7 @@ class Tensor(Methods, Habits, Operators):
 
     def to(self, target: object) -> Tensor:
         """In another dtype, or on another device (a name)."""
-        if isinstance(target, str) and target in device_names():
+        if has_device(target):
             return wrap(build.copy_to(operand(self), get_device(target).name))
         try:
             dtype = dtype_of(target)

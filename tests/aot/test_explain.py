@@ -95,9 +95,8 @@ def compiled(plan: Plan) -> list[Kinds]:
     found: list[Kinds] = []
     for made in plan.kernels:
         code: Any = made.code
-        passes = [code.passes] if hasattr(code, "passes") else []
-        passes += [branch for _, branch in getattr(code, "branches", ())]
-        found.append((made.kernel.kind, tuple([k for p in passes for k in compiled(p.plan)])))
+        plans = getattr(code, "plans", ())
+        found.append((made.kernel.kind, tuple([k for plan in plans for k in compiled(plan)])))
     return found
 
 

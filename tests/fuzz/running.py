@@ -6,6 +6,8 @@ oracle the reference evaluator on the graph as it was built.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fulgurite.config import Options
@@ -14,9 +16,10 @@ from fulgurite.core.node import toposort
 from fulgurite.core.op import Array
 from fulgurite.errors import FulguriteError
 from fulgurite.graph.ir.cache_key import constant_uses, normalize, size_constants
-from fulgurite.runtime.device import get_device
+from fulgurite.runtime.device import Buffer, get_device
 from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.realize import compile_graph
+from fulgurite.runtime.step_executor import concrete
 
 from .bounds import truth
 from .graph import Graph, adds_to_zero
@@ -34,20 +37,26 @@ def pipeline(graph: Graph, simplify: bool = True, fuse: bool = True) -> list[Arr
         lifted = {i: d for i, d in enumerate(dtypes) if i % 2 and i not in fixed}
     device = get_device(graph.device)
     inputs = [device.from_host(graph.arrays[buffer]) for buffer in normal.buffers]
-    before = [device.to_host(buffer).copy() for buffer in inputs]
+    sizes = [(graph.arrays[b].shape, b.dtype) for b in normal.buffers]
+    before = [device.to_host(b, *s).copy() for b, s in zip(inputs, sizes, strict=True)]
     for i, dtype in lifted.items():
         inputs.append(device.from_host(np.array(_of_bits(normal.constants[i], dtype))))
     plan = compile_graph(normal, graph.device, options, lifted).plan
     outputs = plan.run(inputs, normal.values, poison=True)
+    about = [(concrete(root.shape, normal.values), root.dtype) for root in graph.roots]
+
+    def read(buffers: Sequence[Buffer]) -> list[Array]:
+        return [device.to_host(b, *a) for b, a in zip(buffers, about, strict=True)]
+
     if graph.lifted:  # run again: the arena is used a second time, the first results are kept
-        first = [device.to_host(output).tobytes() for output in outputs]
-        again = [device.to_host(o).tobytes() for o in plan.run(inputs, normal.values)]
+        first = [found.tobytes() for found in read(outputs)]
+        again = [found.tobytes() for found in read(plan.run(inputs, normal.values))]
         assert again == first, "a second run gives other results"
-        assert [device.to_host(o).tobytes() for o in outputs] == first, "results were overwritten"
-    for old, buffer in zip(before, inputs, strict=False):
-        assert old.tobytes() == device.to_host(buffer).tobytes(), "an input was written to"
+        assert [found.tobytes() for found in read(outputs)] == first, "results were overwritten"
+    for old, buffer, size in zip(before, inputs, sizes, strict=False):
+        assert old.tobytes() == device.to_host(buffer, *size).tobytes(), "an input was written to"
     assert len({id(o) for o in outputs}) == len(outputs), "two outputs are one buffer"
-    return [device.to_host(output) for output in outputs]
+    return read(outputs)
 
 
 def finite_under_windows(graph: Graph) -> bool:

@@ -291,7 +291,7 @@ def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, spl
 
     device = get_device(result.device)
     buffers = normalize([result.node]).buffers
-    params = [np.ascontiguousarray(device.to_host(storage_of(b))).reshape(-1) for b in buffers]
+    params = [device.to_host(storage_of(b), b.shape, b.dtype).reshape(-1) for b in buffers]
     out = np.full(elements(sink.src[0].shape), np.nan, np.float32)
     run_streamed(streaming, [*params, out], block, split)
     want = np.empty_like(out)
@@ -387,7 +387,7 @@ def _bodies() -> list[tuple[object, list[np.ndarray]]]:
         sink, inputs = lowered(program)
         buffers = normalize([program.node]).buffers
         device = get_device(program.device)
-        arrays = [np.ascontiguousarray(device.to_host(storage_of(b))).reshape(-1) for b in buffers]
+        arrays = [device.to_host(storage_of(b), b.shape, b.dtype).reshape(-1) for b in buffers]
         found.append((lower(sink, inputs), [*arrays, np.zeros(24, np.float32)]))
     return found
 

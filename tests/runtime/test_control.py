@@ -62,7 +62,7 @@ def test_loops_of_all_lengths_share_the_plan_of_their_body() -> None:
             plans.append(fg.schedule(total).compile())
         assert BODIES.stats.misses == before + 1
         codes = [plan.kernels[-1].code for plan in plans]
-        assert len({id(code.passes.plan) for code in codes}) == 1
+        assert len({id(code.plan) for code in codes}) == 1
 
 
 def test_an_option_that_changes_code_gives_a_body_its_own_plan() -> None:
@@ -71,7 +71,7 @@ def test_an_option_that_changes_code_gives_a_body_its_own_plan() -> None:
     for fuse in (True, False):
         with fg.config(**NATIVE, fuse=fuse):
             total = fg.scan(lambda c, r: (fg.sin(c) * 0.5 + r, None), x[0], x)[0]
-            plans.append(fg.schedule(total).compile().kernels[-1].code.passes.plan)
+            plans.append(fg.schedule(total).compile().kernels[-1].code.plan)
     assert len(plans[0].schedule.items) == 1 < len(plans[1].schedule.items)
 
 
@@ -83,9 +83,9 @@ def test_a_native_body_is_run_by_addresses_and_others_step_by_step(
     for name in ("straight", "stepwise"):
         plain = getattr(control._Run, name)
 
-        def noted(run: Any, name: str = name, plain: Any = plain) -> None:
+        def noted(run: Any, *passes: Any, name: str = name, plain: Any = plain) -> None:
             ways.append(name)
-            plain(run)
+            plain(run, *passes)
 
         monkeypatch.setattr(control._Run, name, noted)
 

@@ -18,9 +18,10 @@ from fulgurite.errors import BoundsError, ShapeError
 from fulgurite.graph.ir.cache_key import Normal, normalize
 from fulgurite.graph.ir.registry import REGISTRY
 from fulgurite.runtime import realize as module
-from fulgurite.runtime.device import Buffer, MemoryLimitError, get_device
+from fulgurite.runtime.device import MemoryLimitError, get_device
 from fulgurite.runtime.host.device import HostBuffer, ReferenceDevice
 from fulgurite.runtime.plan import KERNELS
+from fulgurite.runtime.step_executor import StepCode
 from fulgurite.tensor import Tensor, wrap
 from tests.threads import together
 
@@ -296,7 +297,7 @@ def test_stages_can_be_verified_and_logged(capsys: pytest.CaptureFixture[str]) -
 
 # --- failure -------------------------------------------------------------------------------------
 
-Kernel = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
+Kernel = StepCode
 
 
 class Failing:
@@ -304,9 +305,9 @@ class Failing:
 
     def __init__(self, error: type[BaseException], after: int) -> None:
         self.error, self.left, self.broken = error, after, True
-        self.real = ReferenceDevice.interpret
+        self.real = ReferenceDevice.kernel_code
 
-    def interpret(self, kernel: Any) -> Kernel:
+    def kernel_code(self, kernel: Any) -> Kernel:
         run = self.real(ReferenceDevice(), kernel)
 
         def counted(*args: Any) -> None:
@@ -332,7 +333,7 @@ def test_a_kernel_that_fails_midway_leaves_every_tensor_usable_and_unchanged(
     buffers = REGISTRY.buffer_count()
     with monkeypatch.context() as patched:
         backend = Failing(error, after)
-        patched.setattr(ReferenceDevice, "interpret", lambda _, kernel: backend.interpret(kernel))
+        patched.setattr(ReferenceDevice, "kernel_code", lambda _, k: backend.kernel_code(k))
         with fg.config(fuse=False), pytest.raises(error):
             fg.realize(b, c, d)
         backend.broken = False

@@ -1,8 +1,10 @@
-"""What a renderer hands to the compiler: text, and how it is to be launched.
+"""What a target offers, and what its renderer hands to its compiler: text, and how to launch it.
 
-Every function of a kernel is `void f(ptr params, ptr values, i64 first, i64 last)` and does units
-`first` to `last` of its phase, in any order, on any thread: units of one phase never write the same
-memory and never read what another unit of that phase writes. Phases run one after the other.
+`CodeGenerator` is a target as devices and searches see it. The rest is what the targets for
+processors share: every function of a kernel is `void f(ptr params, ptr values, i64 first, i64
+last)` and does units `first` to `last` of its phase, in any order, on any thread: units of one
+phase never write the same memory and never read what another unit of that phase writes. Phases run
+one after the other.
 `params` holds the addresses of the inputs, then the outputs, then (if `workspace`) memory that the
 phases share. `values` holds an error word, the size that was broken, then the variables in order,
 then `numbers`. What is only in `numbers` and `units` is no part of the text: kernels that differ
@@ -11,7 +13,13 @@ in nothing else are compiled once. Function names begin with `kernel`; the compi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ...graph.fusion.machine import MachineModel
+    from ...graph.ir.kernel import Kernel
 
 ERROR, BROKEN, FIRST = 0, 1, 2  # places in `values`: error word, the size broken, first variable
 
@@ -35,3 +43,35 @@ class Rendered:
     numbers: tuple[int, ...] = ()
     workspace: int = 0  # bytes, 64-aligned when it arrives
     library: tuple[str, ...] = ()  # modules that this one calls; each may call those before it
+
+
+class KernelSource(Protocol):
+    """A kernel as text, with all that its device must know to launch it."""
+
+    @property
+    def workspace(self) -> int:
+        """Bytes that its launches share."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables whose values it reads, in order."""
+
+
+class CodeGenerator(Protocol):
+    """A target: kernels to text, text to machine code, and what kernels cost there."""
+
+    language: str  # in which users may write kernels of their own for it
+
+    @property
+    def key(self) -> str:
+        """The target and the version of its compiler: part of the key of plans and code on disk."""
+
+    @property
+    def machine(self) -> MachineModel:
+        """What a schedule may ask of the machine."""
+
+    def render(self, kernel: Kernel) -> KernelSource:
+        """A kernel as text; `CannotLower` says why not."""
+
+    def compile(self, texts: Sequence[str]) -> bytes:
+        """Machine code of texts that are compiled together, to be stored by digest."""

@@ -248,3 +248,6 @@ def least_time(work: Work, table: CostTable = SHIPPED) -> float:
 def total(kernels: Iterable[Kernel], table: CostTable = SHIPPED) -> float:
     """Nanoseconds that kernels take one after the other."""
     return sum([time_of(kernel, table) for kernel in kernels])
+
+
+MachineModel = CostTable

@@ -41,6 +41,7 @@ class Source:
     name: str
     propose: Callable[[Kernel, CostTable], Proposal | None]
     least: Callable[[Work, CostTable], float] | None = None
+    deterministic: bool = True  # are its bits the same on every run and thread count?
 
 
 def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:

@@ -19,7 +19,7 @@ from ...core.node import Node
 from ...errors import ArgumentError, DataError, DTypeError, ShapeError
 from ...graph.ir.registry import REGISTRY
 from ...interop.interchange import from_dlpack
-from ...runtime.device import device_names, get_device
+from ...runtime.device import device_names, get_device, has_device
 from ...tensor import Tensor, no_grad
 from ...tree import rebound
 from .pytree import KINDS
@@ -129,7 +129,7 @@ def moved(module: Module, targets: Sequence[object]) -> None:
     dtype: DType | None = None
     device: str | None = None
     for target in targets:
-        if isinstance(target, str) and target in device_names():
+        if has_device(target):
             device = get_device(target).name
             continue
         try:

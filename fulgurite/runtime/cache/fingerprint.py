@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ...core.digest import blake2b, digest_of
 from .disk import Store, is_hex
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Source(NamedTuple):

@@ -34,11 +34,9 @@ LOADED = time.time_ns()  # sources that change later are not those that run
 class Kept:
     """Plans of one store."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.stored = (
-            store,
-            lazy_import("runtime.cache.plan_io"),
-        )  # which needs the CPU backend
+    def __init__(self, store: Store, device: str) -> None:
+        self.device = device
+        self.store, self.stored = store, lazy_import("runtime.cache.plan_io")
 
     def key(
         self, normal: Normal, lifted: dict[int, DType], device: str, options: Options,
@@ -69,7 +67,7 @@ class Kept:
         if data is None:
             return None
         try:
-            plan: Plan | None = self.stored.load_plan(data, normal)
+            plan: Plan | None = self.stored.load_plan(data, normal, self.device)
             return plan
         except (FulguriteError, ValueError, KeyError, TypeError, IndexError) as problem:
             warnings.warn(f"a stored plan is not used: {problem}", RuntimeWarning, stacklevel=2)
@@ -90,9 +88,10 @@ def build_of(store: Store) -> str | None:
 
 def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
     """Where plans like this one are kept, if anywhere."""
-    if device != "cpu" or (options.tier == "auto" and are_tiny(normal.nodes)):
+    backend = get_device(device)
+    if backend.has_tiny_tier and options.tier == "auto" and are_tiny(normal.nodes):
         return None
-    if get_device(device).name != "cpu":  # no compiler here
+    if backend.plan_key() is None:
         return None
     store = lazy_import("runtime.cache.disk").store_for(options)
-    return Kept(store) if store is not None else None
+    return Kept(store, device) if store is not None else None

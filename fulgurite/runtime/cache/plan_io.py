@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ..._lazy import lazy_import
-from ...codegen.cpu.llvm.versions import identity
 from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType, dtype_of
@@ -26,11 +25,7 @@ from ...errors import ArgumentError
 from ...graph.ir.cache_key import Normal, digest
 from ...graph.ir.kernel import Item, Kernel, Schedule, Slot
 from ...graph.memory.arena import Layout
-from ..cpu.device import CpuDevice
-from ..cpu.objects import Native
-from ..cpu.toolchain import code
-from ..device import get_device
-from ..host.device import ReferenceDevice
+from ..device import Device, get_device
 from ..plan import CompiledKernel, Plan, link
 
 _FORMAT = 2
@@ -50,7 +45,7 @@ def plan_key(
         graph = digest(normal.structure, constants)
     except ArgumentError:
         return None
-    rest = (_FORMAT, build, np.__version__, identity(), code().target.settings, device,
+    rest = (_FORMAT, build, np.__version__, get_device(device).plan_key(), device,
             options.key, options.tier, sorted(lifted), donated)  # fmt: skip
     return digest_of(f"{graph}\n{rest!r}")
 
@@ -95,10 +90,11 @@ def dump(plan: Plan, normal: Normal) -> bytes | None:
     places = {n.origins[0]: i for i, n in reversed(list(enumerate(normal.nodes))) if n.origins}
     numbers: dict[int, int] = {}
     kernels: list[list[Any]] = []
+    device = get_device(plan.device)
     for compiled in plan.kernels:
         if id(compiled) not in numbers:
             numbers[id(compiled)] = len(kernels)
-            kernels.append(_kernel(compiled))
+            kernels.append(_kernel(compiled, device))
     schedule, layout = plan.schedule, plan.layout
     items = [
         [numbers[id(compiled)], item.reads, item.writes,
@@ -116,11 +112,8 @@ def dump(plan: Plan, normal: Normal) -> bytes | None:
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
-def _kernel(compiled: CompiledKernel) -> list[Any]:
-    kernel, made = compiled.kernel, compiled.code
-    launch = None
-    if isinstance(made, Native):
-        launch = [made.digest, made.phases, made.variables, made.numbers, made.workspace]
+def _kernel(compiled: CompiledKernel, device: Device) -> list[Any]:
+    kernel, launch = compiled.kernel, device.dump_code(compiled.code)
     body = SINK() if kernel.kind == "user" else kernel.body  # of those the code is all there is
     text = _text().show(body)
     return [kernel.kind, kernel.inputs, kernel.name, text, launch]
@@ -133,20 +126,15 @@ def _shape(shape: Shape) -> list[int | str]:
 # --- from text -----------------------------------------------------------------------------------
 
 
-def load_plan(data: bytes, normal: Normal, where: str = "cpu") -> Plan | None:
-    """The plan of kept bytes; None if some of its native code is gone."""
+def load_plan(data: bytes, normal: Normal, where: str) -> Plan | None:
+    """The plan of kept bytes; None if some of its code is gone."""
     device = get_device(where)
-    assert isinstance(device, ReferenceDevice)
     whole = json.loads(data)
     kernels = []
     for kind, inputs, name, text, launch in whole["kernels"]:
         kernel = StoredKernel(kind, inputs, name, text)
-        made: Any = None if launch is None else _native(launch)
-        if made is None and isinstance(device, CpuDevice):
-            made = device.library(kernel)
+        made = device.load_code(kernel, launch)
         if made is None:
-            made = device.interpret(kernel)
-        if isinstance(made, Native) and not code().fetch(made.digest):
             return None
         kernels.append(CompiledKernel(kernel, made))
     items = tuple(
@@ -158,12 +146,6 @@ def load_plan(data: bytes, normal: Normal, where: str = "cpu") -> Plan | None:
     schedule = Schedule(whole["inputs"], slots, items, tuple(whole["outputs"]), aliases)
     layout = Layout(dict(map(tuple, whole["offsets"])), *whole["sizes"])
     return link(schedule, [kernels[row[0]] for row in whole["items"]], layout, device)
-
-
-def _native(launch: Sequence[Any]) -> Native:
-    digest, phases, variables, numbers, workspace = launch
-    found = tuple((symbol, units, shared) for symbol, units, shared in phases)
-    return Native(digest, found, tuple(variables), tuple(numbers), workspace)
 
 
 def _slot(dtype: str, shape: Sequence[int | str], device: str | None, bits: int | None) -> Slot:

@@ -24,7 +24,7 @@ from ...config import current
 from ...core.dtype import DType, float32, float64
 from ...core.node import Node
 from ...graph.fusion.machine import CostTable, both, memory_time, work_of
-from ...graph.fusion.proposals import Proposal
+from ...graph.fusion.proposals import Proposal, Source
 from ...graph.ir.kernel import Kernel
 from ...graph.ir.lower import lower
 from ...graph.ir.reshape_groups import CannotLower
@@ -121,6 +121,9 @@ def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
     memory = memory_time(w.bytes, table)
     cost = both(memory, w.products / table.library + w.packed / table.packed, table)
     return Proposal("library", cost, "the BLAS that NumPy carries")
+
+
+PROVIDERS = (Source("library", propose, deterministic=False),)
 
 
 def found_product(kernel: Kernel) -> Product | None:

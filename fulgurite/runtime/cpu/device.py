@@ -8,34 +8,38 @@ first needs it: a process that only adds two numbers does not pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..._lazy import lazy_import
 from ...config import current
-from ...core.dtype import DType, uint8
+from ...core.dtype import DType
 from ...core.op import Array
 from ...graph.ir.kernel import Kernel, Schedule
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
-from ..device import Executable, Linked, MemoryLimitError
-from ..host.device import HostBuffer, ReferenceDevice, SharedBuffer
-from ..host.tiny import Tiny, is_whole
-from .pool import POOL, BlockBuffer
+from ..device import Executable, Executor, MemoryLimitError
+from ..device_base import CONTROL
+from ..host.device import POISON, HostBuffer, HostDevice, SharedBuffer
+from ..host.tiny import TinyExecutor, is_whole
+from .pool import POOL, BlockBuffer, forget_idle, spared_bytes
 
 if TYPE_CHECKING:
     from ...codegen.common.api import Rendered
+    from ...codegen.cpu.generator import CpuCodeGenerator
+    from ...graph.fusion.proposals import Source
 
-_CONTROL = ("loop", "cond")  # Python drives these
 
-
-class CpuDevice(ReferenceDevice):
+class CpuDevice(HostDevice):
     """Native code where there is some."""
 
     name = "cpu"
+    has_tiny_tier = True
 
     def __init__(self) -> None:
         self.native = 0
@@ -56,12 +60,8 @@ class CpuDevice(ReferenceDevice):
             ) from problem
         made = BlockBuffer(raw, count, shape, dtype.numpy)
         if poison:
-            made.bytes()[:] = 0xA5
+            made.bytes()[:] = POISON
         return made
-
-    def arena(self, nbytes: int, poison: bool = False) -> HostBuffer:
-        """Raw memory for the intermediates of a plan."""
-        return self.allocate((nbytes,), uint8, poison)
 
     def from_host(self, array: Array, share: bool = False) -> HostBuffer:
         """The array itself, or a copy of it in row-major order."""
@@ -72,23 +72,53 @@ class CpuDevice(ReferenceDevice):
         np.copyto(made.array, array)
         return made
 
+    def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
+        """Figures of the pool; what programs keep for results counts as idle."""
+        found, spared = asdict(POOL.stats), spared_bytes()
+        found["used"], found["idle"] = found["used"] - spared, found["idle"] + spared
+        if reset_peak:
+            POOL.reset_peak()
+        return found
+
+    def empty_cache(self) -> int:
+        """Give the pool's free blocks back to the system."""
+        forget_idle()
+        return POOL.empty()
+
     # --- code ------------------------------------------------------------------------------------
+
+    @cached_property
+    def codegen(self) -> CpuCodeGenerator:  # type: ignore[override]
+        """LLVM for the processor of this machine."""
+        found: CpuCodeGenerator = lazy_import("codegen.cpu.generator").CpuCodeGenerator()
+        return found
+
+    @property
+    def providers(self) -> Sequence[Source]:
+        """The BLAS that NumPy carries; its bits depend on the number of its threads."""
+        return lazy_import("runtime.cpu.blas").PROVIDERS  # type: ignore[no-any-return]
+
+    def code_key(self) -> Hashable:
+        """Which vectors, and whether a library may stand in without the search saying so."""
+        options = current()
+        chosen = options.search and options.fuse  # then a kernel's kind says whose it is
+        return options.vectors, not options.deterministic and not options.exact and not chosen
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Machine code for kernels, or their interpretation."""
         found: list[Executable] = [None] * len(kernels)
         rendered = {}
         for number, kernel in enumerate(kernels):
-            product = None if kernel.kind in _CONTROL else self.library(kernel)
+            product = self.library(kernel)
             if product is not None:
                 found[number] = product
                 continue
             try:
                 rendered[number] = self.rendered(kernel)
             except CannotLower as reason:
-                if kernel.kind not in _CONTROL:
+                if kernel.kind not in CONTROL:
                     self.interpreted.append(f"{kernel.name}: {reason}")
-                found[number] = self.interpret(kernel)
+                found[number] = self.step_code(kernel)
         if rendered:
             natives = lazy_import("runtime.cpu.toolchain").natives(kernels, rendered)
             for number, native in zip(rendered, natives, strict=True):
@@ -98,30 +128,60 @@ class CpuDevice(ReferenceDevice):
 
     def rendered(self, kernel: Kernel) -> Rendered:
         """A kernel as text; `CannotLower` says why not."""
-        if kernel.kind in ("host", *_CONTROL):
+        if kernel.kind in ("host", *CONTROL):
             raise CannotLower("a host function")
         found: Rendered = lazy_import("runtime.cpu.toolchain").rendering(kernel)
         return found
 
-    def beside(self, kernels: Sequence[Kernel]) -> int:
+    def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
         """What texts say that they need."""
         most = 0
         for kernel in dict.fromkeys(kernels):
-            known = None if kernel.kind in _CONTROL else self.library(kernel)
+            known = self.library(kernel)
             with suppress(CannotLower):
                 most = max(most, 0 if known is not None else self.rendered(kernel).workspace)
         return most
 
     def library(self, kernel: Kernel) -> Executable | None:
         """A library's way to run a kernel, where bits may depend on its threads."""
-        if current().deterministic or kernel.kind == "host":
+        if current().deterministic or kernel.kind in ("host", *CONTROL):
             return None
         product: Executable | None = lazy_import("runtime.cpu.blas").product(kernel)
         return product
 
-    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
+    def library_name(self, kernel: Kernel) -> str:
+        """NumPy's, where it is used without the search saying so."""
+        return "" if self.library(kernel) is None else "the BLAS that NumPy carries"
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """Records for the driver; host steps split them."""
         if is_whole(schedule):
-            return Tiny(schedule)
-        linked: Linked = lazy_import("runtime.cpu.toolchain").program(self, schedule, code, layout)
-        return linked
+            return TinyExecutor(schedule)
+        made: Executor = lazy_import("runtime.cpu.toolchain").program(self, schedule, code, layout)
+        return made
+
+    # --- code on disk ----------------------------------------------------------------------------
+
+    def plan_key(self) -> str | None:
+        """The compiler and the target that it compiles for."""
+        return self.codegen.key
+
+    def dump_code(self, code: Executable) -> list[Any] | None:
+        """A launch: the name of its text and what it is launched with."""
+        return lazy_import("runtime.cpu.objects").dump(code)  # type: ignore[no-any-return]
+
+    def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
+        """The functions of a text from the store; other kernels are made again."""
+        if dumped is None:
+            return self.library(kernel) or self.step_code(kernel)
+        native = lazy_import("runtime.cpu.objects").restored(dumped)
+        known: bool = lazy_import("runtime.cpu.toolchain").code().fetch(native.digest)
+        return native if known else None
+
+    def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
+        """The objects of native kernels and of the driver, and the target they are for."""
+        return lazy_import("runtime.cpu.shipping").export_code(code, members)  # type: ignore[no-any-return]
+
+    def import_code(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+        """Load exported objects, if they are for this machine."""
+        lazy_import("runtime.cpu.shipping").import_code(about, members)

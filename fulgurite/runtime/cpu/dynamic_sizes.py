@@ -12,8 +12,9 @@ from ...core.node import Node, Shape, toposort
 from ...core.ops.reduce import REDUCE
 from ...errors import ShapeError
 from ...graph.ir.kernel import Kernel
+from ..device import Values
 from ..host.evaluate import size_value
-from ..host.executor import concrete
+from ..step_executor import concrete
 
 Extreme = tuple[str, Node, tuple[Shape, ...]]  # max or min, a size, the results it goes into
 
@@ -33,7 +34,7 @@ def sizes_of_extremes(kernels: Iterable[Kernel]) -> list[Extreme]:
     return list(found)
 
 
-def check_extremes(sizes: Iterable[Extreme], values: dict[str, int]) -> None:
+def check_extremes(sizes: Iterable[Extreme], values: Values) -> None:
     """Raise if one of the sizes is 0 and somebody gets to see what was taken over it."""
     for name, size, results in sizes:
         if size_value(size, values) == 0 and any(0 not in concrete(s, values) for s in results):

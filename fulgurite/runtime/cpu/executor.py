@@ -5,7 +5,7 @@ Out: `run(inputs)`. The schedule becomes records for the driver (codegen/cpu/dri
 checks out a frame, whose slots for intermediates and constants are filled already, and calls with
 the addresses of inputs and outputs. No Python runs for a kernel. Sizes that vary are laid out at
 their upper bound inside the plan; what leaves it is cut to its size. What a program needs is
-decided when it is made: one native call from inputs to fresh outputs (`plain`) pays for nothing
+decided when it is made: one native call from inputs to fresh outputs (`entry`) pays for nothing
 else.
 """
 
@@ -19,18 +19,19 @@ from typing import Any
 import numpy as np
 
 from ...codegen.cpu.driver import END, LAUNCH, SIZE, SLOTS
+from ...config import current
 from ...core.node import Shape
 from ...core.shape import upper
 from ...errors import BoundsError
 from ...graph.ir.kernel import Item, Schedule
 from ...graph.memory.arena import Layout, slot_bytes
-from ..device import Buffer, Device, MemoryLimitError
-from ..host.device import HostBuffer, Interpreted
-from ..host.executor import (
+from ..device import Buffer, MemoryLimitError, Values
+from ..host.device import POISON, HostBuffer, HostDevice
+from ..step_executor import (
     IDLE,
+    StepCode,
     concrete,
     constants_of,
-    distinct,
     restore_copies,
     saved_copies,
     spoil,
@@ -46,22 +47,45 @@ Words = Any  # array('q'), which is not generic at run time
 class Frame:
     """One run's words, and the memory of its intermediates."""
 
-    __slots__ = ("address", "arena", "begun", "offsets", "words", "workspace")
+    __slots__ = ("address", "arena", "begun", "memory", "offsets", "words", "workspace")
 
     def __init__(
         self, words: Words, arena: Block, workspace: Block, offsets: Mapping[int, int]
     ) -> None:
         self.words, self.arena, self.workspace = words, arena, workspace
         self.offsets = offsets  # of slots in the arena
+        self.memory: HostBuffer | None = None  # the arena, for those who look at it
         self.address = words.buffer_info()[0]
         self.begun = False  # does this run write over an input by now?
+
+
+class LoopPass:
+    """Passes over one frame: the body of a loop, whose addresses are put into the frame's words."""
+
+    def __init__(self, program: Program) -> None:
+        schedule = program.schedule
+        self.program, self.frame = program, program.acquire(current().poison)
+        self.words = self.frame.words
+        self.inputs = [SLOTS + place for place in range(schedule.inputs)]
+        self.outputs = [program.word[place] for place in schedule.outputs]
+        self.aliases = [(program.word[place], source) for place, source in schedule.aliases]
+
+    def launch(self) -> None:
+        """One native call."""
+        self.program.run_frame(self.frame, (), {}, {})
+
+    def release(self) -> None:
+        """Leave the frame to others."""
+        self.program.release(self.frame)
 
 
 class Program:
     """A schedule as native segments and host steps in order."""
 
+    deferred = False  # the driver says at once whether an index was outside
+
     def __init__(
-        self, device: Device, schedule: Schedule, code: Sequence[Native | Interpreted],
+        self, device: HostDevice, schedule: Schedule, code: Sequence[Native | StepCode],
         layout: Layout, address: Callable[[str], int], workers: Workers,
     ) -> None:  # fmt: skip
         self.device, self.schedule, self.layout, self.workers = device, schedule, layout, workers
@@ -107,13 +131,13 @@ class Program:
         # what leaves it has its full size, and no size must be looked at before it runs
         whole = not self.extremes and not any([place in self.symbolic for place in self.outputs])
         # the records of a program that is one native call from inputs to fresh outputs, else 0
-        self.plain = native_only[0] if (
+        self.entry = native_only[0] if (
             len(self.segments) == len(native_only) == 1 and fresh == list(schedule.outputs)
             and whole and not schedule.aliases
         ) else 0  # fmt: skip
         # the same of one that writes over inputs, and whose other outputs are fresh
         taken_or_fresh = sorted([*fresh, *[s for s in self.outputs if s in taken]])
-        self.over_only = native_only[0] if (
+        self.in_place_entry = native_only[0] if (
             len(self.segments) == len(native_only) == 1 and schedule.aliases
             and sorted(schedule.outputs) == taken_or_fresh and whole
         ) else 0  # fmt: skip
@@ -122,10 +146,10 @@ class Program:
         KEEPERS.add(self)
 
     def _segments(
-        self, code: Sequence[Native | Interpreted], address: Callable[[str], int]
-    ) -> list[int | tuple[Item, Interpreted]]:
+        self, code: Sequence[Native | StepCode], address: Callable[[str], int]
+    ) -> list[int | tuple[Item, StepCode]]:
         """Host steps, and the addresses of the records of what lies between them."""
-        steps: list[Words | tuple[Item, Interpreted]] = []
+        steps: list[Words | tuple[Item, StepCode]] = []
         taken = dict(self.schedule.aliases)
         self.over = -1  # the first segment that writes over an input
         for item, made in zip(self.schedule.items, code, strict=True):
@@ -154,14 +178,14 @@ class Program:
             words.extend([END, 2])
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
 
-    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
-        records = self.plain
+        records = self.entry
         if not records or poison:
-            return self.run_in(self.take(poison), inputs, values, poison)
+            return self._run(inputs, values, poison)
         addresses = [b._address or b.address for b in inputs]  # type: ignore[attr-defined]
         if 0 in addresses:
-            return self.run_in(self.take(False), inputs, values, False)
+            return self._run(inputs, values, False)
         return self.launch(addresses, [values[name] for name in self.names], self.places)
 
     def places_of(self, names: Sequence[str]) -> list[int]:
@@ -172,7 +196,7 @@ class Program:
     def launch(
         self, addresses: list[int], values: Sequence[int] = (), places: Sequence[int] = ()
     ) -> list[Buffer]:
-        """A plain program's pass over addresses of its inputs, to which those of outputs come."""
+        """A program's pass over addresses of its inputs, to which those of outputs come."""
         try:
             frame = self._idle.pop()
         except IndexError:
@@ -191,20 +215,20 @@ class Program:
             addresses.append(made._address)  # type: ignore[arg-type]
         workers = self.workers
         threads = workers.ready() if self.shares else 1
-        if workers.call(self.plain, frame.address, workers.pool, threads, *addresses):
+        if workers.call(self.entry, frame.address, workers.pool, threads, *addresses):
             raise out_of_range(frame.words[SIZE])
         if len(self._idle) < IDLE:
             self._idle.append(frame)
         return results
 
-    def frame_over(self, addresses: Sequence[int]) -> Frame:
+    def bind(self, addresses: Sequence[int]) -> Frame:
         """A frame for passes that write over these inputs."""
         frame = self.frame(False, self.layout)
         for place, source in self.schedule.aliases:
             frame.words[self.word[place]] = addresses[source]
         return frame
 
-    def launch_over(
+    def launch_in_place(
         self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException],
         values: Sequence[int] = (), places: Sequence[int] = (),
     ) -> list[Buffer | None]:  # fmt: skip
@@ -220,7 +244,7 @@ class Program:
             addresses.append(made._address or 0)
         workers = self.workers
         threads = workers.ready() if self.shares else 1
-        call = (self.over_only, frame.address, workers.pool, threads, *addresses)
+        call = (self.in_place_entry, frame.address, workers.pool, threads, *addresses)
         run, note = starmap(workers.call, (call,)), status.extend
         try:  # signals are looked at after a call, and by then the status must be known
             frame.begun = True
@@ -245,26 +269,32 @@ class Program:
         give_back = None if spares is None else spares.append
         return BlockBuffer(raw, nbytes, shape, dtype, give_back)
 
-    def run_in(
-        self, frame: Frame, inputs: Sequence[Buffer], values: dict[str, int], poison: bool,
-        keep: bool = False,
-    ) -> list[Buffer]:  # fmt: skip
-        """One pass in a frame, whatever the program needs; with `keep` the frame stays its own."""
+    def _run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
+        """One pass in a frame of its own."""
+        frame = self.acquire(poison)
+        found = self.run_keeping(frame, inputs, values, poison)
+        self.release(frame)
+        return found
+
+    def run_keeping(
+        self, frame: Frame, inputs: Sequence[Buffer], values: Values, poison: bool
+    ) -> list[Buffer]:
+        """One pass in a frame, whatever the program needs."""
         if self.extremes:
             check_extremes(self.extremes, values)
         words = frame.words
-        addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+        addresses = [b.address for b in inputs]
         given = inputs
         if 0 in addresses:
-            inputs = [contiguous(b) for b in inputs]
-            addresses = [b.address for b in inputs]  # type: ignore[attr-defined]
+            inputs = [self.device.contiguous(b) for b in inputs]
+            addresses = [b.address for b in inputs]
         words[SLOTS : SLOTS + len(addresses)] = array("q", addresses)
         results: dict[int, Buffer] = {}
         for place, nbytes, size, shape, dtype, spares in self.made:
             made = results[place] = self._fresh(nbytes, size, shape, dtype, spares)
             words[self.word[place]] = made.address
             if poison:
-                made.bytes()[:] = 0xA5
+                made.bytes()[:] = POISON
         for place, source in self.schedule.aliases:
             results[place] = given[source]
             words[self.word[place]] = addresses[source]
@@ -273,55 +303,95 @@ class Program:
         if self.schedule.aliases:
             self._over(frame, inputs, results, values)
         else:
-            self.go(frame, inputs, results, values)
-        if not keep:
-            self.give(frame)
+            self.run_frame(frame, inputs, results, values)
         return self._results(inputs, results, values)
 
     def _over(
         self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
-        values: dict[str, int],
+        values: Values,
     ) -> None:  # fmt: skip
         """A pass that writes over inputs: what checks an index has run before it begins to."""
-        saved = saved_copies(self.schedule, inputs) if self.restored else {}
+        saved = saved_copies(self.device, self.schedule, inputs) if self.restored else {}
         frame.begun = False
         try:
-            self.go(frame, inputs, results, values)
+            self.run_frame(frame, inputs, results, values)
         except BoundsError:
             raise
         except BaseException as problem:
             if self.restored:
-                restore_copies(inputs, saved)
+                restore_copies(self.device, inputs, saved)
             elif frame.begun:
                 spoil(problem)
             raise
 
     def _results(
-        self, inputs: Sequence[Buffer], results: dict[int, Buffer], values: dict[str, int]
+        self, inputs: Sequence[Buffer], results: dict[int, Buffer], values: Values
     ) -> list[Buffer]:
         for place in self.outputs:
             if place in self.symbolic:
                 results[place] = self._cut(place, results[place], values)
             elif place not in results:
                 known = inputs[place] if place < len(inputs) else self.constants[place]
-                results[place] = self.device.from_host(self.device.to_host(known))
-        return distinct(self.device, [results[place] for place in self.schedule.outputs])
+                results[place] = self._copy(known)
+        found: list[Buffer] = []
+        for place in self.schedule.outputs:  # one that was asked for twice is two values
+            again = any([results[place] is other for other in found])
+            found.append(self._copy(results[place]) if again else results[place])
+        return found
 
-    def take(self, poison: bool) -> Frame:
+    def _copy(self, buffer: Any) -> Buffer:
+        return self.device.from_host(buffer.array)
+
+    def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        """One pass from given memory into given memory, whose elements follow each other."""
+        frame = self.acquire(current().poison)
+        words = frame.words
+        for place, buffer in enumerate(inputs):
+            words[SLOTS + place] = buffer.address
+        for place, buffer in zip(self.schedule.outputs, outputs, strict=True):
+            words[self.word[place]] = buffer.address
+        self.run_frame(
+            frame, inputs, dict(zip(self.schedule.outputs, outputs, strict=True)), values
+        )
+        self.release(frame)
+
+    def keep(self, layout: Layout, poison: bool) -> Frame:
+        """A frame whose intermediates are looked at afterwards."""
+        frame = self.frame(poison, layout)
+        frame.memory = HostBuffer(frame.arena.bytes())
+        return frame
+
+    @property
+    def host_items(self) -> Sequence[Item]:
+        """Kernels without native code, loops and choices among them."""
+        return [segment[0] for segment in self.segments if isinstance(segment, tuple)]
+
+    def check(self) -> None:
+        """Nothing: a run has said at once whether it failed."""
+
+    def replay(self, in_place: bool) -> Program | None:
+        """Itself, if it is one native call."""
+        return self if (self.in_place_entry if in_place else self.entry) else None
+
+    def passes(self) -> LoopPass | None:
+        """Passes over one frame, if no host step needs buffers."""
+        return None if any([isinstance(s, tuple) for s in self.segments]) else LoopPass(self)
+
+    def acquire(self, poison: bool) -> Frame:
         """A frame for one run at a time."""
         try:
             return self._idle.pop() if not poison else self.frame(poison, self.layout)
         except IndexError:
             return self.frame(poison, self.layout)
 
-    def give(self, frame: Frame) -> None:
+    def release(self, frame: Frame) -> None:
         """Keep a frame for the next run."""
         if len(self._idle) < IDLE:
             self._idle.append(frame)
 
-    def go(
+    def run_frame(
         self, frame: Frame, inputs: Sequence[Buffer], results: dict[int, Buffer],
-        values: dict[str, int],
+        values: Values,
     ) -> None:  # fmt: skip
         """One pass over a frame whose addresses are set; host steps need the buffers as well."""
         workers = self.workers
@@ -335,8 +405,8 @@ class Program:
                 raise out_of_range(frame.words[SIZE])
 
     def _host(
-        self, step: tuple[Item, Interpreted], frame: Frame, inputs: Sequence[Buffer],
-        results: dict[int, Buffer], values: dict[str, int],
+        self, step: tuple[Item, StepCode], frame: Frame, inputs: Sequence[Buffer],
+        results: dict[int, Buffer], values: Values,
     ) -> None:  # fmt: skip
         """A kernel that Python runs, over views of the same memory."""
 
@@ -349,7 +419,7 @@ class Program:
             assert slot is not None
             shape = at_most(slot.shape)
             if place in results:
-                whole = self.device.to_host(results[place]).reshape(shape)
+                whole = results[place].array.reshape(shape)  # type: ignore[attr-defined]
             else:
                 offset = frame.offsets[place]
                 count = int(np.prod(shape, dtype=np.int64)) * slot.dtype.numpy.itemsize
@@ -361,23 +431,23 @@ class Program:
         item, execute = step
         execute([view(i) for i in item.reads], [view(i) for i in item.writes], values)
 
-    def _cut(self, place: int, whole: Buffer, values: dict[str, int]) -> Buffer:
+    def _cut(self, place: int, whole: Any, values: Values) -> Buffer:
         slot = self.schedule.slots[place]
         assert slot is not None
         sizes = concrete(slot.shape, values)
-        return self.device.from_host(self.device.to_host(whole)[_corner(sizes)])
+        return self.device.from_host(whole.array[_corner(sizes)])
 
     def frame(self, poison: bool, layout: Layout) -> Frame:
         """Words and memory for one run at a time, with intermediates where a layout says."""
         arena, workspace = POOL.block(layout.arena_bytes), POOL.block(self.workspace)
         if poison:
-            arena.bytes()[:] = 0xA5
-            workspace.bytes()[:] = 0xA5
+            arena.bytes()[:] = POISON
+            workspace.bytes()[:] = POISON
         words = array("q", bytes(8 * self.size))
         for place, offset in layout.offsets.items():
             words[self.word[place]] = arena.address + offset
         for place, number in self.constants.items():
-            words[self.word[place]] = number.address  # type: ignore[attr-defined]
+            words[self.word[place]] = number.address
         words[self.word[self.room]] = workspace.address
         return Frame(words, arena, workspace, layout.offsets)
 
@@ -396,14 +466,6 @@ class Program:
 def _corner(sizes: Sequence[int]) -> Any:
     """The index of the part in use; the dots keep a single number an array."""
     return (*[slice(n) for n in sizes], ...)
-
-
-def contiguous(buffer: Buffer) -> Buffer:
-    """A buffer whose elements follow each other: itself, or a copy."""
-    if isinstance(buffer, BlockBuffer):
-        return buffer
-    assert isinstance(buffer, HostBuffer)
-    return HostBuffer(np.ascontiguousarray(buffer.array))
 
 
 def at_most(shape: Shape) -> tuple[int, ...]:

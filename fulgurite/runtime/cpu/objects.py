@@ -12,7 +12,7 @@ import json
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...codegen.common.api import Rendered
 from ...codegen.cpu.llvm.compiler import Refusal, compile_object
@@ -34,6 +34,18 @@ class Native(NamedTuple):
     variables: tuple[str, ...]
     numbers: tuple[int, ...]
     workspace: int
+
+
+def dump(code: object) -> list[Any] | None:
+    """What JSON can hold of a native kernel; None of any other."""
+    return list(code) if isinstance(code, Native) else None
+
+
+def restored(dumped: Sequence[Any]) -> Native:
+    """The kernel that was dumped."""
+    digest, phases, variables, numbers, workspace = dumped
+    found = tuple((symbol, units, shared) for symbol, units, shared in phases)
+    return Native(digest, found, tuple(variables), tuple(numbers), workspace)
 
 
 class Object(NamedTuple):

@@ -74,33 +74,29 @@ class BlockBuffer(HostBuffer):
     """A value in pooled memory; its array is made when somebody looks, and then owns the memory."""
 
     __slots__ = ("_give_back", "_nbytes", "dtype", "raw", "shape")
-    device = "cpu"
+    owner = Block
 
     def __init__(
         self, raw: Raw, nbytes: int, shape: tuple[int, ...], dtype: Any,
         give_back: Callable[[Raw], None] | None = None,
     ) -> None:  # fmt: skip
-        self._array = None
+        self.exported = None
         self.raw: Raw | None = raw
         self._address = raw.address
         self._nbytes = nbytes
         self.shape, self.dtype = shape, dtype
         self._give_back = give_back or POOL.give_back
 
-    def bytes(self) -> Array:
-        """All of it as raw bytes."""
-        return self.array.reshape(-1).view(np.uint8)
-
     @property
     def array(self) -> Array:
         """The memory itself; it lives as long as any view of it."""
-        if self._array is None:
+        if self.exported is None:
             with POOL.lock:  # of two threads that look at once one makes it
-                if self._array is None:
+                if self.exported is None:
                     assert self.raw is not None
                     block, self.raw = Block(self.raw, self._nbytes, self._give_back), None
-                    self._array = block.bytes().view(self.dtype).reshape(self.shape)
-        return self._array
+                    self.exported = block.bytes().view(self.dtype).reshape(self.shape)
+        return self.exported
 
     @property
     def nbytes(self) -> int:

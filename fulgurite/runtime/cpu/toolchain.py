@@ -8,41 +8,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..._lazy import lazy_import
 from ...codegen.common.api import Rendered
 from ...codegen.cpu.driver import driver_text
+from ...codegen.cpu.generator import CpuCodeGenerator
 from ...codegen.cpu.llvm.compiler import Refusal
 from ...codegen.cpu.target import VECTORS, target
 from ...config import current
 from ...core.cache import Cache
-from ...core.node import Node, toposort
-from ...core.ops.leaf import PARAM
 from ...core.origin import places
 from ...errors import ArgumentError
 from ...graph.ir.kernel import Kernel, Schedule
-from ...graph.ir.lower import lower
 from ...graph.memory.arena import Layout
-from ..device import Device, Executable
+from ..device import Executable
+from ..host.device import HostDevice
 from .executor import Program
 from .objects import Code, Native
 from .threads import Workers
 
+_CODEGEN = CpuCodeGenerator()
+
 
 def rendering(kernel: Kernel) -> Rendered:
     """A kernel as text; `CannotLower` says why not."""
+    found = _CODEGEN.render(kernel)
     if kernel.kind == "user":
-        return _user(kernel)
-    dtypes = [p.dtype for p in params_of(kernel)]
-    render = lazy_import("codegen.cpu.render").render  # not needed where plans come from the disk
-    indexed = lower(kernel.body, kernel.inputs)
-    found: Rendered = render(indexed, dtypes, target(current().vectors), kernel.kind)
+        _check_user(kernel, found)
     return found
 
 
-def _user(kernel: Kernel) -> Rendered:
-    """A kernel of the user's own text, which is read alone first: its faults are named."""
-    found: Rendered = lazy_import("codegen.cpu.llvm.user_kernel").render_user(kernel)
+def _check_user(kernel: Kernel, found: Rendered) -> None:
+    """The user's own text is read alone first: its faults are named."""
     made = code()
     if not made.fetch(made.digest(found.text)):
         problem = lazy_import("codegen.cpu.llvm.compiler").fault(found.text)
@@ -53,7 +51,6 @@ def _user(kernel: Kernel) -> Rendered:
                 "correct the LLVM IR",
                 places(kernel.body.src[0].origins),
             )
-    return found
 
 
 def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Native]:
@@ -68,12 +65,6 @@ def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Na
                 found = kernels[number]
         alone = kernels[next(iter(texts))] if len(texts) == 1 else None
         raise lazy_import("runtime.cpu.refusals").refused(problem, found or alone) from None
-
-
-def params_of(kernel: Kernel) -> list[Node]:
-    """The params of a kernel in order: inputs, then outputs."""
-    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
-    return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
 
 
 _CODES: Cache[str, Code] = Cache("code", lambda: len(VECTORS) + 1)
@@ -120,8 +111,9 @@ def driver_digest() -> str:
 
 
 def program(
-    device: Device, schedule: Schedule, made: Sequence[Executable], layout: Layout
+    device: HostDevice, schedule: Schedule, made: Sequence[Executable], layout: Layout
 ) -> Program:
     """A schedule and the code of its kernels as records for the driver."""
     functions = code().functions
-    return Program(device, schedule, made, layout, functions.__getitem__, workers())
+    natives_or_steps: Any = made
+    return Program(device, schedule, natives_or_steps, layout, functions.__getitem__, workers())

@@ -9,39 +9,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from ..._lazy import lazy_import
-from ...core.dtype import DType, uint8
+from ...core.dtype import DType
 from ...core.node import Node, Shape, toposort
 from ...core.op import Array
 from ...core.ops.host import CALL, call_siblings, call_values
 from ...core.ops.leaf import PARAM, SINK, VAR
 from ...core.shape import upper
 from ...core.substitute import substitute
-from ...graph.ir.kernel import Kernel, Schedule
+from ...graph.ir.kernel import Kernel
 from ...graph.ir.lower import lower
 from ...graph.ir.reshape_groups import CannotLower
-from ...graph.memory.arena import Layout
-from ..device import Buffer, Executable, Linked, MemoryLimitError, register_device
+from ..device import Buffer, MemoryLimitError, Values
+from ..device_base import HOST, BaseDevice
+from ..step_executor import StepCode
 from .evaluate import settle, size_value
-from .executor import Steps
 from .index_interpreter import Runner
 
-Interpreted = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
-"""A kernel that Python runs: (inputs, outputs to fill, values of variables)."""
+POISON = 0xA5  # the byte of memory that nobody has written to yet
 
 
 class HostBuffer:
     """Memory of the host, as a NumPy array."""
 
-    __slots__ = ("__weakref__", "_address", "_array")
-    device = "reference"
+    __slots__ = ("__weakref__", "_address", "exported")
+    owner: type | None = None  # of the memory under its arrays, if that is not an array itself
 
     def __init__(self, array: Array) -> None:
-        self._array: Array | None = array
+        self.exported: Array | None = array
         self._address: int | None = None
 
     @property
@@ -55,25 +54,76 @@ class HostBuffer:
     @property
     def array(self) -> Array:
         """The memory itself."""
-        assert self._array is not None
-        return self._array
+        assert self.exported is not None
+        return self.exported
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
         return self.array.nbytes
 
+    def bytes(self) -> Array:
+        """All of it as raw bytes, if its elements follow each other."""
+        return self.array.reshape(-1).view(np.uint8)
+
+    def exclusive(self) -> bool:
+        """True if nobody else holds an array over this memory, and it is memory that we made."""
+        return self.exported is None or _most_holders(self) == _ALONE
+
+
+def _most_holders(buffer: HostBuffer) -> int:
+    """How many hold an array over some memory, or one that it is a view of: the most of any."""
+    held: Any = buffer.exported
+    most = 0
+    while held is not None:
+        count = getrefcount(held)
+        if type(held) is np.ndarray:
+            if not held.flags.writeable:
+                return -1
+            held = held.base
+        elif type(held) is buffer.owner:
+            held = None
+        else:
+            return -1  # it is shown through something else
+        most = count if count > most else most
+    return most
+
+
+_ALONE = _most_holders(HostBuffer(np.zeros(1)))  # measured, as interpreters count in their own way
+
 
 class SharedBuffer(HostBuffer):
     """Memory that somebody else has as well: it is read, never written over."""
 
     __slots__ = ()
+    shared = True
+
+    def exclusive(self) -> bool:
+        """Never: others may look at it."""
+        return False
 
 
-class ReferenceDevice:
-    """NumPy does everything: slow, exact and always there."""
+class Piece(SharedBuffer):
+    """A piece of memory that nobody writes over while this is there."""
 
-    name = "reference"
+    __slots__ = ()
+    shared = False
+
+
+class HostNumbers:
+    """A block of numbers that kernels read where the host writes them."""
+
+    flush: Callable[[], None] | None = None
+
+    def __init__(self, nbytes: int) -> None:
+        self.host = np.zeros(nbytes, np.uint8)
+        self.address: int = self.host.__array_interface__["data"][0]
+
+
+class HostDevice(BaseDevice):
+    """NumPy memory, in which kernels can be run by interpretation."""
+
+    host_visible = True
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> HostBuffer:
         """Fresh memory; poisoned memory holds a pattern that no test mistakes for a result."""
@@ -84,86 +134,134 @@ class ReferenceDevice:
                 f"no memory for {dtype} of shape {shape}", "free some tensors or use less"
             ) from problem
         if poison:
-            array.reshape(-1).view(np.uint8)[:] = 0xA5
+            array.reshape(-1).view(np.uint8)[:] = POISON
         return HostBuffer(array)
 
-    def arena(self, nbytes: int, poison: bool = False) -> HostBuffer:
-        """Raw memory for the intermediates of a plan."""
-        return self.allocate((nbytes,), uint8, poison)
-
-    def part(self, arena: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> HostBuffer:
-        """A value's place in an arena."""
-        assert isinstance(arena, HostBuffer)
+    def view(self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: DType) -> HostBuffer:
+        """A value's place in a buffer."""
         nbytes = math.prod(shape) * dtype.numpy.itemsize
-        return HostBuffer(arena.array[offset : offset + nbytes].view(dtype.numpy).reshape(shape))
+        part = buffer.bytes()[offset : offset + nbytes]
+        return HostBuffer(part.view(dtype.numpy).reshape(shape))
+
+    def snapshot(
+        self, buffer: Any, offset: int, shape: tuple[int, ...], dtype: DType
+    ) -> HostBuffer | None:
+        """A value's place, unless the user may write to it: a value that is known stays."""
+        if not buffer.address or (type(buffer) is SharedBuffer and not _is_fixed(buffer.array)):
+            return None
+        whole = buffer.array.reshape(-1)
+        start = offset // dtype.numpy.itemsize
+        part = whole[start : start + math.prod(shape)]
+        part.flags.writeable = False
+        return Piece(part.reshape(shape))
+
+    def copy_in(self, host: Array, to: Any) -> None:
+        """The values of an array."""
+        to.bytes()[:] = host.reshape(-1).view(np.uint8)
+
+    def copy_out(self, source: Any, host: Array) -> None:
+        """The values into an array."""
+        host[...] = source.array.view(host.dtype).reshape(host.shape)
+
+    def copy(self, source: Any, to: Any) -> None:
+        """All of a buffer into another one."""
+        np.copyto(to.bytes(), source.bytes())
+
+    def fill(self, buffer: Any, byte: int) -> None:
+        """One byte everywhere."""
+        buffer.bytes()[:] = byte
 
     def from_host(self, array: Array, share: bool = False) -> HostBuffer:
         """The array itself, or a copy of it in row-major order."""
         return SharedBuffer(array) if share else HostBuffer(np.array(array, order="C", copy=True))
 
-    def to_host(self, buffer: Buffer) -> Array:
+    def to_host(self, buffer: Any, shape: tuple[int, ...], dtype: DType) -> Array:
         """The buffer's own array."""
-        assert isinstance(buffer, HostBuffer)
-        return buffer.array
+        found: Array = buffer.array.reshape(shape)
+        return found
 
-    def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
-        """Callables that interpret the kernels."""
-        return [self.interpret(kernel) for kernel in kernels]
+    def contiguous(self, buffer: Any) -> HostBuffer:
+        """A buffer whose elements follow each other: itself, or a copy."""
+        found: HostBuffer = buffer
+        return found if found.address else HostBuffer(np.ascontiguousarray(found.array))
 
-    def beside(self, kernels: Sequence[Kernel]) -> int:
-        """Nothing: what is interpreted has only values."""
-        return 0
+    def number_block(self, nbytes: int) -> HostNumbers:
+        """Numbers that are read where they are written."""
+        return HostNumbers(nbytes)
 
-    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Linked:
-        """A loop over the kernels."""
-        return Steps(self, schedule, code, layout)
+    def kernel_code(self, kernel: Kernel) -> StepCode:
+        """The kernel, interpreted in this memory."""
+        return interpret(kernel)
 
-    def interpret(self, kernel: Kernel) -> Interpreted:
-        """A list of steps in order; sizes that variables decide are settled at each call."""
-        if kernel.kind in ("loop", "cond"):
-            control: Interpreted = lazy_import("runtime.control").control(kernel, self)
-            return control
-        indexed = self._indexed(kernel)
-        if indexed is not None:
-            return indexed
-        body = kernel.body
-        symbolic = any(n.op is VAR for n in toposort([body]))
-        steps = None if symbolic else _steps(body)
+    def step_code(self, kernel: Kernel) -> StepCode:
+        """Host functions need no copies here."""
+        return interpret(kernel) if kernel.kind in HOST else super().step_code(kernel)
 
-        def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
-        ) -> None:
-            now = steps
-            if now is None:
-                order = toposort([body])
-                now = _steps(substitute(body, settle(order, values), walk=True))
-            _run(now, inputs, outputs)
 
-        return run
+class ReferenceDevice(HostDevice):
+    """NumPy does everything: slow, exact and always there."""
 
-    def _indexed(self, kernel: Kernel) -> Interpreted | None:
-        """The kernel in index notation, if it has one."""
-        if kernel.kind in ("host", "user"):
-            return None
-        try:
-            runner = Runner(lower(kernel.body, kernel.inputs))
-        except CannotLower:
-            return None
+    name = "reference"
 
-        symbolic = _symbolic(kernel)
 
-        def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: dict[str, int]
-        ) -> None:
-            arrays: list[Array] = [b.array for b in (*inputs, *outputs)]  # type: ignore[attr-defined]
-            wide = {i: _laid_out(arrays[i], shape, values) for i, shape in symbolic.items()}
-            flat = [wide[i][0] if i in wide else a for i, a in enumerate(arrays)]
-            runner.run([a.reshape(-1) for a in flat], values)
-            for i, (_, part) in wide.items():
-                if i >= kernel.inputs:
-                    arrays[i][...] = part
+def interpret(kernel: Kernel) -> StepCode:
+    """A list of steps in order; sizes that variables decide are settled at each call."""
+    indexed = _indexed(kernel)
+    if indexed is not None:
+        return indexed
+    body = kernel.body
+    symbolic = any(n.op is VAR for n in toposort([body]))
+    steps = None if symbolic else _steps(body)
 
-        return run
+    def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        now = steps
+        if now is None:
+            order = toposort([body])
+            now = _steps(substitute(body, settle(order, values), walk=True))
+        _run(now, inputs, outputs)
+
+    return run
+
+
+def _indexed(kernel: Kernel) -> StepCode | None:
+    """The kernel in index notation, if it has one."""
+    if kernel.kind in HOST:
+        return None
+    try:
+        runner = Runner(lower(kernel.body, kernel.inputs))
+    except CannotLower:
+        return None
+
+    symbolic = _symbolic(kernel)
+
+    def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        arrays: list[Array] = [b.array for b in (*inputs, *outputs)]  # type: ignore[attr-defined]
+        wide = {i: _laid_out(arrays[i], shape, values) for i, shape in symbolic.items()}
+        flat = [wide[i][0] if i in wide else a for i, a in enumerate(arrays)]
+        runner.run([a.reshape(-1) for a in flat], dict(values))
+        for i, (_, part) in wide.items():
+            if i >= kernel.inputs:
+                arrays[i][...] = part
+
+    return run
+
+
+def _is_fixed(array: Array) -> bool:
+    """True if nobody can write to an array, nor through what it is a view of."""
+    held: Any = array
+    while isinstance(held, np.ndarray):
+        if held.flags.writeable:
+            return False
+        held = held.base
+    try:
+        while held is not None:
+            with memoryview(held) as shown:
+                if not shown.readonly:
+                    return False
+                held = shown.obj if shown.obj is not held else None
+    except TypeError:  # it does not say
+        return False
+    return True
 
 
 def _symbolic(kernel: Kernel) -> dict[int, Shape]:
@@ -173,7 +271,7 @@ def _symbolic(kernel: Kernel) -> dict[int, Shape]:
     return {i: s for i, s in shapes.items() if not all(isinstance(n, int) for n in s)}
 
 
-def _laid_out(array: Array, shape: Shape, values: dict[str, int]) -> tuple[Array, Array]:
+def _laid_out(array: Array, shape: Shape, values: Values) -> tuple[Array, Array]:
     """Memory at the upper bound of every size, as kernels see it, and the part in use there."""
     whole = np.zeros([upper(n) for n in shape], array.dtype)
     sizes = [n if isinstance(n, int) else size_value(n, values) for n in shape]
@@ -212,7 +310,4 @@ def _run(steps: Listing, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) ->
                 values.append(node.op.numpy(node, *[values[i] for i in sources]))
     for place, output in zip(steps[1], outputs, strict=True):
         assert isinstance(output, HostBuffer)
-        np.copyto(output.array, values[place])
-
-
-register_device("reference", ReferenceDevice)
+        np.copyto(output.array, values[place].reshape(output.array.shape))

@@ -16,8 +16,10 @@ from ...core.node import Node, toposort
 from ...core.op import Array
 from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
-from ...graph.ir.kernel import Schedule
-from ..device import Buffer, MemoryLimitError
+from ...graph.ir.kernel import Item, Schedule
+from ...graph.memory.arena import Layout
+from ..device import Buffer, MemoryLimitError, Pass, Replay, Values
+from ..step_executor import StepArena
 from .device import HostBuffer
 
 MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
@@ -41,10 +43,11 @@ def _too_large(node: Node) -> MemoryLimitError:
     )
 
 
-class Tiny:
-    """The steps of a tiny graph."""
+class TinyExecutor:
+    """The steps of a tiny graph: NumPy's calls in a row."""
 
     workspace = 0
+    deferred = False
 
     def __init__(self, schedule: Schedule) -> None:
         (item,) = schedule.items
@@ -68,7 +71,7 @@ class Tiny:
         roots = dict(zip(item.writes, item.kernel.body.src, strict=True))
         self.roots = [place[roots[output]] for output in schedule.outputs]
 
-    def run(self, inputs: Sequence[Buffer], values: dict[str, int], poison: bool) -> list[Buffer]:
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass over the nodes."""
         now = self.first.copy()
         for i, number, shape in self.params:
@@ -94,3 +97,34 @@ class Tiny:
             taken.add(id(array))
             found.append(HostBuffer(array))
         return found
+
+    def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        """One pass, whose results are copied."""
+        for made, to in zip(self.run(inputs, values, False), outputs, strict=True):
+            np.copyto(to.array, made.array.reshape(to.array.shape))  # type: ignore[attr-defined]
+
+    @property
+    def host_items(self) -> Sequence[Item]:
+        """What runs here is too small to be compiled."""
+        return ()
+
+    def check(self) -> None:
+        """Nothing: a run has said at once whether it failed."""
+
+    def keep(self, layout: Layout, poison: bool) -> StepArena:
+        """Nothing is between inputs and results."""
+        return StepArena(HostBuffer(np.empty(0, np.uint8)), {})
+
+    def run_keeping(
+        self, arena: StepArena, inputs: Sequence[Buffer], values: Values, poison: bool
+    ) -> list[Buffer]:
+        """The same as `run`."""
+        return self.run(inputs, values, poison)
+
+    def replay(self, in_place: bool) -> Replay | None:
+        """None: it is a call of NumPy for each node."""
+        return None
+
+    def passes(self) -> Pass | None:
+        """None: it is a call of NumPy for each node."""
+        return None

@@ -22,8 +22,8 @@ from fulgurite.codegen.cpu.target import Target, target
 from fulgurite.core.dtype import DType
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.runtime.cpu.toolchain import params_of
 from fulgurite.runtime.host.index_interpreter import Runner
+from fulgurite.runtime.step_executor import params_of
 from tests.codegen.cpu.launch import functions
 
 Array = np.ndarray[Any, Any]

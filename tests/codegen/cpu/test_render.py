@@ -11,7 +11,7 @@ from fulgurite.core.ops.leaf import PARAM, SINK
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.runtime.cpu.toolchain import params_of
+from fulgurite.runtime.step_executor import params_of
 from tests import fuzz
 from tests.samples import sample
 

@@ -47,9 +47,9 @@ from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.runtime.cpu.toolchain import params_of
 from fulgurite.runtime.host.evaluate import size_value
 from fulgurite.runtime.host.index_interpreter import Runner
+from fulgurite.runtime.step_executor import params_of
 from tests import fuzz
 from tests.codegen.cuda import shadow
 from tests.samples import sample

@@ -31,10 +31,10 @@ from fulgurite.core.shape import upper
 from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.runtime.cpu.toolchain import params_of
 from fulgurite.runtime.cuda.driver import DeviceLostError
 from fulgurite.runtime.host.device import ReferenceDevice
 from fulgurite.runtime.host.evaluate import size_value
+from fulgurite.runtime.step_executor import params_of
 from tests.codegen.cuda.comparing import same_value
 
 Array = np.ndarray[Any, Any]

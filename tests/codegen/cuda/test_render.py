@@ -23,7 +23,7 @@ from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.runtime.cpu.toolchain import params_of
+from fulgurite.runtime.step_executor import params_of
 from tests.codegen.cuda.workloads import WORKLOADS, rendered, scheduled, workload
 from tests.conftest import Golden
 from tests.samples import sample

@@ -19,8 +19,8 @@ from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule
 from fulgurite.graph.ir.lower import lower
-from fulgurite.runtime.cpu.toolchain import params_of
 from fulgurite.runtime.pipeline import Context, schedule_of
+from fulgurite.runtime.step_executor import params_of
 from fulgurite.tensor import wrap
 
 Shape = tuple[int, ...]

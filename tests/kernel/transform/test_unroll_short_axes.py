@@ -15,8 +15,8 @@ from fulgurite.graph.ir.queries import indices
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.kernel.transform.merge_axes import merge_axes
 from fulgurite.kernel.transform.unroll_short_axes import MOST, unrolled
-from fulgurite.runtime.cpu.toolchain import params_of
 from fulgurite.runtime.host.index_interpreter import Runner
+from fulgurite.runtime.step_executor import params_of
 
 
 def ones(*shape: int) -> fg.Tensor:

@@ -129,7 +129,7 @@ def test_a_process_after_an_edit_of_exp_does_not_answer_with_the_old_one(tmp_pat
 
     assert work()[0] is True
     assert work() == [True, ["load"]]
-    path = package / "native" / "vecmath" / "exponential.py"
+    path = package / "codegen" / "cpu" / "vecmath" / "exponential.py"
     text = path.read_text()
     assert "return scaled(p + 1.0, shifted)" in text
     path.write_text(

@@ -6,7 +6,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.runtime.device import get_device
-from fulgurite.runtime.host.tiny import Tiny
+from fulgurite.runtime.host.tiny import TinyExecutor
 from fulgurite.tensor import wrap
 
 pytest.importorskip("llvmlite")
@@ -16,7 +16,7 @@ NATIVE = {"device": "cpu", "tier": "native"}
 
 
 def linked(plan: object) -> Program:
-    found = plan.compile().linked  # type: ignore[attr-defined]
+    found = plan.compile().executor  # type: ignore[attr-defined]
     assert isinstance(found, Program)
     return found
 
@@ -134,4 +134,4 @@ def test_a_tiny_plan_is_run_by_numpy_alone() -> None:
 
     with fg.config(device="cpu", tier="auto"):
         x = fg.Tensor(3.0)
-        assert isinstance(lookup(normalize([(x * x).node]), "cpu").plan.linked, Tiny)
+        assert isinstance(lookup(normalize([(x * x).node]), "cpu").plan.executor, TinyExecutor)

@@ -75,7 +75,7 @@ def test_two_threads_that_replay_one_plan_get_right_answers() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert len({id(p.compile().linked) for p in plans}) == 1  # one plan for all four
+    assert len({id(p.compile().executor) for p in plans}) == 1  # one plan for all four
     assert not wrong
 
 
@@ -222,7 +222,7 @@ def test_ctrl_c_ends_a_long_plan_between_launches_and_other_signals_do_not() -> 
         signal.setitimer(signal.ITIMER_REAL, 0.02)
 
     with fg.config(device="cpu", tier="native"):
-        program: Any = fg.schedule(fg.Tensor(x) * 2).compile().linked
+        program: Any = fg.schedule(fg.Tensor(x) * 2).compile().executor
     words = program.records[0]
     launch = words[HEADER:-2]
     assert launch[0] == LAUNCH and launch[4], "a launch that is large enough to share"

@@ -1,0 +1,1 @@
+from ...graph.fusion.machine import SHIPPED as SHIPPED

@@ -1,0 +1,85 @@
+"""Machine code for another process: the objects of a plan, and of the driver that launches them.
+
+In: the code of a plan's kernels. Out: members of a file, and what they are for: the target, and a
+digest of how kernels are launched, in which code and driver must agree. Code for another machine
+is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...codegen.cpu.driver import driver_text
+from ...core.digest import blake2b
+from ..device import DeviceError, Executable
+from .objects import Native, Object
+from .toolchain import code, code_for, driver_digest, workers
+
+
+def export_code(made: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
+    """The machine code of a plan and of the driver, as members, and what it is for."""
+    workers()
+    driver, target = driver_digest(), code().target
+    known = {**code_for("auto").objects, **code().objects}
+    objects: dict[str, Any] = {}
+    stack = [driver, *_digests(made)]
+    while stack:
+        found = known[stack.pop()]
+        name = f"objects/{_digest(found.data)}"
+        if name not in objects:
+            objects[name] = {"texts": found.texts, "needs": found.needs}
+            members[name] = found.data
+            stack.extend(found.needs)
+    return {
+        "objects": objects, "driver": driver, "launch": _launch(target.arch),
+        "target": [target.arch, target.vectors, sorted(target.features)],
+    }  # fmt: skip
+
+
+def _digests(made: Sequence[Executable]) -> Iterator[str]:
+    """The texts of all native kernels, those inside loops and choices too."""
+    for one in made:
+        if isinstance(one, Native):
+            yield one.digest
+        for plan in getattr(one, "plans", ()):
+            yield from _digests([kernel.code for kernel in plan.kernels])
+
+
+def _launch(arch: str) -> str:
+    """How kernels are launched: code and driver must agree in it."""
+    return _digest(driver_text(arch).encode())
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def import_code(about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+    """Make the machine code known here, if it is for this machine."""
+    made = code()
+    arch, vectors, features = about["target"]
+    mine = made.target
+    if arch != mine.arch or vectors != mine.vectors:
+        raise DeviceError(
+            f"it is for {arch} with {vectors}, and this is {mine.arch} with {mine.vectors}"
+        )
+    if missing := sorted(set(features) - mine.features):
+        raise DeviceError(f"this machine lacks {', '.join(missing)}")
+    if about["launch"] != _launch(mine.arch):
+        raise DeviceError("another version of this package made it")
+    waiting = [
+        Object(members[name], tuple(o["texts"]), tuple(o["needs"]))
+        for name, o in about["objects"].items()
+    ]
+    ordered: list[Object] = []
+    known = set(made.objects)
+    while waiting:
+        ready = [o for o in waiting if set(o.needs) <= known]
+        if not ready:
+            raise DeviceError("some of its code is missing")
+        ordered += ready
+        known.update(text for o in ready for text in o.texts)
+        waiting = [o for o in waiting if o not in ready]
+    for table in {id(c): c for c in (made, code_for("auto"))}.values():
+        table.install(ordered)

@@ -1,0 +1,213 @@
+"""What follows from a device's memory and kernels: all that a new backend need not write itself.
+
+In: a subclass with `allocate`, `view`, `copy_in`, `copy_out` and `kernel_code`. Out: a whole
+`Device`. Values cross by copies, kernels run one after the other (`StepExecutor`), loops and
+choices are driven from Python over the device's memory, and host functions see copies of their
+arguments. A backend overrides what it can do better: one launch for a plan, copies between its
+members, code on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._lazy import lazy_import
+from ..core.dtype import DType, dtype_of, uint8
+from ..core.op import Array
+from ..graph.ir.kernel import Kernel, Schedule
+from ..graph.memory.arena import Layout
+from .device import Buffer, Device, DeviceError, Executable, Executor, NumberBlock, Values
+from .step_executor import StepCode, StepExecutor, concrete, params_of
+
+if TYPE_CHECKING:
+    from ..codegen.common.api import CodeGenerator
+    from ..graph.fusion.proposals import Source
+
+CONTROL = ("loop", "cond")  # kernels that run graphs of their own
+HOST = ("host", "user")  # kernels of the user's functions
+
+
+class CopiedNumbers:
+    """A block of numbers that is copied to the device before a launch."""
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        self.host = np.zeros(nbytes, np.uint8)
+        self.memory = device.allocate((nbytes,), uint8)
+        self.address = self.memory.address
+        self.flush: Callable[[], None] | None = lambda: device.copy_in(self.host, self.memory)
+
+
+class BaseDevice:
+    """A device whose memory is reached by copies and whose kernels are callables."""
+
+    name: str
+    codegen: CodeGenerator | None = None
+    host_visible = False
+    has_tiny_tier = False
+    dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
+
+    # --- what a backend writes -------------------------------------------------------------------
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> Buffer:
+        """Memory for a value; its contents are undefined, or garbage on purpose."""
+        raise NotImplementedError
+
+    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> Buffer:
+        """A value inside a buffer, so many bytes from its beginning; it keeps the buffer alive."""
+        raise NotImplementedError
+
+    def copy_in(self, host: Array, to: Buffer) -> None:
+        """Values of a contiguous host array; the array may be written to when this returns."""
+        raise NotImplementedError
+
+    def copy_out(self, source: Buffer, host: Array) -> None:
+        """Values into a contiguous host array, when all that was launched before has run."""
+        raise NotImplementedError
+
+    def kernel_code(self, kernel: Kernel) -> StepCode:
+        """A callable that launches a kernel: (inputs, outputs, values of variables)."""
+        raise NotImplementedError
+
+    # --- what a backend may have -----------------------------------------------------------------
+
+    @property
+    def providers(self) -> Sequence[Source]:
+        """All kernels are our own."""
+        return ()
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def arena(self, nbytes: int, poison: bool = False) -> Buffer:
+        """Raw memory for the intermediates of a plan."""
+        return self.allocate((nbytes,), uint8, poison)
+
+    def snapshot(
+        self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer | None:
+        """A value inside a buffer that never changes: the buffer is not written over meanwhile."""
+        return self.view(buffer, offset, shape, dtype)
+
+    def copy(self, source: Buffer, to: Buffer) -> None:
+        """All of a buffer into another one, by way of the host."""
+        passing = np.empty(source.nbytes, np.uint8)
+        self.copy_out(source, passing)
+        self.copy_in(passing, to)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """One byte everywhere."""
+        self.copy_in(np.full(buffer.nbytes, byte, np.uint8), buffer)
+
+    def from_host(self, array: Array, share: bool = False) -> Buffer:
+        """A copy of an array's values: memory of the host is never ours."""
+        made = self.allocate(array.shape, dtype_of(array.dtype))
+        self.copy_in(np.ascontiguousarray(array), made)
+        return made
+
+    def to_host(self, buffer: Buffer, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The values as an array of their own."""
+        found: Array = np.empty(shape, dtype.numpy)
+        self.copy_out(buffer, found)
+        return found
+
+    def copy_from(
+        self, other: Device, source: Buffer, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer:
+        """A value of another device, by way of the host."""
+        return self.from_host(other.to_host(source, shape, dtype))
+
+    def contiguous(self, buffer: Buffer) -> Buffer:
+        """The buffer itself: only memory that others share can be strided."""
+        return buffer
+
+    def number_block(self, nbytes: int) -> NumberBlock:
+        """Numbers that are copied before each launch."""
+        return CopiedNumbers(self, nbytes)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: launches return when they are done."""
+
+    def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
+        """Nothing is counted."""
+        return dict.fromkeys(("fresh", "idle", "peak", "reused", "used"), 0)
+
+    def empty_cache(self) -> int:
+        """Nothing is kept for later."""
+        return 0
+
+    # --- code ------------------------------------------------------------------------------------
+
+    def code_key(self) -> Hashable:
+        """Code depends on the kernel alone."""
+        return ""
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
+        """A callable for each kernel."""
+        return [self.step_code(kernel) for kernel in kernels]
+
+    def step_code(self, kernel: Kernel) -> StepCode:
+        """Loops, choices and host functions run from here, all others on the device."""
+        if kernel.kind in CONTROL:
+            control: StepCode = lazy_import("runtime.control").control(kernel, self)
+            return control
+        return StagedStep(self, kernel) if kernel.kind in HOST else self.kernel_code(kernel)
+
+    def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
+        """Kernels have only values."""
+        return 0
+
+    def library_name(self, kernel: Kernel) -> str:
+        """Nobody's library."""
+        return ""
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
+        """A loop over the kernels."""
+        return StepExecutor(self, schedule, code, layout)
+
+    # --- code on disk ----------------------------------------------------------------------------
+
+    def plan_key(self) -> str | None:
+        """Plans are not kept."""
+        return None
+
+    def dump_code(self, code: Executable) -> list[Any] | None:
+        """Nothing: code is made again from its kernel."""
+        return None
+
+    def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
+        """The code of a kernel, made again."""
+        if dumped is not None:
+            raise DeviceError(f"the {self.name} device keeps no code", "compile the plan anew")
+        return self.step_code(kernel)
+
+    def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
+        """Nothing: code is made again from its kernel."""
+        return {}
+
+    def import_code(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+        """Nothing is needed."""
+
+
+class StagedStep:
+    """A host function over copies: arguments come from the device, results go back to it."""
+
+    def __init__(self, device: Device, kernel: Kernel) -> None:
+        self.device, self.inputs = device, kernel.inputs
+        self.params = [(p.shape, p.dtype) for p in params_of(kernel)]
+        self.run: StepCode = lazy_import("runtime.host.device").interpret(kernel)
+
+    def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        host, device = lazy_import("runtime.host.device").HostBuffer, self.device
+        sizes = [(concrete(shape, values), dtype) for shape, dtype in self.params]
+        given = [
+            host(device.to_host(b, *about))
+            for b, about in zip(inputs, sizes[: self.inputs], strict=True)
+        ]
+        made = [np.empty(shape, dtype.numpy) for shape, dtype in sizes[self.inputs :]]
+        self.run(given, [host(array) for array in made], values)
+        for array, to in zip(made, outputs, strict=True):
+            if prod(array.shape):
+                device.copy_in(array, to)
