@@ -19,6 +19,8 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
+import tests.backends.plugin  # a device of the tests, if the run is for it
+
 MARKS = ("slow", "cuda", "browser")
 GOLDENS = Path(__file__).parent / "golden"
 

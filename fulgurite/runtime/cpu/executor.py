@@ -36,7 +36,7 @@ from ..step_executor import (
     saved_copies,
     spoil,
 )
-from .dynamic_sizes import check_extremes, sizes_of_extremes
+from ..dynamic_sizes import check_extremes, sizes_of_extremes
 from .objects import Native
 from .pool import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
 from .threads import Workers
