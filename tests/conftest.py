@@ -19,7 +19,7 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
-import tests.backends.plugin  # a device of the tests, if the run is for it
+pytest_plugins = ("tests.backends.plugin",)
 
 MARKS = ("slow", "cuda", "browser")
 GOLDENS = Path(__file__).parent / "golden"

@@ -9,12 +9,13 @@ never by its name. `runtime/device_base.py` fills in all that follows from the r
 from __future__ import annotations
 
 import os
+import pkgutil
 import threading
-import warnings
 from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK, lazy_import
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
@@ -295,7 +296,7 @@ def get_device(name: str) -> Device:
     found = _devices.get(name)
     if found is not None:
         return found
-    with _lock:
+    with FORK_LOCK, _lock:  # a backend is loaded now
         if name not in _devices:
             if not has_device(name):
                 raise DeviceError(f"there is no device {name!r}", f"one of {known_devices()}")
@@ -312,9 +313,30 @@ def has_device(name: object) -> TypeGuard[str]:
     if not isinstance(name, str):
         return False
     kind, colon, member = name.partition(":")
+    _discover()
+    if kind not in _factories:
+        _discover_installed(kind)
     if kind not in _factories:
         return False
     return not colon or (member.isdecimal() and int(member) < _factories[kind][1]())
+
+
+@cache
+def _discover() -> None:
+    """Import every package next to this file: those of devices register themselves."""
+    for found in pkgutil.iter_modules([os.path.dirname(__file__)]):
+        if found.ispkg:
+            lazy_import(f"runtime.{found.name}")
+
+
+@cache
+def _discover_installed(kind: str) -> None:
+    """Import a device that another package brings: an entry point of group `fulgurite.devices`."""
+    from importlib.metadata import entry_points  # slow, and seldom needed
+
+    with FORK_LOCK:
+        for found in entry_points(group="fulgurite.devices", name=kind):
+            found.load()
 
 
 def several_devices() -> bool:
@@ -329,6 +351,7 @@ def devices_in_use() -> list[Device]:
 
 def device_names() -> list[str]:
     """The devices that can be asked for."""
+    _discover()
     counts = {kind: members() for kind, (_, members) in _factories.items()}
     return sorted(
         f"{kind}:{member}" if member else kind
@@ -348,30 +371,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _cpu(name: str) -> Device:
-    """Native code if its compiler can be used, else the reference device and one warning."""
-    compiler = lazy_import("codegen.cpu.llvm.versions")
-    reason = compiler.unusable()
-    if reason is not None:
-        warnings.warn(
-            f"{reason}: kernels run on the reference device, slowly. "
-            f"Install it with: pip install {compiler.requirement()}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return get_device("reference")
-    from .cpu.device import CpuDevice
-
-    return CpuDevice()
-
-
-def _reference(name: str) -> Device:
-    from .host.device import ReferenceDevice
-
-    return ReferenceDevice()
-
-
-register_device("cpu", _cpu)
-register_device("reference", _reference)

@@ -198,7 +198,7 @@ def is_searched(options: Options) -> bool:
     return options.search and options.fuse and not options.exact
 
 
-def searcher(options: Options, device: str) -> Searcher | None:
+def searcher(options: Options, device: str = "") -> Searcher | None:
     """Who chooses among kernels, if anybody does."""
     if not is_searched(options):
         return None
@@ -208,7 +208,7 @@ def searcher(options: Options, device: str) -> Searcher | None:
             lazy_import("codegen.cpu.providers").SOURCES
         )
     else:
-        found = lazy_import("runtime.user_kernels").wide_searcher(options, device)
+        found = lazy_import("runtime.user_kernels").wide_searcher(options, device or options.device)
     return found
 
 

@@ -262,9 +262,10 @@ class RemoteExecutor(StepExecutor):
         if self.layout.arena_bytes > LIMIT:
             raise MemoryLimitError("no memory for intermediates", "free some tensors or use less")
         line = self.remote.line
-        if self.line is not line:
-            self.line, self.number = line, next(line.plans)
-            line("plan", self.number, self.data)
+        with line.lock:
+            if self.line is not line:
+                self.line, self.number = line, next(line.plans)
+                line("plan", self.number, self.data)
         ticket = next(line.tickets)
         line("launch", ticket, self.number, list(inputs), list(outputs), dict(values))
         if self.fails:

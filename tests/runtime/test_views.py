@@ -11,10 +11,16 @@ from fulgurite.runtime.realize import storage_of, value_node
 from fulgurite.runtime.views import piece
 
 
-def memory(x: fg.Tensor) -> Any:
+def memory(x: fg.Tensor) -> range:
+    """The addresses of a tensor's bytes."""
     node = value_node(x.node)
     assert node is not None
-    return storage_of(node).array  # type: ignore[attr-defined]
+    found = storage_of(node)
+    return range(found.address, found.address + found.nbytes)
+
+
+def share_memory(a: range, b: range) -> bool:
+    return a.start < b.stop and b.start < a.stop
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
@@ -23,7 +29,7 @@ def test_a_contiguous_slice_of_a_large_buffer_is_no_copy(device: str) -> None:
         array = np.arange(1 << 18, dtype=np.float32).reshape(64, 64, 64)
         x = fg.Tensor(array)
         part = x[3:40].realize()
-        assert np.shares_memory(memory(x), memory(part))
+        assert share_memory(memory(x), memory(part))
         np.testing.assert_array_equal(part.numpy(), array[3:40])
         np.testing.assert_array_equal((part * 2).numpy(), array[3:40] * 2)
         x[3:40] = 0
@@ -38,12 +44,12 @@ def test_a_contiguous_slice_of_a_large_buffer_is_no_copy(device: str) -> None:
 @pytest.mark.parametrize("key", [np.s_[::2], np.s_[:, 1:], np.s_[::-1], np.s_[2:4, :2]])
 def test_what_is_not_contiguous_is_a_copy(key: Any) -> None:
     x = fg.Tensor(np.ones((512, 512), np.float32))
-    assert not np.shares_memory(memory(x), memory(x[key].realize()))
+    assert not share_memory(memory(x), memory(x[key].realize()))
 
 
 def test_small_pieces_are_copies() -> None:
     x = fg.Tensor(np.ones((512, 512), np.float32))
-    assert not np.shares_memory(memory(x), memory(x[5].realize()))
+    assert not share_memory(memory(x), memory(x[5].realize()))
 
 
 @pytest.mark.parametrize(
@@ -63,6 +69,7 @@ def test_where_a_piece_begins(key: Any, offset: int) -> None:
     assert piece(x.node) is None and piece((x + 1).node) is None
 
 
+@pytest.mark.host_memory
 def test_memory_that_the_user_can_write_to_is_copied_and_mapped_files_are_not(
     tmp_path: Path,
 ) -> None:
@@ -73,7 +80,7 @@ def test_memory_that_the_user_can_write_to_is_copied_and_mapped_files_are_not(
     np.arange(1 << 16, dtype=np.float32).tofile(tmp_path / "weights")
     mapped = np.memmap(tmp_path / "weights", np.float32, "r")
     shared = fg.from_numpy(mapped)[100:50_000].realize()
-    assert np.shares_memory(mapped, memory(shared))
+    assert np.shares_memory(mapped, np.asarray(shared))
     assert shared.numpy()[100] == 200
 
 
@@ -91,7 +98,7 @@ def test_what_can_be_written_to_by_another_way_is_copied() -> None:
 def test_a_piece_counts_as_changed_only_if_it_was_assigned() -> None:
     x = (fg.zeros((1000, 64)) * 1).realize()
     part = x[100:900].realize()
-    assert np.shares_memory(memory(x), memory(part))
+    assert share_memory(memory(x), memory(part))
     plan = fg.schedule(part * 2)
     plan.run()
     plan.run(changed_only=True)

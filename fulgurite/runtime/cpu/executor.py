@@ -26,6 +26,7 @@ from ...errors import BoundsError
 from ...graph.ir.kernel import Item, Schedule
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, MemoryLimitError, Values
+from ..dynamic_sizes import check_extremes, sizes_of_extremes
 from ..host.device import POISON, HostBuffer, HostDevice
 from ..step_executor import (
     IDLE,
@@ -36,7 +37,6 @@ from ..step_executor import (
     saved_copies,
     spoil,
 )
-from ..dynamic_sizes import check_extremes, sizes_of_extremes
 from .objects import Native
 from .pool import KEEPERS, POOL, SPARED, Block, BlockBuffer, Spares
 from .threads import Workers
