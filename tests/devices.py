@@ -1,8 +1,8 @@
 """The whole suite on every device: `python -m tests.devices [pytest arguments]`.
 
 In: arguments for pytest. Out: a run on the reference device, a run on native code (every graph
-compiled, however small), and a run for each group of tests that choose their device themselves
-(`GROUPS` in conftest.py). Each is a process of its own, two at a time, the longest first; the exit
+compiled, however small), one of `PARTS` on the remote device (tests/backends/remote.py), and a run
+for each group of tests that choose their device themselves (`GROUPS` in conftest.py). Each is a process of its own, two at a time, the longest first; the exit
 code is the worst of them. What a run prints is shown whole when it has ended. NumPy's products
 have one thread each: two runs' second threads would wait for a core, and busily.
 """
@@ -16,11 +16,13 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+PARTS = ["tests/core", "tests/graph", "tests/runtime"]  # that run on the remote device
 RUNS = {
     "code": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
     "cpu": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
     "meaning": {"FULGURITE_DEVICE": "reference"},
     "reference": {"FULGURITE_DEVICE": "reference"},
+    "remote": {"FULGURITE_DEVICE": "remote"},
 }
 AT_ONCE = 2
 NOTHING_COLLECTED = 5
@@ -32,7 +34,7 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         started = time.monotonic()
         print(f"{name}: started", flush=True)
         code = subprocess.call(
-            [sys.executable, "-m", "pytest", *arguments],
+            [sys.executable, "-m", "pytest", *(PARTS if name == "remote" else []), *arguments],
             env=os.environ | RUNS[name] | {"FULGURITE_SUITE": name, "OPENBLAS_NUM_THREADS": "1"},
             stdout=output, stderr=subprocess.STDOUT,
         )  # fmt: skip
