@@ -57,9 +57,9 @@ def test_a_group_may_have_one_test_of_a_file_and_the_devices_the_others(project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    (tmp_path / "tests" / "backends").mkdir(parents=True)
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/backends/plugin.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
