@@ -53,6 +53,7 @@ def test_making_a_schedule_runs_nothing() -> None:
     assert not x.is_realized
 
 
+@pytest.mark.host_memory
 def test_a_schedule_that_runs_again_after_its_input_was_edited_gives_the_new_numbers() -> None:
     data = np.array([1.0, 2.0], np.float32)
     plan = fg.schedule(fg.from_numpy(data) * 2 + 1)
@@ -294,6 +295,7 @@ def test_replays_go_back_to_what_changed_when_somebody_asks_and_on_again() -> No
         assert made.plan.ran == made.below(0)
 
 
+@pytest.mark.host_memory
 def test_replays_see_every_edit_of_every_kind_of_input() -> None:
     shared = np.arange(5, dtype=np.float32)
     x, leaf = random(5), fg.Tensor(np.ones(5, np.float32), requires_grad=True)
@@ -373,6 +375,7 @@ def test_changed_only_follows_parts_that_were_written_in_place() -> None:
     assert sorted((*one, *plan.ran)) == list(range(everything))
 
 
+@pytest.mark.host_memory
 def test_shared_memory_always_counts_as_changed() -> None:
     data = np.array([1.0, 2.0], np.float32)
     other = random(2)

@@ -23,7 +23,7 @@ from ...config import current
 from ...core.node import Shape
 from ...core.shape import upper
 from ...errors import BoundsError
-from ...graph.ir.kernel import Item, Schedule
+from ...graph.ir.kernel import Item, Schedule, Slot
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, MemoryLimitError, Values
 from ..dynamic_sizes import check_extremes, sizes_of_extremes
@@ -59,16 +59,48 @@ class Frame:
         self.begun = False  # does this run write over an input by now?
 
 
+class FrameLayout:
+    """Where everything is among the words of a frame, as the driver reads them.
+
+    A header, the addresses of slots (inputs first, then fresh outputs: a call's arguments; the
+    workspace last), values of variables, and room for the params and values of one launch.
+    """
+
+    def __init__(self, schedule: Schedule, fresh: Sequence[int], native: Sequence[Native]) -> None:
+        self.room = len(schedule.slots)  # the slot of the workspace
+        self.names = list(dict.fromkeys(name for c in native for name in c.variables))
+        order = dict.fromkeys([*range(schedule.inputs), *fresh, *range(self.room + 1)])
+        self.word = {place: SLOTS + rank for rank, place in enumerate(order)}
+        self.variables = SLOTS + self.room + 1
+        params = max((len(i.reads) + len(i.writes) + 1 for i in schedule.items), default=0)
+        values = 2 + max((len(c.variables) + len(c.numbers) for c in native), default=0)
+        free = self.variables + len(self.names)
+        self.header = SLOTS, self.variables, free, free + params
+        self.spare = free + params + values  # the word of variables that no kernel reads
+        self.size = self.spare + 1
+
+    def launches(self, item: Item, made: Native, address: Callable[[str], int]) -> list[int]:
+        """The records of a kernel's phases."""
+        slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
+        places = [self.names.index(name) for name in made.variables]
+        tail = [*slots, *places, *made.numbers]
+        words: list[int] = []
+        for symbol, units, shared in made.phases:
+            words += [LAUNCH, 8 + len(tail), address(symbol), units, shared,
+                      len(slots), len(places), len(made.numbers), *tail]  # fmt: skip
+        return words
+
+
 class LoopPass:
     """Passes over one frame: the body of a loop, whose addresses are put into the frame's words."""
 
     def __init__(self, program: Program) -> None:
-        schedule = program.schedule
+        schedule, word = program.schedule, program.frame_layout.word
         self.program, self.frame = program, program.acquire(current().poison)
         self.words = self.frame.words
         self.inputs = [SLOTS + place for place in range(schedule.inputs)]
-        self.outputs = [program.word[place] for place in schedule.outputs]
-        self.aliases = [(program.word[place], source) for place, source in schedule.aliases]
+        self.outputs = [word[place] for place in schedule.outputs]
+        self.aliases = [(word[place], source) for place, source in schedule.aliases]
 
     def launch(self) -> None:
         """One native call."""
@@ -92,91 +124,73 @@ class Program:
         self.constants = constants_of(device, schedule)
         native = [c for c in code if isinstance(c, Native)]
         self.workspace = max((c.workspace for c in native), default=0)
-        self.names = list(dict.fromkeys(name for c in native for name in c.variables))
-        self.room = len(schedule.slots)  # the slot of the workspace
-        params = max((len(i.reads) + len(i.writes) + 1 for i in schedule.items), default=0)
-        values = 2 + max((len(c.variables) + len(c.numbers) for c in native), default=0)
-        variables = SLOTS + self.room + 1
-        self.variables_at = variables
-        self.header = (SLOTS, variables, variables + len(self.names),
-                       variables + len(self.names) + params)  # fmt: skip
-        self.spare = self.header[3] + values  # the word of variables that no kernel reads
-        self.size = self.spare + 1
+        self.shares = any(phase[2] for c in native for phase in c.phases)
         self.outputs = list(dict.fromkeys(schedule.outputs))
-        taken = dict(schedule.aliases)
-        fresh = [place for place in self.outputs if place >= schedule.inputs
-                 and place not in self.constants and place not in taken]  # fmt: skip
-        # in a frame inputs come first, then fresh outputs: their addresses are a call's arguments
-        first = [*range(schedule.inputs), *fresh]
-        order = dict.fromkeys([*first, *range(self.room + 1)])
-        self.word = {place: SLOTS + rank for rank, place in enumerate(order)}
-        self.made = [
-            (place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy,
-             Spares() if nbytes <= SPARED else None)
-            for place in fresh if (slot := schedule.slots[place]) is not None
-            and (nbytes := slot_bytes(slot)) >= 0
-        ]  # fmt: skip
+        held = {*range(schedule.inputs), *self.constants, *dict(schedule.aliases)}
+        fresh = [place for place in self.outputs if place not in held]
+        self.frame_layout = at = FrameLayout(schedule, fresh, native)
+        self.names, self.word, self.variables_at = at.names, at.word, at.variables
+        self.made = [_result(schedule, place) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
         self.segments = self._segments(code, address)
-        self.shares = any(phase[2] for c in native for phase in c.phases)
-        self.symbolic = {
-            place: slot.shape
-            for place, slot in enumerate(schedule.slots)
-            if slot is not None and not all(isinstance(n, int) for n in slot.shape)
-        }
-        self.restored = schedule.aliases and any(isinstance(s, tuple) for s in self.segments)
+        self.over = self._first_over(code)
+        self.restored = bool(schedule.aliases) and bool(self.host_items)
+        self.symbolic = {place for place, slot in enumerate(schedule.slots) if _varies(slot)}
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
-        native_only = [s for s in self.segments if isinstance(s, int)]
-        # what leaves it has its full size, and no size must be looked at before it runs
-        whole = not self.extremes and not any([place in self.symbolic for place in self.outputs])
-        # the records of a program that is one native call from inputs to fresh outputs, else 0
-        self.entry = native_only[0] if (
-            len(self.segments) == len(native_only) == 1 and fresh == list(schedule.outputs)
-            and whole and not schedule.aliases
-        ) else 0  # fmt: skip
-        # the same of one that writes over inputs, and whose other outputs are fresh
-        taken_or_fresh = sorted([*fresh, *[s for s in self.outputs if s in taken]])
-        self.in_place_entry = native_only[0] if (
-            len(self.segments) == len(native_only) == 1 and schedule.aliases
-            and sorted(schedule.outputs) == taken_or_fresh and whole
-        ) else 0  # fmt: skip
+        # the records of a program that is one native call from inputs to outputs, else 0
+        self.entry, self.in_place_entry = self._entries(fresh)
         self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
+
+    def _entries(self, fresh: Sequence[int]) -> tuple[int, int]:
+        """The records of a single native call to fresh outputs, and of one over inputs.
+
+        What leaves it has its full size, and no size must be looked at before it runs.
+        """
+        schedule = self.schedule
+        only = self.segments[0] if len(self.segments) == 1 else 0
+        if isinstance(only, tuple) or self.extremes or not self.symbolic.isdisjoint(self.outputs):
+            return 0, 0
+        if not schedule.aliases:
+            return (only if fresh == list(schedule.outputs) else 0), 0
+        taken = dict(schedule.aliases)
+        known = sorted([*fresh, *[place for place in self.outputs if place in taken]])
+        return 0, only if sorted(schedule.outputs) == known else 0
 
     def _segments(
         self, code: Sequence[Native | StepCode], address: Callable[[str], int]
     ) -> list[int | tuple[Item, StepCode]]:
         """Host steps, and the addresses of the records of what lies between them."""
         steps: list[Words | tuple[Item, StepCode]] = []
-        taken = dict(self.schedule.aliases)
-        self.over = -1  # the first segment that writes over an input
         for item, made in zip(self.schedule.items, code, strict=True):
-            native = isinstance(made, Native)
-            if native and (not steps or isinstance(steps[-1], tuple)):
-                steps.append(array("q", self.header))
-                self.records.append(steps[-1])
-            if self.over < 0 and any(slot in taken for slot in item.writes):
-                self.over = len(steps) - native
             if not isinstance(made, Native):
                 steps.append((item, made))
                 continue
-            slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
-            places = [self.names.index(name) for name in made.variables]
-            for symbol, units, shared in made.phases:
-                tail = [*slots, *places, *made.numbers]
-                words = [LAUNCH, 8 + len(tail), address(symbol), units, shared,
-                         len(slots), len(places), len(made.numbers), *tail]  # fmt: skip
-                try:
-                    self.records[-1].extend(words)
-                except OverflowError as problem:
-                    raise MemoryLimitError(
-                        "a kernel over more than 2**63 elements", "use smaller shapes"
-                    ) from problem
+            if not steps or isinstance(steps[-1], tuple):
+                steps.append(array("q", self.frame_layout.header))
+            try:
+                steps[-1].extend(self.frame_layout.launches(item, made, address))
+            except OverflowError as problem:
+                raise MemoryLimitError(
+                    "a kernel over more than 2**63 elements", "use smaller shapes"
+                ) from problem
+        self.records = [s for s in steps if not isinstance(s, tuple)]
         for words in self.records:
             words.extend([END, 2])
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
+
+    def _first_over(self, code: Sequence[Native | StepCode]) -> int:
+        """The first segment that writes over an input; -1: none does."""
+        taken, number, last = dict(self.schedule.aliases), -1, False
+        for item, made in zip(self.schedule.items, code, strict=True):
+            native = isinstance(made, Native)
+            number += not (native and last)
+            last = native
+            if not taken.keys().isdisjoint(item.writes):
+                return number
+        return -1
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass; a fresh buffer for each output."""
@@ -190,7 +204,8 @@ class Program:
 
     def places_of(self, names: Sequence[str]) -> list[int]:
         """The words of a frame where the values of these variables go."""
-        return [self.variables_at + self.names.index(name) if name in self.names else self.spare
+        spare = self.frame_layout.spare
+        return [self.variables_at + self.names.index(name) if name in self.names else spare
                 for name in names]  # fmt: skip
 
     def launch(
@@ -443,12 +458,12 @@ class Program:
         if poison:
             arena.bytes()[:] = POISON
             workspace.bytes()[:] = POISON
-        words = array("q", bytes(8 * self.size))
+        words = array("q", bytes(8 * self.frame_layout.size))
         for place, offset in layout.offsets.items():
             words[self.word[place]] = arena.address + offset
         for place, number in self.constants.items():
             words[self.word[place]] = number.address
-        words[self.word[self.room]] = workspace.address
+        words[self.word[self.frame_layout.room]] = workspace.address
         return Frame(words, arena, workspace, layout.offsets)
 
     def spared(self) -> int:
@@ -461,6 +476,23 @@ class Program:
         for *_, spares in self.made:
             if spares is not None:
                 spares.give_back()
+
+
+Result = tuple[int, int, int, tuple[int, ...], Any, Spares | None]
+"""A fresh output: slot, bytes, size class, shape, dtype, and memory of small ones for later."""
+
+
+def _result(schedule: Schedule, place: int) -> Result:
+    slot = schedule.slots[place]
+    assert slot is not None, "outputs are there"
+    nbytes = slot_bytes(slot)
+    spares = Spares() if nbytes <= SPARED else None
+    return place, nbytes, POOL.size_of(nbytes), at_most(slot.shape), slot.dtype.numpy, spares
+
+
+def _varies(slot: Slot | None) -> bool:
+    """True if a slot's size is known at run time only."""
+    return slot is not None and not all([isinstance(n, int) for n in slot.shape])
 
 
 def _corner(sizes: Sequence[int]) -> Any:
