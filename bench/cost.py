@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.graph.fusion.greedy import schedule
-from fulgurite.graph.fusion.machine import SHIPPED, time_of
+from fulgurite.graph.fusion.machine import time_of
 from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.passes.simplify import simplify
@@ -79,7 +80,7 @@ def predicted(result: fg.Tensor) -> float:
     assert choose is not None
     found = schedule(sink, len(normal.buffers), True, choose)
     chosen = [a.cost - SHIPPED.made for r in choose.reports for a in r.alternatives if a.chosen]
-    plain = [time_of(i.kernel) for i in found.items if i.kernel.kind != "fold"]
+    plain = [time_of(i.kernel, SHIPPED) for i in found.items if i.kernel.kind != "fold"]
     return sum(chosen) + sum(plain)
 
 

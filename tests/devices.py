@@ -2,9 +2,10 @@
 
 In: arguments for pytest. Out: a run on the reference device, a run on native code (every graph
 compiled, however small), one of `PARTS` on the remote device (tests/backends/remote.py), and a run
-for each group of tests that choose their device themselves (`GROUPS` in conftest.py). Each is a process of its own, two at a time, the longest first; the exit
-code is the worst of them. What a run prints is shown whole when it has ended. NumPy's products
-have one thread each: two runs' second threads would wait for a core, and busily.
+for each group of tests that choose their device themselves (`GROUPS` in conftest.py). Each is a
+process of its own, two at a time, the longest first; the exit code is the worst of them. What a run
+prints is shown whole when it has ended. NumPy's products have one thread each: two runs' second
+threads would wait for a core, and busily.
 """
 
 from __future__ import annotations

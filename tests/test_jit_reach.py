@@ -224,6 +224,7 @@ def test_functions_as_arguments_are_told_apart_by_what_they_do() -> None:
     assert jitted(fg.exp, t(0)).tolist() == [1] and jitted(fg.abs, t(-2)).tolist() == [2]
 
 
+@pytest.mark.host_memory
 def test_a_numpy_array_that_its_owner_changes() -> None:
     array = np.ones(2, np.float32)
     shared = fg.from_numpy(array)

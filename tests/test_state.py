@@ -42,7 +42,7 @@ def address(x: fg.Tensor) -> int:
     """Where a realized tensor's memory is."""
     node = value_node(x.node)
     assert node is not None
-    found: int = storage_of(node).address  # type: ignore[attr-defined]
+    found: int = storage_of(node).address
     return found
 
 

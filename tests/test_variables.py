@@ -33,7 +33,7 @@ def owned() -> fg.Tensor:
 def address(x: fg.Tensor) -> int:
     node = value_node(x.node)
     assert node is not None
-    found: int = storage_of(node).address  # type: ignore[attr-defined]
+    found: int = storage_of(node).address
     return found
 
 

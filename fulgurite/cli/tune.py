@@ -89,8 +89,8 @@ def show(folder: str) -> int:
     """Print the table in use."""
     import warnings
 
+    from ..codegen.cpu.machine import SHIPPED
     from ..errors import CacheWarning
-    from ..graph.fusion.machine import SHIPPED
     from ..runtime.tuning import read_table
 
     with warnings.catch_warnings(record=True) as caught:
@@ -133,8 +133,8 @@ def tune(options: Options, folder: str, rounds: int, quick: bool) -> int:
 
 def measured(rounds: int, quick: bool = False) -> CostTable:
     """The rates of this machine, to two digits."""
+    from ..codegen.cpu.machine import SHIPPED
     from ..config import config
-    from ..graph.fusion.machine import SHIPPED
     from .progress import Progress
 
     with config(device="cpu", tier="native", search=False, deterministic=True, exact=False,
@@ -252,7 +252,7 @@ _UNITS = {
     "products": "operations a ns", "folded": "operations a ns", "simple": "operations a ns",
     "walked": "operations a ns", "packed": "numbers a ns", "strided": "numbers a ns",
     "library": "operations a ns", "made": "ns a kernel", "asked": "ns a kernel",
-    "kept": "ns a byte",
+    "kept": "ns a byte", "large": "bytes", "scarce": "ns a byte", "spared": "ns a byte",
 }  # fmt: skip
 
 

@@ -27,7 +27,8 @@ from ..aot.schedule import TensorSchedule
 from ..config import current
 from ..core.op import Array
 from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
-from ..runtime.realize import OBSERVER
+from ..runtime.device import get_device
+from ..runtime.realize import OBSERVER, storage_of
 from ..tensor import Tensor
 from .errors import ModelError
 from .graph import FOLDED, Build, Program
@@ -287,6 +288,7 @@ class _Plan:
         self.held: dict[str, Any] = {}
         self.variables: dict[str, dict[int, fg.Var]] = {}  # of each input, by axis
         self.whole: dict[str, Array] = {}  # what is held, at the variables' upper bounds
+        self.shared: list[tuple[Array, Tensor]] = []  # what is held, and who reads it
         self.chosen = False  # did nobody say that these sizes vary?
         self.left = inf  # runs until a plan for the sizes of this one would have cost less
         self.kinds = {name: _kind_and_rank(v) for name, v in given.items()}
@@ -326,7 +328,7 @@ class _Plan:
         }
         if not found:
             self.held[port.name] = np.array(value, order="C")
-            tensor = fg.from_numpy(self.held[port.name])
+            tensor = self._shared(self.held[port.name])
             few = value.size <= FOLDED
             return Value(tensor, port.kind, np.array(value) if few else None, sources)
         self.variables[port.name] = found
@@ -340,7 +342,19 @@ class _Plan:
         )  # as jit/dynamic_shapes.py pads
         self.held[port.name] = whole[tuple([slice(0, n) for n in value.shape])]
         np.copyto(self.held[port.name], value)
-        return Value(fg.from_numpy(whole)[tuple(cuts)], port.kind, None, sources)
+        return Value(self._shared(whole)[tuple(cuts)], port.kind, None, sources)
+
+    def _shared(self, array: Array) -> Tensor:
+        tensor = fg.from_numpy(array)
+        self.shared.append((array, tensor))
+        return tensor
+
+    def _send(self) -> None:
+        """Copy what is held to devices that cannot read it where it is."""
+        for array, tensor in self.shared:
+            device = get_device(tensor.device)
+            if not device.host_visible:
+                device.copy_in(array, storage_of(tensor.node))
 
     def slow(self) -> dict[str, None]:
         """The lines of kernels that native code should have and has not."""
@@ -361,6 +375,7 @@ class _Plan:
                 cuts = tuple([slice(0, n) for n in given[name].shape])
                 made.held[name] = self.whole[name][cuts]
             np.copyto(made.held[name], given[name])
+        made._send()
         made.schedule = self.schedule.bound(sizes)
         made.left = patience(self.schedule, sizes) if self.chosen else inf
         return made
@@ -391,6 +406,7 @@ class _Plan:
         """The results for other inputs of the same shapes."""
         for name, held in self.held.items():
             np.copyto(held, given[name])
+        self._send()
         return self._results(ports)
 
     def _results(self, ports: Sequence[Port]) -> Outputs:

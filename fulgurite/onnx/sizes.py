@@ -9,10 +9,11 @@ price. Both are predicted by the cost model, from shapes alone, so the choice is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from ..aot.schedule import TensorSchedule
+from ..config import current
 from ..core.node import constant, toposort
 from ..core.ops.leaf import PARAM, VAR, param
 from ..core.ops.movement import SHRINK
@@ -34,13 +35,17 @@ def patience(
     """
     kernels = _kernels(schedule)
     at_sizes = price(schedule, sizes)
-    waste = total(kernels) - at_sizes if fixed is None else at_sizes - price(fixed, {})
+    waste = _cost(kernels) - at_sizes if fixed is None else at_sizes - price(fixed, {})
     return len(kernels) * MAKING_NS / waste if waste > 0 else inf
 
 
 def price(schedule: TensorSchedule, sizes: Mapping[str, int]) -> float:
     """Predicted nanoseconds of kernels, were they made for these sizes."""
-    return total([_at(kernel, sizes) for kernel in _kernels(schedule)])
+    return _cost([_at(kernel, sizes) for kernel in _kernels(schedule)])
+
+
+def _cost(kernels: Sequence[Kernel]) -> float:
+    return total(kernels, get_device(current().device).machine)
 
 
 def _kernels(schedule: TensorSchedule) -> list[Kernel]:

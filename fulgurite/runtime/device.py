@@ -24,6 +24,7 @@ from ..graph.memory.arena import Layout
 
 if TYPE_CHECKING:
     from ..codegen.common.api import CodeGenerator
+    from ..graph.fusion.machine import MachineModel
     from ..graph.fusion.proposals import Source
 
 
@@ -59,7 +60,7 @@ def is_shared(buffer: Buffer) -> bool:
     return getattr(buffer, "shared", False)
 
 
-Executable = object
+Executable = Any
 """A compiled kernel, as its device knows it."""
 
 Values = Mapping[str, int]
@@ -81,10 +82,21 @@ class Pass(Protocol):
     an input also at each of its aliases. A launch reads them as they are then.
     """
 
-    words: MutableSequence[int]
-    inputs: Sequence[int]
-    outputs: Sequence[int]
-    aliases: Sequence[tuple[int, int]]  # a word, and the input whose memory is there
+    @property
+    def words(self) -> MutableSequence[int]:
+        """What is read at each launch."""
+
+    @property
+    def inputs(self) -> Sequence[int]:
+        """The words of inputs."""
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """The words of outputs."""
+
+    @property
+    def aliases(self) -> Sequence[tuple[int, int]]:
+        """Words for the memory of an input that is written over, and which input that is."""
 
     def launch(self) -> None:
         """Run the kernels."""
@@ -177,6 +189,14 @@ class Device(Protocol):
     @property
     def codegen(self) -> CodeGenerator | None:
         """The target of its kernels; None: they are interpreted."""
+
+    @property
+    def machine(self) -> MachineModel:
+        """What kernels cost there, by which the search chooses."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Where the search gets kernels for merged graphs."""
 
     @property
     def providers(self) -> Sequence[Source]:

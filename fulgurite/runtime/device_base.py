@@ -25,6 +25,7 @@ from .step_executor import StepCode, StepExecutor, concrete, params_of
 
 if TYPE_CHECKING:
     from ..codegen.common.api import CodeGenerator
+    from ..graph.fusion.machine import MachineModel
     from ..graph.fusion.proposals import Source
 
 CONTROL = ("loop", "cond")  # kernels that run graphs of their own
@@ -73,6 +74,22 @@ class BaseDevice:
         raise NotImplementedError
 
     # --- what a backend may have -----------------------------------------------------------------
+
+    @property
+    def machine(self) -> MachineModel:
+        """The target's model; where there is none, that of the CPU: plans are the same."""
+        if self.codegen is not None:
+            return self.codegen.machine
+        found: MachineModel = lazy_import("codegen.cpu.machine").SHIPPED
+        return found
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The target's; where there is none, those of the CPU: plans are the same."""
+        if self.codegen is not None:
+            return self.codegen.sources
+        found: Sequence[Source] = lazy_import("codegen.cpu.providers").SOURCES
+        return found
 
     @property
     def providers(self) -> Sequence[Source]:

@@ -204,9 +204,8 @@ def searcher(options: Options, device: str = "") -> Searcher | None:
         return None
     found: Searcher
     if options.deterministic and options.tune == "off":
-        found = lazy_import("graph.fusion.search").Searcher(
-            lazy_import("codegen.cpu.providers").SOURCES
-        )
+        backend = get_device(device or options.device)
+        found = lazy_import("graph.fusion.search").Searcher(backend.sources, backend.machine)
     else:
         found = lazy_import("runtime.user_kernels").wide_searcher(options, device or options.device)
     return found

@@ -45,7 +45,7 @@ class StepExecutor:
         self, device: Device, schedule: Schedule, code: Sequence[Executable], layout: Layout
     ) -> None:
         self.device, self.schedule, self.layout = device, schedule, layout
-        self.code: Sequence[StepCode] = code  # type: ignore[assignment]
+        self.code: Sequence[StepCode] = code
         self.constants = constants_of(device, schedule)
         self._arenas: list[StepArena] = []
         self._lock = threading.Lock()

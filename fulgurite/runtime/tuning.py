@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.cpu.llvm.versions import identity
+from ..codegen.cpu.machine import SHIPPED
 from ..codegen.cpu.target import target
 from ..config import Options
 from ..core.digest import digest_of
@@ -38,7 +39,7 @@ from ..core.ops.movement import EXPAND
 from ..core.ops.reduce import REDUCE
 from ..core.text import show
 from ..errors import CacheWarning
-from ..graph.fusion.machine import SHIPPED, CostTable, elements, two_digits
+from ..graph.fusion.machine import CostTable, elements, two_digits
 from ..graph.fusion.providers import Timing
 from ..graph.ir.kernel import Item, Kernel, Schedule, Slot
 from .cache.disk import cache_folder
@@ -46,7 +47,7 @@ from .device import MemoryLimitError, get_device
 from .plan import Plan, compile_plan
 from .step_executor import params_of
 
-FORMAT = 1
+FORMAT = 2
 ROUNDS = 12  # turns in a race
 LEAST = 200_000  # nanoseconds that one turn lasts at least, in as many runs as that takes
 MOST = 1 << 26  # elements of the largest value up to which the reference checks a kernel
@@ -71,11 +72,15 @@ def folder_of(options: Options) -> str | None:
 _tables: dict[str, CostTable] = {}
 
 
-def table_for(options: Options) -> CostTable:
-    """The rates of this machine if they were measured and tuning is on, else those that ship."""
+def table_for(options: Options, device: str = "") -> CostTable:
+    """The rates of this machine if they were measured and tuning is on, else those that ship.
+
+    What is measured are the rates of the processor; other targets have their own model.
+    """
+    model = get_device(device or options.device).machine
     folder = folder_of(options) if options.tune != "off" else None
-    if folder is None:
-        return SHIPPED
+    if folder is None or model is not SHIPPED:
+        return model
     found = _tables.get(folder)  # another thread may write a table and forget this one
     if found is None:
         found = _tables[folder] = read_table(folder) or SHIPPED

@@ -13,13 +13,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from ..codegen.cpu.providers import SOURCES
 from ..config import Options
 from ..core.node import Node, toposort
 from ..core.ops.leaf import SINK, param
 from ..core.substitute import substitute
 from ..core.text import show
-from ..graph.fusion.machine import SHIPPED, elements, kept_time, time_of
+from ..graph.fusion.machine import elements, kept_time, time_of
 from ..graph.fusion.pattern_matching import Places, Written
 from ..graph.fusion.providers import TIE, WideSearcher
 from ..graph.fusion.report import Alternative, RegionReport
@@ -37,10 +36,10 @@ PREDICTED = BEFORE_PLAN[1:]  # the stages after the one that asks
 
 def wide_searcher(options: Options, device: str) -> Searcher:
     """Who chooses when more than our own kernels compete."""
-    alone = [
-        p for p in get_device(device).providers if p.deterministic or not options.deterministic
-    ]
-    return WideSearcher(SOURCES, alone, table_for(options), race_for(options, device))
+    backend = get_device(device)
+    alone = [p for p in backend.providers if p.deterministic or not options.deterministic]
+    table, race = table_for(options, device), race_for(options, device)
+    return WideSearcher(backend.sources, table, alone, race)
 
 
 def race_for(options: Options, device: str) -> Race | None:
@@ -86,7 +85,7 @@ class _Decision:
 
     def __init__(self, name: str, context: Context) -> None:
         self.name, self.context = name, context
-        self.table = table_for(context.options) if context.options.tune != "off" else SHIPPED
+        self.table = table_for(context.options, context.device)
         self.race = race_for(context.options, context.device)
         self.reports: list[RegionReport] = []
 
@@ -159,7 +158,8 @@ class _Decision:
         for item in made.items:
             guesses = [time_of(item.kernel, self.table)]
             if item.kernel.kind == "fold":
-                asked = [s.propose(item.kernel, self.table) for s in SOURCES]
+                sources = get_device(self.context.device).sources
+                asked = [s.propose(item.kernel, self.table) for s in sources]
                 guesses = [p.cost for p in asked if p is not None] or guesses
             total += min(guesses) + self.table.made
             for slot in item.writes:

@@ -556,9 +556,11 @@ def _from_data(data: TensorLike, dtype: DType | None, device: str | None) -> Nod
 def from_numpy(array: Array, device: str | None = None) -> Tensor:
     """A tensor that shares the array's memory: it is read when a value is computed.
 
+    On a device that cannot see the memory of the host it is a copy.
+
     >>> import numpy as np
     >>> a = np.ones(2)
-    >>> y = fg.from_numpy(a) * 2
+    >>> y = fg.from_numpy(a, device="cpu") * 2
     >>> a[0] = 5
     >>> y.tolist()
     [10.0, 2.0]

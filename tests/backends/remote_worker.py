@@ -95,8 +95,9 @@ class Worker:
         self.plans[number] = found
 
     def launch(
-        self, ticket: int, number: int, inputs: list[int], outputs: list[int], values: dict[str, int]
-    ) -> None:
+        self, ticket: int, number: int, inputs: list[int], outputs: list[int],
+        values: dict[str, int],
+    ) -> None:  # fmt: skip
         """Run a plan; a failure waits for the question after it."""
         plan = self.plans[number]
         schedule = plan.schedule

@@ -102,7 +102,7 @@ def test_a_loop_sends_addresses_only(remote: Any) -> None:
 @pytest.mark.parametrize("jit", [False, True])
 def test_an_index_outside_its_axis_is_told_at_the_users_line(jit: bool) -> None:
     x = fg.Tensor(np.arange(5, dtype=np.float32))
-    pick = fg.jit(lambda x, i: x[i] * 2) if jit else (lambda x, i: (x[i] * 2).realize())
+    pick: Any = fg.jit(lambda x, i: x[i] * 2) if jit else (lambda x, i: (x[i] * 2).realize())
     for _ in range(3):
         assert pick(x, fg.Tensor([4, 1])).tolist() == [8, 2]
     with pytest.raises(IndexError, match="index 7 is outside axis 0 of size 5") as caught:

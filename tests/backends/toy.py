@@ -75,4 +75,3 @@ class ToyDevice(BaseDevice):
                 self.copy_in(array, to)
 
         return launch
-

@@ -11,7 +11,8 @@ import pytest
 
 from fulgurite.cli import main
 from fulgurite.cli.tune import far_and_cache
-from fulgurite.graph.fusion.machine import SHIPPED, CostTable
+from fulgurite.codegen.cpu.machine import SHIPPED
+from fulgurite.graph.fusion.machine import CostTable
 from fulgurite.runtime.tuning import read_table, write_table
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from math import e, inf, log2
 from unittest.mock import patch
 
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.codegen.cpu import machine as cpu_machine
 from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import PARAM
-from fulgurite.graph.fusion import machine
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.search import REGIONS, Searcher
 from fulgurite.graph.fusion.segments import Piece
@@ -202,7 +203,7 @@ def scarce_memory() -> Iterator[None]:
     for cache in forgotten:
         cache.clear()
     try:
-        with patch.object(machine, "LARGE", 0.0):
+        with patch.object(cpu_machine, "SHIPPED", replace(cpu_machine.SHIPPED, large=0.0)):
             yield
     finally:
         for cache in forgotten:

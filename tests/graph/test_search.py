@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.core.egraph import Rewrite
 from fulgurite.core.node import Node, constant, make, toposort
 from fulgurite.graph.fusion import search as choosing
@@ -291,7 +292,7 @@ def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, spl
 
     device = get_device(result.device)
     buffers = normalize([result.node]).buffers
-    params = [device.to_host(storage_of(b), b.shape, b.dtype).reshape(-1) for b in buffers]
+    params = [device.to_host(storage_of(b), (elements(b.shape),), b.dtype) for b in buffers]
     out = np.full(elements(sink.src[0].shape), np.nan, np.float32)
     run_streamed(streaming, [*params, out], block, split)
     want = np.empty_like(out)
@@ -387,7 +388,7 @@ def _bodies() -> list[tuple[object, list[np.ndarray]]]:
         sink, inputs = lowered(program)
         buffers = normalize([program.node]).buffers
         device = get_device(program.device)
-        arrays = [device.to_host(storage_of(b), b.shape, b.dtype).reshape(-1) for b in buffers]
+        arrays = [device.to_host(storage_of(b), (elements(b.shape),), b.dtype) for b in buffers]
         found.append((lower(sink, inputs), [*arrays, np.zeros(24, np.float32)]))
     return found
 
@@ -579,7 +580,7 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
             found = propose(kernel, table)
             return found and replace(found, cost=cost)
 
-        who = choosing.Searcher([Source(f"priced {cost}", priced)])
+        who = choosing.Searcher([Source(f"priced {cost}", priced)], SHIPPED)
         found = schedule(sink, inputs, True, who)
         assert ("fold" in kinds(found)) is want
         assert any(a.chosen for a in who.reports[0].alternatives) is want
@@ -620,7 +621,7 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same(backward: bo
                     least=s.least if bounded else None)
             for s in import_module("fulgurite.codegen.cpu.providers").SOURCES
         ]  # fmt: skip
-        who = choosing.Searcher(sources)
+        who = choosing.Searcher(sources, SHIPPED)
         plans.append(kinds(schedule(sink, inputs, True, who)))
         costs.append([report.cost for report in who.reports])
         asked.append(count)

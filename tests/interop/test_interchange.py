@@ -28,6 +28,7 @@ def test_dlpack_goes_both_ways(dtype: str, shape: tuple[int, ...]) -> None:
     assert not back.flags.writeable
 
 
+@pytest.mark.host_memory
 def test_an_array_that_came_by_dlpack_is_shared_and_kept_alive() -> None:
     a = np.arange(4.0)
     x = fg.from_dlpack(a)

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.codegen.cpu.llvm.versions import identity
+from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.errors import CacheWarning
 from fulgurite.graph.fusion.greedy import schedule
-from fulgurite.graph.fusion.machine import SHIPPED
 from fulgurite.graph.fusion.providers import Timing
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ...graph.fusion.machine import MachineModel
+    from ...graph.fusion.proposals import Source
     from ...graph.ir.kernel import Kernel
 
 ERROR, BROKEN, FIRST = 0, 1, 2  # places in `values`: error word, the size broken, first variable
@@ -69,6 +70,10 @@ class CodeGenerator(Protocol):
     @property
     def machine(self) -> MachineModel:
         """What a schedule may ask of the machine."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Where the search gets kernels for merged graphs that the target can render."""
 
     def render(self, kernel: Kernel) -> KernelSource:
         """A kernel as text; `CannotLower` says why not."""

@@ -14,11 +14,12 @@ from ...config import current
 from ...core.node import toposort
 from ...core.ops.leaf import PARAM
 from ...graph.fusion.machine import MachineModel
+from ...graph.fusion.proposals import Source
 from ...graph.ir.kernel import Kernel
 from ...graph.ir.lower import lower
 from ..common.api import Rendered
+from . import machine
 from .llvm.versions import identity
-from .machine import SHIPPED
 from .target import target
 
 
@@ -35,7 +36,13 @@ class CpuCodeGenerator:
     @property
     def machine(self) -> MachineModel:
         """The rates that ship; tuning has others."""
-        return SHIPPED
+        return machine.SHIPPED
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """Streaming folds, and rows with what is picked from them."""
+        found: Sequence[Source] = lazy_import("codegen.cpu.providers").SOURCES
+        return found
 
     def render(self, kernel: Kernel) -> Rendered:
         """A kernel as text; `CannotLower` says why not."""

@@ -1,9 +1,9 @@
 """What a kernel costs: a roofline over bytes moved and operations, from a small table.
 
-In: a kernel and the table. Out: nanoseconds of the whole machine, good enough to rank kernels. The
-time of a kernel is its launch plus the larger of the time its memory takes and the time its
-arithmetic takes, at the efficiency of its kind, over how busy its units of work keep the machine.
-The table that ships with the package is rounded to two digits, so plans do not depend on the day;
+In: a kernel and the model of a machine. Out: nanoseconds of the whole machine, good enough to rank
+kernels. The time of a kernel is its launch plus the larger of the time its memory takes and the
+time its arithmetic takes, at the efficiency of its kind, over how busy its units of work keep the
+machine. The model that a target ships is rounded to two digits, so plans do not depend on the day;
 `fulgurite tune` measures this machine and writes another one, whose digest is part of every key.
 """
 
@@ -27,26 +27,33 @@ from ..ir.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)
-class CostTable:
-    """Rates of a machine; times are in nanoseconds."""
+class MachineModel:
+    """All that a schedule may ask of a machine; times are in nanoseconds.
 
-    launch: float = 1500.0  # of a kernel: calling it, waking threads, waiting for the last
-    near: float = 70.0  # bytes a nanosecond within caches
-    far: float = 18.0  # bytes a nanosecond from memory
-    cache: float = 8e6  # bytes that stay in caches from kernel to kernel
-    products: float = 230.0  # operations a nanosecond in contractions
-    folded: float = 220.0  # the same in products inside folds
-    simple: float = 65.0  # additions a nanosecond in maps and rows
-    walked: float = 100.0  # the same in blocks of a fold
-    hidden: float = 0.7  # of the smaller of memory and arithmetic, what the larger hides
-    packed: float = 6.5  # numbers a nanosecond that are put in order for contractions
-    made: float = 5_000.0  # of a kernel that is compiled, spread over the runs it will have
-    asked: float = 2_000.0  # of a merged kernel that is looked into, spread in the same way
-    kept: float = 0.15  # of a byte kept between kernels, of values that push others out of caches
-    strided: float = 1.2  # numbers a nanosecond that are read one by one
-    library: float = 240.0  # operations a nanosecond in contractions by the BLAS that NumPy carries
+    A target has one (`codegen/cpu/machine.py`); `fulgurite tune` measures the rates of another.
+    """
 
-    def quantised(self) -> CostTable:
+    launch: float  # of a kernel: calling it, waking threads, waiting for the last
+    near: float  # bytes a nanosecond within caches
+    far: float  # bytes a nanosecond from memory
+    cache: float  # bytes that stay in caches from kernel to kernel
+    products: float  # operations a nanosecond in contractions
+    folded: float  # the same in products inside folds
+    simple: float  # additions a nanosecond in maps and rows
+    walked: float  # the same in blocks of a fold
+    hidden: float  # of the smaller of memory and arithmetic, what the larger hides
+    packed: float  # numbers a nanosecond that are put in order for contractions
+    made: float  # of a kernel that is compiled, spread over the runs it will have
+    asked: float  # of a merged kernel that is looked into, spread in the same way
+    kept: float  # of a byte kept between kernels, of values that push others out of caches
+    strided: float  # numbers a nanosecond that are read one by one
+    library: float  # operations a nanosecond in contractions by a library that the machine has
+    large: float  # bytes of a value that is large
+    scarce: float  # of a byte of a large value beyond that
+    spared: float  # of a byte of a matrix that a fold does without
+    saved: float  # of additions, the part that laws may take out of a fold
+
+    def quantised(self) -> MachineModel:
         """The same to two digits."""
         return replace(self, **{f.name: two_digits(getattr(self, f.name)) for f in fields(self)})
 
@@ -64,12 +71,8 @@ def two_digits(number: float) -> float:
     return round(number, digits)
 
 
-SHIPPED = CostTable().quantised()
+CostTable = MachineModel  # its rates alone are what most functions read
 
-
-LARGE, SCARCE = 16e6, 1.5  # bytes of a value that is large, nanoseconds of each byte beyond
-SPARED = 0.25  # nanoseconds of each byte of a matrix that a walk does without
-SAVED = 0.25  # of what is simple: more than laws take out of a fold
 VIEWS = 64  # ways of moving a value that are told apart
 ADJACENT = 16  # elements next to each other that are chosen together
 BLOCK = 128  # elements of a streamed axis that a condition leaves out together
@@ -195,7 +198,7 @@ def is_contraction(node: Node) -> bool:
     )  # fmt: skip
 
 
-def time_of(kernel: Kernel, table: CostTable = SHIPPED) -> float:
+def time_of(kernel: Kernel, table: CostTable) -> float:
     """Nanoseconds that a kernel takes."""
     w = work_of(kernel)
     fold = kernel.kind == "fold"
@@ -216,7 +219,7 @@ def memory_time(moved: float, table: CostTable) -> float:
 def kept_time(sizes: Iterable[int], table: CostTable, spared: Iterable[int] = ()) -> float:
     """The price of values of so many bytes that are kept between kernels.
 
-    A quarter of the caches is free: other values are there at the same time. What is beyond `LARGE`
+    A quarter of the caches is free: other values are there at the same time. What is beyond `large`
     is memory that others do not have: it is worth a third more arithmetic not to keep it. `spared`
     are the sizes of matrices that a walk does without: of plans that are about as quick the one
     that keeps far less wins.
@@ -224,8 +227,8 @@ def kept_time(sizes: Iterable[int], table: CostTable, spared: Iterable[int] = ()
     kept, scarce = 0.0, 0.0
     for size in sizes:
         kept += max(0.0, size - table.cache / 4)
-        scarce += max(0.0, size - LARGE)
-    return table.kept * kept + SCARCE * scarce + SPARED * sum(spared)
+        scarce += max(0.0, size - table.large)
+    return table.kept * kept + table.scarce * scarce + table.spared * sum(spared)
 
 
 def both(memory: float, arithmetic: float, table: CostTable) -> float:
@@ -233,21 +236,18 @@ def both(memory: float, arithmetic: float, table: CostTable) -> float:
     return table.launch + max(memory, arithmetic) + (1 - table.hidden) * min(memory, arithmetic)
 
 
-def least_time(work: Work, table: CostTable = SHIPPED) -> float:
+def least_time(work: Work, table: CostTable) -> float:
     """What a fold with such work should not go below.
 
     Laws may save some of what is simple, a condition on indices half of the blocks. Rows without
     a product are no quicker as a fold than they are as rows.
     """
     inside, after = max(0, work.simple - work.after), work.after / table.simple
-    simple = (1 - SAVED) * inside / table.walked if work.products else inside / table.simple
+    simple = (1 - table.saved) * inside / table.walked if work.products else inside / table.simple
     arithmetic = (work.products / table.folded + simple) * (1 + 1 / work.blocks) / 2 + after
     return both(work.bytes / max(table.near, table.far), arithmetic, table)
 
 
-def total(kernels: Iterable[Kernel], table: CostTable = SHIPPED) -> float:
+def total(kernels: Iterable[Kernel], table: CostTable) -> float:
     """Nanoseconds that kernels take one after the other."""
     return sum([time_of(kernel, table) for kernel in kernels])
-
-
-MachineModel = CostTable

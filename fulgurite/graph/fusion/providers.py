@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ...core.node import Node
 from ..ir.kernel import Kernel
-from .machine import SHIPPED, CostTable, time_of
+from .machine import CostTable, time_of
 from .proposals import Proposal, Source
 from .report import Alternative, RegionReport
 from .search import RegionSearch, Searcher
@@ -55,7 +55,7 @@ class WideSearcher(Searcher):
     """A searcher that knows other ways to run single kernels, and times."""
 
     def __init__(
-        self, sources: Sequence[Source], alone: Sequence[Source] = (), table: CostTable = SHIPPED,
+        self, sources: Sequence[Source], table: CostTable, alone: Sequence[Source] = (),
         measure: Measure | None = None, steps: int = STEPS,
     ) -> None:  # fmt: skip
         super().__init__(sources, table, steps)

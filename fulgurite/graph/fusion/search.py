@@ -22,7 +22,7 @@ from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..ir.kernel import Cut, Kernel
 from .candidates import Ways
-from .machine import NO_WORK, SHIPPED, CostTable, elements, kept_time, time_of, work_of
+from .machine import NO_WORK, CostTable, elements, kept_time, time_of, work_of
 from .proposals import Proposal, Source
 from .regions import Regions, Way
 from .report import Alternative, RegionReport
@@ -57,7 +57,7 @@ class Searcher:
     """A choice among kernels, for one schedule after the other."""
 
     def __init__(
-        self, sources: Sequence[Source], table: CostTable = SHIPPED, steps: int = STEPS
+        self, sources: Sequence[Source], table: CostTable, steps: int = STEPS
     ) -> None:
         self.sources, self.table, self.steps = tuple(sources), table, steps
         self.reports: list[RegionReport] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import starmap
 from typing import Any
 
@@ -101,10 +102,8 @@ class LoopPass:
         self.inputs = [SLOTS + place for place in range(schedule.inputs)]
         self.outputs = [word[place] for place in schedule.outputs]
         self.aliases = [(word[place], source) for place, source in schedule.aliases]
-
-    def launch(self) -> None:
-        """One native call."""
-        self.program.run_frame(self.frame, (), {}, {})
+        # one native call
+        self.launch: Callable[[], None] = partial(program.run_frame, self.frame, (), {}, {})
 
     def release(self) -> None:
         """Leave the frame to others."""
@@ -163,7 +162,7 @@ class Program:
         self, code: Sequence[Native | StepCode], address: Callable[[str], int]
     ) -> list[int | tuple[Item, StepCode]]:
         """Host steps, and the addresses of the records of what lies between them."""
-        steps: list[Words | tuple[Item, StepCode]] = []
+        steps: list[Any] = []  # words of records, and host steps
         for item, made in zip(self.schedule.items, code, strict=True):
             if not isinstance(made, Native):
                 steps.append((item, made))

@@ -37,7 +37,7 @@ class ElsewhereDevice(ReferenceDevice):
 
 @pytest.fixture(autouse=True)
 def _elsewhere() -> Iterator[None]:
-    register_device("elsewhere", ElsewhereDevice)
+    register_device("elsewhere", lambda name: ElsewhereDevice())
     yield
 
 

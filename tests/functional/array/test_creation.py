@@ -113,6 +113,7 @@ def test_meshgrid_is_numpys(indexing: Any) -> None:
             same_bits(g, w)
 
 
+@pytest.mark.host_memory
 def test_array_copies_and_asarray_may_share() -> None:
     data = np.ones(3)
     copied, shared = fg.array(data), fg.asarray(data, copy=False)

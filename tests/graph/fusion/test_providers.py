@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.node import Node
 from fulgurite.graph.fusion.greedy import schedule
@@ -39,7 +40,7 @@ def planned(measure: Said | None, length: int = 64) -> tuple[list[str], str]:
     q, k, v = (fg.Tensor(rng.normal(size=(2, length, 16)).astype("f")) for _ in range(3))
     normal = normalize([(fg.softmax(q @ k.mT, axis=-1) @ v).node])
     sink = simplify(restore(normal.structure, normal.constants, {}, normal.nodes))
-    choose = WideSearcher(SOURCES, measure=measure)
+    choose = WideSearcher(SOURCES, SHIPPED, measure=measure)
     found = schedule(sink, len(normal.buffers), True, choose)
     return [i.kernel.kind for i in found.items], "\n".join(map(str, choose.reports))
 
@@ -111,7 +112,7 @@ def test_equal_kernels_that_are_not_one_object_are_run_as_they_are() -> None:
             for why, outputs, (k, memory, origins) in pieces
         ]
         assert twins[0][2][0] == twins[1][2][0] and twins[0][2][0] is not twins[1][2][0]
-        return WideSearcher(SOURCES, alone=[silent])(twins, roots)
+        return WideSearcher(SOURCES, SHIPPED, alone=[silent])(twins, roots)
 
     found = schedule(sink, len(normal.buffers), True, choose)
     assert [item.kernel.kind for item in found.items] == ["scan", "scan"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.cache import Cache
 from fulgurite.core.node import Node
@@ -23,7 +24,6 @@ from fulgurite.graph.fusion import has_choice, regions
 from fulgurite.graph.fusion import search as choosing
 from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.machine import (
-    SHIPPED,
     CostTable,
     kept_time,
     least_time,
@@ -99,7 +99,7 @@ def test_pieces_as_they_are_merged_ones_a_library_and_stored_rows_compete() -> N
 
     found = []
     for alone in ([], [Source("library", library)]):
-        who = WideSearcher(SOURCES, alone)
+        who = WideSearcher(SOURCES, SHIPPED, alone)
         who.curious = True
         searched([*gradients(2, 64, 16), numbers(1, 70, 70) @ numbers(2, 70, 70)], who)
         found.append(max(who.reports, key=lambda report: report.pieces))
@@ -126,7 +126,7 @@ def test_the_cheapest_is_chosen_and_the_choice_is_kept() -> None:
 
     plans = []
     for _ in range(2):
-        who = Searcher([priced(9e9), priced(2.0), priced(5.0)])
+        who = Searcher([priced(9e9), priced(2.0), priced(5.0)], SHIPPED)
         plans.append(kinds(searched([attended()], who)))
         chosen = [a.what for report in who.reports for a in report.alternatives if a.chosen]
         assert chosen == ["one for 2.0"]
@@ -141,9 +141,9 @@ def test_nothing_costs_zero_and_more_work_costs_more() -> None:
         costs = []
         for length in (32, 64, 128):
             items = schedule(*lowered(make(length))).items
-            assert all(time_of(i.kernel) >= SHIPPED.launch > 0 for i in items)
-            assert all(least_time(work_of(i.kernel)) >= SHIPPED.launch for i in items)
-            costs.append(sum(time_of(i.kernel) for i in items))
+            assert all(time_of(i.kernel, SHIPPED) >= SHIPPED.launch > 0 for i in items)
+            assert all(least_time(work_of(i.kernel), SHIPPED) >= SHIPPED.launch for i in items)
+            costs.append(sum(time_of(i.kernel, SHIPPED) for i in items))
         assert costs == sorted(costs) and costs[0] < costs[-1]
     assert kept_time([100], SHIPPED) == 0.0 < kept_time([10**9], SHIPPED)
 
@@ -180,7 +180,7 @@ def test_a_search_is_bounded_by_counts() -> None:
             for a in range(14) for b in range(14) if a != b]  # fmt: skip
     found = extract(hard, range(14), steps=500)
     assert not found.complete and found.steps <= 500
-    who = Searcher(SOURCES)
+    who = Searcher(SOURCES, SHIPPED)
     searched([*gradients(2, 64, 16), *classes(64, 16, 200)], who)
     for report in who.reports:
         assert report.nodes <= LIMITS.egraph_terms and report.asked <= choosing.ATTEMPTS
@@ -212,7 +212,7 @@ def test_asking_only_what_may_pay_finds_what_asking_everything_finds(name: str) 
     costs, asked, plans = [], [], []
     for eager in (False, True):
         choosing.REGIONS.clear()
-        who = Searcher(SOURCES)
+        who = Searcher(SOURCES, SHIPPED)
         who.eager = eager
         plans.append(kinds(searched(program(name), who)))
         known = [r for r in who.reports if r.pieces > 1]
@@ -233,9 +233,9 @@ class _Evicting(str):
 
 
 def test_a_region_that_is_evicted_while_it_is_looked_up_is_searched_anew() -> None:
-    wanted = kinds(searched(program(NAMES[0]), Searcher(SOURCES)))
+    wanted = kinds(searched(program(NAMES[0]), Searcher(SOURCES, SHIPPED)))
     sources = [replace(source, name=_Evicting(source.name)) for source in SOURCES]
-    assert kinds(searched(program(NAMES[0]), Searcher(sources))) == wanted
+    assert kinds(searched(program(NAMES[0]), Searcher(sources, SHIPPED))) == wanted
 
 
 def test_threads_that_search_at_once_while_regions_are_forgotten_find_what_one_finds(
@@ -243,13 +243,14 @@ def test_threads_that_search_at_once_while_regions_are_forgotten_find_what_one_f
 ) -> None:
     monkeypatch.setattr(choosing, "REGIONS", Cache("regions", lambda: 1))
     programs = [program(name) for name in NAMES[:2]]
-    wanted = [kinds(searched(p, Searcher(SOURCES))) for p in programs]
+    wanted = [kinds(searched(p, Searcher(SOURCES, SHIPPED))) for p in programs]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         places = [(0, 1, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0)]
         found = together(
-            4, lambda n: [kinds(searched(programs[i], Searcher(SOURCES))) for i in places[n]]
+            4,
+            lambda n: [kinds(searched(programs[i], Searcher(SOURCES, SHIPPED))) for i in places[n]],
         )
     finally:
         sys.setswitchinterval(before)
@@ -257,7 +258,7 @@ def test_threads_that_search_at_once_while_regions_are_forgotten_find_what_one_f
 
 
 def test_where_nothing_pays_nobody_is_asked() -> None:
-    who = Searcher(SOURCES)
+    who = Searcher(SOURCES, SHIPPED)
     assert "fold" not in kinds(searched(gradients(16, 64, 192), who))
     assert [(r.asked, r.nodes) for r in who.reports] == [(0, 0)] and who.reports[0].untried > 0
     assert "could not pay; at least" in str(who.reports[0])
@@ -276,7 +277,7 @@ def test_layers_are_regions_of_their_own() -> None:
         return (x * x).sum()
 
     grads = fg.grad(loss, argnums=tuple(range(7)))(x, *w)
-    who = Searcher(SOURCES)
+    who = Searcher(SOURCES, SHIPPED)
     searched(grads, who)
     assert max(report.pieces for report in who.reports) <= regions.MOST
     assert who.searched <= 4 < 6 <= len(who.reports)  # the first and the last have other ends
@@ -304,7 +305,7 @@ def test_a_report_says_what_fired_what_it_cost_and_what_was_spent() -> None:
 
 def test_looking_does_not_change_the_choice() -> None:
     for tensors in (gradients(2, 70, 16), gradients(8, 256, 64), classes(128, 64, 1000)):
-        plain, curious = Searcher(SOURCES), Searcher(SOURCES)
+        plain, curious = Searcher(SOURCES, SHIPPED), Searcher(SOURCES, SHIPPED)
         curious.curious = True
         assert kinds(searched(tensors, plain)) == kinds(searched(tensors, curious))
         assert sum(r.asked for r in curious.reports) >= sum(r.asked for r in plain.reports)
@@ -369,13 +370,13 @@ def test_tuning_chooses_again_without_searching_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(online, "saturate", graphs)
     sources = [replace(SOURCES[0], propose=propose)]
     tensor = attended()
-    assert kinds(searched([tensor], Searcher(sources))) == ["fold"]
+    assert kinds(searched([tensor], Searcher(sources, SHIPPED))) == ["fold"]
     assert counts["asked"] > 0 and counts["graphs"] > 0
     counts.update(asked=0, graphs=0)
     near = Said("ties", 9e9, 1.0)  # costs are far apart: nothing is timed, and nothing searched
-    assert kinds(searched([tensor], WideSearcher(sources, measure=near))) == ["fold"]
+    assert kinds(searched([tensor], WideSearcher(sources, SHIPPED, measure=near))) == ["fold"]
     assert counts == {"asked": 0, "graphs": 0}
-    full = WideSearcher(sources, measure=Said("full", 9e9, 1.0))
+    full = WideSearcher(sources, SHIPPED, measure=Said("full", 9e9, 1.0))
     assert "fold" not in kinds(searched([tensor], full))  # by its time it does not pay
     assert counts["graphs"] <= 1  # of the one that had not been asked for
     counts.update(asked=0, graphs=0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import propose_stream
-from fulgurite.graph.fusion.machine import SHIPPED
 from fulgurite.graph.ir.kernel import Kernel
 from tests.graph.searching import ATTENTION, lowered, numbers
 
