@@ -139,7 +139,7 @@ def ours() -> dict[str, float]:
 
         spent, found = best(compile_)
         distinct = {item.kernel for item in found.items}
-        layout = plan_memory(found)
+        layout = plan_memory(found, 64)
         figures |= {
             f"{name}: nodes": count,
             f"{name}: kernels": len(found.items),

@@ -126,7 +126,7 @@ def explain(*tensors: Tensor) -> Explanation:
     if reports.regions:
         stages["search"] = "\n".join(map(str, reports.regions))
     kernels = tuple([_report(item, found, device) for item in found.items])
-    layout = plan_memory(found)
+    layout = plan_memory(found, get_device(device).align)
     beside = get_device(device).workspace_bytes([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)

@@ -185,6 +185,7 @@ class Device(Protocol):
     host_visible: bool  # its memory is the host's: host code works on it where it is
     has_tiny_tier: bool  # tiny graphs are run by NumPy in its memory
     dlpack: tuple[int, int]  # DLPack's name of its memory
+    align: int  # bytes: values inside an arena begin at multiples of it
 
     @property
     def codegen(self) -> CodeGenerator | None:

@@ -50,6 +50,7 @@ class BaseDevice:
     host_visible = False
     has_tiny_tier = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
+    align = 64  # a cache line, and the widest vector
 
     # --- what a backend writes -------------------------------------------------------------------
 

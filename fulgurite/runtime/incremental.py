@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ..graph.ir.kernel import Item, Schedule, Slot
-from ..graph.memory.arena import ALIGN, Layout, slot_bytes
+from ..graph.memory.arena import Layout, slot_bytes
 from .device import Arena, Buffer, Device, get_device
 from .plan import Plan, link
 from .step_executor import constants_of
@@ -52,7 +52,7 @@ class Incremental:
         self.can_keep = fixed and not schedule.aliases
         self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
         self._arena: Arena | None = None  # of whole runs: it holds what was not a result
-        self._layout = _apart(schedule) if self.can_keep else _NO_ARENA
+        self._layout = _apart(schedule, self.device.align) if self.can_keep else _NO_ARENA
         self._single: dict[int, Plan] = {}
         self._constants: dict[int, Buffer] | None = None
 
@@ -110,7 +110,7 @@ class Incremental:
         return link(schedule, [self.plan.kernels[number]], _NO_ARENA, self.device)
 
 
-def _apart(schedule: Schedule) -> Layout:
+def _apart(schedule: Schedule, align: int) -> Layout:
     """A place of its own for everything that is not a result."""
     offsets: dict[int, int] = {}
     top = 0
@@ -119,5 +119,5 @@ def _apart(schedule: Schedule) -> Layout:
             slot = schedule.slots[place]
             if place not in schedule.outputs and slot is not None:
                 offsets[place] = top
-                top += -(-slot_bytes(slot) // ALIGN) * ALIGN
+                top += -(-slot_bytes(slot) // align) * align
     return Layout(offsets, top, top, 0, 0)

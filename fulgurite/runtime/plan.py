@@ -75,7 +75,7 @@ def compile_plan(schedule: Schedule, device: str) -> Plan:
             raise
         where = ", ".join(item.lines[:3])
         raise CompilerError(problem.what, problem.hint, where) from None
-    return link(schedule, kernels, plan_memory(schedule), backend)
+    return link(schedule, kernels, plan_memory(schedule, backend.align), backend)
 
 
 def link(

@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..codegen.cpu.llvm.versions import identity
 from ..codegen.cpu.machine import SHIPPED
-from ..codegen.cpu.target import target
+from ..codegen.cpu.target import hardware
 from ..config import Options
 from ..core.digest import digest_of
 from ..core.dtype import dtype_of
@@ -52,14 +51,6 @@ ROUNDS = 12  # turns in a race
 LEAST = 200_000  # nanoseconds that one turn lasts at least, in as many runs as that takes
 MOST = 1 << 26  # elements of the largest value up to which the reference checks a kernel
 ALONE = ("map", "reduce", "contract", "fold", "library", "user")  # kinds that run without others
-
-
-def machine(vectors: str = "auto") -> str:
-    """What times depend on besides the kernel: the processor and how much of it we may use."""
-    found = target(vectors)
-    affinity = getattr(os, "sched_getaffinity", None)
-    threads = len(affinity(0)) if affinity is not None else os.cpu_count()
-    return f"{found.arch} {found.vectors} {digest_of(repr(sorted(found.features)), 4)} x{threads}"
 
 
 def folder_of(options: Options) -> str | None:
@@ -117,7 +108,7 @@ def _checked(whole: Any) -> CostTable:
     table = CostTable(**numbers)
     if table.digest != whole["digest"] or table != table.quantised():
         raise ValueError("it is damaged")
-    if whole["machine"] != machine():
+    if whole["machine"] != hardware():
         raise ValueError(f"it is of another machine ({whole['machine']})")
     return table
 
@@ -126,7 +117,12 @@ def write_table(folder: str, table: CostTable) -> str:
     """Write a table in one step, so that nobody reads half of it; gives its path."""
     os.makedirs(folder, exist_ok=True)
     table = table.quantised()
-    whole = {"format": FORMAT, "machine": machine(), "digest": table.digest, "table": asdict(table)}
+    whole = {
+        "format": FORMAT,
+        "machine": hardware(),
+        "digest": table.digest,
+        "table": asdict(table),
+    }
     path = os.path.join(folder, "table.json")
     handle, draft = tempfile.mkstemp(prefix="table.", dir=folder)
     try:
@@ -245,15 +241,18 @@ class Entrant(NamedTuple):
 
 
 class Race:
-    """Times kernels on the CPU; one race for each process and set of options."""
+    """Times kernels on a device; one race for each process and set of options."""
 
     def __init__(
-        self, mode: str, times: Times, vectors: str = "auto",
+        self, mode: str, times: Times,
         clock: Callable[[], int] = time.perf_counter_ns, device: str = "cpu", build: str = "",
     ) -> None:  # fmt: skip
         self.mode, self.times, self.clock, self.device = mode, times, clock, device
         # a verdict on the code of other sources is none on ours
-        self.machine, self.compiler = machine(vectors), f"{identity()} {build}".rstrip()
+        codegen = get_device(device).codegen
+        assert codegen is not None, "times of what is interpreted say nothing"
+        self.machine = codegen.hardware
+        self.compiler = " ".join([*codegen.key.split("\n"), build]).rstrip()
         self.timed = 0  # entrants that really ran
 
     def __call__(self, kernels: Sequence[Kernel], table: CostTable) -> list[Timing | None]:

@@ -48,7 +48,7 @@ def race_for(options: Options, device: str) -> Race | None:
         return None
     store = store_for(options)
     build = "" if store is None else build_of(store) or f"loaded at {LOADED}"
-    return Race(options.tune, times_for(options), options.vectors, device=device, build=build)
+    return Race(options.tune, times_for(options), device=device, build=build)
 
 
 def with_kernels(sink: Node, context: Context) -> tuple[Node, list[RegionReport]]:

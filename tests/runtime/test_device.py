@@ -1,5 +1,6 @@
 """Tests of fulgurite/runtime/device.py: devices by name, and life without a compiler."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -126,3 +127,37 @@ def test_without_a_compiler_the_doctor_says_so(bare: Path) -> None:
 def test_a_device_that_is_asked_for_in_the_options_must_exist() -> None:
     with pytest.raises(DeviceError, match="abacus"), fg.config(device="abacus"):
         pass
+
+
+# --- the boundary --------------------------------------------------------------------------------
+
+PACKAGE = Path(fg.__file__).parent
+HOST_DEVICES = ("runtime/host", "runtime/cpu")
+ABOVE = [
+    path for path in sorted(PACKAGE.rglob("*.py"))
+    if not path.relative_to(PACKAGE).as_posix().startswith(HOST_DEVICES)
+]  # fmt: skip
+
+
+def test_no_device_is_asked_for_by_its_name() -> None:
+    names, found = {"cpu", "reference", "cuda", "host"}, []
+    for path in ABOVE:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Compare):
+                continue
+            sides = [node.left, *node.comparators]
+            each = [e for s in sides for e in (s.elts if isinstance(s, ast.Tuple) else [s])]
+            texts = {e.value for e in each if isinstance(e, ast.Constant)}
+            kinds = [ast.unparse(s) for s in sides]
+            if texts & names and any("device" in k or ".name" in k for k in kinds):
+                found.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+    assert not found, "say it by an attribute of the device:\n" + "\n".join(found)
+
+
+def test_nobody_above_the_host_devices_knows_their_buffers() -> None:
+    words = ("HostBuffer", "BlockBuffer", "SharedBuffer", "ReferenceDevice", "CpuDevice")
+    found = [
+        f"{path}: {word}" for path in ABOVE if path.name != "device_base.py"
+        for word in words if word in path.read_text(encoding="utf-8")
+    ]  # fmt: skip
+    assert not found, "speak of `Device` and `Buffer`:\n" + "\n".join(found)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.codegen.cpu.llvm.versions import identity
 from fulgurite.codegen.cpu.machine import SHIPPED
+from fulgurite.codegen.cpu.target import hardware
 from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.leaf import PARAM
@@ -113,7 +114,7 @@ def damaged(what: str) -> str:
     """The text of a table with something wrong."""
     table: dict[str, Any] = asdict(OTHER)
     whole: dict[str, Any] = {
-        "format": tuning.FORMAT, "machine": tuning.machine(), "digest": OTHER.digest, "table": table
+        "format": tuning.FORMAT, "machine": hardware(), "digest": OTHER.digest, "table": table
     }  # fmt: skip
     if what == "cut short":
         return json.dumps(whole)[:-20]

@@ -68,6 +68,10 @@ class CodeGenerator(Protocol):
         """The target and the version of its compiler: part of the key of plans and code on disk."""
 
     @property
+    def hardware(self) -> str:
+        """What times depend on besides the kernel and the compiler."""
+
+    @property
     def machine(self) -> MachineModel:
         """What a schedule may ask of the machine."""
 

@@ -20,7 +20,7 @@ from ...graph.ir.lower import lower
 from ..common.api import Rendered
 from . import machine
 from .llvm.versions import identity
-from .target import target
+from .target import hardware, target
 
 
 class CpuCodeGenerator:
@@ -32,6 +32,11 @@ class CpuCodeGenerator:
     def key(self) -> str:
         """The compiler, and the target for the vectors that are asked for."""
         return f"{identity()}\n{target(current().vectors).settings}"
+
+    @property
+    def hardware(self) -> str:
+        """The processor, and how much of it we may use."""
+        return hardware(current().vectors)
 
     @property
     def machine(self) -> MachineModel:

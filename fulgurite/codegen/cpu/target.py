@@ -7,10 +7,13 @@ for; and the same in LLVM's words, a `Machine`. Both are part of every key of co
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
+
+from ...core.digest import digest_of
 
 VECTORS = {"avx512": 16, "avx2": 8, "sse2": 4, "neon": 4}  # lanes of float32
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -84,3 +87,11 @@ def _flags() -> set[str]:
     except OSError:
         pass
     return set()
+
+
+def hardware(vectors: str = "auto") -> str:
+    """What times depend on: the processor and how much of it we may use."""
+    found = target(vectors)
+    affinity = getattr(os, "sched_getaffinity", None)
+    threads = len(affinity(0)) if affinity is not None else os.cpu_count()
+    return f"{found.arch} {found.vectors} {digest_of(repr(sorted(found.features)), 4)} x{threads}"

@@ -19,8 +19,6 @@ from ..ir.kernel import Item, Kernel, Schedule, Slot
 from ..ir.lower import lower
 from ..ir.reshape_groups import CannotLower
 
-ALIGN = 64  # a cache line, and the widest vector
-
 
 class Layout(NamedTuple):
     """Offsets of intermediates in an arena of so many bytes."""
@@ -46,8 +44,8 @@ def slot_bytes(slot: Slot) -> int:
     return count
 
 
-def plan_memory(schedule: Schedule) -> Layout:
-    """Lifetimes, then offsets."""
+def plan_memory(schedule: Schedule, align: int) -> Layout:
+    """Lifetimes, then offsets that are multiples of `align` bytes."""
     outputs = {*schedule.outputs, *dict(schedule.aliases)}  # what has its memory elsewhere
     born: dict[int, int] = {}
     dies: dict[int, int] = {}
@@ -60,7 +58,7 @@ def plan_memory(schedule: Schedule) -> Layout:
                 dies[slot] = number
     kept = [slot for slot in born if slot not in outputs]
     owner = _in_place(schedule, born, dies, set(kept))
-    sizes = {slot: _aligned(schedule, slot) for slot in born}
+    sizes = {slot: _aligned(schedule, slot, align) for slot in born}
     lives = _merged(kept, owner, born, dies, sizes)
     offsets, top = _place(lives)
     found = {slot: offsets[_root(owner, slot)] for slot in kept}
@@ -97,10 +95,10 @@ def bytes_moved(schedule: Schedule, item: Item) -> int:
     return total
 
 
-def _aligned(schedule: Schedule, slot: int) -> int:
+def _aligned(schedule: Schedule, slot: int, align: int) -> int:
     known = schedule.slots[slot]
     assert known is not None
-    return -(-slot_bytes(known) // ALIGN) * ALIGN
+    return -(-slot_bytes(known) // align) * align
 
 
 # --- lifetimes -----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def lives(schedule: Schedule) -> dict[int, tuple[int, int]]:
 @pytest.mark.parametrize("layers", [1, 2, 7])
 def test_values_alive_at_the_same_time_never_overlap(layers: int) -> None:
     schedule = deep(layers)
-    layout, alive = plan_memory(schedule), lives(schedule)
+    layout, alive = plan_memory(schedule, 64), lives(schedule)
     places = sorted(layout.offsets)
     for i, a in enumerate(places):
         for b in places[i + 1 :]:
@@ -40,12 +40,12 @@ def test_values_alive_at_the_same_time_never_overlap(layers: int) -> None:
 
 
 def test_the_arena_does_not_grow_with_depth() -> None:
-    assert plan_memory(deep(12)).arena_bytes == plan_memory(deep(4)).arena_bytes
+    assert plan_memory(deep(12), 64).arena_bytes == plan_memory(deep(4), 64).arena_bytes
 
 
 def test_results_and_inputs_are_outside_the_arena() -> None:
     schedule = deep(2)
-    layout = plan_memory(schedule)
+    layout = plan_memory(schedule, 64)
     assert not set(schedule.outputs) & set(layout.offsets)
     assert all(slot >= schedule.inputs for slot in layout.offsets)
     assert layout.peak_bytes == layout.input_bytes + layout.output_bytes + layout.arena_bytes

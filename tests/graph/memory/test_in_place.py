@@ -38,7 +38,7 @@ def test_an_update_of_a_row_is_a_store_of_that_row() -> None:
     assert kinds(found) == ["assign"]
     assert found.aliases == ((found.outputs[0], 0),) and params_written(found.aliases) == [0]
     assert bytes_moved(found, found.items[0]) == 2 * 8 * 4
-    layout = plan_memory(found)
+    layout = plan_memory(found, 64)
     assert layout.arena_bytes == 0 and layout.output_bytes == 0
 
 

@@ -20,6 +20,10 @@ FOLDERS = sorted({path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.
 BIG = 1 << 20
 
 
+def test_the_package_is_all_of_it() -> None:
+    assert PACKAGE.name == "fulgurite" and (PACKAGE / "codegen" / "cpu" / "render.py").is_file()
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package, to be edited."""
