@@ -109,7 +109,8 @@ class Replay(Protocol):
     """A plan that is one launch from addresses to results, for the calls of a jitted function.
 
     `places` say where the values of variables go (`places_of`). Only addresses and values differ
-    from launch to launch. `launch_in_place` is for plans that write over inputs.
+    from launch to launch. `launch_in_place` is for plans that write over inputs. A launch need not
+    have run when it returns, but for the kernels that check an index: it raises `BoundsError`.
     """
 
     def places_of(self, names: Sequence[str]) -> list[int]:
@@ -175,7 +176,10 @@ class NumberBlock(Protocol):
 
     @property
     def flush(self) -> Callable[[], None] | None:
-        """What takes the bytes to the device before a launch; None: they are there."""
+        """What takes the bytes to the device before a launch; None: they are there.
+
+        When it returns the host may write the next ones.
+        """
 
 
 class Device(Protocol):

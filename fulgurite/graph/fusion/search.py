@@ -56,9 +56,7 @@ REGIONS: Cache[Hashable, Known] = Cache("regions", lambda: _KEPT)
 class Searcher:
     """A choice among kernels, for one schedule after the other."""
 
-    def __init__(
-        self, sources: Sequence[Source], table: CostTable, steps: int = STEPS
-    ) -> None:
+    def __init__(self, sources: Sequence[Source], table: CostTable, steps: int = STEPS) -> None:
         self.sources, self.table, self.steps = tuple(sources), table, steps
         self.reports: list[RegionReport] = []
         self.searched = 0  # regions that were not known
