@@ -46,7 +46,7 @@ def run_script(body: str, *arguments: object) -> str:
         import traceback, warnings
         from pathlib import Path
         from fulgurite.errors import CacheWarning
-        from fulgurite.runtime.cache import disk_index as store_index
+        from fulgurite.runtime.cache import disk_index
         from fulgurite.runtime.cache.disk import Store
         from tests.stores import A, B, C, BIG, bytes_of, files_of, index_of, key_of
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking in a process with threads
