@@ -1,4 +1,4 @@
-"""The reference pages, made from the tables they describe: `python -m fulgurite.reference --write`.
+"""The reference pages, made from the tables: `python -m fulgurite.cli.gen_docs --write`.
 
 In: the op table and the public functions. Out: docs/ops.md and docs/functions.md. A test compares
 them with the files, so neither can say what is no longer so.
@@ -27,7 +27,7 @@ def ops_page() -> str:
         "# Ops", "",
         "Everything a graph is made of, from the op table (`fulgurite/core/ops/`). Users call",
         "[functions](functions.md), which are compositions of these. Levels: a tensor graph,",
-        "a kernel's body, or both. Made by `python -m fulgurite.reference --write`.",
+        "a kernel's body, or both. Made by `python -m fulgurite.cli.gen_docs --write`.",
     ]  # fmt: skip
     for family, ops in groupby(sorted(OPS.values(), key=_family), lambda op: op.family):
         lines += ["", f"## {family}", "", "| op | meaning | takes | gradient | level |",
@@ -50,8 +50,8 @@ def functions_page() -> str:
     lines = [
         "# Functions", "",
         "Every public name, by where it is found. Names are the array API standard's; those of",
-        "NumPy and torch work too (`tensor/torch_aliases.py`). `help(fg.softmax)` shows it all,",
-        "with an example. Made by `python -m fulgurite.reference --write`.",
+        "NumPy and torch work too (`fulgurite/tensor/torch_aliases.py`). `help(fg.softmax)` shows",
+        "it all, with an example. Made by `python -m fulgurite.cli.gen_docs --write`.",
     ]  # fmt: skip
     lines += _section("fg", fulgurite, fulgurite.__all__)
     for part in PARTS:
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
     """Print the pages, or with --write put them into docs/."""
     for name, page in PAGES.items():
         if "--write" in arguments:
-            target = Path(__file__).parents[1] / "docs" / name
+            target = Path(__file__).parents[2] / "docs" / name
             target.write_text(page(), encoding="utf-8")
             print(f"wrote {target}")
         else:

@@ -192,7 +192,7 @@ def native() -> list[Result]:
         hint = f"pip install {versions.requirement()}"
         return [("native code", False, f"{reason}. Until then NumPy runs everything: {hint}")]
     names = [check.__name__ for check in NATIVE]
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     paths = os.pathsep.join([folder, *[path for path in sys.path if path]])
     code = "from fulgurite.cli import selftest; selftest.print_native()"
     try:

@@ -99,8 +99,8 @@ def test_a_missing_library_is_shown_as_not_installed(
 def test_a_broken_installation_is_a_finding_and_not_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hide(monkeypatch, "fulgurite.selftest")
-    monkeypatch.delattr("fulgurite.selftest")
+    hide(monkeypatch, "fulgurite.cli.selftest")
+    monkeypatch.delattr("fulgurite.cli.selftest")
     assert cli.main(["doctor"]) == 1
     assert "FAILED" in capsys.readouterr().out
 

@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize("name", list(PAGES))
 def test_a_page_is_what_the_tables_say(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
-    assert text == PAGES[name](), "run python -m fulgurite.reference --write, and read the diff"
+    assert text == PAGES[name](), "run python -m fulgurite.cli.gen_docs --write, and read the diff"
 
 
 def test_every_op_and_function_has_a_line() -> None:
