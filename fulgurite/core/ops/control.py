@@ -11,7 +11,9 @@ value holds (which the gradient of "while" needs). Rows of steps that did not ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import chain, compress, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,10 +89,28 @@ class Loop(NamedTuple):
         """How many values each step gives besides the carries."""
         return len(self.body.roots) - self.carries
 
+    @property
+    def rows(self) -> range:
+        """The numbers of the inputs of which each step gets one row."""
+        return range(self.carries, self.carries + self.scanned)
+
+    @property
+    def invariants(self) -> range:
+        """The numbers of the inputs that are the same in every step."""
+        return range(self.carries + self.scanned, len(self.inputs))
+
+    @property
+    def leaves(self) -> list[Node]:
+        """The body's params, one for each input."""
+        return [self.leaf(number) for number in range(len(self.inputs))]
+
+    def root(self, item: int) -> Node:
+        """What one step computes of an item."""
+        return self.body.roots[item if item < len(self.body.roots) else self.trailed(item)]
+
     def item(self, number: int) -> Node:
         """One of the results: a last carry, what the steps gave, or a carry's trail."""
-        root = self.body.roots[number if number < len(self.body.roots) else self.trailed(number)]
-        return make(LOOP, root.dtype, self.src, (number, *self[:6]))
+        return make(LOOP, self.root(number).dtype, self.src, (number, *self[:6]))
 
     def trailed(self, number: int) -> int:
         """The carry whose trail an item is."""
@@ -100,14 +120,24 @@ class Loop(NamedTuple):
         """A carry as it was before every step, stacked."""
         return self.item(len(self.body.roots) + carry)
 
+    def before(self, number: int) -> Node:
+        """An input of the body as each step got it, stacked."""
+        return self.trail(number) if number < self.carries else self.src[number]
+
     def leaf(self, number: int) -> Node:
         """The body's param of this number, whether the body reads it or not."""
         found = self.body.params.get(number)
         if found is not None:
             return found
         source = self.src[number]
-        rows = self.carries <= number < self.carries + self.scanned
-        return param(number, source.shape[1:] if rows else source.shape, source.dtype, None)
+        shape = source.shape[1:] if number in self.rows else source.shape
+        return param(number, shape, source.dtype, None)
+
+    def order(self, steps: int | None) -> Iterable[int]:
+        """The row of each step, first to last."""
+        if steps is None:
+            return count()
+        return range(steps)[::-1] if self.reverse else range(steps)
 
 
 def loop(
@@ -128,65 +158,106 @@ def loop(
     return Loop(body, len(init), len(scanned), dims[0], reverse, mode, (*inputs, *extra))
 
 
+@dataclass
+class _LoopBuilder:
+    """A loop that is being put together: leaves of its body, each with what it stands for."""
+
+    carried: list[tuple[Node, Node]] = field(default_factory=list)  # a leaf, and its first value
+    scanned: list[tuple[Node, Node]] = field(default_factory=list)  # a leaf, and its rows
+    fixed: list[tuple[Node, Node]] = field(default_factory=list)  # a leaf, and its value
+    given: list[Node] = field(default_factory=list)  # what each step gives
+    _after: list[Node] = field(default_factory=list)  # each carry after a step
+
+    def carry(self, leaf: Node, first: Node, after: Node) -> None:
+        """Carry a value from step to step."""
+        self.carried.append((leaf, first))
+        self._after.append(after)
+
+    @property
+    def roots(self) -> list[Node]:
+        """What the body computes."""
+        return [*self._after, *self.given]
+
+    def close(
+        self, steps: Size | None, reverse: bool, mode: str, captured: Callable[[Node], bool],
+        outer: dict[Node, Node],
+    ) -> Loop:  # fmt: skip
+        """The loop; what `captured` says of the body comes from outside, where `outer` names it."""
+        pairs = [*self.carried, *self.scanned, *self.fixed]
+        body, taken = close(self.roots, [leaf for leaf, _ in pairs], captured)
+        init, scanned, fixed = (
+            [source for _, source in part] for part in (self.carried, self.scanned, self.fixed)
+        )
+        rest = [*fixed, *[substitute(node, outer, walk=True) for node in taken]]
+        return loop(body, init, scanned, rest, steps, reverse, mode)
+
+
 def _loop_shape(node: Node) -> Shape:
     found = Loop.of(node)
-    number = node.arg[0]
-    if number < found.carries:
-        last: Shape = found.body.roots[number].shape
+    last = found.root(node.arg[0]).shape
+    if node.arg[0] < found.carries:
         return last
-    steps = found.steps
-    assert steps is not None, "a loop without a bound stacks nothing"
-    root = number if number < len(found.body.roots) else found.trailed(number)
-    return (steps, *found.body.roots[root].shape)
+    assert found.steps is not None, "a loop without a bound stacks nothing"
+    return (found.steps, *last)
 
 
 def _loop_check(node: Node) -> str | None:
     found = Loop.of(node)
+    problems = chain(_form_problems(node, found), _input_problems(found), _carry_problems(found))
+    return next(problems, None)
+
+
+def _form_problems(node: Node, found: Loop) -> Iterator[str]:
+    """How the argument does not describe a loop over these sources."""
     body, mode = found.body, found.mode
     items = len(body.roots) + found.carries if found.dim is not None else found.carries
     if not isinstance(body, Body) or mode not in MODES or not 0 <= node.arg[0] < items:
-        return f"there is no item {node.arg[0]} in a loop {mode!r} of {items}"
-    if found.carries + found.scanned > len(found.inputs) or found.given < 0:
-        return f"{len(found.src)} sources are too few for {found.carries} carries and their rows"
-    deciding = {"all": None, "while": (0, found.carries), "where": (found.carries, found.scanned)}
-    place = deciding[mode]
-    if place is not None and (place[1] < 1 or found.leaf(place[0]).dtype is not bool_):
-        return f"a loop {mode!r} needs a bool that decides"
-    for number, known in body.params.items():
+        yield f"there is no item {node.arg[0]} in a loop {mode!r} of {items}"
+    if found.rows.stop > len(found.inputs) or found.given < 0:
+        yield f"{len(found.src)} sources are too few for {found.carries} carries and their rows"
+    deciding = {"all": None, "while": range(found.carries), "where": found.rows}[mode]
+    if deciding is not None and (not deciding or found.leaf(deciding[0]).dtype is not bool_):
+        yield f"a loop {mode!r} needs a bool that decides"
+
+
+def _input_problems(found: Loop) -> Iterator[str]:
+    """How the sources differ from what the body reads."""
+    steps = 0 if found.steps is None else found.steps
+    for number, known in found.body.params.items():
         if number >= len(found.inputs):
-            return f"the body reads input {number} of {len(found.inputs)}"
+            yield f"the body reads input {number} of {len(found.inputs)}"
         source = found.src[number]
         shape = source.shape
-        if found.carries <= number < found.carries + found.scanned:
-            steps = 0 if found.steps is None else found.steps
+        if number in found.rows:
             if not shape or found.dim is None or not same(shape[0], steps):
-                return f"{shape} has not one row for each of {found.steps} steps"
+                yield f"{shape} has not one row for each of {found.steps} steps"
             shape = shape[1:]
         if shape != known.shape or source.dtype is not known.dtype:
-            return f"input {number} is {shape} {source.dtype}, not {known.shape} {known.dtype}"
-    for number, root in enumerate(body.roots[: found.carries]):
+            yield f"input {number} is {shape} {source.dtype}, not {known.shape} {known.dtype}"
+
+
+def _carry_problems(found: Loop) -> Iterator[str]:
+    """How a carry after a step differs from what it was before."""
+    for number, root in enumerate(found.body.roots[: found.carries]):
         source = found.src[number]
         if root.shape != source.shape or root.dtype is not source.dtype:
-            return f"carry {number} becomes {root.shape} {root.dtype}"
-    return None
+            yield f"carry {number} becomes {root.shape} {root.dtype}"
 
 
 def _loop_values(found: Loop, arrays: Sequence[Array], items: Sequence[int]) -> list[Array]:
     """A plain loop over the body's meaning; only the items asked for are kept."""
     carries, roots = found.carries, found.body.roots
     steps = found.dim if isinstance(found.dim, int | None) else int(arrays[-1])
-    now, rest = list(arrays[:carries]), arrays[carries + found.scanned :]
-    rows = arrays[carries : carries + found.scanned]
+    now, rest = list(arrays[:carries]), arrays[found.rows.stop :]
+    rows = arrays[carries : found.rows.stop]
     kept: dict[int, Array] = {}
     for item in items:
         if item >= carries:
-            root = roots[item if item < len(roots) else found.trailed(item)]
-            shape: Any = (steps, *root.shape)
-            kept[item] = np.zeros(shape, root.dtype.numpy)
-    done = 0
-    while (steps is None or done < steps) and (found.mode != "while" or bool(now[0])):
-        row = done if not found.reverse or steps is None else steps - 1 - done
-        done += 1
+            shape: Any = (steps, *found.root(item).shape)
+            kept[item] = np.zeros(shape, found.root(item).dtype.numpy)
+    for row in found.order(steps):
+        if found.mode == "while" and not now[0]:
+            break
         if found.mode == "where" and not rows[0][row]:
             continue
         given = found.body.values([*now, *[array[row] for array in rows], *rest])
@@ -194,6 +265,48 @@ def _loop_values(found: Loop, arrays: Sequence[Array], items: Sequence[int]) -> 
             stack[row] = given[item] if item < len(roots) else now[found.trailed(item)]
         now = given[:carries]
     return [now[item] if item < carries else kept[item] for item in items]
+
+
+class _StepGradient:
+    """The gradient of one step of a loop, as nodes over the body's leaves and seeds."""
+
+    def __init__(self, found: Loop, flow: dict[int, Node], wanted: Sequence[bool]) -> None:
+        self.found, self.flow = found, flow
+        leaves, roots = self.leaves, self.roots = found.leaves, found.body.roots
+        number = self.number = iter(range(len(leaves), 1 << 30))  # of leaves that are free
+        self.active, asked = _active(found, leaves, wanted)
+        gave = [i for i in range(found.carries, len(roots)) if i in flow]
+        # by root the leaf that is its gradient, and by carry the one that is its trail's
+        self.seeds = {i: numbered(next(number), roots[i]) for i in (*self.active, *gave)}
+        self.trails = {i: numbered(next(number), roots[i]) for i in self.active
+                       if len(roots) + i in flow}  # fmt: skip
+        of = [roots[i] for i in self.seeds]
+        parts = gradients(of, [leaves[i] for i in asked], list(self.seeds.values()))
+        self.share = {i: part for i, part in zip(asked, parts, strict=True) if part is not None}
+        self.totals = {i: _wide(self.share[i]) for i in found.invariants if i in self.share}
+        self.rows = [i for i in found.rows if i in self.share]
+
+    def carry(self, back: _LoopBuilder) -> None:
+        """What goes from step to step: gradients of carries, and sums of those of invariants."""
+        for i in self.active:
+            after = _sum(self.share.get(i), self.trails.get(i), self.leaves[i])
+            back.carry(self.seeds[i], self.flow.get(i, constant_like(0, self.roots[i])), after)
+        for part in self.totals.values():
+            leaf = numbered(next(self.number), part)
+            back.carry(leaf, constant_like(0, leaf), leaf + part)
+        back.given = [self.share[i] for i in self.rows]
+
+    def scan(self, back: _LoopBuilder, read: Set[Node]) -> None:
+        """What each step gets: whether it happened, its inputs, and what flows into its results."""
+        found = self.found
+        if found.mode != "all":
+            mask = found.trail(0) if found.mode == "while" else found.src[found.carries]
+            back.scanned.append((param(next(self.number), (), bool_, None), mask))
+        for i, leaf in enumerate(self.leaves[: found.rows.stop]):
+            if leaf in read:
+                back.scanned.append((leaf, found.before(i)))
+        back.scanned += [(s, self.flow[i]) for i, s in self.seeds.items() if i >= found.carries]
+        back.scanned += [(s, self.flow[len(self.roots) + i]) for i, s in self.trails.items()]
 
 
 def _loop_grad(
@@ -210,51 +323,27 @@ def _loop_grad(
             "say the most steps that it may take: fg.while_loop(..., max_steps=100)",
             places(nodes[0].origins),
         )
-    carries, roots = found.carries, found.body.roots
-    flow = {n.arg[0]: f for n, f in zip(nodes, flows, strict=True) if f is not None}
-    leaves = [found.leaf(i) for i in range(len(found.inputs))]
-    active = _active(found, leaves, wanted)
-    asked = [i for i in range(len(leaves)) if i in active or (i >= carries and wanted[i])]
-    number = iter(range(len(leaves), 1 << 30))
-    gave = [i for i in range(carries, len(roots)) if i in flow]
-    trails = [i for i in active if len(roots) + i in flow]
-    seeds = {i: numbered(next(number), roots[i]) for i in (*active, *gave)}
-    late = {i: numbered(next(number), roots[i]) for i in trails}
-    parts = gradients([roots[i] for i in seeds], [leaves[i] for i in asked], list(seeds.values()))
-    share = {i: part for i, part in zip(asked, parts, strict=True) if part is not None}
-    wide = {i: _wide(part) for i, part in share.items() if i >= carries + found.scanned}
-    sums = {i: numbered(next(number), part) for i, part in wide.items()}
-    rows = [i for i in share if carries <= i < carries + found.scanned]
-    out = [
-        *[_sum(share.get(i), late.get(i), leaves[i]) for i in active],
-        *[leaf + wide[i] for i, leaf in sums.items()], *[share[i] for i in rows],
-    ]  # fmt: skip
-
-    order = toposort(out)
-    read = [i for i, leaf in enumerate(leaves) if leaf in set(order)]
-    scanned: list[tuple[Node, Node]] = []  # a leaf of the new body, and its rows
-    if found.mode != "all":
-        mask = found.trail(0) if found.mode == "while" else found.src[carries]
-        scanned.append((param(next(number), (), bool_, None), mask))
-    scanned += [(leaves[i], found.trail(i)) for i in read if i < carries]
-    scanned += [(leaves[i], found.src[i]) for i in read if carries <= i < carries + found.scanned]
-    scanned += [(seeds[i], flow[i]) for i in gave]
-    scanned += [(leaf, flow[len(roots) + i]) for i, leaf in late.items()]
-    rest = [i for i in read if i >= carries + found.scanned]
-    init = [flow.get(i, constant_like(0, roots[i])) for i in active]
-    init += [constant_like(0, leaf) for leaf in sums.values()]
-    inputs = [*[seeds[i] for i in active], *sums.values(), *[leaf for leaf, _ in scanned]]
-    outer = {leaves[i]: found.src[i] for i in rest}
+    step, back = _StepGradient(found, _by_item(flows, nodes), wanted), _LoopBuilder()
+    step.carry(back)
+    order = toposort(back.roots)
+    step.scan(back, set(order))
+    outer = {step.leaves[i]: found.src[i] for i in found.invariants}
     hoisted = invariant(order, {n for n in order if n.op in HOSTS})
-    body, taken = close(out, inputs, lambda n: n in outer or hoisted(n))
-    back = loop(
-        body, init, [source for _, source in scanned],
-        [substitute(n, outer, walk=True) for n in taken], found.steps, not found.reverse,
-        "all" if found.mode == "all" else "where",
-    )  # fmt: skip
-    results = {i: back.item(place) for place, i in enumerate((*active, *sums, *rows))}
-    narrow = {i: CAST(results[i], arg=leaves[i].dtype) for i in sums if wide[i] is not share[i]}
-    return tuple([narrow.get(i, results.get(i)) for i in range(len(found.src))])
+    mode = "all" if found.mode == "all" else "where"
+    made = back.close(
+        found.steps, not found.reverse, mode, lambda n: n in outer or hoisted(n), outer
+    )
+    items = (*step.active, *step.totals, *step.rows)
+    results = {i: made.item(place) for place, i in enumerate(items)}
+    for i, total in step.totals.items():
+        if total is not step.share[i]:
+            results[i] = CAST(results[i], arg=step.leaves[i].dtype)
+    return tuple([results.get(i) for i in range(len(found.src))])
+
+
+def _by_item(flows: Sequence[Node | None], nodes: Sequence[Node]) -> dict[int, Node]:
+    """What flows into each result of a computation, by its item."""
+    return {n.arg[0]: f for n, f in zip(nodes, flows, strict=True) if f is not None}
 
 
 def _wide(part: Node) -> Node:
@@ -262,16 +351,21 @@ def _wide(part: Node) -> Node:
     return CAST(part, arg=float32) if part.dtype.is_small_float else part
 
 
-def _active(found: Loop, leaves: Sequence[Node], wanted: Sequence[bool]) -> list[int]:
-    """The carries that depend on what gradients are wanted by, in this step or an earlier one."""
+def _active(
+    found: Loop, leaves: Sequence[Node], wanted: Sequence[bool]
+) -> tuple[list[int], list[int]]:
+    """The carries that depend on what gradients are wanted by, in this step or an earlier one.
+
+    And all inputs that a step is differentiated by: those carries and what is wanted.
+    """
     active = {i for i in range(found.carries) if wanted[i]}
     while True:
-        known = [leaf for i, leaf in enumerate(leaves) if wanted[i] or i in active]
-        live = live_nodes(found.body.order, known)
+        asked = [i for i in range(len(leaves)) if wanted[i] or i in active]
+        live = live_nodes(found.body.order, [leaves[i] for i in asked])
         more = {i for i, r in enumerate(found.body.roots[: found.carries])
                 if r in live and r.dtype.is_inexact}  # fmt: skip
         if more <= active:
-            return sorted(active)
+            return sorted(active), asked
         active |= more
 
 
@@ -280,30 +374,26 @@ def _loop_tangent(y: Node, moving: Sequence[Node | None]) -> Node | None:
     from ..tangent import tangents  # which knows these ops
 
     found = Loop.of(y)
-    leaves = [found.leaf(i) for i in range(len(found.inputs))]
-    active = _active(found, leaves, [m is not None for m in moving])
-    asked = [i for i in range(len(leaves)) if i in active or moving[i] is not None]
+    leaves, roots, first = found.leaves, found.body.roots, found.carries
+    active, asked = _active(found, leaves, [m is not None for m in moving])
     seeds = {i: numbered(len(leaves) + i, leaves[i]) for i in asked}
-    moves = tangents(found.body.roots, [leaves[i] for i in asked], list(seeds.values()))
-    first, rows = found.carries, found.carries + found.scanned
-    given = [i for i in range(first, len(moves)) if moves[i] is not None]
-    parts = [range(first), range(first, rows), range(rows, len(leaves))]
-    inputs = [leaf for part in parts for leaf in (
-        *[leaves[i] for i in part], *[seeds[i] for i in part if i in seeds])]  # fmt: skip
-    roots = found.body.roots
-    out = [*roots[:first], *[_sum(moves[i], None, leaves[i]) for i in active], *roots[first:],
-           *[move for i in given if (move := moves[i]) is not None]]  # fmt: skip
-    init, scanned, rest = (
-        [*[found.src[i] for i in part],
-         *[_sum(moving[i], None, found.src[i]) for i in part if i in seeds]]
-        for part in parts
-    )  # fmt: skip
-    body, _ = close(out, inputs, lambda n: False)
-    both = loop(body, init, scanned, rest, found.steps, found.reverse, found.mode)
-    places = {carry: first + at for at, carry in enumerate(active)}
-    places |= {len(roots) + carry: len(out) + at for carry, at in places.items()}
-    places |= {item: len(active) + len(roots) + at for at, item in enumerate(given)}
-    return both.item(places[y.arg[0]]) if y.arg[0] in places else None
+    moves = tangents(roots, [leaves[i] for i in asked], list(seeds.values()))
+    both = _LoopBuilder()
+    for i in range(first):
+        both.carry(leaves[i], found.src[i], roots[i])
+    for i in active:
+        at_first, after = _sum(moving[i], None, found.src[i]), _sum(moves[i], None, leaves[i])
+        both.carry(seeds[i], at_first, after)
+    for part, pairs in ((found.rows, both.scanned), (found.invariants, both.fixed)):
+        pairs += [(leaves[i], found.src[i]) for i in part]
+        pairs += [(seeds[i], move) for i in part if (move := moving[i]) is not None]
+    given = {i: m for i, m in enumerate(moves[first:], first) if m is not None}
+    both.given = [*roots[first:], *given.values()]
+    made = both.close(found.steps, found.reverse, found.mode, lambda n: False, {})
+    # the result of which each item is the move: of carries, of what is given, and of trails
+    moved = [*[None] * first, *active, *[None] * found.given, *given, *[None] * first,
+             *[len(roots) + i for i in active]]  # fmt: skip
+    return made.item(moved.index(y.arg[0])) if y.arg[0] in moved else None
 
 
 def _loop_batch(y: Node, src: tuple[Node, ...]) -> Node:
@@ -315,10 +405,10 @@ def _loop_batch(y: Node, src: tuple[Node, ...]) -> Node:
             "loop over whole batches: vmap the body, and go on while fg.any needs it",
             places(y.origins),
         )
-    rows = range(found.carries, found.carries + found.scanned)
+    rows = found.rows
     size = _whole(src[0].shape[0], y)
     one = [i >= found.carries and s is spread(y.src[i], size) for i, s in enumerate(src)]
-    leaves = [found.leaf(i) for i in range(len(found.inputs))]
+    leaves = found.leaves
     out, inputs = _batched_roots(found.body, leaves, one, size)
     sources = [
         y.src[i] if one[i] else permute(src[i], _swapped(src[i])) if i in rows else src[i]
@@ -403,25 +493,24 @@ def _cond_grad(
     flows: Sequence[Node | None], nodes: Sequence[Node], wanted: Sequence[bool]
 ) -> tuple[Node | None, ...]:
     """A choice between the gradients of the two bodies, each of which computes its body again."""
-    source = nodes[0].src
+    chosen, *sources = nodes[0].src
     bodies: tuple[Body, ...] = nodes[0].arg[1:]
-    flow = {n.arg[0]: f for n, f in zip(nodes, flows, strict=True) if f is not None}
-    leaves = [numbered(i, n) for i, n in enumerate(source[1:])]
+    flow = _by_item(flows, nodes)
+    leaves = [numbered(i, n) for i, n in enumerate(sources)]
     seeds = {i: numbered(len(leaves) + place, f) for place, (i, f) in enumerate(flow.items())}
-    asked = [i for i in range(len(leaves)) if wanted[i + 1]]
-    shares = [
-        gradients([body.roots[i] for i in seeds], [leaves[i] for i in asked], list(seeds.values()))
-        for body in bodies
-    ]
-    reached = [place for place in range(len(asked)) if any(s[place] is not None for s in shares)]
-    outs = [[_sum(s[place], None, leaves[asked[place]]) for place in reached] for s in shares]
-    nodes_read = {n for out in outs for n in toposort(out)}
-    read = [i for i, leaf in enumerate(leaves) if leaf in nodes_read]
-    inputs = [*[leaves[i] for i in read], *seeds.values()]
-    then, other = (close(out, inputs, lambda n: False)[0] for out in outs)
-    results = choice(source[0], then, other, [*[source[i + 1] for i in read], *flow.values()])
-    found = {asked[place] + 1: r for place, r in zip(reached, results, strict=True)}
-    return tuple([found.get(i) for i in range(len(source))])
+    asked = list(compress(leaves, wanted[1:]))
+    shares = [gradients([body.roots[i] for i in seeds], asked, list(seeds.values()))
+              for body in bodies]  # fmt: skip
+    reached = {leaf: (a, b) for leaf, a, b in zip(asked, *shares, strict=True)
+               if a is not None or b is not None}  # fmt: skip
+    outs = [[_sum(parts[body], None, leaf) for leaf, parts in reached.items()] for body in (0, 1)]
+    read = set(toposort([*outs[0], *outs[1]]))
+    inputs = {leaf: n for leaf, n in zip(leaves, sources, strict=True) if leaf in read}
+    inputs |= zip(seeds.values(), flow.values(), strict=True)
+    then, other = (close(out, list(inputs), lambda n: False)[0] for out in outs)
+    results = choice(chosen, then, other, list(inputs.values()))
+    found = dict(zip(reached, results, strict=True))
+    return (None, *[found.get(leaf) for leaf in leaves])
 
 
 def _cond_batch(y: Node, src: tuple[Node, ...]) -> Node:
