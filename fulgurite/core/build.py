@@ -149,6 +149,11 @@ def apply(op: Op, *operands: Operand) -> Node:
         if a.dtype.kind in _KEEPS.get(type(b), ""):  # the number is one of this dtype
             made = derived(constant(b, a.dtype, a.shape), a.shape)  # type: ignore[arg-type]
             return note(derived(op(a, made), a.shape))
+    return _promoted(op, operands)
+
+
+def _promoted(op: Op, operands: tuple[Operand, ...]) -> Node:
+    """An elementwise op of operands of several dtypes or shapes."""
     dtype = promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in operands])
     op, dtype = _accept(op, dtype)
     shape = sizes.broadcast(*[x.shape if isinstance(x, Node) else () for x in operands])

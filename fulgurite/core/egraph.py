@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .digest import blake2b
 
@@ -233,64 +233,94 @@ def cheapest(
     doublings stays as cheap as it is long. `price` of (term, class) is None for what cannot be had.
     Greedy, to a fixed point: the answer always exists if one exists at all.
     """
-    order = graph.classes()
-    place = {number: i for i, number in enumerate(order)}
-    names = {number: graph.digest(number) for number in order}
-    first: dict[int, Term] = {}  # the choices that were possible first: no cycle is in them
-    chosen: dict[int, tuple[float, str, Term, int]] = {}  # cost, text, term, bits of classes below
-    prices: dict[int, float] = {}  # of what is chosen, by place
+    search = _Extraction(graph, price)
+    for _ in range(2 * len(search.order) + 8):
+        if not search.improve():
+            return _needed(graph, roots, {n: best.term for n, best in search.chosen.items()})
+    return _needed(graph, roots, search.first)
 
-    totals: dict[int, float] = {}  # as long as no price changes
 
-    def total(bits: int) -> float:
-        if bits not in totals:
+class _Choice(NamedTuple):
+    """A term for a class, with what it costs."""
+
+    cost: float  # of all classes below, and its own
+    text: str  # decides between equal costs
+    term: Term
+    bits: int  # the set of classes at and below it, by place
+    own: float  # the price of the term alone
+
+
+class _Extraction:
+    """A term for each class, made better round by round."""
+
+    def __init__(self, graph: EGraph, price: Callable[[Term, int], float | None]) -> None:
+        self.order = graph.classes()
+        self.place = {number: i for i, number in enumerate(self.order)}
+        self.first: dict[int, Term] = {}  # the choices possible first: no cycle is in them
+        self.chosen: dict[int, _Choice] = {}
+        self._names = {number: graph.digest(number) for number in self.order}
+        self._texts: dict[Term, str] = {}
+        self._prices: dict[int, float] = {}  # of what is chosen, by place
+        self._totals: dict[int, float] = {}  # as long as no price changes
+        self._terms = {
+            number: [
+                (own, [graph.find(s) for s in term[1:]], term)
+                for term in graph.terms[number] if (own := price(term, number)) is not None
+            ]
+            for number in self.order
+        }  # fmt: skip
+
+    def improve(self) -> bool:
+        """Choose anew for each class, given what the others chose; True if anything changed."""
+        changed = False
+        for number in self.order:
+            best = self._best(number)
+            if best is None or best[:4] == self.chosen.get(number, ())[:4]:
+                continue
+            self.first.setdefault(number, best.term)
+            place = self.place[number]
+            if self._prices.get(place, best.own) != best.own:
+                self._totals.clear()
+            self.chosen[number], self._prices[place] = best, best.own
+            changed = True
+        return changed
+
+    def _best(self, number: int) -> _Choice | None:
+        """The cheapest term of a class whose sources have terms and do not need the class."""
+        mine, terms = 1 << self.place[number], self._terms[number]
+        best: _Choice | None = None
+        for own, sources, term in terms:
+            if any([s not in self.chosen for s in sources]):
+                continue
+            bits = 0
+            for source in sources:
+                bits |= self.chosen[source].bits
+            if bits & mine:  # it would need itself
+                continue
+            if len(terms) == 1:  # what it costs does not matter
+                return _Choice(0.0, "", term, bits | mine, own)
+            now = _Choice(own + self._total(bits), self._text(term), term, bits | mine, own)
+            if best is None or now[:2] < best[:2]:
+                best = now
+        return best
+
+    def _total(self, bits: int) -> float:
+        """What a set of classes costs."""
+        if bits not in self._totals:
             found, left = 0.0, bits
             while left:
                 low = left & -left
-                found += prices[low.bit_length() - 1]
+                found += self._prices[low.bit_length() - 1]
                 left ^= low
-            totals[bits] = found
-        return totals[bits]
+            self._totals[bits] = found
+        return self._totals[bits]
 
-    ways = {
-        number: [
-            (asked, [graph.find(s) for s in term[1:]], term)
-            for term in graph.terms[number] if (asked := price(term, number)) is not None
-        ]
-        for number in order
-    }  # fmt: skip
-    texts: dict[Term, str] = {}
-    for _ in range(2 * len(order) + 8):
-        changed = False
-        for number in order:
-            mine = 1 << place[number]
-            best: tuple[float, str, Term, int] | None = None
-            own = 0.0
-            several = len(ways[number]) > 1  # or what it costs does not matter
-            for asked, sources, term in ways[number]:
-                if any([s not in chosen for s in sources]):
-                    continue
-                bits = 0
-                for source in sources:
-                    bits |= chosen[source][3]
-                if bits & mine:  # it would need itself
-                    continue
-                if several and term not in texts:
-                    texts[term] = _text(term, names)
-                cost, text = (asked + total(bits), texts[term]) if several else (0.0, "")
-                now = (cost, text, term, bits | mine)
-                if best is None or now[:2] < best[:2]:
-                    best, own = now, asked
-            if best is not None and best != chosen.get(number):
-                first.setdefault(number, best[2])
-                if prices.get(place[number], own) != own:
-                    totals.clear()
-                chosen[number], prices[place[number]] = best, own
-                changed = True
-        if not changed:
-            settled = {number: found[2] for number, found in chosen.items()}
-            return _needed(graph, roots, settled)
-    return _needed(graph, roots, first)
+    def _text(self, term: Term) -> str:
+        """Something to order terms by that no history changes."""
+        if term not in self._texts:
+            names = [self._names.get(s, b"") for s in term[1:]]
+            self._texts[term] = repr((term[0], names))
+        return self._texts[term]
 
 
 def _needed(graph: EGraph, roots: Sequence[int], chosen: dict[int, Term]) -> dict[int, Term]:
@@ -303,8 +333,3 @@ def _needed(graph: EGraph, roots: Sequence[int], chosen: dict[int, Term]) -> dic
             needed[number] = chosen[number]
             stack.extend(graph.find(s) for s in chosen[number][1:])
     return needed
-
-
-def _text(term: Term, names: dict[int, bytes]) -> str:
-    """Something to order terms by that no history changes."""
-    return repr((term[0], [names.get(s, b"") for s in term[1:]]))

@@ -9,7 +9,7 @@ equal values apart, the caller puts fresh leaves in their place first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 
 from ..errors import GradientError
 from .node import Node, constant_like, remember, toposort
@@ -29,34 +29,43 @@ def gradients(
     """The gradients of several (inexact) results together, added up."""
     order = toposort(results)
     live = live_nodes(order, wrt)
-    families: dict[Hashable, list[Node]] = {}
-    for node in order:
-        if node.op.siblings is not None and node in live:
-            families.setdefault((node.op, node.op.siblings(node)), []).append(node)
+    families = _families(order, live)
     found: dict[Node, Node] = {}
     for result, seed in zip(results, seeds, strict=True):
         found[result] = found[result] + seed if result in found else seed
     for node in reversed(order):
         if node not in live or live.isdisjoint(node.src):
             continue
-        shares: tuple[Node | None, ...]
-        if node.op.siblings is not None:
-            family = families[node.op, node.op.siblings(node)]
-            flows = tuple([found.get(sibling) for sibling in family])
-            if node is not family[0] or not any([flow is not None for flow in flows]):
-                continue
-            wanted = tuple([s in live and s.dtype.is_inexact for s in node.src])
-            shares = _rule(node)(flows, tuple(family), wanted)
-        elif node in found:
-            shares = _rule(node)(found[node], node, *node.src)
+        if node.op.siblings is None:
+            shares = _rule(node)(found[node], node, *node.src) if node in found else ()
         else:
-            continue
+            shares = _family_shares(node, families[node.op, node.op.siblings(node)], found, live)
         for source, share in zip(node.src, shares, strict=False):
             if share is not None and source in live and source.dtype.is_inexact:
                 remember(share, node.origins)
                 before = found.get(source)
                 found[source] = share if before is None else before + share
     return [found.get(node) if node in live else None for node in wrt]
+
+
+def _families(order: Iterable[Node], live: Set[Node]) -> dict[Hashable, list[Node]]:
+    """The live results of each computation that has several."""
+    families: dict[Hashable, list[Node]] = {}
+    for node in order:
+        if node.op.siblings is not None and node in live:
+            families.setdefault((node.op, node.op.siblings(node)), []).append(node)
+    return families
+
+
+def _family_shares(
+    node: Node, family: Sequence[Node], found: Mapping[Node, Node], live: Set[Node]
+) -> tuple[Node | None, ...]:
+    """What flows to the sources from all results of a computation, at the first of them."""
+    flows = tuple([found.get(sibling) for sibling in family])
+    if node is not family[0] or not any([flow is not None for flow in flows]):
+        return ()
+    wanted = tuple([s in live and s.dtype.is_inexact for s in node.src])
+    return _rule(node)(flows, tuple(family), wanted)
 
 
 def live_nodes(order: Iterable[Node], wrt: Iterable[Node]) -> set[Node]:

@@ -20,7 +20,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -132,28 +132,37 @@ def _value(value: object, depth: int = 0) -> str:
     """A value of an argument, as Python would write it where Python can."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int):
-        return str(int(value)) if value.bit_length() <= 128 else hex(value)
-    if isinstance(value, float):
-        return float.__repr__(value)
-    if isinstance(value, complex):
-        return _complex(repr(float(value.real)), repr(float(value.imag)))
-    if isinstance(value, str):
-        return str.__repr__(value)
     if isinstance(value, tuple) and depth < _DEEPEST:
         inside = [_value(v, depth + 1) for v in value]
         return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
-    if isinstance(value, DType) and _DTYPES.get(value.name) is value:
-        return value.name
-    if isinstance(value, Source):
-        return f"${value.index}"
-    if isinstance(value, HostFunction) and HOST_FUNCTIONS.get(value.name, value) is value:
-        return f"@{value.name}" if _HOST_WORD.fullmatch(value.name) else f"@{value.name!r}"
-    if isinstance(value, Body):
-        return f"&{value.text!r}"
+    for kind, write in _WRITERS:
+        if isinstance(value, kind) and (text := write(value)) is not None:
+            return text
     return f"<{re.sub(r'[^A-Za-z0-9_]', '_', type(value).__name__)}>"
+
+
+def _dtype_name(value: DType) -> str | None:
+    return value.name if _DTYPES.get(value.name) is value else None
+
+
+def _host_name(value: HostFunction) -> str | None:
+    if HOST_FUNCTIONS.get(value.name, value) is not value:
+        return None
+    return f"@{value.name}" if _HOST_WORD.fullmatch(value.name) else f"@{value.name!r}"
+
+
+_WRITERS: tuple[tuple[type, Callable[[Any], str | None]], ...] = (
+    (type(None), str),
+    (bool, str),
+    (int, lambda value: str(int(value)) if value.bit_length() <= 128 else hex(value)),
+    (float, float.__repr__),
+    (complex, lambda value: _complex(repr(float(value.real)), repr(float(value.imag)))),
+    (str, str.__repr__),
+    (DType, _dtype_name),
+    (Source, lambda value: f"${value.index}"),
+    (HostFunction, _host_name),
+    (Body, lambda value: f"&{value.text!r}"),
+)
 
 
 # --- constants -----------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def restore(
     nodes: list[Node] = []
     roots: list[Node] = []
     bits = iter(enumerate(constants))
-    params = sum(1 for e in structure if isinstance(e, tuple) and e[0] == "param")
+    params = _count_params(structure)
     scalars = {index: params + rank for rank, index in enumerate(sorted(lifted))}
     buffers = 0
 
@@ -221,6 +221,10 @@ def restore(
     for node, original in zip(nodes, origins, strict=False):
         remember(node, original.origins)
     return SINK(*roots)
+
+
+def _count_params(structure: Structure) -> int:
+    return sum([isinstance(entry, tuple) and entry[0] == "param" for entry in structure])
 
 
 def constant_uses(structure: Structure) -> Iterator[tuple[int, DType]]:

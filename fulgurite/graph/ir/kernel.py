@@ -8,7 +8,7 @@ or the same update with another learning rate, are one body and one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -97,8 +97,29 @@ class Extractor:
 
     def cut(self, kind: str, outputs: Sequence[Node], readable: Set[Node]) -> Cut:
         """The kernel that computes `outputs` from what is readable, and what it reads of that."""
+        made, reads = self._copied(kind, outputs, readable)
+        roots: list[Node] = []
+        owner: dict[Node, Node] = {}
+        for output in outputs:
+            root = made[output]
+            while owner.setdefault(root, output) is not output:
+                root = CONTIGUOUS(root)  # they differed only in when they run: each has its memory
+            roots.append(root)
+        body = SINK(*roots)
+        found = self.kernels.get((kind, body))
+        if found is None:
+            found = self.kernels[kind, body] = Kernel(kind, body, len(reads))
+            for original, copy in made.items():
+                remember(copy, original.origins)
+        origins = dict.fromkeys([n.origins[0] for n in made if n.origins])
+        return found, tuple(reads), tuple(origins)
+
+    def _copied(
+        self, kind: str, outputs: Sequence[Node], readable: Set[Node]
+    ) -> tuple[dict[Node, Node], dict[Memory, int]]:
+        """The nodes that compute `outputs`, over numbered params, and the number of each memory."""
         made: dict[Node, Node] = {}
-        reads: dict[Memory, int] = {}  # -> param number
+        reads: dict[Memory, int] = {}
         path: list[Node] = []
         stack = [iter(outputs)]
         while stack:  # depth first, sources first, as toposort
@@ -121,27 +142,17 @@ class Extractor:
                 stack.pop()
                 if path:
                     node = path.pop()
-                    if node.op is REMAT:  # when it runs is decided: within a kernel it is its value
-                        value = made[node.src[0]]
-                        made[node] = CONTIGUOUS(value) if node in outputs else value
-                        continue
-                    sources = tuple(map(made.__getitem__, node.src))
-                    made[node] = make(node.op, node.dtype, sources, node.arg)
-        roots: list[Node] = []
-        owner: dict[Node, Node] = {}
-        for output in outputs:
-            root = made[output]
-            while owner.setdefault(root, output) is not output:
-                root = CONTIGUOUS(root)  # they differed only in when they run: each has its memory
-            roots.append(root)
-        body = SINK(*roots)
-        found = self.kernels.get((kind, body))
-        if found is None:
-            found = self.kernels[kind, body] = Kernel(kind, body, len(reads))
-            for original, copy in made.items():
-                remember(copy, original.origins)
-        origins = dict.fromkeys([n.origins[0] for n in made if n.origins])
-        return found, tuple(reads), tuple(origins)
+                    made[node] = _copy(node, made, node in outputs)
+        return made, reads
+
+
+def _copy(node: Node, made: Mapping[Node, Node], is_output: bool) -> Node:
+    """A node over the copies of its sources."""
+    if node.op is REMAT:  # when it runs is decided: within a kernel it is its value
+        value = made[node.src[0]]
+        return CONTIGUOUS(value) if is_output else value
+    sources = tuple(map(made.__getitem__, node.src))
+    return make(node.op, node.dtype, sources, node.arg)
 
 
 def _stays(kind: str, node: Node) -> bool:

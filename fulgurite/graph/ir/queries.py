@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ...core.dtype import decode
 from ...core.node import Node, toposort
+from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, MUL, NEG, SUB
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST
@@ -84,24 +85,10 @@ def affine_value(value: Node, bound: Bound) -> Affine | None:
     """A whole number as an index, if it is one that no step on the way wraps around."""
     done: dict[Node, Affine] = {}
     for node in toposort([value]):
-        if node.dtype.kind not in "iu":
+        rule = _AFFINE.get(node.op)
+        if node.dtype.kind not in "iu" or rule is None:
             return None
-        parts = [done[s] for s in node.src]
-        found: Affine | None = None
-        if node.op is INDEX and not parts:
-            found = node.arg
-        elif node.op is CONST:
-            known = decode(node.arg[0], node.dtype)
-            found = number(known) if isinstance(known, int) else None
-        elif node.op is CAST:
-            found = parts[0]
-        elif node.op is NEG:
-            found = scale(parts[0], -1)
-        elif node.op in (ADD, SUB):
-            found = add(parts[0], parts[1], 1 if node.op is ADD else -1)
-        elif node.op is MUL and not (parts[0][1] and parts[1][1]):
-            by, other = sorted(parts, key=lambda p: len(p[1]))
-            found = scale(other, by[0]) if by[0] else ZERO
+        found = rule(node, [done[s] for s in node.src])
         if found is None:
             return None
         low, high = bounds(found, bound)
@@ -110,3 +97,27 @@ def affine_value(value: Node, bound: Bound) -> Affine | None:
             return None
         done[node] = found
     return done[value]
+
+
+def _affine_constant(node: Node, parts: Sequence[Affine]) -> Affine | None:
+    known = decode(node.arg[0], node.dtype)
+    return number(known) if isinstance(known, int) else None
+
+
+def _affine_product(node: Node, parts: Sequence[Affine]) -> Affine | None:
+    by, other = sorted(parts, key=lambda part: len(part[1]))
+    if by[1]:
+        return None
+    return scale(other, by[0]) if by[0] else ZERO
+
+
+# of each op that keeps an index affine: the index that a node is, from those of its sources
+_AFFINE: dict[Op, Callable[[Node, Sequence[Affine]], Affine | None]] = {
+    INDEX: lambda node, parts: None if parts else node.arg,
+    CONST: _affine_constant,
+    CAST: lambda node, parts: parts[0],
+    NEG: lambda node, parts: scale(parts[0], -1),
+    ADD: lambda node, parts: add(parts[0], parts[1], 1),
+    SUB: lambda node, parts: add(parts[0], parts[1], -1),
+    MUL: _affine_product,
+}

@@ -20,31 +20,38 @@ class CannotLower(Exception):
 
 def groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Runs of dimensions with equal products; variable sizes must stand alone or lead."""
-    if all(isinstance(n, int) for n in (*new, *old)):
+    if _is_fixed((*new, *old)):
         return regroup(new, old)
     stand_in: dict[Node, int] = {}
 
-    def as_int(n: Size) -> int:
+    def as_ints(shape: Shape, kept: Sequence[int]) -> tuple[int, ...]:
         # a large prime in the place of each variable: products agree only if they match
-        return n if isinstance(n, int) else value_at(n, stand_in, _PRIMES)
+        sizes = [shape[d] for d in kept]
+        return tuple([n if isinstance(n, int) else value_at(n, stand_in, _PRIMES) for n in sizes])
 
-    news_kept = [d for d, n in enumerate(new) if n != 1]
-    olds_kept = [d for d, n in enumerate(old) if n != 1]
+    news_kept, olds_kept = _wide_axes(new), _wide_axes(old)
     try:
-        runs = regroup(
-            tuple([as_int(new[d]) for d in news_kept]), tuple([as_int(old[d]) for d in olds_kept])
-        )
+        runs = regroup(as_ints(new, news_kept), as_ints(old, olds_kept))
     except (IndexError, ValueError):
         raise CannotLower("a reshape that mixes variable sizes") from None
     found = []
-    for news, olds in runs:
-        news, olds = tuple([news_kept[d] for d in news]), tuple([olds_kept[d] for d in olds])
-        mixed = len(news) != 1 or len(olds) != 1
-        inner = [new[d] for d in news[1:]] + [old[d] for d in olds[1:]]
-        if mixed and not all(isinstance(n, int) for n in inner):
+    for run in runs:
+        news, olds = tuple([news_kept[d] for d in run[0]]), tuple([olds_kept[d] for d in run[1]])
+        inner = [*[new[d] for d in news[1:]], *[old[d] for d in olds[1:]]]
+        if (len(news), len(olds)) != (1, 1) and not _is_fixed(inner):
             raise CannotLower("a reshape that mixes variable sizes")
         found.append((news, olds))
     return found
+
+
+def _is_fixed(sizes: Sequence[Size]) -> bool:
+    """True if no size varies."""
+    return all(isinstance(n, int) for n in sizes)
+
+
+def _wide_axes(shape: Shape) -> list[int]:
+    """The axes of more than one element."""
+    return [d for d, n in enumerate(shape) if n != 1]
 
 
 _PRIMES = (1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117)

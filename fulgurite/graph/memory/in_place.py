@@ -12,7 +12,7 @@ is stored straight back is no kernel.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -67,23 +67,30 @@ def _arranged(
     writer = {slot: item for item in found.items for slot in item.writes}
     aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
     owner: dict[int, Pair] = {}
-    for pair in made:
+    for pair, node in made.items():
         slot = found.outputs[pair[1]]
-        if slot not in writer or slot in aliases:
-            if made[pair] is not None:
+        free = slot in writer and slot not in aliases
+        if node is not None:
+            chain = _chain(writer, slot, pair[0]) if free else None
+            if chain is None:
                 return pair
-            continue
-        if made[pair] is None:
-            if _over(found, writer[slot], pair[0], slot):
-                aliases[slot], owner[slot] = pair[0], pair
-            continue
-        while slot != pair[0]:
-            item = writer.get(slot)
-            if item is None or not _keeps_to_itself(item):
-                return pair
-            aliases[slot], owner[slot] = item.reads[_target(item)], pair
-            slot = aliases[slot]
+        else:
+            chain = {slot: pair[0]} if free and _over(found, writer[slot], pair[0], slot) else {}
+        aliases |= chain
+        owner |= dict.fromkeys(chain, pair)
     return _ordered(found, aliases, owner, made)
+
+
+def _chain(writer: Mapping[int, Item], slot: int, param: int) -> dict[int, int] | None:
+    """The slots that assigning kernels make of a param, each with the one it is written over."""
+    over: dict[int, int] = {}
+    while slot != param:
+        item = writer.get(slot)
+        if item is None or not _keeps_to_itself(item):
+            return None
+        over[slot] = item.reads[_target(item)]
+        slot = over[slot]
+    return over
 
 
 def _is_assigned(node: Node | None) -> bool:
@@ -102,32 +109,39 @@ def _assignment(root: Node, number: int, within: bool) -> Node | None:
     A part that reads what was updated before reads that memory `within` the chain, which orders the
     kernels, or else is worked out apart, from a copy.
     """
-    links: list[Node] = []
-    node = root
-    while node.op in (RESHAPE, UPDATE, SCATTER):
-        if node.op is SCATTER and node.arg[0] != "set":
-            return None
-        links.append(node)
-        node = node.src[0]
-    updates = [link for link in links if link.op is not RESHAPE]
-    if node.op is not PARAM or node.arg[0] != number or not updates:
+    links = _updates(root, number)
+    if not links:
         return None
-    if any(type(n) is not int for link in updates if link.op is UPDATE for n in link.src[1].shape):
-        return None  # loops run to the largest size: stores beyond the box would be seen
-    made = node
+    memory = made = links[0].src[0]
+    first = next(link for link in links if link.op is not RESHAPE)
     now: dict[Node, Node] = {}
-    for link in reversed(links):
+    for link in links:
         if link.op is RESHAPE:
             made = reshape(made, link.shape)
         elif link.op is UPDATE:
             part = substitute(link.src[1], now, walk=True)
-            made = _boxed(made, link, part, node, first=link is updates[-1])
+            made = _boxed(made, link, part, memory, first=link is first)
         else:
-            part = _ready(substitute(link.src[2], now, walk=True), node)
+            part = _ready(substitute(link.src[2], now, walk=True), memory)
             made = ASSIGN(made, part, _checked(link), arg=("at", link.arg[1]))
         if within:
             now[link] = made
     return made
+
+
+def _updates(root: Node, number: int) -> list[Node]:
+    """The reshapes and updates of parts that lead from a param to a root; empty: others do too."""
+    links: list[Node] = []
+    node = root
+    while node.op is RESHAPE or node.op is UPDATE or (node.op is SCATTER and node.arg[0] == "set"):
+        links.append(node)
+        node = node.src[0]
+    boxes = [link.src[1].shape for link in links if link.op is UPDATE]
+    fixed = all(type(n) is int for shape in boxes for n in shape)
+    # of variable sizes loops run to the largest: stores beyond the box would be seen
+    if not fixed or node.op is not PARAM or node.arg[0] != number:
+        return []
+    return links[::-1] if any(link.op is not RESHAPE for link in links) else []
 
 
 def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> Node:
@@ -207,9 +221,7 @@ def _check(guard: Node, item: Item) -> tuple[Hashable, bool]:
     order = toposort([guard])
     loads = [n for n in order if n.op is LOAD]
     plain = all(n.op in (GUARD, LOAD, CONST) or n.op.family == "elementwise" for n in order)
-    if item.kernel.kind not in _COMPLETE or not plain or any(n.arg[2] or n.src for n in loads):
-        return item, False
-    if len({n.arg[1] for n in loads}) != 1:
+    if item.kernel.kind not in _COMPLETE or not plain or not _is_one_place(loads):
         return item, False
     number = {n: place for place, n in enumerate(order)}
     said = [
@@ -218,6 +230,11 @@ def _check(guard: Node, item: Item) -> tuple[Hashable, bool]:
         for n in order
     ]  # fmt: skip
     return tuple(said), _walks_all(loads[0], item.kernel)
+
+
+def _is_one_place(loads: Sequence[Node]) -> bool:
+    """True if loads read one index, unconditionally, and none that is data."""
+    return len({n.arg[1] for n in loads}) == 1 and not any(n.arg[2] or n.src for n in loads)
 
 
 def _walks_all(load: Node, kernel: Kernel) -> bool:
@@ -303,19 +320,26 @@ def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:
         return frozenset()
     nodes = toposort([found.body])
     stores = [n for n in nodes if n.op is STORE]
-    if any(n.op in (RUN, ORDER, GUARD) for n in nodes) or any(n.arg[2] != "set" for n in stores):
+    modes, axes = {n.arg[2] for n in stores}, {n.arg[3] for n in stores}
+    irregular = {RUN, ORDER, GUARD} & {n.op for n in nodes}
+    if irregular or modes != {"set"} or len(axes) > 1:
         return frozenset()
-    if len({n.arg[3] for n in stores}) > 1:
-        return frozenset()
-    folded = set(toposort([s for n in nodes if n.op is FOLD for s in n.src]))
-    loads: dict[int, set[object]] = {}
-    for n in [n for n in nodes if n.op is LOAD]:
-        plain = n not in folded and not n.arg[2]
-        loads.setdefault(n.arg[0], set()).add((n.arg[1], n.src) if plain else None)
+    loads = _places_read(nodes)
     return frozenset(
-        (param, store.arg[0]) for param, places in loads.items() for store in stores
+        (param, store.arg[0]) for store in stores for param, places in loads.items()
         if places == {_place(store)}
     )  # fmt: skip
+
+
+def _places_read(nodes: Sequence[Node]) -> dict[int, set[object]]:
+    """Where each param is read; None stands for places inside folds and under conditions."""
+    folded = set(toposort([s for n in nodes if n.op is FOLD for s in n.src]))
+    found: dict[int, set[object]] = {}
+    for n in nodes:
+        if n.op is LOAD:
+            plain = n not in folded and not n.arg[2]
+            found.setdefault(n.arg[0], set()).add((n.arg[1], n.src) if plain else None)
+    return found
 
 
 def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
@@ -363,29 +387,48 @@ def _root(aliases: dict[int, int], slot: int) -> int:
 def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item], list[Item]]:
     """Items in order, as near to the old one as can be, and those that cannot be placed."""
     over = {n: item for n, item in enumerate(items) if any(s in aliases for s in item.writes)}
-    before: list[set[int]] = [set() for _ in items]
+    order = _topological(_precedence(items, over, aliases))
+    done = set(order)
+    stuck = [item for n, item in over.items() if n not in done]
+    return [items[n] for n in order], stuck
+
+
+def _precedence(
+    items: Sequence[Item], over: dict[int, Item], aliases: dict[int, int]
+) -> list[set[int]]:
+    """The items that must run before each: who writes what it reads, and checks its indices.
+
+    Before those that write `over` something: all who read that, and all that can fail.
+    """
+    before: list[set[int]] = []
     writer = {slot: n for n, item in enumerate(items) for slot in item.writes}
     risky: list[int] = []
     checked: dict[Hashable, int] = {}  # the item that sees first whether indices are inside
     for n, item in enumerate(items):
-        before[n].update(writer[slot] for slot in item.reads if slot in writer)
         checks = {} if n in over else _checks(item)
-        before[n].update(checked[check] for check in checks if check in checked)
+        before.append({writer[slot] for slot in writer.keys() & {*item.reads}})
+        before[n].update(checked[check] for check in checks.keys() & checked.keys())
         if not checks.keys() <= checked.keys():
             risky.append(n)
-        checked |= {check: n for check, every in checks.items() if every and check not in checked}
+        for check, every in checks.items():
+            if every:
+                checked.setdefault(check, n)
     for n, item in over.items():
-        lost = {aliases[slot] for slot in item.writes if slot in aliases}
+        lost = {aliases[slot] for slot in aliases.keys() & {*item.writes}}
         readers = [m for m, other in enumerate(items) if m != n and lost & {*other.reads}]
         before[n].update(readers, risky)
-    waiting = [len(found) for found in before]
-    ready = [n for n, count in enumerate(waiting) if not count]
-    heapify(ready)
-    order: list[int] = []
-    after: list[list[int]] = [[] for _ in items]
+    return before
+
+
+def _topological(before: Sequence[set[int]]) -> list[int]:
+    """Kahn's algorithm, the smallest number first; what waits for itself is left out."""
+    after: list[list[int]] = [[] for _ in before]
     for n, found in enumerate(before):
         for m in found:
             after[m].append(n)
+    waiting = [len(found) for found in before]
+    ready = [n for n, count in enumerate(waiting) if not count]
+    order: list[int] = []
     while ready:
         n = heappop(ready)
         order.append(n)
@@ -393,9 +436,7 @@ def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item],
             waiting[m] -= 1
             if not waiting[m]:
                 heappush(ready, m)
-    done = set(order)
-    stuck = [item for n, item in over.items() if n not in done]
-    return [items[n] for n in order], stuck
+    return order
 
 
 def params_written(aliases: Iterable[Pair]) -> list[int]:
