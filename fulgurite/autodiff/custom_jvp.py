@@ -103,33 +103,23 @@ class custom_jvp:
         return self if owner is None else lambda *args, **named: self(owner, *args, **named)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        bound = inspect.signature(self.function).bind(*args, **keywords)
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise ArgumentError(
-                f"{self.name} takes keywords that have no place", "make them positional"
-            )
-        places = [self._place(i, len(bound.args)) for i in self.fixed]
-        fixed = tuple([bound.args[i] for i in places])
-        leaves, form = flatten(tuple([a for i, a in enumerate(bound.args) if i not in places]))
+        given = self._positional(args, keywords)
+        places = [self._place(i, len(given)) for i in self.fixed]
+        fixed = tuple([given[i] for i in places])
+        leaves, form = flatten(tuple([a for i, a in enumerate(given) if i not in places]))
         scope = new_scope()
-        watches = [watched_leaf(leaf, scope) for leaf in leaves]
-        inputs = [
-            node_of(leaf) if w is None else w.src[0]
-            for leaf, w in zip(leaves, watches, strict=True)
-            if isinstance(leaf, Tensor)
-        ]
+        inputs, inside, watches = _watched(leaves, scope)
         if not any([node.watched for node in inputs]):
-            return self.function(*bound.args)
+            return self.function(*given)
         if self.rule is None:
             raise GradientError(f"{self.name} has no derivative yet", "set it with defjvp(rule)")
-        inside = [leaf if w is None else wrap(w) for leaf, w in zip(leaves, watches, strict=True)]
-        moving = iter(unflatten(form, inside))
-        mixed = [bound.args[i] if i in places else next(moving) for i in range(len(bound.args))]
+        mixed = list(unflatten(form, inside))
+        for i in sorted(set(places)):
+            mixed.insert(i, given[i])
         with transforming():
             outputs, out_form = flatten(self.function(*mixed))
         values = [node_of(output) for output in outputs]
-        _closed_over(values, {w for w in watches if w is not None}, self.name)
+        _closed_over(values, watches, self.name)
         call = _Call(self, fixed, form, leaves, out_form, values)
         rule = Rule(self.name, call.backward, len(values), forward=call.forward)
         results = [
@@ -137,12 +127,32 @@ class custom_jvp:
         ]
         return unflatten(out_form, [wrap(result) for result in results])
 
+    def _positional(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a call by position, with those that were left out."""
+        bound = inspect.signature(self.function).bind(*args, **keywords)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise ArgumentError(
+                f"{self.name} takes keywords that have no place", "make them positional"
+            )
+        return bound.args
+
     def _place(self, number: int, count: int) -> int:
         if not -count <= number < count:
             raise ArgumentError(
                 f"there is no argument {number} of {count}", "nondiff_argnums names arguments"
             )
         return number % count
+
+
+def _watched(leaves: Sequence[Any], scope: int) -> tuple[list[Node], list[Any], set[Node]]:
+    """The tensors among some leaves as inputs; the leaves with their watches in place; those."""
+    watches = [watched_leaf(leaf, scope) for leaf in leaves]
+    pairs = list(zip(leaves, watches, strict=True))
+    inputs = [node_of(leaf) if w is None else w.src[0] for leaf, w in pairs
+              if isinstance(leaf, Tensor)]  # fmt: skip
+    inside = [leaf if w is None else wrap(w) for leaf, w in pairs]
+    return inputs, inside, {w for w in watches if w is not None}
 
 
 class _Call:

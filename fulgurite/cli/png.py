@@ -51,24 +51,9 @@ def _by_pillow(path: Path) -> Array:
 
 def read_png(data: bytes) -> Array:
     """The pixels of a PNG file that is not interlaced."""
-    header: bytes | None = None
-    palette, pixels = b"", bytearray()
-    place = len(SIGNATURE)
-    while place + 8 <= len(data):
-        length, name = struct.unpack_from(">I4s", data, place)
-        body = data[place + 8 : place + 8 + length]
-        if len(body) != length:
-            raise _damaged("it is cut off")
-        if name == b"IHDR":
-            header = body
-        elif name == b"PLTE":
-            palette = body
-        elif name == b"IDAT":
-            pixels += body
-        elif name == b"IEND":
-            break
-        place += 12 + length
-    if header is None or len(header) != 13:
+    chunks = _chunks(data)
+    header, palette = chunks.get(b"IHDR", b""), chunks.get(b"PLTE", b"")
+    if len(header) != 13:
         raise _damaged("it has no header")
     width, height, bits, kind, _, _, interlaced = struct.unpack(">IIBBBBB", header)
     if kind not in CHANNELS or bits not in (1, 2, 4, 8, 16) or interlaced:
@@ -77,7 +62,7 @@ def read_png(data: bytes) -> Array:
         raise _damaged(f"it has {width} by {height} pixels")
     channels = CHANNELS[kind]
     row = (width * channels * bits + 7) // 8
-    rows = _unfiltered(_inflated(bytes(pixels), height * (row + 1)), height, row, channels * bits)
+    rows = _unfiltered(_inflated(chunks[b"IDAT"], height * (row + 1)), height, row, channels * bits)
     samples = _samples(rows, width * channels, bits, scale=kind != 3)
     found = samples.reshape(height, width, channels)
     if kind == 3:
@@ -86,6 +71,26 @@ def read_png(data: bytes) -> Array:
             raise _damaged("its palette is too small")
         found = colours.reshape(-1, 3)[found[:, :, 0]]
     return found
+
+
+def _chunks(data: bytes) -> dict[bytes, bytes]:
+    """The chunks of a PNG file by name; the pieces of the picture's data are one."""
+    found: dict[bytes, bytes] = {}
+    parts: list[bytes] = []
+    place = len(SIGNATURE)
+    while place + 8 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, place)
+        body = data[place + 8 : place + 8 + length]
+        if len(body) != length:
+            raise _damaged("it is cut off")
+        if name == b"IEND":
+            break
+        if name == b"IDAT":
+            parts.append(body)
+        else:
+            found[name] = body
+        place += 12 + length
+    return {**found, b"IDAT": b"".join(parts)}
 
 
 def _damaged(why: str) -> ArgumentError:

@@ -172,41 +172,47 @@ class DataLoader:
 
     def _check(self, batch_size: Any, num_workers: Any, prefetch_factor: Any, seed: Any) -> None:
         """Raise where arguments make no sense, or not together."""
-        kind = type(self.dataset).__name__
-        if not hasattr(self.dataset, "__getitem__") or not (
-            hasattr(self.dataset, "__len__") or self.sampler or self.batch_sampler
-        ):
+        known = hasattr(self.dataset, "__len__") or self.sampler or self.batch_sampler
+        if not hasattr(self.dataset, "__getitem__") or not known:
             raise DataError(
-                f"{kind} is no dataset",
+                f"{type(self.dataset).__name__} is no dataset",
                 "it needs __len__ and __getitem__; of what can only be iterated make a list",
             )
-        numbers = [("num_workers", num_workers, 0)]
-        numbers += [] if batch_size is None else [("batch_size", batch_size, 1)]
-        numbers += [] if prefetch_factor is None else [("prefetch_factor", prefetch_factor, 1)]
-        for name, value, least in numbers:
-            if not isinstance(value, SupportsIndex) or as_index(value) < least:
+        numbers = {"num_workers": (num_workers, 0), "batch_size": (batch_size, 1),
+                   "prefetch_factor": (prefetch_factor, 1)}  # fmt: skip
+        for name, (value, least) in numbers.items():
+            absent = value is None and name != "num_workers"
+            if not absent and (not isinstance(value, SupportsIndex) or as_index(value) < least):
                 raise ArgumentError(f"{name} is {value!r}", f"give a whole number from {least}")
         if self.timeout < 0:
             raise ArgumentError(f"timeout is {self.timeout!r}", "give seconds, or 0 for no limit")
         if seed is not None and not isinstance(seed, SupportsIndex):
             raise ArgumentError(f"seed is {seed!r}", "give a whole number")
-        if seed is not None and self.generator is not None:
-            raise ArgumentError("seed and generator both say how to shuffle", "give one of them")
-        if self.generator is not None:
+        if self.generator is not None and seed is None:
             _check_generator(self.generator)
-        if self.sampler is not None and self.shuffle:
-            raise ArgumentError("sampler says the order, and so does shuffle", "give one of them")
-        if self.batch_sampler is not None and (
-            batch_size != 1 or self.shuffle or self.sampler is not None or self.drop_last
-        ):
-            raise ArgumentError(
-                "batch_sampler says all that batch_size, shuffle, sampler and drop_last say",
-                "leave those out",
-            )
-        if batch_size is None and self.drop_last:
-            raise ArgumentError("single items have no last batch to drop", "leave drop_last out")
-        if as_index(num_workers) == 0 and prefetch_factor is not None:
-            raise ArgumentError("nothing is fetched ahead without workers", "give num_workers=1")
+        self._check_agreement(batch_size, num_workers, prefetch_factor, seed)
+
+    def _check_agreement(
+        self, batch_size: Any, num_workers: Any, prefetch_factor: Any, seed: Any
+    ) -> None:
+        """Raise where two options say the same thing, or one says nothing."""
+        sampled = self.sampler is not None
+        own_batches = batch_size != 1 or self.shuffle or sampled or self.drop_last
+        for holds, problem, hint in (
+            (seed is not None and self.generator is not None,
+             "seed and generator both say how to shuffle", "give one of them"),
+            (sampled and self.shuffle,
+             "sampler says the order, and so does shuffle", "give one of them"),
+            (self.batch_sampler is not None and own_batches,
+             "batch_sampler says all that batch_size, shuffle, sampler and drop_last say",
+             "leave those out"),
+            (batch_size is None and self.drop_last,
+             "single items have no last batch to drop", "leave drop_last out"),
+            (as_index(num_workers) == 0 and prefetch_factor is not None,
+             "nothing is fetched ahead without workers", "give num_workers=1"),
+        ):  # fmt: skip
+            if holds:
+                raise ArgumentError(problem, hint)
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -326,22 +332,25 @@ class DataLoader:
             if self.batch_size is None:
                 found = tuple([part[0] for part in found])
         else:
-            fetch = getattr(self.dataset, "__getitems__", None)
-            own = [int(p) if isinstance(p, np.integer) else p for p in places]
-            items = fetch(own) if fetch is not None else [self.dataset[place] for place in own]
-            if self.batch_size is None:
-                found = items[0] if self.collate_fn is None else self.collate_fn(items[0])
-            else:
-                found = (self.collate_fn or collate)(items)
-        if self.transform is not None:
-            number = (self.seed if drawn is None else drawn) or 0
-            bits = np.random.SeedSequence([number & (1 << 64) - 1, epoch, position])
-            random = np.random.Generator(np.random.Philox(bits))
-            if isinstance(found, tuple):
-                found = self.transform(*found, random=random)
-                return found if isinstance(found, tuple) else (found,)
+            found = self._collated(places)
+        if self.transform is None:
+            return found
+        number = (self.seed if drawn is None else drawn) or 0
+        bits = np.random.SeedSequence([number & (1 << 64) - 1, epoch, position])
+        random = np.random.Generator(np.random.Philox(bits))
+        if not isinstance(found, tuple):
             return self.transform(found, random=random)
-        return found
+        found = self.transform(*found, random=random)
+        return found if isinstance(found, tuple) else (found,)
+
+    def _collated(self, places: Any) -> Any:
+        """Items of a dataset that gives them one by one, as one batch."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        own = [int(p) if isinstance(p, np.integer) else p for p in places]
+        items = fetch(own) if fetch is not None else [self.dataset[place] for place in own]
+        if self.batch_size is None:
+            return items[0] if self.collate_fn is None else self.collate_fn(items[0])
+        return (self.collate_fn or collate)(items)
 
     # --- state -----------------------------------------------------------------------------------
 

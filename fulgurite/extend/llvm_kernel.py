@@ -148,7 +148,12 @@ class NativeKernel:
                 f"native kernel {self.name!r} does not run on the {device} device",
                 'move its tensors: x.to("cpu"), or give it fallback=',
             )
-        shapes = [node.shape for node in nodes]
+        returns = self._returns([node.shape for node in nodes])
+        found = [wrap(build.note(node)) for node in call(self.host, tuple(nodes), returns)]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _returns(self, shapes: Sequence[Any]) -> list[tuple[Any, DType]]:
+        """The shape and dtype of each output, all of them fixed and written by somebody."""
         returns = [(build.as_shape(self._shape(s, shapes)), d) for d, s in self.gives]
         if not all([isinstance(n, int) for shape, _ in returns for n in shape]):
             raise ShapeError(f"native kernel {self.name!r} of variable sizes", "use fixed sizes")
@@ -158,8 +163,7 @@ class NativeKernel:
                 f"native kernel {self.name!r} has 0 units, so nobody writes its outputs",
                 "units is at least 1 unless the outputs are empty",
             )
-        found = [wrap(build.note(node)) for node in call(self.host, tuple(nodes), returns)]
-        return found[0] if len(found) == 1 else tuple(found)
+        return returns
 
     def _shape(self, shape: Any, shapes: Sequence[Any]) -> Any:
         """The shape of an output, of which the user may have given a function."""

@@ -174,32 +174,27 @@ def _metadata(found: object) -> dict[str, str]:
     return found
 
 
+def _entry(what: str, entry: Any, size: int) -> tuple[str, tuple[int, ...], int, int]:
+    """The dtype, the shape and the place of one tensor."""
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise Refusal(f"{what} is not described by dtype, shape and data_offsets")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not (kind in _BY_NAME or kind in _WITHOUT) or not isinstance(shape, list):
+        raise Refusal(f"{what} has the dtype {str(kind)[:50]!r} and the shape {str(shape)[:50]}")
+    pair = isinstance(offsets, list) and [type(n) for n in offsets] == [int, int]
+    if not pair or not 0 <= offsets[0] <= offsets[1] <= size:
+        raise Refusal(f"{what} lies at {str(offsets)[:100]}, outside of {size} bytes of data")
+    sizes, length = sized(shape, what), offsets[1] - offsets[0]
+    dtype = _BY_NAME.get(kind)
+    if dtype is not None and prod(sizes) * dtype.numpy.itemsize != length:
+        raise Refusal(f"{what} of {kind}{list(sizes)} does not take {length} bytes")
+    return kind, sizes, offsets[0], offsets[1]
+
+
 def _entries(header: dict[str, Any], size: int) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
     """What each name stands for, all of it checked."""
-    found = {}
-    for name, entry in header.items():
-        what = f"the tensor {name[:100]!r}"
-        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise Refusal(f"{what} is not described by dtype, shape and data_offsets")
-        kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not (kind in _BY_NAME or kind in _WITHOUT) or not isinstance(shape, list):
-            raise Refusal(
-                f"{what} has the dtype {str(kind)[:50]!r} and the shape {str(shape)[:50]}"
-            )
-        if not (
-            isinstance(offsets, list)
-            and len(offsets) == 2
-            and all(type(n) is int for n in offsets)
-            and 0 <= offsets[0] <= offsets[1] <= size
-        ):
-            raise Refusal(f"{what} lies at {str(offsets)[:100]}, outside of {size} bytes of data")
-        sizes = sized(shape, what)
-        dtype = _BY_NAME.get(kind)
-        if dtype is not None and prod(sizes) * dtype.numpy.itemsize != offsets[1] - offsets[0]:
-            raise Refusal(
-                f"{what} of {kind}{list(sizes)} does not take {offsets[1] - offsets[0]} bytes"
-            )
-        found[name] = (kind, sizes, offsets[0], offsets[1])
+    found = {name: _entry(f"the tensor {name[:100]!r}", entry, size)
+             for name, entry in header.items()}  # fmt: skip
     place, before = 0, ""
     for name, (_, _, begin, end) in sorted(found.items(), key=lambda item: item[1][2:]):
         if begin != place:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -252,17 +253,9 @@ DEEPEST = 100
 def finished(found: Any, depth: int, seen: dict[int, tuple[Any, Any]] | None = None) -> Any:
     """Stand-ins in the containers become what they stand for; each container is visited once."""
     seen = {} if seen is None else seen
-    if isinstance(found, Global):
-        name = found.name.removeprefix("torch.")
-        if name not in DTYPES:
-            raise Refusal(f"it holds {found.name} itself, which is no value")
-        return DTYPES[name]
-    if isinstance(found, _NumpyArray):
-        return None if found.array is None else Tensor(found.array)
-    if isinstance(found, _NumpyDType):
-        return found.known
-    if isinstance(found, Storage):
-        raise Refusal("it holds a storage itself", "save tensors")
+    for kind, value in _STAND_INS.items():
+        if isinstance(found, kind):
+            return value(found)
     if not isinstance(found, dict | list | tuple):
         return found
     if id(found) in seen:
@@ -273,11 +266,29 @@ def finished(found: Any, depth: int, seen: dict[int, tuple[Any, Any]] | None = N
     if isinstance(found, dict):
         for key, value in found.items():
             found[key] = finished(value, depth + 1, seen)
-    elif isinstance(found, list):
-        found[:] = [finished(value, depth + 1, seen) for value in found]
-    else:
-        made = tuple([finished(value, depth + 1, seen) for value in found])
-        same = all(a is b for a, b in zip(made, found, strict=True))
-        seen[id(found)] = found, found if same else made
-        return seen[id(found)][1]
-    return found
+        return found
+    made = [finished(value, depth + 1, seen) for value in found]
+    if isinstance(found, list):
+        found[:] = made
+    elif not all(map(is_, made, found)):
+        seen[id(found)] = found, tuple(made)
+    return seen[id(found)][1]
+
+
+def _named_dtype(found: Global) -> Any:
+    name = found.name.removeprefix("torch.")
+    if name not in DTYPES:
+        raise Refusal(f"it holds {found.name} itself, which is no value")
+    return DTYPES[name]
+
+
+def _no_storage(found: Storage) -> Any:
+    raise Refusal("it holds a storage itself", "save tensors")
+
+
+_STAND_INS: dict[type, Callable[[Any], Any]] = {
+    Global: _named_dtype,
+    _NumpyArray: lambda found: None if found.array is None else Tensor(found.array),
+    _NumpyDType: lambda found: found.known,
+    Storage: _no_storage,
+}

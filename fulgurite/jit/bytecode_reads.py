@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import dis
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD", "IMPORT_FROM"}
-_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-_STORED = {"STORE_ATTR": "attributes", "DELETE_ATTR": "attributes", "STORE_GLOBAL": "globals",
-           "DELETE_GLOBAL": "globals"}  # fmt: skip
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter", "copy",
             "deepcopy", "asdict", "astuple"}  # fmt: skip
 _DOTTED = re.compile(r"\{[^{}]*\.")  # "{0.name}".format(thing)
@@ -78,30 +75,10 @@ def _read(code: CodeType) -> Reads:
         name, value = instruction.opname, instruction.argval
         if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
             last = [last[1], value]
-        if name in _GLOBAL and value[:1] == "@":
-            continue  # pytest's, in an assert that it wrote anew: only asked when that fails
-        if name in _GLOBAL:
-            found.globals.add(value)
-            if value in BY_NAME:
-                found.any_attribute = True
-            elif value in _OUTSIDE:
-                found.outside = found.outside or f"{code.co_name} {_OUTSIDE[value]} ({value})"
-        elif name in _ATTRIBUTE:
-            found.attributes.add(value)
-            if value in _ANY:
-                found.any_attribute = True
-        elif name in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE"):
-            found.cells.add(value)
-        elif name in ("STORE_DEREF", "DELETE_DEREF"):
-            found.stored["cells"].add(value)
-        elif name in _STORED:
-            found.stored[_STORED[name]].add(value)
         elif name == "IMPORT_NAME":
             found.imports.add(("." * last[0] + value, last[1] or ()))
-        elif name == "MATCH_CLASS":
-            found.any_attribute = True
-        elif name == "PUSH_EXC_INFO":
-            found.catches = True
+        elif name in _NOTES:
+            _NOTES[name](found, value, code.co_name)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found.add(reads(constant))
@@ -110,3 +87,49 @@ def _read(code: CodeType) -> Reads:
         ):
             found.any_attribute = True
     return found
+
+
+def _global(found: Reads, name: str, code: str) -> None:
+    if name[:1] == "@":
+        return  # pytest's, in an assert that it wrote anew: only asked when that fails
+    found.globals.add(name)
+    if name in BY_NAME:
+        found.any_attribute = True
+    elif name in _OUTSIDE:
+        found.outside = found.outside or f"{code} {_OUTSIDE[name]} ({name})"
+
+
+def _attribute(found: Reads, name: str, code: str) -> None:
+    found.attributes.add(name)
+    found.any_attribute |= name in _ANY
+
+
+def _cell(found: Reads, name: str, code: str) -> None:
+    found.cells.add(name)
+
+
+def _stored(kind: str) -> Callable[[Reads, Any, str], None]:
+    return lambda found, name, code: found.stored[kind].add(name)
+
+
+def _match_class(found: Reads, name: Any, code: str) -> None:
+    found.any_attribute = True
+
+
+def _catch(found: Reads, name: Any, code: str) -> None:
+    found.catches = True
+
+
+# what an instruction says of the code it is in: its argument and the code's name are given
+_NOTES: dict[str, Callable[[Reads, Any, str], None]] = {
+    **dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"), _global),
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD",
+                     "IMPORT_FROM"), _attribute),
+    **dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLOSURE"),
+                    _cell),
+    **dict.fromkeys(("STORE_DEREF", "DELETE_DEREF"), _stored("cells")),
+    **dict.fromkeys(("STORE_ATTR", "DELETE_ATTR"), _stored("attributes")),
+    **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL"), _stored("globals")),
+    "MATCH_CLASS": _match_class,
+    "PUSH_EXC_INFO": _catch,
+}  # fmt: skip

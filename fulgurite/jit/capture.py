@@ -26,7 +26,7 @@ from ..core.node import Node, constant
 from ..core.ops.effect import TAPE, WATCH
 from ..core.ops.leaf import new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
-from ..graph.ir.cache_key import normalize
+from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR, Tape
 from ..runtime.device import several_devices
@@ -83,6 +83,18 @@ class _Stand:
     @property
     def entry(self) -> Entry:
         return self.tensor.entry
+
+
+class _Outcome(NamedTuple):
+    """What a function did, in a form that can be done again."""
+
+    template: Template
+    statements: list[str]  # its effects
+    made: str  # its result
+    assigned: list[int]  # the tensors that it assigned; their new values are the last roots
+    roots: list[Node]
+    normal: Normal
+    places: list[Place]
 
 
 class Captured:
@@ -393,6 +405,7 @@ class Capture:
     def _kept(
         self, result: Any, begin: int, first: int, differentiated: bool
     ) -> tuple[Captured | None, Any, str]:
+        """The captured call, with everything put back; or the result, and why it is not kept."""
         for (_, tensor, way), node in zip(self.survey.arrays, self.given, strict=True):
             if tensor.entry.node is not node:
                 raise JitError(
@@ -402,41 +415,67 @@ class Capture:
         if self.numbers.hashed:
             raise Again(all_fixed=False)
         effects = [effect for holder in self.survey.holders for effect in holder.effects()]
-        assigned = [(i, s) for i, s in enumerate(self.stands) if s.entry.node is not s.node]
-        template = Template(self.survey)
         try:
-            statements = [template.effect(effect) for effect in effects]
-            made = template.expression(result)
-        except CannotRemake as reason:
-            if self._stood_in():
-                raise Again from None  # what it made may hold a stand-in
-            return None, self._settled(result, effects), str(reason)
-        results = template.results
-        roots = [tensor.entry.node for tensor in results]
-        for _, stand in assigned:
-            node = stand.entry.node
-            leaf = node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
-            if stand.entry not in self.changed:
-                return None, self._settled(result, effects), f"{stand.way} was changed meanwhile"
-            if leaf != (stand.node.op is WATCH) or (node.watched and not leaf):
-                return None, self._settled(result, effects), f"a gradient goes through {stand.way}"
-            roots.append(node.src[0] if leaf else node)
+            outcome = self._outcome(result, effects, begin, first, differentiated)
+        except CannotRemake as problem:
+            reason = str(problem)
+        else:
+            for holder in self.survey.holders:
+                holder.restore()
+            self._put_back()
+            self._let_go({tensor.entry for tensor in outcome.template.results})
+            return self._captured(outcome), None, ""
+        return None, self._settled(result, effects), reason
+
+    def _outcome(
+        self, result: Any, effects: list[Effect], begin: int, first: int, differentiated: bool
+    ) -> _Outcome:
+        """What the function did, in a form that can be done again."""
+        template, statements, made = self._template(result, effects)
+        assigned = [(i, s) for i, s in enumerate(self.stands) if s.entry.node is not s.node]
+        roots = [tensor.entry.node for tensor in template.results]
+        roots += [self._assigned_root(stand) for _, stand in assigned]
         if not differentiated and any([root.watched for root in roots]):
             raise Inline("its result has a gradient; call it inside no_grad() to replay it")
         if not roots:
             roots = [constant(0, uint32)]
-        problem = self._escaped({t.entry for t in results}, first)
+        escaped = self._escaped({t.entry for t in template.results}, first)
         normal = normalize(roots)
         places, foreign = self._places(normal.buffers, begin)
-        problem = problem or foreign
-        if several_devices() and any([root.device not in (None, self.device) for root in roots]):
-            problem = problem or "its results are on another device"
-        if problem:
-            return None, self._settled(result, effects), problem
-        for holder in self.survey.holders:
-            holder.restore()
-        self._put_back()
-        self._let_go({t.entry for t in results})
+        if problem := escaped or foreign or self._elsewhere(roots):
+            raise CannotRemake(problem)
+        written = [i for i, _ in assigned]
+        return _Outcome(template, statements, made, written, roots, normal, places)
+
+    def _elsewhere(self, roots: Iterable[Node]) -> str:
+        """Text if a result is on a device of its own."""
+        apart = several_devices() and any([r.device not in (None, self.device) for r in roots])
+        return "its results are on another device" if apart else ""
+
+    def _template(self, result: Any, effects: list[Effect]) -> tuple[Template, list[str], str]:
+        template = Template(self.survey)
+        try:
+            statements = [template.effect(effect) for effect in effects]
+            return template, statements, template.expression(result)
+        except CannotRemake:
+            if self._stood_in():
+                raise Again from None  # what it made may hold a stand-in
+            raise
+
+    def _assigned_root(self, stand: _Stand) -> Node:
+        """The new value of a tensor that the function assigned."""
+        node = stand.entry.node
+        leaf = node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
+        if stand.entry not in self.changed:
+            raise CannotRemake(f"{stand.way} was changed meanwhile")
+        if leaf != (stand.node.op is WATCH) or (node.watched and not leaf):
+            raise CannotRemake(f"a gradient goes through {stand.way}")
+        return node.src[0] if leaf else node
+
+    def _captured(self, outcome: _Outcome) -> Captured:
+        """The checks, the plan and the template as one call."""
+        template, normal = outcome.template, outcome.normal
+        results = len(template.results)
         expected = [
             Expected(type(s.tensor), s.base.shape, s.base.dtype, self.device,  # type: ignore[arg-type]
                      s.node.op is WATCH, s.way, s.varying)
@@ -444,17 +483,16 @@ class Capture:
         ]  # fmt: skip
         variables = self.survey.variables.settle(self.survey, normal.values)
         replay = Replay(
-            expected, places, normal, roots, self.device, list(variables),
-            [(i, len(results) + k) for k, (i, _) in enumerate(assigned)], len(results),
+            expected, outcome.places, normal, outcome.roots, self.device, list(variables),
+            [(i, results + k) for k, i in enumerate(outcome.assigned)], results,
             self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
             self._given(),
         )  # fmt: skip
         self.survey.settle_numbers()
-        if assigned or replay.gifts:
+        if outcome.assigned or replay.gifts:
             self._stay_apart()
-        captured = Captured(self.survey, self.numbers, list(variables.values()), template, made,
-                            statements, replay, self.recording)  # fmt: skip
-        return captured, None, ""
+        return Captured(self.survey, self.numbers, list(variables.values()), template, outcome.made,
+                        outcome.statements, replay, self.recording)  # fmt: skip
 
     def _given(self) -> list[int]:
         """The tensors of arguments that the caller gives away."""

@@ -56,9 +56,17 @@ def place_of_module(name: str) -> str:
     module = sys.modules.get(name)
     if module is None:
         return "user"
-    file = getattr(module, "__file__", None)
+    return _place(name, getattr(module, "__file__", None))
+
+
+def place_of_function(function: types.FunctionType) -> str:
+    """Whose a function is, by its code."""
+    return _place(str(function.__module__), function.__code__.co_filename)
+
+
+def _place(module: str, file: str | None) -> str:
     where = place_of(file)
-    return "standard" if where == "user" and is_foreign(name, str(file)) else where
+    return "standard" if where == "user" and is_foreign(module, str(file)) else where
 
 
 _foreign: dict[str, bool] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..tensor import Tensor
 from .introspection import slots_of
 from .purity import has_hidden_state
 from .reachability import Survey
-from .side_effects import MISSING, Effect, set_attribute
+from .side_effects import MISSING, Effect, refill, set_attribute
 from .symbolic_number import Number, source_of
 from .variables import apart, together
 
@@ -99,37 +100,41 @@ class Template:
 
     def _made(self, value: Any) -> str:
         kind = type(value)
-        if kind in (list, tuple):
-            inside = ", ".join([self.expression(item) for item in value])
-            end = "," if kind is tuple and len(value) == 1 else ""
-            return f"[{inside}]" if kind is list else f"({inside}{end})"
-        if kind is dict:
-            rows = [f"{self._hashed(k)}: {self.expression(v)}" for k, v in value.items()]
-            return "{" + ", ".join(rows) + "}"
-        if kind is Node:
-            return self._size(value)
+        write = _WRITERS.get(kind)
+        if write is not None:
+            return write(self, value)
         container = tree._kind(kind)
         if container is not None:
             try:
                 children, extra = container.apart(value)
             except FulguriteError:  # a new module wants the values of its parameters
                 raise CannotRemake(f"it makes a new {kind.__name__}") from None
-            inside = ", ".join([self.expression(child) for child in children])
-            return f"{self._constant(container.together)}({self._hashed(extra)}, [{inside}])"
+            return (f"{self._constant(container.together)}({self._hashed(extra)}, "
+                    f"[{self._listed(children)}])")  # fmt: skip
         if isinstance(value, set | frozenset):
             inside = ", ".join([self._hashed(item) for item in value])
             return f"{self._constant(kind)}([{inside}])"
         if isinstance(value, _PLAIN) or _is_lasting(value):
             return self._constant(value)
-        if kind is slice:
-            parts = [self.expression(part) for part in (value.start, value.stop, value.step)]
-            return f"{self._constant(slice)}({', '.join(parts)})"
         if not hasattr(value, "__dict__") or isinstance(value, type | types.FunctionType) or (
             slots_of(kind) or has_hidden_state(kind)
         ):  # fmt: skip
             raise CannotRemake(f"it makes a {kind.__name__}, which cannot be made again")
         rows = [f"{k!r}: {self.expression(v)}" for k, v in vars(value).items()]
         return f"remade({self._constant(kind)}, {{{', '.join(rows)}}})"
+
+    def _listed(self, items: Iterable[Any]) -> str:
+        return ", ".join([self.expression(item) for item in items])
+
+    def _tuple(self, value: tuple[Any, ...]) -> str:
+        return f"({self._listed(value)}{',' if len(value) == 1 else ''})"
+
+    def _dict(self, value: dict[Any, Any]) -> str:
+        rows = [f"{self._hashed(k)}: {self.expression(v)}" for k, v in value.items()]
+        return "{" + ", ".join(rows) + "}"
+
+    def _slice(self, value: slice) -> str:
+        return f"{self._constant(slice)}({self._listed((value.start, value.stop, value.step))})"
 
     def _size(self, value: Node) -> str:
         """An expression of variables, with their values in a replay."""
@@ -163,8 +168,6 @@ class Template:
             if kind == "cell":
                 raise CannotRemake(f"it deletes {effect.way}")
             return f"drop({name}, {key!r})" if kind == "attrs" else f"drop_slot({name}, {key!r})"
-        if kind == "array":
-            raise CannotRemake(f"it writes to the NumPy array {effect.way}")
         source = self.expression(effect.value)
         if kind in ("list", "bytearray"):
             return f"{name}[:] = {source}"
@@ -178,6 +181,15 @@ class Template:
             return f"{name}.grad = {source}"
         put = "put" if kind == "attrs" else "put_slot"
         return f"{put}({name}, {key!r}, {source})"
+
+
+_WRITERS: dict[type, Callable[[Template, Any], str]] = {
+    list: lambda template, value: f"[{template._listed(value)}]",
+    tuple: Template._tuple,
+    dict: Template._dict,
+    slice: Template._slice,
+    Node: Template._size,
+}
 
 
 def _is_lasting(value: Any) -> bool:
@@ -197,12 +209,6 @@ def remade(kind: type, attributes: dict[str, Any]) -> Any:
     made: Any = object.__new__(kind)
     vars(made).update(attributes)
     return made
-
-
-def refill(thing: Any, items: Any) -> None:
-    """Let a dict, set or deque hold these."""
-    thing.clear()
-    (thing.extend if hasattr(thing, "extend") else thing.update)(items)
 
 
 def drop(thing: Any, key: str) -> None:

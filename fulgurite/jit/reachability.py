@@ -20,9 +20,9 @@ import types
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Set
-from operator import attrgetter, methodcaller
-from typing import Any
+from collections.abc import Callable, Set
+from operator import attrgetter, is_not, methodcaller
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,14 +36,13 @@ from .introspection import (
     absolute_name,
     can_be_found,
     class_names,
-    is_foreign,
     is_installed,
     is_plain,
     is_tree,
     labels_of,
     literal,
     owner,
-    place_of,
+    place_of_function,
     place_of_module,
     same_array,
     same_items,
@@ -60,11 +59,31 @@ _MOST = 50_000  # things looked at: with more, checking them costs more than a r
 _VALUES = (str, bytes, int, float, complex, range, slice, np.generic, np.dtype)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _EXACT = frozenset({*_VALUES, bool, type(None)})
+_SINGLETONS = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
+_GENERATORS = (random.Random, np.random.RandomState, np.random.Generator)
+_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _CACHE = "_cache"  # of modules: what can be found again
 
 
 def _is_value(value: Any) -> bool:
     return isinstance(value, _VALUES) and not isinstance(value, enum.Enum)
+
+
+def _is_static(value: Any, kind: type) -> bool:
+    """True if a thing is known by its value: it holds nothing else, nor bound variables."""
+    if kind is slice:  # of bound variables the values are given at run time
+        return Node not in (type(value.start), type(value.stop), type(value.step))
+    return kind in _EXACT or (_is_value(value) and not hasattr(value, "__dict__"))
+
+
+class Thing(NamedTuple):
+    """Something that a call reaches, when it is met first."""
+
+    value: Any
+    kind: type
+    name: str  # the variable that holds it in a later call
+    way: str
+    argument: bool  # is it an argument, or in one?
 
 
 class Survey(Checks):
@@ -130,7 +149,7 @@ class Survey(Checks):
         `at` says which place holds it: a number that changes from call to call is replaced there.
         """
         kind = type(value)
-        if value is None or kind is bool or value is Ellipsis or value is NotImplemented:
+        if kind in _SINGLETONS:
             self.line(f"if {source} is not {value!r}:", way)
             return value
         if kind in (int, float):
@@ -141,9 +160,7 @@ class Survey(Checks):
                 if made is not value:
                     self.installed.append((*at, made))
                 return made
-        if kind is slice and Node in (type(value.start), type(value.stop), type(value.step)):
-            pass  # of bound variables: their values are given at run time
-        elif kind in _EXACT or (_is_value(value) and not hasattr(value, "__dict__")):
+        if _is_static(value, kind):
             return self._static(value, source, way)
         known = self.found.get(id(value))
         if known is not None:
@@ -154,73 +171,65 @@ class Survey(Checks):
             return value
         name = self.variable(source)
         self.found[id(value)] = (name, value)
-        return self._found(value, kind, name, way, argument)
+        return self._visit(Thing(value, kind, name, way, argument))
 
-    def _found(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
-        if isinstance(value, Tensor):
-            self._tensor(value, name, way)
-        elif kind is Node:
-            if not self.variables.reach(self, value, name, way):
-                self._same(value, name, way)
-        elif kind is slice:
-            self.line(f"if type({name}) is not slice:", way)
-            for part in ("start", "stop", "step"):
-                self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
-        elif _is_value(value):
-            self._static(value, name, way)  # and what a class of the user's adds to it
-            self._class(kind, way)
-            self._attributes(value, kind, name, way)
-        elif kind in (list, tuple, dict) or isinstance(value, list | tuple | dict):
-            return self._container(value, kind, name, way, argument)
-        elif isinstance(value, set | frozenset | deque | bytearray | array):
-            self._collection(value, kind, name, way)
-        elif isinstance(value, np.ndarray):
-            return self._array(value, name, way, argument)
-        elif isinstance(value, types.FunctionType):
-            self._function(value, name, way)
-        elif isinstance(value, types.MethodType):
-            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
-            self.value(value.__func__, f"{name}.__func__", way)
-            self.value(value.__self__, f"{name}.__self__", f"{way}.__self__")
-        elif isinstance(value, functools.partial):
-            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
-            for part in ("func", "args", "keywords"):
-                self.value(getattr(value, part), f"{name}.{part}", f"{way}.{part}")
-        elif isinstance(value, type):
-            self._same(value, name, way)
-            self._changing(value, way)
-            self._class(value, way)
-        elif isinstance(value, types.ModuleType):
-            self._same(value, name, way)
-            self._module(value, name, way)
-        elif isinstance(value, types.CellType):
-            self._same(value, name, way)
-        elif isinstance(value, weakref.ref):
-            self._same(value, name, way)
-            self.value(value(), f"{name}()", f"{way}()")
-        elif isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
-            self._builtin(value, kind, name, way)
-        elif isinstance(value, types.MappingProxyType):
-            self._container(value, kind, name, way, False)
-        elif isinstance(value, _VIEWS):
-            self.line(f"if type({name}) is not {self.constant(kind)}:", way)
-            view: Any = value
-            self.value(view.mapping, f"{name}.mapping", way)
-        elif hasattr(kind, "__fulgurite_jit__"):
-            self._same(value, name, way)
-            self.value(value.function, self.constant(value.function), way)
-        else:
-            self._object(value, kind, name, way)
-        return value
+    def _visit(self, thing: Thing) -> Any:
+        """Look at a new thing by what it is; what the function is to see of it."""
+        value = thing.value
+        visit = next((visit for kinds, visit in _VISITS if isinstance(value, kinds)
+                      and (kinds is not _VALUES or _is_value(value))), Survey._object)  # fmt: skip
+        seen = visit(self, thing)
+        return value if seen is None else seen
 
-    def _builtin(self, value: Any, kind: type, name: str, way: str) -> None:
+    def _parts(self, thing: Thing, *parts: str) -> None:
+        """A thing that is known by its type and its parts."""
+        self._typed(thing, thing.way)
+        for part in parts:
+            self.value(getattr(thing.value, part), f"{thing.name}.{part}", f"{thing.way}.{part}")
+
+    def _typed(self, thing: Thing, reason: str) -> None:
+        self.line(f"if type({thing.name}) is not {self.constant(thing.kind)}:", reason)
+
+    def _identity(self, thing: Thing) -> None:
+        self._same(thing.value, thing.name, thing.way)
+
+    def _node(self, thing: Thing) -> None:
+        if not self.variables.reach(self, thing.value, thing.name, thing.way):
+            self._identity(thing)
+
+    def _derived_value(self, thing: Thing) -> None:
+        """A number or text of a class of the user's: what that adds to it, too."""
+        self._static(thing.value, thing.name, thing.way)
+        self._class(thing.kind, thing.way)
+        self._attributes(thing)
+
+    def _method(self, thing: Thing) -> None:
+        self._typed(thing, thing.way)
+        self.value(thing.value.__func__, f"{thing.name}.__func__", thing.way)
+        self.value(thing.value.__self__, f"{thing.name}.__self__", f"{thing.way}.__self__")
+
+    def _type(self, thing: Thing) -> None:
+        self._identity(thing)
+        self._changing(thing.value, thing.way)
+        self._class(thing.value, thing.way)
+
+    def _weak_reference(self, thing: Thing) -> None:
+        self._identity(thing)
+        self.value(thing.value(), f"{thing.name}()", f"{thing.way}()")
+
+    def _view(self, thing: Thing) -> None:
+        self._typed(thing, thing.way)
+        self.value(thing.value.mapping, f"{thing.name}.mapping", thing.way)
+
+    def _builtin(self, thing: Thing) -> None:
         """A function of C, or a method of something: of a list, an array, an iterator."""
+        value, _, name, way, _ = thing
         held = value.__self__
         if held is None or isinstance(held, types.ModuleType | type):
-            self._same(value, name, way)
+            self._identity(thing)
             self._changing(value, way)
             return
-        self.line(f"if type({name}) is not {self.constant(kind)} or "
+        self.line(f"if type({name}) is not {self.constant(thing.kind)} or "
                   f"{name}.__name__ != {value.__name__!r}:", way)  # fmt: skip
         self._changing(value, way)
         self.value(held, f"{name}.__self__", f"{way}.__self__")
@@ -241,20 +250,22 @@ class Survey(Checks):
             if way in self.numbers.fixed:
                 self._static(value, name, way)
 
-    def _tensor(self, tensor: Tensor, name: str, way: str) -> None:
+    def _tensor(self, thing: Thing) -> None:
+        tensor, _, name, way, _ = thing
         self.tensors.append((name, tensor, way))
         if hasattr(tensor, "__dict__"):
-            self._attributes(tensor, type(tensor), name, way)
+            self._attributes(thing)
         if self.grads and TAPE in tensor.entry.node.watched:
             self.holders.append(Holder("grad", tensor, name, way, tensor.grad))
             self.value(tensor.grad, f"{name}.grad", f"{way}.grad")
 
-    def _array(self, array: Any, name: str, way: str, argument: bool) -> Any:
+    def _array(self, thing: Thing) -> Any:
+        array, _, name, way, argument = thing
         if argument and array.dtype.kind in "biufc":
             made = from_numpy(array)
             self.arrays.append((name, made, way))
             about = self.constant((array.dtype, array.shape))
-            self.line(f"if type({name}) is not {self.constant(type(array))}:", way)
+            self._typed(thing, way)
             self.line(f"if ({name}.dtype, {name}.shape) != {about}:", f"dtype or shape of {way}")
             self.shown[id(array)], self.swapped[id(made)] = made, name
             return made
@@ -267,39 +278,44 @@ class Survey(Checks):
 
     # --- containers ------------------------------------------------------------------------------
 
-    def _container(self, value: Any, kind: type, name: str, way: str, argument: bool) -> Any:
-        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
-        argument = argument and (kind in (list, tuple, dict) or hasattr(kind, "_fields"))
-        children: list[Any]
-        if isinstance(value, dict | types.MappingProxyType):
-            keys = list(value)
-            self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
-            self._items(keys, name, f"a key of {way}")
-            children = []
-            places = self._unpacked(f"{name}.values()", len(value)) if kind is dict else []
-            for i, (key, item) in enumerate(value.items()):
-                source = places[i] if places else f"{name}[{literal(key) or self.constant(key)}]"
-                at = Holder("item", value, name, way, item, key), key
-                children.append(self.value(item, source, f"{way}[{key!r}]", argument, at))
-            if isinstance(value, dict):
-                self.holders.append(Holder("dict", value, name, way, dict(value)))
-            pairs = zip(children, value.values(), strict=True)
-            changed = argument and any([a is not b for a, b in pairs])
-            made: Any = dict(zip(keys, children, strict=True)) if changed else value
-        else:
-            self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
-            places = self._unpacked(name, len(value)) if kind in (list, tuple) else []
-            children = [self.value(item, places[i] if places else f"{name}[{i}]", f"{way}[{i}]",
-                                   argument)
-                        for i, item in enumerate(value)]  # fmt: skip
-            if isinstance(value, list):
-                self.holders.append(Holder("list", value, name, way, list(value)))
-            changed = any([a is not b for a, b in zip(children, value, strict=True)])
-            made = value
-            if changed:
-                made = kind(*children) if hasattr(kind, "_fields") else kind(children)
+    def _mapping(self, thing: Thing) -> Any:
+        value, kind, name, way, _ = thing
+        self._typed(thing, f"the type of {way}")
+        keys, argument = list(value), _is_rebuilt(thing)
+        self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
+        self._items(keys, name, f"a key of {way}")
+        children = []
+        places = self._unpacked(f"{name}.values()", len(value)) if kind is dict else []
+        for i, (key, item) in enumerate(value.items()):
+            source = places[i] if places else f"{name}[{literal(key) or self.constant(key)}]"
+            at = Holder("item", value, name, way, item, key), key
+            children.append(self.value(item, source, f"{way}[{key!r}]", argument, at))
+        if isinstance(value, dict):
+            self.holders.append(Holder("dict", value, name, way, dict(value)))
+        changed = argument and any(map(is_not, children, value.values()))
+        return self._contained(thing, dict(zip(keys, children, strict=True)) if changed else value)
+
+    def _sequence(self, thing: Thing) -> Any:
+        value, kind, name, way, _ = thing
+        self._typed(thing, f"the type of {way}")
+        argument = _is_rebuilt(thing)
+        self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+        places = self._unpacked(name, len(value)) if kind in (list, tuple) else []
+        places = places or [f"{name}[{i}]" for i in range(len(value))]
+        children = [self.value(item, places[i], f"{way}[{i}]", argument)
+                    for i, item in enumerate(value)]  # fmt: skip
+        if isinstance(value, list):
+            self.holders.append(Holder("list", value, name, way, list(value)))
+        made = value
+        if any(map(is_not, children, value)):
+            made = kind(*children) if hasattr(kind, "_fields") else kind(children)
+        return self._contained(thing, made)
+
+    def _contained(self, thing: Thing, made: Any) -> Any:
+        """What the function sees of a container, and what a class of the user's adds to it."""
+        value, kind, name, way, _ = thing
         if kind not in (list, tuple, dict) and hasattr(value, "__dict__"):
-            self._attributes(value, kind, name, way)
+            self._attributes(thing)
         if made is not value:
             self.shown[id(value)], self.swapped[id(made)] = made, name
             if not isinstance(made, tuple):
@@ -320,38 +336,45 @@ class Survey(Checks):
             if type(item) not in _EXACT:
                 self.value(item, self.constant(item), way)
 
-    def _collection(self, value: Any, kind: type, name: str, way: str) -> None:
-        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
-        if isinstance(value, deque):
-            self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
-            for i, item in enumerate(value):
-                self.value(item, f"{name}[{i}]", f"{way}[{i}]")
-            self.holders.append(Holder("deque", value, name, way, list(value)))
-            return
-        if isinstance(value, set | frozenset):
-            items = list(value)  # in this order: that of equal sets may differ
-            self.line(f"if [*{name}] != {self.constant(items)}:", f"{way} changed")
-            self._items(items, name, f"an item of {way}")
+    def _deque(self, thing: Thing) -> None:
+        value, _, name, way, _ = thing
+        self._typed(thing, f"the type of {way}")
+        self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+        for i, item in enumerate(value):
+            self.value(item, f"{name}[{i}]", f"{way}[{i}]")
+        self.holders.append(Holder("deque", value, name, way, list(value)))
+
+    def _set(self, thing: Thing) -> None:
+        value, kind, name, way, _ = thing
+        self._typed(thing, f"the type of {way}")
+        items = list(value)  # in this order: that of equal sets may differ
+        self.line(f"if [*{name}] != {self.constant(items)}:", f"{way} changed")
+        self._items(items, name, f"an item of {way}")
+        if kind not in (set, frozenset) and hasattr(value, "__dict__"):
+            self._attributes(thing)
+        if isinstance(value, set):
+            self.holders.append(Holder("set", value, name, way, value.copy()))
+
+    def _bytes(self, thing: Thing) -> None:
+        """A bytearray or an array of the standard library."""
+        value, kind, name, way, _ = thing
+        self._typed(thing, f"the type of {way}")
         copy = value[:] if isinstance(value, array) else value.copy()
-        if not isinstance(value, set | frozenset):
-            self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
-        if kind not in (set, frozenset, bytearray, array) and hasattr(value, "__dict__"):
-            self._attributes(value, kind, name, way)
-        if isinstance(value, set | bytearray | array):
-            held = "set" if isinstance(value, set) else "bytearray"
-            self.holders.append(Holder(held, value, name, way, copy))
+        self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
+        if kind not in (bytearray, array) and hasattr(value, "__dict__"):
+            self._attributes(thing)
+        self.holders.append(Holder("bytearray", value, name, way, copy))
 
     # --- code ------------------------------------------------------------------------------------
 
-    def _function(self, function: types.FunctionType, name: str, way: str) -> None:
+    def _function(self, thing: Thing) -> None:
+        function, _, name, way, _ = thing
         code = function.__code__
         held = name in self.known  # it is this very function: only its code may be another
         if not held:
             self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
         self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
-        where = place_of(code.co_filename)
-        if where == "user" and is_foreign(str(function.__module__), code.co_filename):
-            where = "standard"
+        where = place_of_function(function)
         if where in ("ours", "standard", "numpy") and not function.__closure__:
             self._changing(function, way)
             return
@@ -360,17 +383,16 @@ class Survey(Checks):
             self.line(f"if {name}.__globals__ is not {scope}:", way)
         found = reads(code) if where in ("user", "module") else Reads()
         self._follow(code, found)
-        for i, (cell, label) in enumerate(
-            zip(function.__closure__ or (), code.co_freevars, strict=True)
-        ):
+        cells = zip(function.__closure__ or (), code.co_freevars, strict=True)
+        for i, (cell, label) in enumerate(cells):
             self._cell(cell, f"{name}.__closure__[{i}]", label)
         for part in ("__defaults__", "__kwdefaults__"):
             if getattr(function, part):
                 self.value(getattr(function, part), f"{name}.{part}", f"{way}.{part}")
-        if not function.__dict__ and (self.names.any_attribute or self.names.catches):
-            self.line(f"if {name}.__dict__:", f"the attributes of {way}")
         if function.__dict__:
-            self._some(function.__dict__, f"{name}.__dict__", way, "attrs", function, name)
+            self._some(function.__dict__, f"{name}.__dict__", way, function, name)
+        elif self.names.any_attribute or self.names.catches:
+            self.line(f"if {name}.__dict__:", f"the attributes of {way}")
         self._globals(function.__globals__, found)
 
     def _follow(self, code: types.CodeType, found: Reads) -> None:
@@ -411,27 +433,28 @@ class Survey(Checks):
             elif label in found.globals:
                 self.line(f"if {label!r} in {key}:", f"the global {label}")
         for label, inner in sorted(found.imports):
-            full = absolute_name(label, names)
-            module = sys.modules.get(full)
-            if module is not None:
-                self.value(module, self.constant(module), full)
-            if (module is None and can_be_found(full)) or any(
-                [f"{full}.{name}" not in sys.modules and name != "*" and not hasattr(module, name)
-                 for name in inner if module is not None]
-            ):  # fmt: skip
-                self._leave(f"{full} has not been imported yet")
+            self._import(absolute_name(label, names), inner)
+
+    def _import(self, full: str, names: tuple[str, ...]) -> None:
+        """What an import statement inside a function finds: only modules that are loaded."""
+        module = sys.modules.get(full)
+        if module is None:
+            absent = can_be_found(full)
+        else:
+            self.value(module, self.constant(module), full)
+            wanted = [k for k in names if f"{full}.{k}" not in sys.modules and k != "*"]
+            absent = any([not hasattr(module, name) for name in wanted])
+        if absent:
+            self._leave(f"{full} has not been imported yet")
 
     def _changing(self, thing: Any, way: str) -> None:
         """Is it something whose answers differ from call to call?"""
-        owner = str(getattr(thing, "__module__", None) or "")
-        held = getattr(thing, "__self__", None)
-        if (
-            within(owner, CHANGING)
-            or isinstance(held, random.Random | np.random.RandomState | np.random.Generator)
-            or asks_the_world(owner, str(getattr(thing, "__name__", "")))
+        owner, name = getattr(thing, "__module__", None) or "", getattr(thing, "__name__", "")
+        if isinstance(getattr(thing, "__self__", None), _GENERATORS) or _answers_vary(
+            str(owner), str(name)
         ):
             self._leave(f"{way} gives another answer in every call")
-        if owner == "builtins" and getattr(thing, "__name__", "") in BY_NAME:
+        if owner == "builtins" and name in BY_NAME:
             self.names.any_attribute = True  # under another name
 
     # --- classes, modules, objects ---------------------------------------------------------------
@@ -454,100 +477,101 @@ class Survey(Checks):
                           f"{self.constant(base.__bases__)}:",  # a new one may hide a base's
                           f"the attributes of {base.__name__}")  # fmt: skip
             for label, inside in own.items():
-                plain = unwrapped(inside)
-                if isinstance(plain, types.FunctionType):
-                    special = label.startswith("__") and label.endswith("__")
-                    used = label in self.names.attributes or self.names.any_attribute
-                    if where == "user" and (special or used):
-                        self._member(base, key, label, inside, plain)
-                    elif label == "forward":
-                        source = f"{key}.__dict__['forward']"
-                        self.line(f"if {source} is not {self.constant(inside)}:",
-                                  f"{base.__name__}.forward")  # fmt: skip
-                elif label in OF_CLASSES:
-                    continue
-                elif label in self.names.attributes or self.names.any_attribute:
-                    if isinstance(inside, types.MemberDescriptorType | types.GetSetDescriptorType):
-                        continue
-                    self.value(inside, f"{key}.__dict__[{label!r}]", f"{base.__name__}.{label}")
+                self._class_entry(base, key, label, inside)
 
-    def _member(self, base: type, key: str, label: str, inside: Any, plain: Any) -> None:
-        source = f"{key}.__dict__[{label!r}]"
-        self.line(f"if {source} is not {self.constant(inside)}:", f"{base.__name__}.{label}")
+    def _class_entry(self, base: type, key: str, label: str, inside: Any) -> None:
+        """A method or an attribute in the table of a class."""
+        source, way = f"{key}.__dict__[{label!r}]", f"{base.__name__}.{label}"
+        used = label in self.names.attributes or self.names.any_attribute
+        plain = unwrapped(inside)
+        if isinstance(plain, types.FunctionType):
+            special = label.startswith("__") and label.endswith("__")
+            if owner(base) == "user" and (special or used):
+                self.line(f"if {source} is not {self.constant(inside)}:", way)
+                self._member(plain, way)
+            elif label == "forward":
+                self.line(f"if {source} is not {self.constant(inside)}:", way)
+        elif used and label not in OF_CLASSES and not isinstance(inside, _DESCRIPTORS):
+            self.value(inside, source, way)
+
+    def _member(self, plain: types.FunctionType, way: str) -> None:
         if id(plain) not in self.found:
-            self.found[id(plain)] = (self.constant(plain), plain)
-            self._function(plain, self.constant(plain), f"{base.__name__}.{label}")
+            name = self.constant(plain)
+            self.found[id(plain)] = (name, plain)
+            self._function(Thing(plain, types.FunctionType, name, way, False))
 
-    def _module(self, module: types.ModuleType, name: str, way: str) -> None:
-        where = place_of_module(module.__name__)
-        own = vars(module)
+    def _module(self, thing: Thing) -> None:
+        self._identity(thing)
+        module, name = thing.value, thing.name
+        where, own = place_of_module(module.__name__), vars(module)
         every = self.names.any_attribute and where == "user" and not is_installed(module)
         for label in [k for k in own if k in self.names.attributes or (every and k[:2] != "__")]:
-            inside = own[label]
-            source = f"{name}.{label}"
-            if where == "user":
-                self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
-                self.value(inside, source, source)
-            elif callable(inside) and (
-                within(module.__name__, CHANGING) or asks_the_world(module.__name__, label)
-            ):
-                self._leave(f"{source} gives another answer in every call")
-            elif module is sys and label == "modules":
-                self._leave("it looks for modules by name")
-            elif isinstance(inside, types.ModuleType):
-                self.value(inside, source, source)
-            elif where in ("ours", "module") and callable(inside):
-                self._same(inside, source, source)
-            elif where == "numpy" and label in FILES:
-                self._leave(f"{source} reads a file")
-            elif where == "standard" and not callable(inside):
-                self.value(inside, source, source)  # os.environ, sys.path and the like
+            self._module_entry(module, name, where, label)
         if module is os and "getenv" in self.names.attributes:
             self.value(os.environ, f"{name}.environ", "os.environ")
 
-    def _object(self, value: Any, kind: type, name: str, way: str) -> None:
+    def _module_entry(self, module: types.ModuleType, name: str, where: str, label: str) -> None:
+        """A name in a module."""
+        own, source = vars(module), f"{name}.{label}"
+        inside = own[label]
+        if where == "user":
+            self.holders.append(Holder("item", own, f"vars({name})", source, inside, label))
+            self.value(inside, source, source)
+        elif callable(inside) and _answers_vary(module.__name__, label):
+            self._leave(f"{source} gives another answer in every call")
+        elif module is sys and label == "modules":
+            self._leave("it looks for modules by name")
+        elif isinstance(inside, types.ModuleType):
+            self.value(inside, source, source)
+        elif where in ("ours", "module") and callable(inside):
+            self._same(inside, source, source)
+        elif where == "numpy" and label in FILES:
+            self._leave(f"{source} reads a file")
+        elif where == "standard" and not callable(inside):
+            self.value(inside, source, source)  # os.environ, sys.path and the like
+
+    def _namespace(self, thing: Thing) -> None:
+        self._typed(thing, f"the type of {thing.way}")
+        self._attributes(thing)
+
+    def _object(self, thing: Thing) -> None:
         """Any other thing: by its attributes if it has some, else by what it is."""
+        value, kind, name, way, _ = thing
         where = owner(kind)
-        if isinstance(value, types.SimpleNamespace):
-            self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
-            self._attributes(value, kind, name, way)
-            return
-        bare = where == "ours" and not hasattr(value, "__dict__")
-        if bare or lasts(value):
-            self._same(value, name, way)
-            if isinstance(value, enum.Enum):
-                self._class(kind, way)
-            self.names.any_attribute |= isinstance(value, attrgetter | methodcaller)
-            if touches_files(value, self.names.attributes):
-                self._leave(f"{way} is a path whose file is looked at")
-            return
-        if isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
+        if hasattr(kind, "__fulgurite_jit__"):
+            self._identity(thing)
+            self.value(value.function, self.constant(value.function), way)
+        elif (where == "ours" and not hasattr(value, "__dict__")) or lasts(value):
+            self._lasting(thing)
+        elif isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
             callable(value) and where in ("standard", "numpy")
         ):
-            self._same(value, name, way)
+            self._identity(thing)
             self._changing(value, way)
             inner = getattr(value, "__wrapped__", None)  # of functools.lru_cache and the like
             if inner is not None:
                 self.value(inner, f"{name}.__wrapped__", way)
-            return
-        if hasattr(kind, "__next__") or isinstance(value, io.IOBase):
-            self._leave(f"{way} is an iterator or a file: reading it changes it")
-            return
-        if within(str(kind.__module__), CHANGING):
-            self._leave(f"{way} gives another answer in every call")
-            return
-        if has_hidden_state(kind):
-            self._leave(f"{way} is a {kind.__name__}, whose changes cannot be seen")
-            return
-        if not hasattr(value, "__dict__") and not slots_of(kind):
-            self._same(value, name, way)
-            return
-        self.line(f"if type({name}) is not {self.constant(kind)}:", f"the type of {way}")
-        self._class(kind, way)
-        self._attributes(value, kind, name, way)
+        elif why := _why_unseen(value, kind):
+            self._leave(f"{way} {why}")
+        elif not hasattr(value, "__dict__") and not slots_of(kind):
+            self._identity(thing)
+        else:
+            self._typed(thing, f"the type of {way}")
+            self._class(kind, way)
+            self._attributes(thing)
 
-    def _attributes(self, value: Any, kind: type, name: str, way: str) -> None:
+    def _lasting(self, thing: Thing) -> None:
+        """A thing that stays as it is."""
+        self._identity(thing)
+        if isinstance(thing.value, enum.Enum):
+            self._class(thing.kind, thing.way)
+        self.names.any_attribute |= isinstance(thing.value, attrgetter | methodcaller)
+        if touches_files(thing.value, self.names.attributes):
+            self._leave(f"{thing.way} is a path whose file is looked at")
+
+    def _attributes(self, thing: Thing) -> None:
         """The attributes of an object that code may read; of modules and the like all of them."""
+        value, kind, name, way, _ = thing
         followed = kind is types.SimpleNamespace or owner(kind) == "user"
         whole = is_tree(kind) or self.names.any_attribute or not followed or any(
             [owner(base) in ("module", "standard") and base is not object
@@ -556,7 +580,7 @@ class Survey(Checks):
             self.names.attributes.add("grad")  # an optimiser's code is not looked at
         own = getattr(value, "__dict__", None)
         if own is not None:
-            self._some(own, f"{name}.__dict__", way, "attrs", value, name, whole)
+            self._some(own, f"{name}.__dict__", way, value, name, whole)
         for label in slots_of(kind):
             inside = getattr(value, label, MISSING)
             place = Holder("slot", value, name, f"{way}.{label}", inside, label)
@@ -565,31 +589,77 @@ class Survey(Checks):
                 self.value(inside, f"{name}.{label}", f"{way}.{label}", at=(place, label))
 
     def _some(
-        self, own: dict[str, Any], source: str, way: str, holder: str, thing: Any, name: str,
-        whole: bool = False,
+        self, own: dict[str, Any], source: str, way: str, thing: Any, name: str, whole: bool = False
     ) -> None:  # fmt: skip
-        kept = {k: v for k, v in own.items() if k != _CACHE}
-        place = Holder(holder, thing, name, way, kept)
+        """Those of the attributes in a table that code may read, or the `whole` of it."""
+        kept = dict(own)
+        kept.pop(_CACHE, None)
+        place = Holder("attrs", thing, name, way, kept)
         self.holders.append(place)
         table = ""
         labels = self.names.attributes
         for label, inside in kept.items():
             if whole or label in labels:
-                at = place, label
-                if is_plain(type(thing), label):
-                    self.value(inside, f"{name}.{label}", f"{way}.{label}", at=at)
-                    continue
-                table = table or self.variable(source)
-                self.value(inside, f"{table}[{label!r}]", f"{way}.{label}", at=at)
-        of_class = set() if whole else labels & class_names(type(thing))
-        missing = sorted([label for label in of_class if label not in kept])
-        if missing:  # the class has it; the object may get one of its own
+                held = f"{name}.{label}"
+                if not is_plain(type(thing), label):
+                    table = table or self.variable(source)
+                    held = f"{table}[{label!r}]"
+                self.value(inside, held, f"{way}.{label}", at=(place, label))
+        # the class has some; the object may get one of its own
+        missing = [] if whole else sorted(labels & class_names(type(thing)) - kept.keys())
+        if missing:
             table = table or self.variable(source)
-            for label in missing:
-                self.line(f"if {label!r} in {table}:", f"{way}.{label}")
-        elif self.names.catches:  # it may try for one that is missing
-            self.line(f"if len({table or source}) != {len(own)}:", f"the attributes of {way}")
+        table = table or source
+        for label in missing:
+            self.line(f"if {label!r} in {table}:", f"{way}.{label}")
+        if self.names.catches and not missing:  # it may try for one that is missing
+            self.line(f"if len({table}) != {len(own)}:", f"the attributes of {way}")
         if whole:
-            self.line(f"if len({table or source}) != {len(own)} and "
-                      f"[k for k in {table or source} if k != {_CACHE!r}] != "
+            self.line(f"if len({table}) != {len(own)} and "
+                      f"[k for k in {table} if k != {_CACHE!r}] != "
                       f"{self.constant(list(kept))}:", f"the attributes of {way}")  # fmt: skip
+
+
+def _is_rebuilt(thing: Thing) -> bool:
+    """True if the numbers and arrays in a container of an argument may be replaced."""
+    return thing.argument and (thing.kind in (list, tuple, dict) or hasattr(thing.kind, "_fields"))
+
+
+def _answers_vary(module: str, name: str) -> bool:
+    """True if a function gives another answer in every call: of the time, of the world."""
+    return within(module, CHANGING) or asks_the_world(module, name)
+
+
+def _why_unseen(value: Any, kind: type) -> str:
+    """Why a change of an object would not be seen; empty if it would."""
+    if hasattr(kind, "__next__") or isinstance(value, io.IOBase):
+        return "is an iterator or a file: reading it changes it"
+    if within(str(kind.__module__), CHANGING):
+        return "gives another answer in every call"
+    return f"is a {kind.__name__}, whose changes cannot be seen" if has_hidden_state(kind) else ""
+
+
+# how to look at a thing, by the first that it is an instance of
+_VISITS: tuple[tuple[type | tuple[type, ...], Callable[[Survey, Thing], Any]], ...] = (
+    (Tensor, Survey._tensor),
+    (Node, Survey._node),
+    (slice, lambda survey, thing: survey._parts(thing, "start", "stop", "step")),
+    (_VALUES, Survey._derived_value),
+    (dict, Survey._mapping),
+    ((list, tuple), Survey._sequence),
+    ((set, frozenset), Survey._set),
+    (deque, Survey._deque),
+    ((bytearray, array), Survey._bytes),
+    (np.ndarray, Survey._array),
+    (types.FunctionType, Survey._function),
+    (types.MethodType, Survey._method),
+    (functools.partial, lambda survey, thing: survey._parts(thing, "func", "args", "keywords")),
+    (type, Survey._type),
+    (types.ModuleType, Survey._module),
+    (types.CellType, Survey._identity),
+    (weakref.ref, Survey._weak_reference),
+    ((types.BuiltinMethodType, types.MethodWrapperType), Survey._builtin),
+    (types.MappingProxyType, Survey._mapping),
+    (_VIEWS, Survey._view),
+    (types.SimpleNamespace, Survey._namespace),
+)

@@ -7,8 +7,10 @@ a capture, or a function that raises, leaves everything as it was.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from operator import eq, is_
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,24 +43,15 @@ class Holder:
 
     def effects(self) -> list[Effect]:
         """What is not as it was."""
-        kind, thing = self.kind, self.thing
-        if kind in ("list", "deque"):
-            return [] if _alike(list(thing), self.before) else [self._effect(None, list(thing))]
-        if kind in ("set", "bytearray"):
-            return [] if thing == self.before else [self._effect(None, thing.copy())]
-        if kind == "array":
-            same = thing.shape == self.before.shape and thing.tobytes() == self.before.tobytes()
-            return [] if same else [self._effect(None, thing)]
-        if kind == "dict":
-            same = list(thing) == list(self.before)
-            same = same and _alike(list(thing.values()), list(self.before.values()))
-            return [] if same else [self._effect(None, dict(thing))]
-        if kind == "attrs":
-            now, before = dict(thing.__dict__), self.before
+        if self.kind in _WHOLE:
+            now = _WHOLE[self.kind].copy(self.thing)
+            return [] if _WHOLE[self.kind].same(now, self.before) else [self._effect(None, now)]
+        if self.kind == "attrs":
+            now, before = dict(self.thing.__dict__), self.before
             labels = [k for k in {**before, **now} if k != "_cache"]
             return [self._effect(k, now.get(k, MISSING)) for k in labels
                     if now.get(k, MISSING) is not before.get(k, MISSING)]  # fmt: skip
-        now = self._now()
+        now = self.held(self.key)
         return [] if now is self.before else [self._effect(self.key, now)]
 
     def _effect(self, key: Any, value: Any) -> Effect:
@@ -66,24 +59,11 @@ class Holder:
 
     def held(self, key: Any) -> Any:
         """What is there now, at a key if it has several."""
-        return self.thing.__dict__.get(key, MISSING) if self.kind == "attrs" else self._now()
+        return _PLACES[self.kind][0](self.thing, key if self.kind == "attrs" else self.key)
 
     def initial(self, key: Any) -> Any:
         """What was there, at a key if it has several."""
         return self.before.get(key, MISSING) if self.kind == "attrs" else self.before
-
-    def _now(self) -> Any:
-        if self.kind == "item":
-            return self.thing.get(self.key, MISSING)
-        if self.kind == "slot":
-            return getattr(self.thing, self.key, MISSING)
-        if self.kind == "grad":
-            return self.thing.grad
-        assert self.kind == "cell", self.kind
-        try:
-            return self.thing.cell_contents
-        except ValueError:
-            return MISSING
 
     def restore(self) -> None:
         """Put back what was there."""
@@ -92,32 +72,10 @@ class Holder:
 
     def put(self, key: Any, value: Any) -> None:
         """Let it hold a value, at a key if it has several."""
-        kind, thing = self.kind, self.thing
-        if kind in ("list", "bytearray"):
-            thing[:] = value
-        elif kind in ("dict", "set", "deque"):
-            thing.clear()
-            (thing.extend if kind == "deque" else thing.update)(value)
-        elif kind == "array":
-            np.copyto(thing, value)
-        elif kind == "attrs":
-            set_attribute(thing, key, value)
-        elif kind == "item":
-            if value is MISSING:
-                thing.pop(key, None)
-            else:
-                thing[key] = value
-        elif kind == "slot":
-            if value is MISSING:
-                object.__delattr__(thing, key)
-            else:
-                object.__setattr__(thing, key, value)
-        elif kind == "grad":
-            thing.grad = value
-        elif value is MISSING:
-            del thing.cell_contents
+        if self.kind in _WHOLE:
+            _WHOLE[self.kind].write(self.thing, value)
         else:
-            thing.cell_contents = value
+            _PLACES[self.kind][1](self.thing, key, value)
 
 
 def set_attribute(thing: Any, key: str, value: Any) -> None:
@@ -136,5 +94,89 @@ def set_attribute(thing: Any, key: str, value: Any) -> None:
     rebound()
 
 
-def _alike(a: list[Any], b: list[Any]) -> bool:
-    return len(a) == len(b) and all([x is y for x, y in zip(a, b, strict=True)])
+def refill(thing: Any, items: Any) -> None:
+    """Let a dict, set or deque hold these."""
+    thing.clear()
+    (thing.extend if hasattr(thing, "extend") else thing.update)(items)
+
+
+# --- kinds of places -----------------------------------------------------------------------------
+
+
+class _Whole(NamedTuple):
+    """How to look at a thing that changes as a whole, and how to change it."""
+
+    copy: Callable[[Any], Any]
+    same: Callable[[Any, Any], bool]
+    write: Callable[[Any, Any], None]
+
+
+def _copied(thing: Any) -> Any:
+    return thing.copy() if hasattr(thing, "copy") else thing[:]
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """True if two lists, or two dicts in the same order, hold the very same things."""
+    if isinstance(a, dict):
+        return list(a) == list(b) and _alike(list(a.values()), list(b.values()))
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
+def _same_bytes(a: Any, b: Any) -> bool:
+    return bool(a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
+def _write_items(thing: Any, items: Any) -> None:
+    thing[:] = items
+
+
+_WHOLE: dict[str, _Whole] = {
+    "list": _Whole(list, _alike, _write_items),
+    "deque": _Whole(list, _alike, refill),
+    "set": _Whole(_copied, eq, refill),
+    "bytearray": _Whole(_copied, eq, _write_items),
+    "array": _Whole(lambda thing: thing, _same_bytes, np.copyto),
+    "dict": _Whole(dict, _alike, refill),
+}
+
+
+def _cell_contents(cell: Any, key: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _set_item(thing: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        thing.pop(key, None)
+    else:
+        thing[key] = value
+
+
+def _set_slot(thing: Any, key: str, value: Any) -> None:
+    if value is MISSING:
+        object.__delattr__(thing, key)
+    else:
+        object.__setattr__(thing, key, value)
+
+
+def _set_grad(thing: Any, key: Any, value: Any) -> None:
+    thing.grad = value
+
+
+def _set_cell(cell: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = value
+
+
+# of single places: how to read what is there, and how to write it
+_PLACES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any, Any], None]]] = {
+    "attrs": (lambda thing, key: thing.__dict__.get(key, MISSING), set_attribute),
+    "item": (lambda thing, key: thing.get(key, MISSING), _set_item),
+    "slot": (lambda thing, key: getattr(thing, key, MISSING), _set_slot),
+    "grad": (lambda thing, key: thing.grad, _set_grad),
+    "cell": (_cell_contents, _set_cell),
+}

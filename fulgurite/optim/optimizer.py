@@ -282,26 +282,31 @@ class Optimizer:
             for param in group["params"]:
                 i = len(fresh)
                 fresh[i] = self._loaded(i, self._fresh(later, param), states.get(i, {}))
-        steps: dict[tuple[float, bool], Tensor] = {}
-        changed = []
-        for i, values in fresh.items():
-            count = values.pop("step")
-            wide = self.state[i]["step"].dtype is float64
-            step = steps.setdefault((count, wide), scalar(count, self.params[i].device, wide))
-            self.state[i]["step"] = step
-            for name, value in values.items():
-                if name in self.state[i]:
-                    self.state[i][name].assign(value)
-                else:
-                    self.state[i][name] = value
-                changed.append(self.state[i][name])
-        realize_step(changed, [])
+        realize_step(self._take_over(fresh), [])
         for group, saved in zip(self.param_groups, groups, strict=True):
             for name, value in saved.items():
                 if name in group and name != "params":
                     group[name] = tuple(value) if isinstance(value, list) else value
                 elif name == "initial_lr":
                     group[name] = value
+
+    def _take_over(self, fresh: Mapping[int, dict[str, Any]]) -> list[Tensor]:
+        """Let each parameter's state be what was loaded; the tensors that changed."""
+        steps: dict[tuple[float, bool], Tensor] = {}
+        changed = []
+        for i, values in fresh.items():
+            count, mine = values.pop("step"), self.state[i]
+            wide = mine["step"].dtype is float64
+            mine["step"] = steps.setdefault(
+                (count, wide), scalar(count, self.params[i].device, wide)
+            )
+            for name, value in values.items():
+                if name in mine:
+                    mine[name].assign(value)
+                else:
+                    mine[name] = value
+                changed.append(mine[name])
+        return changed
 
     def _with_options(self, group: Group, saved: Mapping[str, Any]) -> Group:
         """A group as it will be with the saved options, which are checked."""

@@ -497,7 +497,7 @@ def choice(
     """
     whole = build.as_shape(shape)
     table = None if isinstance(x, int) else as_tensor(x)
-    size = x if isinstance(x, int) else as_tensor(x).shape[build.as_axis(axis, as_tensor(x).ndim)]
+    size = x if table is None else table.shape[build.as_axis(axis, table.ndim)]
     count = sizes.prod(whole)
     if not isinstance(size, int) or not isinstance(count, int):
         raise ShapeError("choices are among a fixed number", "use randint with variable sizes")
@@ -507,14 +507,14 @@ def choice(
         raise ArgumentError(f"{count} of {size} cannot all differ", "use replace=True")
     device = device if table is None or device else table.device
     weights = None if p is None else _weights(p, size)
-    if replace and weights is None:
+    if not replace:
+        places = _without_replacement(size, weights, key, device)[:count].reshape(whole)
+    elif weights is None:
         places = randint(0, max(size, 1), whole, key=key, device=device)
-    elif replace and weights is not None:
+    else:
         total = cumulative_sum(weights)
         unit = uniform((count,), dtype=total.dtype, key=key, device=device)
         places = searchsorted(total / total[-1], unit, side="right").reshape(whole)
-    else:
-        places = _without_replacement(size, weights, key, device)[:count].reshape(whole)
     return places if table is None else take(table, places, axis=axis)
 
 
