@@ -74,6 +74,7 @@ def test_imports_point_left(path: Path) -> None:
         ("core/node.py", "from fulgurite import tensor"),
         ("core/node.py", "from ..tensor import Tensor"),
         ("core/node.py", "def f():\n    from ..graph import registry"),
+        ("core/node.py", "def f():\n    with FORK_LOCK:\n        from ..graph import registry"),
         ("core/ops/elementwise.py", "from ...graph import registry"),
         ("core/ops/__init__.py", "from ...graph import registry"),
         ("codegen/cpu/loops/template.py", "from ....runtime import device"),
@@ -112,3 +113,56 @@ def test_importing_fulgurite_imports_nothing_heavy_or_optional() -> None:
     loaded = {name.split(".")[0] for name in result.stdout.split()}
     assert "fulgurite" in loaded
     assert not loaded & HEAVY
+
+
+BY_NAME = {"import_module", "_import_module", "__import__", "lazy_import"}
+# modules of users' names: found by `__getattr__`, or foreign
+NAMED = {"__init__.py", "nn/__init__.py", "onnx/conformance.py"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_no_module_of_ours_is_imported_by_a_string(path: Path) -> None:
+    if name_of(path) in NAMED:
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
+    assert not names & BY_NAME, "import it by a statement, under FORK_LOCK where it is late"
+
+
+# packages that import each other, late or under TYPE_CHECKING too: why
+KNOTS = {
+    frozenset({"config", "runtime"}): "options name a device, and devices have options",
+    frozenset({"cli", "onnx", "train"}): "commands show how far what they run is, and run models",
+    frozenset({"autodiff", "control", "extend", "functional", "interop", "linalg", "nn", "optim",
+               "random", "tensor"}): "a tensor's methods are the functions that take tensors",
+}  # fmt: skip
+
+
+def package_graph() -> dict[str, set[str]]:
+    """The packages (or modules at the top) that each imports; `import fulgurite` is of all."""
+    graph: dict[str, set[str]] = {}
+    for path in SOURCES:
+        relative = path.relative_to(PACKAGE)
+        name = relative.parts[0].removesuffix(".py")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        graph.setdefault(name, set()).update(target for _, target in imported(relative, tree))
+    del graph["__init__"]
+    return {name: {t for t in targets if t in graph} for name, targets in graph.items()}
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    stack = [start]
+    while stack:
+        for target in graph[stack.pop()] - found:
+            found.add(target)
+            stack.append(target)
+    return found
+
+
+def test_packages_that_import_each_other_are_known() -> None:
+    graph = package_graph()
+    reach = {name: reachable(graph, name) for name in graph}
+    knots = {frozenset({b for b in reach[a] if a in reach[b]}) for a in graph}
+    assert {knot for knot in knots if len(knot) > 1} == set(KNOTS)

@@ -9,11 +9,11 @@ for the bodies of loops as well. Explaining computes nothing and changes no cach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 from ..config import current
 from ..core.node import Node, toposort
 from ..core.ops.control import Loop
@@ -105,7 +105,8 @@ def explain(*tensors: Tensor) -> Explanation:
     donated = candidates(roots, normal) if normal.assigned else ()
     options = current()
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
-    show = lazy_import("core.text").show
+    with FORK_LOCK:
+        from ..core.text import show
     stages = {"normalize": show(sink)}
     device = tensors[0].device
     reports = Reports()
@@ -154,12 +155,15 @@ def _inner(kernel: Kernel, device: str) -> tuple[KernelReport, ...]:
     """The kernels of the bodies that a loop or a choice runs."""
     if kernel.kind not in ("loop", "cond"):
         return ()
-    made: list[Schedule] = lazy_import("runtime.control").schedules(kernel, get_device(device).name)
+    with FORK_LOCK:
+        from ..runtime import control
+    made = control.schedules(kernel, get_device(device).name)
     return tuple([_report(item, found, device) for found in made for item in found.items])
 
 
 def _text(item: Item) -> str:
-    show: Callable[[Node], str] = lazy_import("core.text").show
+    with FORK_LOCK:
+        from ..core.text import show
     try:
         return show(lower(item.kernel.body, item.kernel.inputs).body)
     except CannotLower as reason:

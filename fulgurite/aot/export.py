@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 from ..config import current
 from ..core.digest import blake2b
 from ..core.dtype import DType, array_of_bits, dtype_of
@@ -77,7 +77,8 @@ def save(
                 "register it in both: fg.register_host(name, function)",
             )
     plan = compiled.plan
-    stored = lazy_import("runtime.cache.plan_io")
+    with FORK_LOCK:
+        from ..runtime.cache import plan_io as stored
     order, listed = _inputs(normal, names)
     members = {"plan.json": stored.dump(plan, normal)}
     manifest: dict[str, Any] = {
@@ -176,7 +177,9 @@ def _loaded(path: Any, about: Mapping[str, Any], members: Mapping[str, bytes]) -
     except DeviceError as problem:
         raise _refused(path, problem.what) from None
     nothing = Normal((), (), (), {}, ())
-    plan = lazy_import("runtime.cache.plan_io").load_plan(members["plan.json"], nothing, device)
+    with FORK_LOCK:
+        from ..runtime.cache import plan_io
+    plan = plan_io.load_plan(members["plan.json"], nothing, device)
     if plan is None:
         raise _refused(path, "some of its code is missing")
     return LoadedSchedule(plan, about)

@@ -18,7 +18,7 @@ from copy import copy
 from gc import collect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 from ..config import config, current
 from ..core.node import Node, parents_of
 from ..core.ops.effect import COPY, WATCH
@@ -269,7 +269,9 @@ class TensorSchedule:
         made = copy(self)
         made.after_fork()
         made._parts, made._copies, made._replay = [copy(part) for part in self._parts], {}, None
-        shapes = [lazy_import("jit.dynamic_shapes").unbound(root.shape) for root in self._roots]
+        with FORK_LOCK:
+            from ..jit import dynamic_shapes
+        shapes = [dynamic_shapes.unbound(root.shape) for root in self._roots]
         made._roots = [  # of which only that is read
             param(0, shape, root.dtype, None)
             for root, shape in zip(self._roots, shapes, strict=True)

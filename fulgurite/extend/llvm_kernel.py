@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._lazy import lazy_import
 from ..config import current
 from ..core import build
 from ..core.dtype import DType, dtype_of
@@ -90,9 +89,9 @@ def native_kernel(
     gives = [_output(kind, number) for number, kind in enumerate(outputs)]
     if not gives:
         raise ArgumentError(f"native kernel {name!r} has no outputs", "declare at least one")
-    host = lazy_import("codegen.cpu.llvm.user_kernel").NativeFunction(
-        name, text, units, fallback, pull_of(name, grad)
-    )
+    with FORK_LOCK:
+        from ..codegen.cpu.llvm import user_kernel
+    host = user_kernel.NativeFunction(name, text, units, fallback, pull_of(name, grad))
     found = NativeKernel(host, takes, gives, fallback is not None)
     register_kernel(name, found, pattern)
     return found
@@ -179,7 +178,9 @@ class NativeKernel:
     def _units(self, shapes: Sequence[Any]) -> int:
         """How many units of work there are for these shapes."""
         try:
-            found: int = lazy_import("codegen.cpu.llvm.user_kernel").units_of(self.host, shapes)
+            with FORK_LOCK:
+                from ..codegen.cpu.llvm import user_kernel
+            found: int = user_kernel.units_of(self.host, shapes)
         except TypeError as problem:
             raise ArgumentError(
                 f"the units of native kernel {self.name!r} are not to be had: {problem}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 
 if TYPE_CHECKING:
     from .._signatures import Function, P, T
@@ -38,9 +38,11 @@ def jit(function: Any = None, *, dynamic: Any = None, donate: Any = (), **others
     (2.0, 1.0)
     """
     if others:
-        raise lazy_import("_hints").UnknownKeywordError(
-            "jit", next(iter(others)), ("dynamic", "donate"), "fulgurite.jit"
-        )
+        with FORK_LOCK:
+            from .._hints import UnknownKeywordError
+        raise UnknownKeywordError("jit", next(iter(others)), ("dynamic", "donate"), "fulgurite.jit")
     if function is None:
         return lambda function: jit(function, dynamic=dynamic, donate=donate)
-    return lazy_import("jit.function").jitted(function, dynamic, donate)
+    with FORK_LOCK:
+        from .function import jitted
+    return jitted(function, dynamic, donate)

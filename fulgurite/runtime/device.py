@@ -13,9 +13,10 @@ import pkgutil
 import threading
 from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
-from .._lazy import FORK_LOCK, lazy_import
+from .._lazy import FORK_LOCK
 from ..core.dtype import DType
 from ..core.op import Array
 from ..errors import FulguriteError
@@ -351,7 +352,8 @@ def _discover() -> None:
     """Import every package next to this file: those of devices register themselves."""
     for found in pkgutil.iter_modules([os.path.dirname(__file__)]):
         if found.ispkg:
-            lazy_import(f"runtime.{found.name}")
+            with FORK_LOCK:
+                import_module(f"{__package__}.{found.name}")
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 from ..core.dtype import DType, dtype_of, uint8
 from ..core.op import Array
 from ..graph.ir.kernel import Kernel, Schedule
@@ -81,7 +81,9 @@ class BaseDevice:
         """The target's model; where there is none, that of the CPU: plans are the same."""
         if self.codegen is not None:
             return self.codegen.machine
-        found: MachineModel = lazy_import("codegen.cpu.machine").SHIPPED
+        with FORK_LOCK:
+            from ..codegen.cpu import machine as machine_module
+        found: MachineModel = machine_module.SHIPPED
         return found
 
     @property
@@ -89,7 +91,9 @@ class BaseDevice:
         """The target's; where there is none, those of the CPU: plans are the same."""
         if self.codegen is not None:
             return self.codegen.sources
-        found: Sequence[Source] = lazy_import("codegen.cpu.providers").SOURCES
+        with FORK_LOCK:
+            from ..codegen.cpu import providers as providers_module
+        found: Sequence[Source] = providers_module.SOURCES
         return found
 
     @property
@@ -169,7 +173,9 @@ class BaseDevice:
     def step_code(self, kernel: Kernel) -> StepCode:
         """Loops, choices and host functions run from here, all others on the device."""
         if kernel.kind in CONTROL:
-            control: StepCode = lazy_import("runtime.control").control(kernel, self)
+            with FORK_LOCK:
+                from . import control as control_module
+            control: StepCode = control_module.control(kernel, self)
             return control
         return StagedStep(self, kernel) if kernel.kind in HOST else self.kernel_code(kernel)
 
@@ -215,10 +221,14 @@ class StagedStep:
     def __init__(self, device: Device, kernel: Kernel) -> None:
         self.device, self.inputs = device, kernel.inputs
         self.params = [(p.shape, p.dtype) for p in params_of(kernel)]
-        self.run: StepCode = lazy_import("runtime.host.device").interpret(kernel)
+        with FORK_LOCK:
+            from .host import device as device_module
+        self.run: StepCode = device_module.interpret(kernel)
 
     def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
-        host, device = lazy_import("runtime.host.device").HostBuffer, self.device
+        with FORK_LOCK:
+            from .host import device as device_module
+        host, device = device_module.HostBuffer, self.device
         sizes = [(concrete(shape, values), dtype) for shape, dtype in self.params]
         given = [
             host(device.to_host(b, *about))

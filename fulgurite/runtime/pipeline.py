@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 from ..config import Options
 from ..core.node import Node
 from ..core.ops.effect import CONTIGUOUS
@@ -91,8 +91,11 @@ def run_stages(
     """What the last of the stages gives, and the seconds that each took; `see` looks on."""
     value: Any = sink
     options = context.options
-    verify = lazy_import("core.verify").verify if options.verify else None
-    if verify is not None:
+    verify: Callable[..., object] | None = None
+    if options.verify:
+        with FORK_LOCK:
+            from ..core import verify as checks
+        verify = checks.verify
         verify(value, "tensor", "restore")
     seconds: dict[str, float] = {}
     for stage in stages:
@@ -104,7 +107,9 @@ def run_stages(
         if verify is not None and stage.level:
             verify(value, stage.level, stage.name)
         elif verify is not None and isinstance(value, Schedule):
-            lazy_import("graph.fusion.check_single_writer").verify_agreement(value)
+            with FORK_LOCK:
+                from ..graph.fusion import check_single_writer
+            check_single_writer.verify_agreement(value)
         if "stages" in options.log:
             print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)
         see(stage.name, value)
@@ -137,7 +142,9 @@ def body_context(
 
 def with_kernels(sink: Node, context: Context) -> Node:
     """The graph with kernels of the user where they are cheaper than what they stand for."""
-    found, reports = lazy_import("runtime.user_kernels").with_kernels(sink, context)
+    with FORK_LOCK:
+        from . import user_kernels
+    found, reports = user_kernels.with_kernels(sink, context)
     if context.reports is not None:
         context.reports.kernels = reports
     made: Node = found
@@ -202,12 +209,15 @@ def searcher(options: Options, device: str = "") -> Searcher | None:
     """Who chooses among kernels, if anybody does."""
     if not is_searched(options):
         return None
-    found: Searcher
     if options.deterministic and options.tune == "off":
         backend = get_device(device or options.device)
-        found = lazy_import("graph.fusion.search").Searcher(backend.sources, backend.machine)
+        with FORK_LOCK:
+            from ..graph.fusion import search as search_module
+        found = search_module.Searcher(backend.sources, backend.machine)
     else:
-        found = lazy_import("runtime.user_kernels").wide_searcher(options, device or options.device)
+        with FORK_LOCK:
+            from . import user_kernels as user_kernels_module
+        found = user_kernels_module.wide_searcher(options, device or options.device)
     return found
 
 
@@ -233,5 +243,7 @@ def tuned(options: Options) -> str:
     """Which table of rates plans are chosen by."""
     if options.tune == "off" or not options.search:
         return ""
-    found: str = lazy_import("runtime.tuning").table_for(options).digest
+    with FORK_LOCK:
+        from . import tuning
+    found: str = tuning.table_for(options).digest
     return found

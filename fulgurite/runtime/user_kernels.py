@@ -28,10 +28,10 @@ from ..graph.ir.kernel import Schedule
 from .cache.disk import store_for
 from .cache.plan_cache import LOADED, build_of
 from .device import get_device
-from .pipeline import BEFORE_PLAN, Context, run_stages
+from .pipeline import BEFORE_PLAN, Context, Stage, run_stages
 from .tuning import Entrant, Race, is_checkable, is_right, prepared, table_for, times_for
 
-PREDICTED = BEFORE_PLAN[1:]  # the stages after the one that asks
+PREDICTED: tuple[Stage, ...] = BEFORE_PLAN[1:]  # the stages after the one that asks
 
 
 def wide_searcher(options: Options, device: str) -> Searcher:

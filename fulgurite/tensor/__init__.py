@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .._hints import Count, names_in
-from .._lazy import lazy_import
+from .._lazy import FORK_LOCK
 from ..config import current
 from ..core import build
 from ..core.dtype import DType, Number, dtype_of, promote, weak_dtype
@@ -280,28 +280,40 @@ class Tensor(Methods, Habits, Operators):
         return np.asarray(shown).view(array.dtype)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        return lazy_import("interop.interchange").namespace(api_version)  # type: ignore[no-any-return]
+        with FORK_LOCK:
+            from ..interop import interchange
+        return interchange.namespace(api_version)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
-        return lazy_import("interop.interchange").apply_ufunc(ufunc, method, inputs, keywords)
+        with FORK_LOCK:
+            from ..interop import interchange
+        return interchange.apply_ufunc(ufunc, method, inputs, keywords)
 
     def __array_function__(self, function: Any, types: Any, args: Any, keywords: Any) -> Any:
-        return lazy_import("interop.interchange").apply_function(function, args, keywords)
+        with FORK_LOCK:
+            from ..interop import interchange
+        return interchange.apply_function(function, args, keywords)
 
     def __dlpack__(
         self, *, stream: object = None, max_version: tuple[int, int] | None = None,
         dl_device: object = None, copy: bool | None = None,
     ) -> object:  # fmt: skip
-        return lazy_import("interop.interchange").to_dlpack(self, max_version, dl_device, copy)
+        with FORK_LOCK:
+            from ..interop import interchange
+        return interchange.to_dlpack(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return get_device(self.device).dlpack
 
     def __buffer__(self, flags: int) -> memoryview:
-        return lazy_import("interop.interchange").buffer_of(self)  # type: ignore[no-any-return]
+        with FORK_LOCK:
+            from ..interop import interchange
+        return interchange.buffer_of(self)
 
     def _repr_html_(self) -> str:
-        return lazy_import("interop.interchange").shown_as_html(self)  # type: ignore[no-any-return]
+        with FORK_LOCK:
+            from ..interop import interchange
+        return interchange.shown_as_html(self)
 
     def to_device(self, device: str, /, *, stream: object = None) -> Tensor:
         """The tensor on another device: `to` by the standard's name."""

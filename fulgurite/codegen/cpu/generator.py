@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.node import toposort
 from ...core.ops.leaf import PARAM
@@ -46,24 +46,30 @@ class CpuCodeGenerator:
     @property
     def sources(self) -> Sequence[Source]:
         """Streaming folds, and rows with what is picked from them."""
-        found: Sequence[Source] = lazy_import("codegen.cpu.providers").SOURCES
+        with FORK_LOCK:
+            from . import providers
+        found: Sequence[Source] = providers.SOURCES
         return found
 
     def render(self, kernel: Kernel) -> Rendered:
         """A kernel as text; `CannotLower` says why not."""
         if kernel.kind == "user":
-            user: Rendered = lazy_import("codegen.cpu.llvm.user_kernel").render_user(kernel)
+            with FORK_LOCK:
+                from .llvm import user_kernel
+            user: Rendered = user_kernel.render_user(kernel)
             return user
         params = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
         nodes = [*[params[i] for i in range(kernel.inputs)], *kernel.body.src]
-        render = lazy_import("codegen.cpu.render").render
+        with FORK_LOCK:
+            from . import render as render_module
+        render = render_module.render
         indexed, vectors = lower(kernel.body, kernel.inputs), target(current().vectors)
         found: Rendered = render(indexed, [n.dtype for n in nodes], vectors, kernel.kind)
         return found
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """An object that holds all texts."""
-        found: bytes = lazy_import("codegen.cpu.llvm.compiler").compile_object(
-            texts, target(current().vectors)
-        )
+        with FORK_LOCK:
+            from .llvm import compiler
+        found: bytes = compiler.compile_object(texts, target(current().vectors))
         return found

@@ -6,7 +6,7 @@ a search that finds no use for any of them loads neither the template nor its an
 
 from __future__ import annotations
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...graph.fusion.machine import CostTable, least_time
 from ...graph.fusion.proposals import ROWS, Proposal, Source
 from ...graph.ir.kernel import Kernel
@@ -14,9 +14,10 @@ from ...graph.ir.kernel import Kernel
 
 def propose_stream(kernel: Kernel, table: CostTable) -> Proposal | None:
     """A kernel as a streaming one, and what that costs."""
-    estimate = lazy_import("codegen.cpu.stream.plan").estimate
-    found: Proposal | None = lazy_import("kernel.stream.price").propose(kernel, table, estimate)
-    return found
+    with FORK_LOCK:
+        from ...kernel.stream.price import propose
+        from .stream.plan import estimate
+    return propose(kernel, table, estimate)
 
 
 SOURCES = (Source("fold", propose_stream, least_time), ROWS)

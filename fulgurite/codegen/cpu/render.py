@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...core.dtype import DType
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.reshape_groups import CannotLower
@@ -39,9 +39,9 @@ def render(
     kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
     merged = merge_axes(kernel)
     if kind == "fold":
-        streamed: Rendered | None = lazy_import("codegen.cpu.stream.template").stream_template(
-            merged, dtypes, target
-        )
+        with FORK_LOCK:
+            from .stream import template as template_module
+        streamed: Rendered | None = template_module.stream_template(merged, dtypes, target)
         if streamed is None:
             raise CannotLower("no template streams it")
         return replace(streamed, library=(*streamed.library, *library(streamed.text)))

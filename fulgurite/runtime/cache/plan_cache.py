@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType
@@ -36,7 +36,9 @@ class Kept:
 
     def __init__(self, store: Store, device: str) -> None:
         self.device = device
-        self.store, self.stored = store, lazy_import("runtime.cache.plan_io")
+        with FORK_LOCK:
+            from . import plan_io
+        self.store, self.stored = store, plan_io
 
     def key(
         self, normal: Normal, lifted: dict[int, DType], device: str, options: Options,
@@ -48,7 +50,9 @@ class Kept:
             return None
         key: str | None = self.stored.plan_key(normal, lifted, device, options, build, donated)
         if key is not None and options.search and options.tune != "off":
-            table = lazy_import("runtime.tuning").table_for(options).digest
+            with FORK_LOCK:
+                from .. import tuning
+            table = tuning.table_for(options).digest
             key = digest_of(f"{key} {table}")
         return key
 
@@ -75,15 +79,14 @@ class Kept:
 
     def keep(self, key: str, plan: Plan, normal: Normal) -> None:
         """Write a plan for the next process."""
-        data = self.stored.dump(plan, normal)
-        if data is not None:
-            self.store.put("plan", key, data)
+        self.store.put("plan", key, self.stored.dump(plan, normal))
 
 
 def build_of(store: Store) -> str | None:
     """Which sources this process runs; None: they were changed since, or cannot be read."""
-    found: str | None = lazy_import("runtime.cache.fingerprint").fingerprint(store, LOADED)
-    return found
+    with FORK_LOCK:
+        from . import fingerprint
+    return fingerprint.fingerprint(store, LOADED)
 
 
 def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
@@ -93,5 +96,7 @@ def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
         return None
     if backend.plan_key() is None:
         return None
-    store = lazy_import("runtime.cache.disk").store_for(options)
+    with FORK_LOCK:
+        from . import disk
+    store = disk.store_for(options)
     return Kept(store, device) if store is not None else None

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ..._lazy import lazy_import
 from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType, dtype_of
@@ -50,8 +49,16 @@ def plan_key(
     return digest_of(f"{graph}\n{rest!r}")
 
 
-def _text() -> Any:
-    return lazy_import("core.text")  # a process that only runs what is kept does without
+def _show(node: Node) -> str:
+    with FORK_LOCK:
+        from ...core.text import show  # a process that only runs what is kept does without
+    return show(node)
+
+
+def _parse(text: str) -> Node:
+    with FORK_LOCK:
+        from ...core.text import parse
+    return parse(text)
 
 
 class StoredKernel(Kernel):
@@ -72,7 +79,7 @@ class StoredKernel(Kernel):
     def body(self) -> Node:
         """SINK of the outputs."""
         if self._body is None:
-            object.__setattr__(self, "_body", _text().parse(self._text))
+            object.__setattr__(self, "_body", _parse(self._text))
         assert self._body is not None
         return self._body
 
@@ -85,8 +92,8 @@ class StoredKernel(Kernel):
 # --- to text -------------------------------------------------------------------------------------
 
 
-def dump(plan: Plan, normal: Normal) -> bytes | None:
-    """The bytes that stand for a plan; None if it has a step that cannot be kept."""
+def dump(plan: Plan, normal: Normal) -> bytes:
+    """The bytes that stand for a plan."""
     places = {n.origins[0]: i for i, n in reversed(list(enumerate(normal.nodes))) if n.origins}
     numbers: dict[int, int] = {}
     kernels: list[list[Any]] = []
@@ -115,12 +122,12 @@ def dump(plan: Plan, normal: Normal) -> bytes | None:
 def _kernel(compiled: CompiledKernel, device: Device) -> list[Any]:
     kernel, launch = compiled.kernel, device.dump_code(compiled.code)
     body = SINK() if kernel.kind == "user" else kernel.body  # of those the code is all there is
-    text = _text().show(body)
+    text = _show(body)
     return [kernel.kind, kernel.inputs, kernel.name, text, launch]
 
 
 def _shape(shape: Shape) -> list[int | str]:
-    return [n if isinstance(n, int) else _text().show(n) for n in shape]
+    return [n if isinstance(n, int) else _show(n) for n in shape]
 
 
 # --- from text -----------------------------------------------------------------------------------
@@ -149,7 +156,7 @@ def load_plan(data: bytes, normal: Normal, where: str) -> Plan | None:
 
 
 def _slot(dtype: str, shape: Sequence[int | str], device: str | None, bits: int | None) -> Slot:
-    sizes = tuple([n if isinstance(n, int) else _text().parse(n) for n in shape])
+    sizes = tuple([n if isinstance(n, int) else _parse(n) for n in shape])
     return Slot(dtype_of(dtype), sizes, device, bits)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ..device import Device, get_device, register_device
 
 
 def _device(name: str) -> Device:
     """Native code if its compiler can be used, else the reference device and one warning."""
-    compiler = lazy_import("codegen.cpu.llvm.versions")
+    with FORK_LOCK:
+        from ...codegen.cpu.llvm import versions
+    compiler = versions
     reason = compiler.unusable()
     if reason is not None:
         warnings.warn(

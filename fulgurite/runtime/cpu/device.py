@@ -12,11 +12,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
@@ -90,13 +90,17 @@ class CpuDevice(HostDevice):
     @cached_property
     def codegen(self) -> CpuCodeGenerator:  # type: ignore[override]
         """LLVM for the processor of this machine."""
-        found: CpuCodeGenerator = lazy_import("codegen.cpu.generator").CpuCodeGenerator()
+        with FORK_LOCK:
+            from ...codegen.cpu import generator
+        found: CpuCodeGenerator = generator.CpuCodeGenerator()
         return found
 
     @property
     def providers(self) -> Sequence[Source]:
         """The BLAS that NumPy carries; its bits depend on the number of its threads."""
-        return lazy_import("runtime.cpu.blas").PROVIDERS  # type: ignore[no-any-return]
+        with FORK_LOCK:
+            from . import blas
+        return blas.PROVIDERS
 
     def code_key(self) -> Hashable:
         """Which vectors, and whether a library may stand in without the search saying so."""
@@ -120,7 +124,9 @@ class CpuDevice(HostDevice):
                     self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.step_code(kernel)
         if rendered:
-            natives = lazy_import("runtime.cpu.toolchain").natives(kernels, rendered)
+            with FORK_LOCK:
+                from . import toolchain
+            natives = toolchain.natives(kernels, rendered)
             for number, native in zip(rendered, natives, strict=True):
                 found[number] = native
             self.native += len(rendered)
@@ -130,7 +136,9 @@ class CpuDevice(HostDevice):
         """A kernel as text; `CannotLower` says why not."""
         if kernel.kind in ("host", *CONTROL):
             raise CannotLower("a host function")
-        found: Rendered = lazy_import("runtime.cpu.toolchain").rendering(kernel)
+        with FORK_LOCK:
+            from . import toolchain
+        found: Rendered = toolchain.rendering(kernel)
         return found
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
@@ -146,7 +154,9 @@ class CpuDevice(HostDevice):
         """A library's way to run a kernel, where bits may depend on its threads."""
         if current().deterministic or kernel.kind in ("host", *CONTROL):
             return None
-        product: Executable | None = lazy_import("runtime.cpu.blas").product(kernel)
+        with FORK_LOCK:
+            from . import blas
+        product: Executable | None = blas.product(kernel)
         return product
 
     def library_name(self, kernel: Kernel) -> str:
@@ -157,8 +167,9 @@ class CpuDevice(HostDevice):
         """Records for the driver; host steps split them."""
         if is_whole(schedule):
             return TinyExecutor(schedule)
-        made: Executor = lazy_import("runtime.cpu.toolchain").program(self, schedule, code, layout)
-        return made
+        with FORK_LOCK:
+            from . import toolchain
+        return cast("Executor", toolchain.program(self, schedule, code, layout))
 
     # --- code on disk ----------------------------------------------------------------------------
 
@@ -168,20 +179,30 @@ class CpuDevice(HostDevice):
 
     def dump_code(self, code: Executable) -> list[Any] | None:
         """A launch: the name of its text and what it is launched with."""
-        return lazy_import("runtime.cpu.objects").dump(code)  # type: ignore[no-any-return]
+        with FORK_LOCK:
+            from . import objects
+        return objects.dump(code)
 
     def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
         """The functions of a text from the store; other kernels are made again."""
         if dumped is None:
             return self.library(kernel) or self.step_code(kernel)
-        native = lazy_import("runtime.cpu.objects").restored(dumped)
-        known: bool = lazy_import("runtime.cpu.toolchain").code().fetch(native.digest)
+        with FORK_LOCK:
+            from . import objects
+        native = objects.restored(dumped)
+        with FORK_LOCK:
+            from . import toolchain
+        known: bool = toolchain.code().fetch(native.digest)
         return native if known else None
 
     def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
         """The objects of native kernels and of the driver, and the target they are for."""
-        return lazy_import("runtime.cpu.shipping").export_code(code, members)  # type: ignore[no-any-return]
+        with FORK_LOCK:
+            from . import shipping
+        return shipping.export_code(code, members)
 
     def import_code(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
         """Load exported objects, if they are for this machine."""
-        lazy_import("runtime.cpu.shipping").import_code(about, members)
+        with FORK_LOCK:
+            from . import shipping
+        shipping.import_code(about, members)

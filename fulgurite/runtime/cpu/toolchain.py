@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...codegen.common.api import Rendered
 from ...codegen.cpu.driver import driver_text
 from ...codegen.cpu.generator import CpuCodeGenerator
@@ -43,7 +43,9 @@ def _check_user(kernel: Kernel, found: Rendered) -> None:
     """The user's own text is read alone first: its faults are named."""
     made = code()
     if not made.fetch(made.digest(found.text)):
-        problem = lazy_import("codegen.cpu.llvm.compiler").fault(found.text)
+        with FORK_LOCK:
+            from ...codegen.cpu.llvm import compiler
+        problem = compiler.fault(found.text)
         if problem is not None:
             host = kernel.body.src[0].arg[1]
             raise ArgumentError(
@@ -64,7 +66,9 @@ def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Na
             if problem.digest in [made.digest(t) for t in (text.text, *text.library)]:
                 found = kernels[number]
         alone = kernels[next(iter(texts))] if len(texts) == 1 else None
-        raise lazy_import("runtime.cpu.refusals").refused(problem, found or alone) from None
+        with FORK_LOCK:
+            from . import refusals
+        raise refusals.refused(problem, found or alone) from None
 
 
 _CODES: Cache[str, Code] = Cache("code", lambda: len(VECTORS) + 1)
@@ -98,7 +102,9 @@ def workers() -> Workers:
         try:
             made.have([(driver_digest(), driver_text(made.target.arch), ())])
         except Refusal as problem:
-            raise lazy_import("runtime.cpu.refusals").refused(problem, None) from None
+            with FORK_LOCK:
+                from . import refusals
+            raise refusals.refused(problem, None) from None
         return Workers(made.functions)
 
     return _WORKERS.get_or_make("", make)

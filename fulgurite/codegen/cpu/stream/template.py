@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...._lazy import lazy_import
+from ...._lazy import FORK_LOCK
 from ....core.dtype import DType
 from ....graph.ir.lower import IndexKernel
 from ....kernel.stream.online import stream
@@ -50,10 +50,12 @@ def render_stream(
     streaming = stream(kernel)
     problem = None if streaming is None else find_problem(streaming)
     assert problem is not None, "a plan was made for a kernel that does not stream"
-    function: type[StreamFunction] = StreamFunction
+    registers = Registers(problem.dtype, target)
     if plan.strips:
-        function = lazy_import("codegen.cpu.stream.two_pass").TwoPassFunction
-    return function(problem, plan, dtypes, Registers(problem.dtype, target)).render()
+        with FORK_LOCK:
+            from .two_pass import TwoPassFunction
+        return TwoPassFunction(problem, plan, dtypes, registers).render()
+    return StreamFunction(problem, plan, dtypes, registers).render()
 
 
 class StreamFunction:
