@@ -24,6 +24,7 @@ from ..errors import ArgumentError
 from ..graph.fusion.greedy import elements
 from ..graph.ir.cache_key import Normal, normalize, restore
 from ..graph.ir.kernel import Item, Kernel, Schedule
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.lower import lower
 from ..graph.ir.reshape_groups import CannotLower
 from ..graph.memory.arena import bytes_moved, plan_memory
@@ -145,7 +146,7 @@ def _report(item: Item, found: Schedule, device: str) -> KernelReport:
 
 def _by_library(item: Item, device: str) -> str:
     """Who but us runs a kernel, which `deterministic=False` allows."""
-    if item.kernel.kind == "library":  # the search has said so
+    if item.kernel.kind is KernelKind.LIBRARY:  # the search has said so
         return ""
     found = get_device(device).library_name(item.kernel)
     return f"; run by {found}" if found else ""
@@ -153,7 +154,7 @@ def _by_library(item: Item, device: str) -> str:
 
 def _inner(kernel: Kernel, device: str) -> tuple[KernelReport, ...]:
     """The kernels of the bodies that a loop or a choice runs."""
-    if kernel.kind not in ("loop", "cond"):
+    if not kernel.kind.is_control:
         return ()
     with FORK_LOCK:
         from ..runtime import control

@@ -27,6 +27,7 @@ from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError
 from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.kernel import Kernel, Slot
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.registry import Entry, MovedError
 from ..graph.memory.arena import bytes_moved, slot_bytes
 from ..runtime import multi_device
@@ -491,7 +492,7 @@ def _copy(number: int, part: _Part, stand: Node, source: int) -> ScheduledItem:
     size = Slot(stand.dtype, stand.shape, None)
     return ScheduledItem(
         number, part.device, "copy", 2 * slot_bytes(size), stand.origins,
-        "it crosses to another device", Kernel("copy", body, 1), (source,),
+        "it crosses to another device", Kernel(KernelKind.COPY, body, 1), (source,),
         (part.normal.buffers.index(stand),),
     )  # fmt: skip
 

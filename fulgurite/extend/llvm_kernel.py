@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._lazy import FORK_LOCK
 from ..config import current
 from ..core import build
 from ..core.dtype import DType, dtype_of

@@ -18,6 +18,7 @@ from ..core.ops.reduce import REDUCE, SCAN
 from ..core.shape import upper
 from .fusion.greedy import elements
 from .ir.kernel import Item, Kernel, Schedule, Slot
+from .ir.kernel_kind import KernelKind
 
 TINY = 1 << 16  # elements computed by all nodes together: some hundred microseconds of NumPy
 _CALL = 64  # elements that take as long as a call of NumPy
@@ -63,7 +64,7 @@ def whole(sink: Node, inputs: int) -> Schedule:
     slots.extend(Slot(root.dtype, root.shape, root.device) for root in roots)
     place = dict(zip(roots, writes, strict=True))
     origins = tuple(dict.fromkeys(n.origins[0] for n in toposort([sink]) if n.origins))
-    kernel = Kernel("host", SINK(*roots), inputs)
+    kernel = Kernel(KernelKind.HOST, SINK(*roots), inputs)
     item = Item(kernel, tuple(range(inputs)), writes, origins, "too small to be worth compiling")
     outputs = tuple([place[root] for root in sink.src])
     return Schedule(inputs, tuple(slots), (item,), outputs)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ..graph.ir.kernel import Item, Schedule, Slot
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.memory.arena import Layout, slot_bytes
 from .device import Arena, Buffer, Device, get_device
 from .plan import Plan, link
@@ -73,7 +74,7 @@ class Incremental:
         """The kernels that depend on changed slots, or on nothing that is known, in order."""
         dirty, found = set(changed), []
         for number, item in enumerate(self.plan.schedule.items):
-            blind = item.kernel.kind == "host" and not item.reads
+            blind = item.kernel.kind is KernelKind.HOST and not item.reads
             if blind or any([slot in dirty for slot in item.reads]):
                 found.append(number)
                 dirty.update(item.writes)

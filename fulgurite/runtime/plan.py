@@ -90,9 +90,9 @@ def link(
 
 def _key(kernel: Kernel) -> object:
     """What equal code has in common: of a loop also the options, by which its body is compiled."""
-    if kernel.kind in ("library", "fold"):  # another way to compute the same
+    if kernel.kind.is_alternative:
         return kernel.key, kernel.kind
-    return (kernel.key, current().key) if kernel.kind in ("loop", "cond") else kernel.key
+    return (kernel.key, current().key) if kernel.kind.is_control else kernel.key
 
 
 def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:

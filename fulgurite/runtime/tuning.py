@@ -41,6 +41,7 @@ from ..errors import CacheWarning
 from ..graph.fusion.machine import CostTable, elements, two_digits
 from ..graph.fusion.providers import Timing
 from ..graph.ir.kernel import Item, Kernel, Schedule, Slot
+from ..graph.ir.kernel_kind import KernelKind
 from .cache.disk import cache_folder
 from .device import MemoryLimitError, get_device
 from .plan import Plan, compile_plan
@@ -50,7 +51,6 @@ FORMAT = 2
 ROUNDS = 12  # turns in a race
 LEAST = 200_000  # nanoseconds that one turn lasts at least, in as many runs as that takes
 MOST = 1 << 26  # elements of the largest value up to which the reference checks a kernel
-ALONE = ("map", "reduce", "contract", "fold", "library", "user")  # kinds that run without others
 
 
 def folder_of(options: Options) -> str | None:
@@ -313,7 +313,7 @@ class Race:
 
 def entrant_of(kernel: Kernel) -> Entrant | None:
     """A kernel alone in a schedule, if it can be run and checked so."""
-    if kernel.kind not in ALONE or not is_checkable(kernel.body):
+    if not kernel.kind.is_timeable or not is_checkable(kernel.body):
         return None
     params = params_of(kernel)
     slots = tuple([Slot(p.dtype, p.shape, p.device) for p in params])
@@ -379,7 +379,7 @@ def _empty() -> Entrant:
     from ..core.ops.effect import CONTIGUOUS
     from ..core.ops.leaf import SINK, param
 
-    kernel = Kernel("map", SINK(CONTIGUOUS(param(0, (1,), float32, None))), 1)
+    kernel = Kernel(KernelKind.MAP, SINK(CONTIGUOUS(param(0, (1,), float32, None))), 1)
     found = entrant_of(kernel)
     assert found is not None
     return found

@@ -25,6 +25,7 @@ from ..graph.fusion.report import Alternative, RegionReport
 from ..graph.fusion.search import Searcher
 from ..graph.fusion.user_patterns import PATTERNS
 from ..graph.ir.kernel import Schedule
+from ..graph.ir.kernel_kind import KernelKind
 from .cache.disk import store_for
 from .cache.plan_cache import LOADED, build_of
 from .device import get_device
@@ -157,7 +158,7 @@ class _Decision:
         total, results = 0.0, set(made.outputs)
         for item in made.items:
             guesses = [time_of(item.kernel, self.table)]
-            if item.kernel.kind == "fold":
+            if item.kernel.kind is KernelKind.FOLD:
                 sources = get_device(self.context.device).sources
                 asked = [s.propose(item.kernel, self.table) for s in sources]
                 guesses = [p.cost for p in asked if p is not None] or guesses

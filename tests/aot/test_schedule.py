@@ -116,7 +116,7 @@ def test_a_schedule_holds_host_functions_that_return_a_new_buffer() -> None:
     x = random(4)
     top = wrap(custom(host, ((x + 1).node,), (4,), float32)) * 3
     plan = fg.schedule(top)
-    assert [item.kernel.kind for item in plan.items].count("host") == 1
+    assert [item.kernel.kind == "host" for item in plan.items].count(True) == 1
     np.testing.assert_allclose(plan.run()[0].numpy(), (x.numpy() + 1) * 6, rtol=1e-6)
 
 

@@ -26,6 +26,7 @@ from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.providers import Timing
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.passes.simplify import simplify
 from fulgurite.runtime import tuning
 from fulgurite.runtime.host.evaluate import evaluate
@@ -283,7 +284,7 @@ def test_runs_take_turns_and_the_least_time_counts() -> None:
 
 def test_what_cannot_be_checked_is_not_timed() -> None:
     race = Race("full", Times(None))
-    host = Kernel("host", kernel_of(fg.exp(numbers(5))).body, 1)
+    host = Kernel(KernelKind.HOST, kernel_of(fg.exp(numbers(5))).body, 1)
     assert race([host], SHIPPED) == [None]
 
 

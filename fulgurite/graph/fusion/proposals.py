@@ -15,6 +15,7 @@ from math import inf
 from ...core.node import toposort
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Kernel
+from ..ir.kernel_kind import KernelKind
 from .machine import CostTable, Work, elements, is_contraction, time_of
 from .reduced_axes import summed_lines
 
@@ -56,7 +57,7 @@ def propose_rows(kernel: Kernel, table: CostTable) -> Proposal | None:
     for param, over in summed_lines(kernel.body).items():  # of squares both lines look alike
         if over is not None and elements(tuple([param.shape[i] for i in over])) > length:
             return None
-    cost = time_of(Kernel("reduce", kernel.body, kernel.inputs), table)
+    cost = time_of(Kernel(KernelKind.REDUCE, kernel.body, kernel.inputs), table)
     return Proposal("reduce", cost, "rows and what is picked from them in one kernel")
 
 

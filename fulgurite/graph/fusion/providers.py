@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ...core.node import Node
 from ..ir.kernel import Kernel
+from ..ir.kernel_kind import KernelKind
 from .machine import CostTable, time_of
 from .proposals import Proposal, Source
 from .report import Alternative, RegionReport
@@ -95,7 +96,10 @@ class WideSearcher(Searcher):
         if not others:
             return Settled(kernel, own.cost)
         ways = [own, *others]
-        kernels = [kernel, *[Kernel(p.kind, kernel.body, kernel.inputs) for p in others]]
+        kernels = [
+            kernel,
+            *[Kernel(KernelKind(p.kind), kernel.body, kernel.inputs) for p in others],
+        ]
         costs, about = [p.cost for p in ways], [p.what for p in ways]
         able = [True] * len(ways)
         if self.measure is not None:

@@ -20,6 +20,7 @@ from ...core.ops.effect import CONTIGUOUS, REMAT
 from ...core.ops.leaf import CONST, SINK, param
 from ...core.ops.movement import RESHAPE, expand
 from ...core.origin import Origin
+from .kernel_kind import KernelKind
 
 Memory: TypeAlias = "Node | tuple[int, DType]"  # a stored value, or the bits of a scalar
 
@@ -28,7 +29,7 @@ Memory: TypeAlias = "Node | tuple[int, DType]"  # a stored value, or the bits of
 class Kernel:
     """One unit of native code: outputs as a graph over its numbered params."""
 
-    kind: str  # map, reduce, contract, fold, scan, sort, scatter, assign or host
+    kind: KernelKind
     body: Node  # SINK of the outputs; interned, so its identity is the kernel's structure
     inputs: int
 
@@ -108,7 +109,7 @@ class Extractor:
         body = SINK(*roots)
         found = self.kernels.get((kind, body))
         if found is None:
-            found = self.kernels[kind, body] = Kernel(kind, body, len(reads))
+            found = self.kernels[kind, body] = Kernel(KernelKind(kind), body, len(reads))
             for original, copy in made.items():
                 remember(copy, original.origins)
         origins = dict.fromkeys([n.origins[0] for n in made if n.origins])
@@ -157,7 +158,9 @@ def _copy(node: Node, made: Mapping[Node, Node], is_output: bool) -> Node:
 
 def _stays(kind: str, node: Node) -> bool:
     """Is a number part of the kernel? In a fold those are that laws speak of."""
-    return bool(node.src) or (kind == "fold" and decode(node.arg[0], node.dtype) in _SPOKEN_OF)
+    return bool(node.src) or (
+        kind == KernelKind.FOLD and decode(node.arg[0], node.dtype) in _SPOKEN_OF
+    )
 
 
 _SPOKEN_OF = (0.0, 1.0, 2.0, inf, -inf)

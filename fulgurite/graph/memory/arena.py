@@ -16,6 +16,7 @@ from ...core.ops.index import FOLD, LOAD, STORE
 from ...core.shape import prod, upper
 from ..ir.affine import axes_of
 from ..ir.kernel import Item, Kernel, Schedule, Slot
+from ..ir.kernel_kind import KernelKind
 from ..ir.lower import lower
 from ..ir.reshape_groups import CannotLower
 
@@ -73,7 +74,7 @@ def plan_memory(schedule: Schedule, align: int) -> Layout:
 def bytes_moved(schedule: Schedule, item: Item) -> int:
     """Bytes that a kernel reads and writes, each value once; of an assignment only its part."""
     places = dict.fromkeys((*item.reads, *item.writes))
-    if item.kernel.kind != "assign":
+    if item.kernel.kind is not KernelKind.ASSIGN:
         values = [s for i in places if (s := schedule.slots[i]) is not None and s.bits is None]
         return sum(map(slot_bytes, values))
     total = 0
@@ -186,7 +187,7 @@ def _in_place(
 def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
     a, b = schedule.slots[read], schedule.slots[write]
     assert a is not None and b is not None
-    if item.kernel.kind != "map" or slot_bytes(a) != slot_bytes(b):
+    if item.kernel.kind is not KernelKind.MAP or slot_bytes(a) != slot_bytes(b):
         return False
     if a.dtype.itemsize != b.dtype.itemsize:
         return False

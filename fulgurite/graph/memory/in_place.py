@@ -29,6 +29,7 @@ from ...core.substitute import substitute
 from ..fusion.greedy import Choose, schedule
 from ..ir.affine import Affine, rename
 from ..ir.kernel import Item, Kernel, Schedule
+from ..ir.kernel_kind import KernelKind
 from ..ir.lower import IndexKernel, lower
 from ..ir.reshape_groups import CannotLower
 from .arena import replaceable
@@ -36,7 +37,6 @@ from .arena import replaceable
 Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
 _TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs memory of its own
 _SAFE = frozenset({"elementwise", "movement", "leaf"})
-_COMPLETE = ("map", "reduce", "contract", "scatter")  # kernels that leave no index out
 
 
 def in_place(
@@ -184,7 +184,7 @@ def _checked(link: Node) -> Node:
 
 
 def _lowered(kernel: Kernel) -> IndexKernel | None:
-    if kernel.kind == "host":
+    if kernel.kind is KernelKind.HOST:
         return None
     try:
         return lower(kernel.body, kernel.inputs)
@@ -221,7 +221,7 @@ def _check(guard: Node, item: Item) -> tuple[Hashable, bool]:
     order = toposort([guard])
     loads = [n for n in order if n.op is LOAD]
     plain = all(n.op in (GUARD, LOAD, CONST) or n.op.family == "elementwise" for n in order)
-    if item.kernel.kind not in _COMPLETE or not plain or not _is_one_place(loads):
+    if not item.kernel.kind.is_complete or not plain or not _is_one_place(loads):
         return item, False
     number = {n: place for place, n in enumerate(order)}
     said = [
@@ -282,7 +282,7 @@ def _target(item: Item) -> int:
 def _keeps_to_itself(item: Item) -> bool:
     """May an assigning kernel write over its target while it runs?"""
     roots = item.kernel.body.src
-    if item.kernel.kind != "assign" or len(roots) != 1 or roots[0].op is not ASSIGN:
+    if item.kernel.kind is not KernelKind.ASSIGN or len(roots) != 1 or roots[0].op is not ASSIGN:
         return False
     found = _lowered(item.kernel)
     if found is None or not _same_place(found, _target(item)):
@@ -299,11 +299,11 @@ def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
     if a.dtype is not b.dtype or prod(a.shape) != prod(b.shape) or _can_fail(item.kernel):
         return False
     pair = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
-    if item.kernel.kind in ("contract", "reduce"):
+    if item.kernel.kind in (KernelKind.CONTRACT, KernelKind.REDUCE):
         if item.kernel.body not in _above_folds:
             _above_folds[item.kernel.body] = _read_above_folds(item.kernel)
         return pair in _above_folds[item.kernel.body]
-    return item.kernel.kind == "map" and pair in replaceable(item.kernel)
+    return item.kernel.kind is KernelKind.MAP and pair in replaceable(item.kernel)
 
 
 _above_folds: WeakKeyDictionary[Node, frozenset[tuple[int, int]]] = WeakKeyDictionary()

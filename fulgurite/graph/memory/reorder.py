@@ -15,7 +15,6 @@ from collections.abc import Sequence, Set
 from ...core.shape import upper
 from ..ir.kernel import Item, Slot
 
-_MOVABLE = frozenset({"map", "reduce", "contract", "fold", "scan", "sort", "scatter"})
 _SMALL = 64  # bytes that are no burden
 
 
@@ -72,13 +71,13 @@ class _Order:
     def costs_nothing(self, number: int) -> bool:
         """Is it made of inputs alone, and so small that it may as well be there from the start?"""
         item = self.items[number]
-        ready = not self.missing[number] and item.kernel.kind in _MOVABLE
+        ready = not self.missing[number] and item.kernel.kind.is_movable
         return ready and sum([self.bytes(s) for s in item.writes]) <= _SMALL
 
     def frees(self, number: int) -> bool:
         """Can it run now, and does it end more than it begins?"""
         item = self.items[number]
-        if number in self.done or self.missing[number] or item.kernel.kind not in _MOVABLE:
+        if number in self.done or self.missing[number] or not item.kernel.kind.is_movable:
             return False
         begun = sum([self.bytes(s) for s in item.writes if s not in self.kept])
         last = [s for s in set(item.reads) if self.left.get(s) == 1 and s not in self.kept]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._lazy import FORK_LOCK
 from ...config import Options
 from ...core.digest import digest_of
 from ...core.dtype import DType, dtype_of
@@ -23,6 +24,7 @@ from ...core.ops.leaf import SINK
 from ...errors import ArgumentError
 from ...graph.ir.cache_key import Normal, digest
 from ...graph.ir.kernel import Item, Kernel, Schedule, Slot
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.memory.arena import Layout
 from ..device import Device, get_device
 from ..plan import CompiledKernel, Plan, link
@@ -71,9 +73,9 @@ class StoredKernel(Kernel):
 
     def __init__(self, kind: str, inputs: int, name: str, text: str) -> None:
         put = object.__setattr__
-        for field, value in (("kind", kind), ("inputs", inputs), ("_name", name), ("_text", text)):
+        put(self, "kind", KernelKind(kind))
+        for field, value in (("inputs", inputs), ("_name", name), ("_text", text), ("_body", None)):
             put(self, field, value)
-        put(self, "_body", None)
 
     @property
     def body(self) -> Node:
@@ -121,7 +123,9 @@ def dump(plan: Plan, normal: Normal) -> bytes:
 
 def _kernel(compiled: CompiledKernel, device: Device) -> list[Any]:
     kernel, launch = compiled.kernel, device.dump_code(compiled.code)
-    body = SINK() if kernel.kind == "user" else kernel.body  # of those the code is all there is
+    body = (
+        SINK() if kernel.kind is KernelKind.USER else kernel.body
+    )  # of those the code is all there is
     text = _show(body)
     return [kernel.kind, kernel.inputs, kernel.name, text, launch]
 

@@ -10,13 +10,14 @@ import fulgurite as fg
 from fulgurite.core.dtype import float32
 from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.graph.ir.kernel import Item, Kernel, Slot
+from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.memory.reorder import sooner
 
-KERNEL = Kernel("map", SINK(param(0, (), float32)), 1)
+KERNEL = Kernel(KernelKind.MAP, SINK(param(0, (), float32)), 1)
 
 
 def item(reads: list[int], writes: list[int], kind: str = "map") -> Item:
-    return Item(Kernel(kind, KERNEL.body, len(reads)), tuple(reads), tuple(writes), ())
+    return Item(Kernel(KernelKind(kind), KERNEL.body, len(reads)), tuple(reads), tuple(writes), ())
 
 
 def slots(*sizes: int) -> list[Slot | None]:
