@@ -1,4 +1,4 @@
-"""Capturing a call: the function runs once, on stand-ins, and becomes a plan that can be replayed.
+"""Capturing a call: the function runs once, on placeholders, and becomes a plan to be replayed.
 
 In: a function and the arguments of a call. Out: a `Captured`, whose `call(args, keywords)` replays
 it where its checks hold. While the function runs, every tensor that it can reach is bound to new
@@ -49,8 +49,8 @@ _LATER = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 _LOOKUPS = (ArithmeticError, AttributeError, KeyError, IndexError, TypeError, ValueError)
 
 
-class Difference(NamedTuple):
-    """Why a capture does not hold: the way to the number or the tensor's shape that changed."""
+class Mismatch(NamedTuple):
+    """Why a capture does not hold: the path to the number or the tensor's shape that changed."""
 
     why: str
     number: str = ""
@@ -61,7 +61,7 @@ class Inline(Exception):
     """A call that is better not captured; the text says why."""
 
 
-class Again(Exception):
+class RetryCapture(Exception):
     """A call to be captured again, with more numbers that are what they are, or all of them."""
 
     def __init__(self, all_fixed: bool = True) -> None:
@@ -69,11 +69,11 @@ class Again(Exception):
 
 
 @dataclass
-class _Stand:
+class Placeholder:
     """A tensor while a function is captured."""
 
     tensor: Tensor
-    way: str
+    path: str
     old: Node  # what it was
     base: Node  # the buffer of that
     buffer: Node  # the memory that stands for it
@@ -204,24 +204,24 @@ class Captured:
         exec(compile("\n".join(body), "<fulgurite jit>", "exec"), space)
         return space["call"]
 
-    def misfit(self, args: Any, keywords: Any) -> Difference:
+    def mismatch(self, args: Any, keywords: Any) -> Mismatch:
         """Why it does not hold for a call."""
         if current() != self.options or is_recording() is not self.recording:
-            return Difference("the options, or whether gradients are recorded, changed")
+            return Mismatch("the options, or whether gradients are recorded, changed")
         checks = [_ASKED.sub(self._told, line) for line in self._checks]
         rest = [f"return [{', '.join(self._tensors)}]"]
         found = self._function(checks, "return -1, None", rest)(args, keywords)
         if isinstance(found, tuple):
             place, now = found
             if place in self._counted:
-                way = self._counted[place][0]
-                before = self._reasons[place].removeprefix(f"{way} ")
-                return Difference(f"{way} is {now!r}, and {before}", way)
-            return Difference(self._reasons[place] if place >= 0 else "something is gone")
+                path = self._counted[place][0]
+                before = self._reasons[place].removeprefix(f"{path} ")
+                return Mismatch(f"{path} is {now!r}, and {before}", path)
+            return Mismatch(self._reasons[place] if place >= 0 else "something is gone")
         for expected, tensor in zip(self.replay.expected, found, strict=True):
-            if problem := expected.misfit(tensor):
-                return Difference(problem, shape=expected.way if " has shape " in problem else "")
-        return Difference("")
+            if problem := expected.mismatch(tensor):
+                return Mismatch(problem, shape=expected.path if " has shape " in problem else "")
+        return Mismatch("")
 
     def _told(self, asked: re.Match[str]) -> str:
         """The end of a check that says which one it is, and what was found."""
@@ -244,7 +244,7 @@ def _joined(checks: list[str]) -> list[str]:
 
 
 class Capture:
-    """One run of a function on stand-ins."""
+    """One run of a function on placeholders."""
 
     def __init__(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: dict[str, str],
@@ -271,14 +271,14 @@ class Capture:
         self._check_names("dynamic", self.dynamic, code, keywords)
         self._check_names("donate", self.donate, code, keywords)
         self.recording = is_recording()
-        self.stands: list[_Stand] = []
+        self.placeholders: list[Placeholder] = []
         self.observed: JitError | None = None
 
     def _check_names(self, option: str, named: Iterable[Any], code: Any, keywords: Any) -> None:
         """Complain of a name in an option that no argument has, which would do nothing."""
         count = code.co_argcount + code.co_kwonlyargcount if code is not None else 0
         known = {*self.survey.labels, *keywords, *(code.co_varnames[:count] if code else ())}
-        known |= {way for _, _, way in self.survey.tensors}
+        known |= {path for _, _, path in self.survey.tensors}
         for name in named:
             if name not in known and not (isinstance(name, int) and name < count):
                 raise ArgumentError(
@@ -286,7 +286,7 @@ class Capture:
                     f"its arguments are {', '.join(self.survey.labels) or 'none'}",
                 )
 
-    # --- stand-ins -------------------------------------------------------------------------------
+    # --- placeholders -----------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         tensors = [tensor for _, tensor, _ in self.survey.tensors]
@@ -303,17 +303,17 @@ class Capture:
             if node.watched and not leaf:
                 raise Inline("a gradient goes through one of its tensors")
 
-    def _stand(self) -> None:
+    def _bind_placeholders(self) -> None:
         """Bind every tensor to memory of no history, with the same contents for other threads."""
-        for name, tensor, way in self.survey.tensors:
+        for name, tensor, path in self.survey.tensors:
             while True:
                 old = tensor.entry.node
                 base = value_node(old)
                 if base is None:
                     realize([tensor.entry])
                     continue
-                axes = self.dynamic.get(way)
-                how = varying(axes, base.shape, way) if axes else None  # type: ignore[arg-type]
+                axes = self.dynamic.get(path)
+                how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
                     self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
                 buffer = new_buffer(how.most if how else base.shape, base.dtype, self.device)  # type: ignore[arg-type]
@@ -323,25 +323,31 @@ class Capture:
                 if old.op is WATCH and TAPE in old.watched:
                     node = WATCH(node, arg=old.arg)
                 if REGISTRY.rebind(tensor.entry, old, node):
-                    self.stands.append(_Stand(tensor, way, old, base, buffer, node, how))
+                    self.placeholders.append(
+                        Placeholder(tensor, path, old, base, buffer, node, how)
+                    )
                     break
 
     def _put_back(self) -> None:
         """Bind every tensor to what it was, unless another thread assigned it meanwhile."""
-        for stand in self.stands:
-            node = stand.entry.node
-            if node is stand.node or stand.entry in self.changed:
-                REGISTRY.rebind(stand.entry, node, stand.old)
+        for placeholder in self.placeholders:
+            node = placeholder.entry.node
+            if node is placeholder.node or placeholder.entry in self.changed:
+                REGISTRY.rebind(placeholder.entry, node, placeholder.old)
 
     def _let_go(self, results: set[Entry]) -> None:
-        """What other threads built on a stand-in meanwhile reads what it stood for."""
-        bases = {stand.buffer: stand.base for stand in self.stands if stand.varying is None}
+        """What other threads built on a placeholder meanwhile reads what it stood for."""
+        bases = self._bases()
         if not results.issuperset(REGISTRY.above(bases)):
             REGISTRY.becomes(bases, walk=True)
 
+    def _bases(self) -> dict[Node, Node]:
+        """What each placeholder stands for, where its size is fixed."""
+        return {p.buffer: p.base for p in self.placeholders if p.varying is None}
+
     def _forget(self) -> None:
-        for stand in self.stands:
-            REGISTRY.release(stand.buffer)
+        for placeholder in self.placeholders:
+            REGISTRY.release(placeholder.buffer)
 
     # --- running ---------------------------------------------------------------------------------
 
@@ -363,7 +369,7 @@ class Capture:
         steps = SCOPES.backward
         before = SCOPES.changed
         try:
-            self._stand()
+            self._bind_placeholders()
             SCOPES.capturing, SCOPES.changed = True, self.changed
             SCOPES.binding = self.survey.variables.bind
             OBSERVER.refuse = self._refuse
@@ -379,7 +385,7 @@ class Capture:
                     if holder.held(place) is number:  # the function left it as it was
                         holder.put(place, holder.initial(place))
                 # those of its own it may have let go: they must not live on here
-                self.changed.intersection_update([stand.entry for stand in self.stands])
+                self.changed.intersection_update([p.entry for p in self.placeholders])
             if self.observed is not None:
                 raise self.observed
             return self._kept(result, begin.id, first.id, SCOPES.backward > steps)
@@ -387,33 +393,34 @@ class Capture:
             for holder in self.survey.holders:
                 holder.restore()
             self._put_back()
-            again = type(problem) in (TypeError, AttributeError, KeyError) and self._stood_in()
-            self._substitute(draw=not again and type(problem) not in (Again, Inline))
+            odd = type(problem) in (TypeError, AttributeError, KeyError)
+            again = odd and self._saw_placeholder()
+            self._substitute(draw=not again and type(problem) not in (RetryCapture, Inline))
             if any([type(arg) is Number for arg in problem.args]):
                 problem.args = tuple([plain(arg) for arg in problem.args])
-            if again:  # something may not have taken a stand-in for a number
-                raise Again from problem
+            if again:  # something may not have taken a placeholder for a number
+                raise RetryCapture from problem
             raise
         finally:
             self.numbers.open = False
             self._forget()
 
-    def _stood_in(self) -> bool:
-        """Did the function see a stand-in in place of a number?"""
-        return any([way not in self.numbers.fixed for way, _, _ in self.numbers.met])
+    def _saw_placeholder(self) -> bool:
+        """Did the function see a placeholder in place of a number?"""
+        return any([path not in self.numbers.fixed for path, _, _ in self.numbers.met])
 
     def _kept(
         self, result: Any, begin: int, first: int, differentiated: bool
     ) -> tuple[Captured | None, Any, str]:
         """The captured call, with everything put back; or the result, and why it is not kept."""
-        for (_, tensor, way), node in zip(self.survey.arrays, self.given, strict=True):
+        for (_, tensor, path), node in zip(self.survey.arrays, self.given, strict=True):
             if tensor.entry.node is not node:
                 raise JitError(
-                    f"the function assigns to {way}, a NumPy array, which it sees as a tensor",
+                    f"the function assigns to {path}, a NumPy array, which it sees as a tensor",
                     "pass a tensor, or change the array outside",
                 )
         if self.numbers.hashed:
-            raise Again(all_fixed=False)
+            raise RetryCapture(all_fixed=False)
         effects = [effect for holder in self.survey.holders for effect in holder.effects()]
         try:
             outcome = self._outcome(result, effects, begin, first, differentiated)
@@ -432,9 +439,9 @@ class Capture:
     ) -> _Outcome:
         """What the function did, in a form that can be done again."""
         template, statements, made = self._template(result, effects)
-        assigned = [(i, s) for i, s in enumerate(self.stands) if s.entry.node is not s.node]
+        assigned = [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
         roots = [tensor.entry.node for tensor in template.results]
-        roots += [self._assigned_root(stand) for _, stand in assigned]
+        roots += [self._assigned_root(placeholder) for _, placeholder in assigned]
         if not differentiated and any([root.watched for root in roots]):
             raise Inline("its result has a gradient; call it inside no_grad() to replay it")
         if not roots:
@@ -458,18 +465,18 @@ class Capture:
             statements = [template.effect(effect) for effect in effects]
             return template, statements, template.expression(result)
         except CannotRemake:
-            if self._stood_in():
-                raise Again from None  # what it made may hold a stand-in
+            if self._saw_placeholder():
+                raise RetryCapture from None  # what it made may hold a placeholder
             raise
 
-    def _assigned_root(self, stand: _Stand) -> Node:
+    def _assigned_root(self, placeholder: Placeholder) -> Node:
         """The new value of a tensor that the function assigned."""
-        node = stand.entry.node
+        node = placeholder.entry.node
         leaf = node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
-        if stand.entry not in self.changed:
-            raise CannotRemake(f"{stand.way} was changed meanwhile")
-        if leaf != (stand.node.op is WATCH) or (node.watched and not leaf):
-            raise CannotRemake(f"a gradient goes through {stand.way}")
+        if placeholder.entry not in self.changed:
+            raise CannotRemake(f"{placeholder.path} was changed meanwhile")
+        if leaf != (placeholder.node.op is WATCH) or (node.watched and not leaf):
+            raise CannotRemake(f"a gradient goes through {placeholder.path}")
         return node.src[0] if leaf else node
 
     def _captured(self, outcome: _Outcome) -> Captured:
@@ -478,8 +485,8 @@ class Capture:
         results = len(template.results)
         expected = [
             Expected(type(s.tensor), s.base.shape, s.base.dtype, self.device,  # type: ignore[arg-type]
-                     s.node.op is WATCH, s.way, s.varying)
-            for s in self.stands
+                     s.node.op is WATCH, s.path, s.varying)
+            for s in self.placeholders
         ]  # fmt: skip
         variables = self.survey.variables.settle(self.survey, normal.values)
         replay = Replay(
@@ -498,9 +505,9 @@ class Capture:
         """The tensors of arguments that the caller gives away."""
         return [
             i
-            for i, stand in enumerate(self.stands)
+            for i, placeholder in enumerate(self.placeholders)
             for name in self.donate
-            if stand.way == name or stand.way.startswith((f"{name}[", f"{name}."))
+            if placeholder.path == name or placeholder.path.startswith((f"{name}[", f"{name}."))
         ]
 
     def _stay_apart(self) -> None:
@@ -512,13 +519,13 @@ class Capture:
 
     def _places(self, buffers: Iterable[Node], begin: int) -> tuple[list[Place], str]:
         """What every input of the plan is; text if one comes from somewhere else."""
-        stands = {s.buffer: i for i, s in enumerate(self.stands)}
+        tensors = {s.buffer: i for i, s in enumerate(self.placeholders)}
         arrays = {t.entry.node: i for i, (_, t, _) in enumerate(self.survey.arrays)}
         numbers = {node: i for i, node in enumerate(self.numbers.inputs.values())}
         found: list[Place] = []
         for buffer in buffers:
-            if buffer in stands:
-                found.append(Place("tensor", stands[buffer]))
+            if buffer in tensors:
+                found.append(Place("tensor", tensors[buffer]))
             elif buffer in arrays:
                 found.append(Place("array", arrays[buffer]))
             elif buffer in numbers:
@@ -536,12 +543,12 @@ class Capture:
     # --- calls of which nothing is kept ----------------------------------------------------------
 
     def _inputs(self) -> list[Node]:
-        mine = [s.buffer for s in self.stands]
+        mine = [s.buffer for s in self.placeholders]
         return [*mine, *self.numbers.inputs.values(), self.tape.key, self.tape.counter]
 
     def _escaped(self, known: set[Entry], first: int) -> str:
         """Is there a tensor made by the function that is neither a result nor a tensor's value?"""
-        known = known | {s.entry for s in self.stands}
+        known = known | {s.entry for s in self.placeholders}
         for attempt in range(2):
             left = [e for e in REGISTRY.above(self._inputs()) if e not in known and e.id > first]
             if not left:
@@ -552,8 +559,8 @@ class Capture:
         return "it keeps a tensor where a replay could not put it again"
 
     def _substitute(self, draw: bool = True) -> None:
-        """Let every living tensor read what stand-ins stood for."""
-        becomes: dict[Node, Node] = {s.buffer: s.base for s in self.stands if s.varying is None}
+        """Let every living tensor read what placeholders stood for."""
+        becomes = self._bases()
         for (_, dtype), node in self.numbers.inputs.items():
             becomes[node] = constant(self.numbers.values[node], dtype)
         if self.tape.blocks and draw:
@@ -564,11 +571,11 @@ class Capture:
 
     def _settled(self, result: Any, effects: list[Effect]) -> Any:
         """The result as the function itself would have left everything."""
-        entries = {stand.entry for stand in self.stands}
+        entries = {placeholder.entry for placeholder in self.placeholders}
         if any([e.node.watched for e in REGISTRY.above(self._inputs()) if e not in entries]):
             raise Inline("it makes a tensor that requires a gradient")
-        for stand in self.stands:
-            REGISTRY.rebind(stand.entry, stand.node, stand.old)
+        for placeholder in self.placeholders:
+            REGISTRY.rebind(placeholder.entry, placeholder.node, placeholder.old)
         self._substitute()
         for holder in self.survey.holders if self.numbers.inputs else ():
             for effect in holder.effects():

@@ -55,13 +55,13 @@ def sizes_of(
 ) -> dict[str, int]:
     """The values of a call by variable, each of which has one, and sizes with those known."""
     found = dict(known)
-    for how, shape, way in tensors:
+    for how, shape, path in tensors:
         for d, var in how.axes if how is not None else ():
             name, size = var.arg[0], shape[d]
             assert isinstance(size, int)
             if found.setdefault(name, size) != size:
                 raise VariableError(
-                    f"{name} is {found[name]} and, by {way}, {size} in one call",
+                    f"{name} is {found[name]} and, by {path}, {size} in one call",
                     "sizes with one variable are equal: use two variables",
                 )
     return found
@@ -99,14 +99,14 @@ def check_dynamic(dynamic: Any) -> dict[Any, dict[int, Node]]:
     return found
 
 
-def varying(axes: Mapping[int, Node], shape: tuple[int, ...], way: str) -> Varying:
+def varying(axes: Mapping[int, Node], shape: tuple[int, ...], path: str) -> Varying:
     """The axes of a tensor that vary, checked against its shape in this call."""
     placed = {build.as_axis(axis, len(shape)): var for axis, var in axes.items()}
     for d, var in placed.items():
         name, low, high, _ = var.arg
         if not low <= shape[d] <= high:
             raise VariableError(
-                f"axis {d} of {way} has size {shape[d]}; {name} is in {low}..{high}",
+                f"axis {d} of {path} has size {shape[d]}; {name} is in {low}..{high}",
                 "widen the variable",
             )
     return Varying(tuple(sorted(placed.items())), shape)

@@ -22,16 +22,16 @@ from ..config import current
 from ..errors import ArgumentError, JitWarning, user_frame
 from ..runtime.gc_pause import held_back
 from ..tensor import SCOPES, is_recording
-from .capture import MISS, Again, Capture, Captured, Difference, Inline
+from .capture import MISS, Capture, Captured, Inline, Mismatch, RetryCapture
 from .dynamic_shapes import check_dynamic
-from .replay import Misfit
+from .replay import GuardFailure
 
 LOG = logging.getLogger("fulgurite.jit")
 MOST = 32  # captures that a function keeps
 _PATIENCE = 4  # captures in a row of which nothing could be kept, after which
 _PAUSE = 64  # so many calls are not tried
 _TURNS = 2  # changes of a closed-over number after which it is given at run time
-_lock = threading.RLock()  # one capture at a time: it binds tensors to stand-ins
+_lock = threading.RLock()  # one capture at a time: it binds tensors to placeholders
 
 
 class Jitted:
@@ -44,7 +44,7 @@ class Jitted:
         self.dynamic = check_dynamic(dynamic)
         self.donate = _check_donate(donate)
         self._captures: tuple[Captured, ...] = ()
-        self._fixed: dict[str, str] = {}  # the ways to numbers that decide something, and where
+        self._fixed: dict[str, str] = {}  # the paths to numbers that decide something, and where
         self._changes: Counter[str] = Counter()  # of numbers that are no arguments
         self._floating: set[str] = set()  # those that change again and again
         self._vain = self._pause = 0
@@ -72,7 +72,7 @@ class Jitted:
             ):
                 try:
                     result = captured.call(args, keywords)
-                except Misfit:
+                except GuardFailure:
                     continue
                 if result is not MISS:
                     return result
@@ -86,7 +86,7 @@ class Jitted:
             ):
                 try:
                     result = captured.call(args, keywords)
-                except Misfit:
+                except GuardFailure:
                     continue
                 if result is not MISS:
                     return result
@@ -110,7 +110,7 @@ class Jitted:
             result = self._replayed(args, keywords)
             if result is not MISS:  # another thread was first
                 return result
-            difference = self._difference(args, keywords)
+            difference = self._mismatch(args, keywords)
             LOG.info("%s is captured: %s", name, difference.why)
             self.captured += 1
             if self.captured > MOST and not self._warned:
@@ -132,12 +132,12 @@ class Jitted:
                 self._vain = 0
                 try:
                     result = found.call(args, keywords)
-                except Misfit:  # another thread changed something
+                except GuardFailure:  # another thread changed something
                     result = MISS
                 if result is not MISS:
                     return result
                 self._captures = self._captures[1:]
-                self._gave_up(name, f"its checks do not hold: {found.misfit(args, keywords).why}")
+                self._gave_up(name, f"its checks do not hold: {found.mismatch(args, keywords).why}")
         return self.function(*args, **keywords)
 
     def _attempt(
@@ -150,13 +150,13 @@ class Jitted:
             try:
                 work = Capture(self.function, args, keywords, fixed, self._floating, *settings)
                 return work.run()
-            except Again as again:
+            except RetryCapture as again:
                 if again.all_fixed:
                     break
         work = Capture(self.function, args, keywords, fixed, self._floating, *settings, True)
         kept = work.run()
-        for way in work.survey.static_numbers:
-            fixed.setdefault(way, "")
+        for path in work.survey.static_numbers:
+            fixed.setdefault(path, "")
         return kept
 
     def _gave_up(self, name: str, reason: str) -> None:
@@ -166,18 +166,18 @@ class Jitted:
         if self._vain >= _PATIENCE:
             self._vain, self._pause = 0, _PAUSE
 
-    def _difference(self, args: Any, keywords: Any) -> Difference:
+    def _mismatch(self, args: Any, keywords: Any) -> Mismatch:
         """Why no capture holds for a call: what the newest one says."""
         if not self._captures:
-            return Difference(self._vanity or "its first call")
-        found = self._captures[0].misfit(args, keywords)
+            return Mismatch(self._vanity or "its first call")
+        found = self._captures[0].mismatch(args, keywords)
         if found.number:
             self._changes[found.number] += 1
             if self._changes[found.number] >= _TURNS:  # from now on it is given at run time
                 self._floating.add(found.number)
-        return found if found.why else Difference("another thread changed something")
+        return found if found.why else Mismatch("another thread changed something")
 
-    def _warn(self, name: str, difference: Difference) -> None:
+    def _warn(self, name: str, difference: Mismatch) -> None:
         """Say once that a function is captured again and again, at the line that calls it."""
         number, shape = difference.number, difference.shape
         lines = [f"{name} was captured {self.captured} times, now because: {difference.why}"]

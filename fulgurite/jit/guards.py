@@ -21,7 +21,7 @@ class Checks:
         self.lines: list[str] = []
         self.reasons: list[str] = []
         self.known: dict[str, Any] = {}  # the names that the source uses
-        # reasons that are numbers -> the way to them, and the variable that holds it
+        # reasons that are numbers -> the path to them, and the variable that holds it
         self.counted: dict[int, tuple[str, str]] = {}
         self.outside = ""
         self.count = 0
@@ -60,10 +60,10 @@ class Checks:
     def _leave(self, reason: str) -> None:
         self.outside = self.outside or reason
 
-    def _same(self, value: Any, name: str, way: str) -> None:
-        self.line(f"if {name} is not {self.constant(value)}:", f"{way} is another thing")
+    def _same(self, value: Any, name: str, path: str) -> None:
+        self.line(f"if {name} is not {self.constant(value)}:", f"{path} is another thing")
 
-    def _static(self, value: Any, source: str, way: str) -> Any:
+    def _static(self, value: Any, source: str, path: str) -> Any:
         constant, kind = self.constant(value), type(value)
         name = self.variable(source)
         if kind in (str, bytes, int):
@@ -71,7 +71,7 @@ class Checks:
         else:
             self.known["same_value"] = same_value
             test = f"not same_value({name}, {constant})"
-        self.line(f"if {name} is not {constant} and {test}:", f"{way} was {value!r}")
+        self.line(f"if {name} is not {constant} and {test}:", f"{path} was {value!r}")
         if kind in (int, float):
-            self.counted[len(self.reasons) - 1] = way, name
+            self.counted[len(self.reasons) - 1] = path, name
         return value

@@ -161,12 +161,12 @@ class Template:
         """A statement that does a change again."""
         kind, name, key = effect.kind, effect.name, effect.key
         if kind == "array":
-            raise CannotRemake(f"it writes to the NumPy array {effect.way}")
+            raise CannotRemake(f"it writes to the NumPy array {effect.path}")
         if effect.value is MISSING:
             if kind == "item":
                 return f"{name}.pop({key!r}, None)"
             if kind == "cell":
-                raise CannotRemake(f"it deletes {effect.way}")
+                raise CannotRemake(f"it deletes {effect.path}")
             return f"drop({name}, {key!r})" if kind == "attrs" else f"drop_slot({name}, {key!r})"
         source = self.expression(effect.value)
         if kind in ("list", "bytearray"):

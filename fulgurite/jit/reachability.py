@@ -82,7 +82,7 @@ class Thing(NamedTuple):
     value: Any
     kind: type
     name: str  # the variable that holds it in a later call
-    way: str
+    path: str
     argument: bool  # is it an argument, or in one?
 
 
@@ -109,7 +109,7 @@ class Survey(Checks):
 
     def _look(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self.begin()
-        self.tensors: list[tuple[str, Tensor, str]] = []  # variable, tensor, the way to it
+        self.tensors: list[tuple[str, Tensor, str]] = []  # variable, tensor, the path to it
         self.arrays: list[tuple[str, Any, str]] = []  # the same of NumPy arrays in arguments
         self.found: dict[int, tuple[str, Any]] = {}  # id -> variable and the thing itself
         self.holders: list[Holder] = []
@@ -119,7 +119,7 @@ class Survey(Checks):
         self.variables = Variables("arg" in self.names.attributes or self.names.any_attribute)
         self.numbers.begin()
         self.numbers.all_fixed |= "type" in self.names.globals  # it may ask for their type
-        self.static_numbers: set[str] = set()  # the ways to numbers that were not stood in for
+        self.static_numbers: set[str] = set()  # the paths to numbers that were not stood in for
         # numbers that change from call to call: the place of each, and what stands there meanwhile
         self.installed: list[tuple[Holder, Any, Any]] = []
         stored = self.names.stored["attributes"]
@@ -140,7 +140,7 @@ class Survey(Checks):
         self,
         value: Any,
         source: str,
-        way: str,
+        path: str,
         argument: bool = False,
         at: tuple[Holder, Any] | None = None,
     ) -> Any:
@@ -150,162 +150,164 @@ class Survey(Checks):
         """
         kind = type(value)
         if kind in _SINGLETONS:
-            self.line(f"if {source} is not {value!r}:", way)
+            self.line(f"if {source} is not {value!r}:", path)
             return value
         if kind in (int, float):
             if argument:
-                return self._number(value, source, way)
-            if at is not None and way in self.floating:
-                made = self._number(value, source, way)
+                return self._number(value, source, path)
+            if at is not None and path in self.floating:
+                made = self._number(value, source, path)
                 if made is not value:
                     self.installed.append((*at, made))
                 return made
         if _is_static(value, kind):
-            return self._static(value, source, way)
+            return self._static(value, source, path)
         known = self.found.get(id(value))
         if known is not None:
-            self.line(f"if {source} is not {known[0]}:", f"{way} is another thing")
+            self.line(f"if {source} is not {known[0]}:", f"{path} is another thing")
             return self.shown.get(id(value), value)
         if len(self.found) > _MOST:
             self._leave(f"the function reaches more than {_MOST} things")
             return value
         name = self.variable(source)
         self.found[id(value)] = (name, value)
-        return self._visit(Thing(value, kind, name, way, argument))
+        return self._visit(Thing(value, kind, name, path, argument))
 
     def _visit(self, thing: Thing) -> Any:
         """Look at a new thing by what it is; what the function is to see of it."""
         value = thing.value
-        visit = next((visit for kinds, visit in _VISITS if isinstance(value, kinds)
-                      and (kinds is not _VALUES or _is_value(value))), Survey._object)  # fmt: skip
-        seen = visit(self, thing)
-        return value if seen is None else seen
+        for kinds, visit in _VISITS:
+            if isinstance(value, kinds) and (kinds is not _VALUES or _is_value(value)):
+                seen = visit(self, thing)
+                return value if seen is None else seen
+        self._object(thing)
+        return value
 
     def _parts(self, thing: Thing, *parts: str) -> None:
         """A thing that is known by its type and its parts."""
-        self._typed(thing, thing.way)
+        self._typed(thing, thing.path)
         for part in parts:
-            self.value(getattr(thing.value, part), f"{thing.name}.{part}", f"{thing.way}.{part}")
+            self.value(getattr(thing.value, part), f"{thing.name}.{part}", f"{thing.path}.{part}")
 
     def _typed(self, thing: Thing, reason: str) -> None:
         self.line(f"if type({thing.name}) is not {self.constant(thing.kind)}:", reason)
 
     def _identity(self, thing: Thing) -> None:
-        self._same(thing.value, thing.name, thing.way)
+        self._same(thing.value, thing.name, thing.path)
 
     def _node(self, thing: Thing) -> None:
-        if not self.variables.reach(self, thing.value, thing.name, thing.way):
+        if not self.variables.reach(self, thing.value, thing.name, thing.path):
             self._identity(thing)
 
     def _derived_value(self, thing: Thing) -> None:
         """A number or text of a class of the user's: what that adds to it, too."""
-        self._static(thing.value, thing.name, thing.way)
-        self._class(thing.kind, thing.way)
+        self._static(thing.value, thing.name, thing.path)
+        self._class(thing.kind, thing.path)
         self._attributes(thing)
 
     def _method(self, thing: Thing) -> None:
-        self._typed(thing, thing.way)
-        self.value(thing.value.__func__, f"{thing.name}.__func__", thing.way)
-        self.value(thing.value.__self__, f"{thing.name}.__self__", f"{thing.way}.__self__")
+        self._typed(thing, thing.path)
+        self.value(thing.value.__func__, f"{thing.name}.__func__", thing.path)
+        self.value(thing.value.__self__, f"{thing.name}.__self__", f"{thing.path}.__self__")
 
     def _type(self, thing: Thing) -> None:
         self._identity(thing)
-        self._changing(thing.value, thing.way)
-        self._class(thing.value, thing.way)
+        self._changing(thing.value, thing.path)
+        self._class(thing.value, thing.path)
 
     def _weak_reference(self, thing: Thing) -> None:
         self._identity(thing)
-        self.value(thing.value(), f"{thing.name}()", f"{thing.way}()")
+        self.value(thing.value(), f"{thing.name}()", f"{thing.path}()")
 
     def _view(self, thing: Thing) -> None:
-        self._typed(thing, thing.way)
-        self.value(thing.value.mapping, f"{thing.name}.mapping", thing.way)
+        self._typed(thing, thing.path)
+        self.value(thing.value.mapping, f"{thing.name}.mapping", thing.path)
 
     def _builtin(self, thing: Thing) -> None:
         """A function of C, or a method of something: of a list, an array, an iterator."""
-        value, _, name, way, _ = thing
+        value, _, name, path, _ = thing
         held = value.__self__
         if held is None or isinstance(held, types.ModuleType | type):
             self._identity(thing)
-            self._changing(value, way)
+            self._changing(value, path)
             return
         self.line(f"if type({name}) is not {self.constant(thing.kind)} or "
-                  f"{name}.__name__ != {value.__name__!r}:", way)  # fmt: skip
-        self._changing(value, way)
-        self.value(held, f"{name}.__self__", f"{way}.__self__")
+                  f"{name}.__name__ != {value.__name__!r}:", path)  # fmt: skip
+        self._changing(value, path)
+        self.value(held, f"{name}.__self__", f"{path}.__self__")
 
-    def _number(self, value: Any, source: str, way: str) -> Any:
+    def _number(self, value: Any, source: str, path: str) -> Any:
         name = self.variable(source)
-        made = self.numbers.made(value, name, way)
+        made = self.numbers.made(value, name, path)
         if self.numbers.all_fixed:
-            self.static_numbers.add(way)
+            self.static_numbers.add(path)
         if made is value:  # its value decides something
-            return self._static(value, name, way)
-        self.line(f"if type({name}) is not {self.constant(type(value))}:", f"the type of {way}")
+            return self._static(value, name, path)
+        self.line(f"if type({name}) is not {self.constant(type(value))}:", f"the type of {path}")
         return made
 
     def settle_numbers(self) -> None:
         """Check the values of numbers that turned out to decide something."""
-        for way, name, value in self.numbers.met:
-            if way in self.numbers.fixed:
-                self._static(value, name, way)
+        for path, name, value in self.numbers.met:
+            if path in self.numbers.fixed:
+                self._static(value, name, path)
 
     def _tensor(self, thing: Thing) -> None:
-        tensor, _, name, way, _ = thing
-        self.tensors.append((name, tensor, way))
+        tensor, _, name, path, _ = thing
+        self.tensors.append((name, tensor, path))
         if hasattr(tensor, "__dict__"):
             self._attributes(thing)
         if self.grads and TAPE in tensor.entry.node.watched:
-            self.holders.append(Holder("grad", tensor, name, way, tensor.grad))
-            self.value(tensor.grad, f"{name}.grad", f"{way}.grad")
+            self.holders.append(Holder("grad", tensor, name, path, tensor.grad))
+            self.value(tensor.grad, f"{name}.grad", f"{path}.grad")
 
     def _array(self, thing: Thing) -> Any:
-        array, _, name, way, argument = thing
+        array, _, name, path, argument = thing
         if argument and array.dtype.kind in "biufc":
             made = from_numpy(array)
-            self.arrays.append((name, made, way))
+            self.arrays.append((name, made, path))
             about = self.constant((array.dtype, array.shape))
-            self._typed(thing, way)
-            self.line(f"if ({name}.dtype, {name}.shape) != {about}:", f"dtype or shape of {way}")
+            self._typed(thing, path)
+            self.line(f"if ({name}.dtype, {name}.shape) != {about}:", f"dtype or shape of {path}")
             self.shown[id(array)], self.swapped[id(made)] = made, name
             return made
         copy = array.copy()
         self.known["same_array"] = same_array
         self.line(f"if not same_array({name}, {self.constant(copy)}):",
-                  f"the NumPy array {way} changed")  # fmt: skip
-        self.holders.append(Holder("array", array, name, way, copy))
+                  f"the NumPy array {path} changed")  # fmt: skip
+        self.holders.append(Holder("array", array, name, path, copy))
         return array
 
     # --- containers ------------------------------------------------------------------------------
 
     def _mapping(self, thing: Thing) -> Any:
-        value, kind, name, way, _ = thing
-        self._typed(thing, f"the type of {way}")
+        value, kind, name, path, _ = thing
+        self._typed(thing, f"the type of {path}")
         keys, argument = list(value), _is_rebuilt(thing)
-        self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {way}")
-        self._items(keys, name, f"a key of {way}")
+        self.line(f"if [*{name}] != {self.constant(keys)}:", f"the keys of {path}")
+        self._items(keys, name, f"a key of {path}")
         children = []
         places = self._unpacked(f"{name}.values()", len(value)) if kind is dict else []
         for i, (key, item) in enumerate(value.items()):
             source = places[i] if places else f"{name}[{literal(key) or self.constant(key)}]"
-            at = Holder("item", value, name, way, item, key), key
-            children.append(self.value(item, source, f"{way}[{key!r}]", argument, at))
+            at = Holder("item", value, name, path, item, key), key
+            children.append(self.value(item, source, f"{path}[{key!r}]", argument, at))
         if isinstance(value, dict):
-            self.holders.append(Holder("dict", value, name, way, dict(value)))
+            self.holders.append(Holder("dict", value, name, path, dict(value)))
         changed = argument and any(map(is_not, children, value.values()))
         return self._contained(thing, dict(zip(keys, children, strict=True)) if changed else value)
 
     def _sequence(self, thing: Thing) -> Any:
-        value, kind, name, way, _ = thing
-        self._typed(thing, f"the type of {way}")
+        value, kind, name, path, _ = thing
+        self._typed(thing, f"the type of {path}")
         argument = _is_rebuilt(thing)
-        self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+        self.line(f"if len({name}) != {len(value)}:", f"the length of {path}")
         places = self._unpacked(name, len(value)) if kind in (list, tuple) else []
         places = places or [f"{name}[{i}]" for i in range(len(value))]
-        children = [self.value(item, places[i], f"{way}[{i}]", argument)
+        children = [self.value(item, places[i], f"{path}[{i}]", argument)
                     for i, item in enumerate(value)]  # fmt: skip
         if isinstance(value, list):
-            self.holders.append(Holder("list", value, name, way, list(value)))
+            self.holders.append(Holder("list", value, name, path, list(value)))
         made = value
         if any(map(is_not, children, value)):
             made = kind(*children) if hasattr(kind, "_fields") else kind(children)
@@ -313,74 +315,76 @@ class Survey(Checks):
 
     def _contained(self, thing: Thing, made: Any) -> Any:
         """What the function sees of a container, and what a class of the user's adds to it."""
-        value, kind, name, way, _ = thing
+        value, kind, name, path, _ = thing
         if kind not in (list, tuple, dict) and hasattr(value, "__dict__"):
             self._attributes(thing)
         if made is not value:
             self.shown[id(value)], self.swapped[id(made)] = made, name
             if not isinstance(made, tuple):
-                self.holders[-1] = Holder(type(made).__name__, made, name, way, made.copy())
+                self.holders[-1] = Holder(type(made).__name__, made, name, path, made.copy())
         return made
 
-    def _items(self, items: list[Any], name: str, way: str) -> None:
+    def _items(self, items: list[Any], name: str, path: str) -> None:
         """Things that are equal to those that were there: are they those, and what they were?"""
         if all([type(item) is str for item in items]):
             return
         if all([type(item) in _EXACT for item in items]):
             self.known["same_items"] = same_items
-            self.line(f"if not same_items([*{name}], {self.constant(items)}):", way)
+            self.line(f"if not same_items([*{name}], {self.constant(items)}):", path)
             return
         ids = self.constant([id(item) for item in items])
-        self.line(f"if [*map(id, {name})] != {ids}:", f"{way} is another thing")
+        self.line(f"if [*map(id, {name})] != {ids}:", f"{path} is another thing")
         for item in items:
             if type(item) not in _EXACT:
-                self.value(item, self.constant(item), way)
+                self.value(item, self.constant(item), path)
 
     def _deque(self, thing: Thing) -> None:
-        value, _, name, way, _ = thing
-        self._typed(thing, f"the type of {way}")
-        self.line(f"if len({name}) != {len(value)}:", f"the length of {way}")
+        value, _, name, path, _ = thing
+        self._typed(thing, f"the type of {path}")
+        self.line(f"if len({name}) != {len(value)}:", f"the length of {path}")
         for i, item in enumerate(value):
-            self.value(item, f"{name}[{i}]", f"{way}[{i}]")
-        self.holders.append(Holder("deque", value, name, way, list(value)))
+            self.value(item, f"{name}[{i}]", f"{path}[{i}]")
+        self.holders.append(Holder("deque", value, name, path, list(value)))
 
     def _set(self, thing: Thing) -> None:
-        value, kind, name, way, _ = thing
-        self._typed(thing, f"the type of {way}")
+        value, kind, name, path, _ = thing
+        self._typed(thing, f"the type of {path}")
         items = list(value)  # in this order: that of equal sets may differ
-        self.line(f"if [*{name}] != {self.constant(items)}:", f"{way} changed")
-        self._items(items, name, f"an item of {way}")
+        self.line(f"if [*{name}] != {self.constant(items)}:", f"{path} changed")
+        self._items(items, name, f"an item of {path}")
         if kind not in (set, frozenset) and hasattr(value, "__dict__"):
             self._attributes(thing)
         if isinstance(value, set):
-            self.holders.append(Holder("set", value, name, way, value.copy()))
+            self.holders.append(Holder("set", value, name, path, value.copy()))
 
     def _bytes(self, thing: Thing) -> None:
         """A bytearray or an array of the standard library."""
-        value, kind, name, way, _ = thing
-        self._typed(thing, f"the type of {way}")
+        value, kind, name, path, _ = thing
+        self._typed(thing, f"the type of {path}")
         copy = value[:] if isinstance(value, array) else value.copy()
-        self.line(f"if {name} != {self.constant(copy)}:", f"{way} changed")
+        self.line(f"if {name} != {self.constant(copy)}:", f"{path} changed")
         if kind not in (bytearray, array) and hasattr(value, "__dict__"):
             self._attributes(thing)
-        self.holders.append(Holder("bytearray", value, name, way, copy))
+        self.holders.append(Holder("bytearray", value, name, path, copy))
 
     # --- code ------------------------------------------------------------------------------------
 
     def _function(self, thing: Thing) -> None:
-        function, _, name, way, _ = thing
+        function, _, name, path, _ = thing
         code = function.__code__
         held = name in self.known  # it is this very function: only its code may be another
         if not held:
-            self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", way)
-        self.line(f"if {name}.__code__ is not {self.constant(code)}:", f"{way} is another function")
+            self.line(f"if type({name}) is not {self.constant(types.FunctionType)}:", path)
+        self.line(
+            f"if {name}.__code__ is not {self.constant(code)}:", f"{path} is another function"
+        )
         where = place_of_function(function)
         if where in ("ours", "standard", "numpy") and not function.__closure__:
-            self._changing(function, way)
+            self._changing(function, path)
             return
         if not held:
             scope = self.constant(function.__globals__)
-            self.line(f"if {name}.__globals__ is not {scope}:", way)
+            self.line(f"if {name}.__globals__ is not {scope}:", path)
         found = reads(code) if where in ("user", "module") else Reads()
         self._follow(code, found)
         cells = zip(function.__closure__ or (), code.co_freevars, strict=True)
@@ -388,11 +392,11 @@ class Survey(Checks):
             self._cell(cell, f"{name}.__closure__[{i}]", label)
         for part in ("__defaults__", "__kwdefaults__"):
             if getattr(function, part):
-                self.value(getattr(function, part), f"{name}.{part}", f"{way}.{part}")
+                self.value(getattr(function, part), f"{name}.{part}", f"{path}.{part}")
         if function.__dict__:
-            self._some(function.__dict__, f"{name}.__dict__", way, function, name)
+            self._some(function.__dict__, f"{name}.__dict__", path, function, name)
         elif self.names.any_attribute or self.names.catches:
-            self.line(f"if {name}.__dict__:", f"the attributes of {way}")
+            self.line(f"if {name}.__dict__:", f"the attributes of {path}")
         self._globals(function.__globals__, found)
 
     def _follow(self, code: types.CodeType, found: Reads) -> None:
@@ -447,22 +451,22 @@ class Survey(Checks):
         if absent:
             self._leave(f"{full} has not been imported yet")
 
-    def _changing(self, thing: Any, way: str) -> None:
+    def _changing(self, thing: Any, path: str) -> None:
         """Is it something whose answers differ from call to call?"""
         owner, name = getattr(thing, "__module__", None) or "", getattr(thing, "__name__", "")
         if isinstance(getattr(thing, "__self__", None), _GENERATORS) or _answers_vary(
             str(owner), str(name)
         ):
-            self._leave(f"{way} gives another answer in every call")
+            self._leave(f"{path} gives another answer in every call")
         if owner == "builtins" and name in BY_NAME:
             self.names.any_attribute = True  # under another name
 
     # --- classes, modules, objects ---------------------------------------------------------------
 
-    def _class(self, kind: type, way: str) -> None:
+    def _class(self, kind: type, path: str) -> None:
         """The attributes and methods of a class and its bases that code may use."""
         if type(kind) is not type:
-            self._class(type(kind), way)
+            self._class(type(kind), path)
         for base in kind.__mro__:
             where = owner(base)
             if base is object or where in ("ours", "standard", "numpy"):
@@ -481,24 +485,24 @@ class Survey(Checks):
 
     def _class_entry(self, base: type, key: str, label: str, inside: Any) -> None:
         """A method or an attribute in the table of a class."""
-        source, way = f"{key}.__dict__[{label!r}]", f"{base.__name__}.{label}"
+        source, path = f"{key}.__dict__[{label!r}]", f"{base.__name__}.{label}"
         used = label in self.names.attributes or self.names.any_attribute
         plain = unwrapped(inside)
         if isinstance(plain, types.FunctionType):
             special = label.startswith("__") and label.endswith("__")
             if owner(base) == "user" and (special or used):
-                self.line(f"if {source} is not {self.constant(inside)}:", way)
-                self._member(plain, way)
+                self.line(f"if {source} is not {self.constant(inside)}:", path)
+                self._member(plain, path)
             elif label == "forward":
-                self.line(f"if {source} is not {self.constant(inside)}:", way)
+                self.line(f"if {source} is not {self.constant(inside)}:", path)
         elif used and label not in OF_CLASSES and not isinstance(inside, _DESCRIPTORS):
-            self.value(inside, source, way)
+            self.value(inside, source, path)
 
-    def _member(self, plain: types.FunctionType, way: str) -> None:
+    def _member(self, plain: types.FunctionType, path: str) -> None:
         if id(plain) not in self.found:
             name = self.constant(plain)
             self.found[id(plain)] = (name, plain)
-            self._function(Thing(plain, types.FunctionType, name, way, False))
+            self._function(Thing(plain, types.FunctionType, name, path, False))
 
     def _module(self, thing: Thing) -> None:
         self._identity(thing)
@@ -531,47 +535,47 @@ class Survey(Checks):
             self.value(inside, source, source)  # os.environ, sys.path and the like
 
     def _namespace(self, thing: Thing) -> None:
-        self._typed(thing, f"the type of {thing.way}")
+        self._typed(thing, f"the type of {thing.path}")
         self._attributes(thing)
 
     def _object(self, thing: Thing) -> None:
         """Any other thing: by its attributes if it has some, else by what it is."""
-        value, kind, name, way, _ = thing
+        value, kind, name, path, _ = thing
         where = owner(kind)
         if hasattr(kind, "__fulgurite_jit__"):
             self._identity(thing)
-            self.value(value.function, self.constant(value.function), way)
+            self.value(value.function, self.constant(value.function), path)
         elif (where == "ours" and not hasattr(value, "__dict__")) or lasts(value):
             self._lasting(thing)
         elif isinstance(value, types.BuiltinFunctionType | types.BuiltinMethodType) or (
             callable(value) and where in ("standard", "numpy")
         ):
             self._identity(thing)
-            self._changing(value, way)
+            self._changing(value, path)
             inner = getattr(value, "__wrapped__", None)  # of functools.lru_cache and the like
             if inner is not None:
-                self.value(inner, f"{name}.__wrapped__", way)
+                self.value(inner, f"{name}.__wrapped__", path)
         elif why := _why_unseen(value, kind):
-            self._leave(f"{way} {why}")
+            self._leave(f"{path} {why}")
         elif not hasattr(value, "__dict__") and not slots_of(kind):
             self._identity(thing)
         else:
-            self._typed(thing, f"the type of {way}")
-            self._class(kind, way)
+            self._typed(thing, f"the type of {path}")
+            self._class(kind, path)
             self._attributes(thing)
 
     def _lasting(self, thing: Thing) -> None:
         """A thing that stays as it is."""
         self._identity(thing)
         if isinstance(thing.value, enum.Enum):
-            self._class(thing.kind, thing.way)
+            self._class(thing.kind, thing.path)
         self.names.any_attribute |= isinstance(thing.value, attrgetter | methodcaller)
         if touches_files(thing.value, self.names.attributes):
-            self._leave(f"{thing.way} is a path whose file is looked at")
+            self._leave(f"{thing.path} is a path whose file is looked at")
 
     def _attributes(self, thing: Thing) -> None:
         """The attributes of an object that code may read; of modules and the like all of them."""
-        value, kind, name, way, _ = thing
+        value, kind, name, path, _ = thing
         followed = kind is types.SimpleNamespace or owner(kind) == "user"
         whole = is_tree(kind) or self.names.any_attribute or not followed or any(
             [owner(base) in ("module", "standard") and base is not object
@@ -580,21 +584,22 @@ class Survey(Checks):
             self.names.attributes.add("grad")  # an optimiser's code is not looked at
         own = getattr(value, "__dict__", None)
         if own is not None:
-            self._some(own, f"{name}.__dict__", way, value, name, whole)
+            self._some(own, f"{name}.__dict__", path, value, name, whole)
         for label in slots_of(kind):
             inside = getattr(value, label, MISSING)
-            place = Holder("slot", value, name, f"{way}.{label}", inside, label)
+            place = Holder("slot", value, name, f"{path}.{label}", inside, label)
             self.holders.append(place)
             if inside is not MISSING and (whole or label in self.names.attributes):
-                self.value(inside, f"{name}.{label}", f"{way}.{label}", at=(place, label))
+                self.value(inside, f"{name}.{label}", f"{path}.{label}", at=(place, label))
 
     def _some(
-        self, own: dict[str, Any], source: str, way: str, thing: Any, name: str, whole: bool = False
+        self, own: dict[str, Any], source: str, path: str, thing: Any, name: str,
+        whole: bool = False,
     ) -> None:  # fmt: skip
         """Those of the attributes in a table that code may read, or the `whole` of it."""
         kept = dict(own)
         kept.pop(_CACHE, None)
-        place = Holder("attrs", thing, name, way, kept)
+        place = Holder("attrs", thing, name, path, kept)
         self.holders.append(place)
         table = ""
         labels = self.names.attributes
@@ -604,20 +609,20 @@ class Survey(Checks):
                 if not is_plain(type(thing), label):
                     table = table or self.variable(source)
                     held = f"{table}[{label!r}]"
-                self.value(inside, held, f"{way}.{label}", at=(place, label))
+                self.value(inside, held, f"{path}.{label}", at=(place, label))
         # the class has some; the object may get one of its own
         missing = [] if whole else sorted(labels & class_names(type(thing)) - kept.keys())
         if missing:
             table = table or self.variable(source)
         table = table or source
         for label in missing:
-            self.line(f"if {label!r} in {table}:", f"{way}.{label}")
+            self.line(f"if {label!r} in {table}:", f"{path}.{label}")
         if self.names.catches and not missing:  # it may try for one that is missing
-            self.line(f"if len({table}) != {len(own)}:", f"the attributes of {way}")
+            self.line(f"if len({table}) != {len(own)}:", f"the attributes of {path}")
         if whole:
             self.line(f"if len({table}) != {len(own)} and "
                       f"[k for k in {table} if k != {_CACHE!r}] != "
-                      f"{self.constant(list(kept))}:", f"the attributes of {way}")  # fmt: skip
+                      f"{self.constant(list(kept))}:", f"the attributes of {path}")  # fmt: skip
 
 
 def _is_rebuilt(thing: Thing) -> bool:

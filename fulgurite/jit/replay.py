@@ -52,7 +52,7 @@ _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": 
             "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q"}  # fmt: skip
 
 
-class Misfit(Exception):
+class GuardFailure(Exception):
     """A capture does not hold for the tensors of this call; the text says why."""
 
 
@@ -74,11 +74,11 @@ class Expected:
     dtype: DType
     device: str
     leaf: bool  # does it require a gradient?
-    way: str
+    path: str
     varying: Varying | None = None
 
     def memory(self, tensor: Any) -> Any:
-        """The memory of a tensor, None if it is pending; raises `Misfit` if it is another."""
+        """The memory of a tensor, None if it is pending; raises `GuardFailure` if it is another."""
         entry, kind = tensor.entry, type(tensor)
         if type(entry) is Fresh and kind is self.type:
             value: Any = entry.value
@@ -88,9 +88,9 @@ class Expected:
         base = value_node(node)
         if base is None and not all([type(n) is int for n in node.shape]):
             return None  # its sizes are known with its value
-        problem = self.misfit(tensor)
+        problem = self.mismatch(tensor)
         if problem:
-            raise Misfit(problem)
+            raise GuardFailure(problem)
         return None if base is None else _memory(node)
 
     @property
@@ -98,22 +98,22 @@ class Expected:
         """What a result like it is, as `Fresh` says it."""
         return self.shape, self.dtype, self.device
 
-    def misfit(self, tensor: Any) -> str:
+    def mismatch(self, tensor: Any) -> str:
         """How a tensor differs from what is expected; empty if it does not."""
         kind: Any = type(tensor)
         if kind is not self.type:
-            return f"{self.way} is {type(tensor).__name__}, not {self.type.__name__}"
+            return f"{self.path} is {type(tensor).__name__}, not {self.type.__name__}"
         node = tensor.entry.node
         base = value_node(node)
         shape = node.shape if base is None else base.shape
         if shape != self.shape and not (self.varying and self.varying.fits(shape)):
-            return f"{self.way} has shape {show(shape)}, not {show(self.shape)}"
+            return f"{self.path} has shape {show(shape)}, not {show(self.shape)}"
         if node.dtype is not self.dtype:
-            return f"{self.way} is {node.dtype}, not {self.dtype}"
+            return f"{self.path} is {node.dtype}, not {self.dtype}"
         if (node.device or self.device) != self.device:
-            return f"{self.way} is on {node.device}, not {self.device}"
+            return f"{self.path} is on {node.device}, not {self.device}"
         if bool(node.watched) is not self.leaf or (self.leaf and node.op is not WATCH):
-            return f"{self.way} {'does not require' if self.leaf else 'requires'} a gradient"
+            return f"{self.path} {'does not require' if self.leaf else 'requires'} a gradient"
         return ""
 
 
@@ -145,21 +145,17 @@ class Replay:
         self.varies = any([e.varying is not None for e in expected])
         # do sizes of results differ from call to call?
         self.sized = any([type(n) is not int for root in roots for n in root.shape])
-        self.at = [(place, p.number) for place, p in enumerate(places) if p.kind == "tensor"]
-        self.arrays_at = [(place, p.number) for place, p in enumerate(places) if p.kind == "array"]
-        self.key_at = [place for place, p in enumerate(places) if p.kind == "key"]
+        at: dict[str, list[tuple[int, int]]] = {}  # by kind of an input: its place and number
+        for place, p in enumerate(places):
+            at.setdefault(p.kind, []).append((place, p.number))
+        self.at, self.arrays_at = at.get("tensor", []), at.get("array", [])
+        self.key_at = [place for place, _ in at.get("key", ())]
         self.written = [i for i, _ in assigned]
         params = self.params = {number: place for place, number in self.at}
-        self.pairs = tuple(
-            [(params[i], out) for i, out in assigned if i in params and expected[i].varying is None
-             and expected[i].shape == roots[out].shape and expected[i].dtype is roots[out].dtype]
-        )  # fmt: skip
         self.gifts = self._gifts(given)  # results that may take a given tensor's memory
-        self.pairs += tuple([(params[i], out) for out, i in self.gifts.items()])
+        self.pairs = self._pairs()
         self.over = [*self.written, *self.gifts.values()]
         self.read_over = [i for i in self.over if i in params]  # the others get fresh memory
-        if hosts_in(normal.structure) or not counts_are_exact():
-            self.pairs = ()
         self.abouts: list[Any] = [
             (concrete(root.shape, normal.values), root.dtype, device) for root in roots
         ]
@@ -175,6 +171,20 @@ class Replay:
         self.slow = False  # is no plan of it one native call?
         self.fed = bool(numbers or blocks or self.arrays_at)
 
+    def _pairs(self) -> tuple[tuple[int, int], ...]:
+        """The inputs whose memory results may take: of assigned and of given tensors."""
+        if hosts_in(self.normal.structure) or not counts_are_exact():
+            return ()
+        fixed = [(i, out) for i, out in self.assigned if i in self.params
+                 and self.expected[i].varying is None and self._is_alike(i, out)]  # fmt: skip
+        gifts = [(i, out) for out, i in self.gifts.items()]
+        return tuple([(self.params[i], out) for i, out in (*fixed, *gifts)])
+
+    def _is_alike(self, i: int, out: int) -> bool:
+        """True if a tensor has the shape and dtype of a result."""
+        like, root = self.expected[i], self.roots[out]
+        return like.shape == root.shape and like.dtype is root.dtype
+
     def _quick_format(self) -> str:
         """How `struct` writes the numbers and the counter, eight bytes each; empty: it cannot."""
         codes = [_FORMATS.get(dtype.name, "") for dtype in self.numbers]
@@ -187,13 +197,11 @@ class Replay:
         found: dict[int, int] = {}
         left = [i for i in given if i in self.params and i not in self.written
                 and self.expected[i].varying is None and not self.expected[i].leaf]  # fmt: skip
-        for out, root in enumerate(self.roots[: self.results]):
-            for i in left:
-                like = self.expected[i]
-                if like.shape == root.shape and like.dtype is root.dtype:
-                    found[out] = i
-                    left.remove(i)
-                    break
+        for out in range(self.results):
+            alike = [i for i in left if self._is_alike(i, out)]
+            if alike:
+                found[out] = alike[0]
+                left.remove(alike[0])
         return found
 
     # --- plans -----------------------------------------------------------------------------------
@@ -249,7 +257,7 @@ class Replay:
         return Bound(addresses, block)
 
     def bind(self, bound: Bound, tensors: Sequence[Tensor]) -> None:
-        """Find the memory of every tensor. Raises `Misfit` if one is not what is expected.
+        """Find the memory of every tensor. Raises `GuardFailure` if one is not what is expected.
 
         Those that are pending are computed in one plan: they may share most of their graphs.
         """
@@ -424,7 +432,7 @@ class Replay:
         known = dict(zip(self.variables, values, strict=True))
         found: list[Buffer] = []
         if self.varies:
-            shapes = [(e.varying, node.shape, e.way)
+            shapes = [(e.varying, node.shape, e.path)
                       for e, node in zip(self.expected, nodes, strict=True)]  # fmt: skip
             known = sizes_of(shapes, known)
         for p in self.places:
@@ -515,7 +523,7 @@ def _bits(number: Any, dtype: DType) -> int:
     try:
         return encode(number, dtype)
     except ConstantError as problem:
-        raise Misfit(str(problem)) from None
+        raise GuardFailure(str(problem)) from None
 
 
 def _held(memory: Buffer, about: Any) -> Tensor:

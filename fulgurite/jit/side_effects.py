@@ -27,7 +27,7 @@ class Effect:
     name: str  # the variable that holds the thing in a replay
     key: Any  # the attribute or item; None: all of it
     value: Any  # MISSING: it is gone
-    way: str
+    path: str
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Holder:
     kind: str
     thing: Any
     name: str
-    way: str
+    path: str
     before: Any
     key: Any = None
 
@@ -55,7 +55,7 @@ class Holder:
         return [] if now is self.before else [self._effect(self.key, now)]
 
     def _effect(self, key: Any, value: Any) -> Effect:
-        return Effect(self.kind, self.name, key, value, self.way)
+        return Effect(self.kind, self.name, key, value, self.path)
 
     def held(self, key: Any) -> Any:
         """What is there now, at a key if it has several."""

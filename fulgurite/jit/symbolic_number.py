@@ -27,7 +27,7 @@ class Numbers:
     """The numbers of one call: which are fixed, and the inputs that the others became."""
 
     def __init__(self, fixed: dict[str, str], device: str) -> None:
-        # fixed: the ways to those that decide something, and the user's line where they do
+        # fixed: the paths to those that decide something, and the user's line where they do
         self.fixed, self.device = fixed, device
         self.open, self.all_fixed = True, False
         self.begin()
@@ -36,22 +36,22 @@ class Numbers:
         """Forget what was made: the call is looked at anew."""
         self.inputs: dict[tuple[str, DType], Node] = {}  # source and dtype -> the 0-d input
         self.values: dict[Node, Any] = {}  # what each is in this call
-        self.met: list[tuple[str, str, Any]] = []  # way, variable and value of each stand-in
+        self.met: list[tuple[str, str, Any]] = []  # path, variable and value of each placeholder
         self.constants: dict[str, Any] = {}
-        self.hashed = False  # was the hash of a stand-in asked for?
+        self.hashed = False  # was the hash of a placeholder asked for?
 
-    def decide(self, ways: Iterable[str]) -> None:
+    def decide(self, paths: Iterable[str]) -> None:
         """Values of these numbers decide something: they are part of what is checked."""
-        new = [way for way in ways if way not in self.fixed]
+        new = [path for path in paths if path not in self.fixed]
         if new:
             self.fixed.update(dict.fromkeys(new, user_line()))
 
-    def made(self, value: Any, name: str, way: str) -> Any:
-        """What the function is to see of a number: a stand-in, unless it is fixed."""
-        if way in self.fixed or self.all_fixed:
+    def made(self, value: Any, name: str, path: str) -> Any:
+        """What the function is to see of a number: a placeholder, unless it is fixed."""
+        if path in self.fixed or self.all_fixed:
             return value
-        self.met.append((way, name, value))
-        return Number(self, value, name, frozenset({way}))
+        self.met.append((path, name, value))
+        return Number(self, value, name, frozenset({path}))
 
     def input(self, source: str, value: Any, dtype: DType) -> Node:
         """The 0-d input of a number in a dtype."""
@@ -66,10 +66,10 @@ class Numbers:
 class Number:
     """An int or a float that is given when a replay runs."""
 
-    __slots__ = ("_numbers", "_source", "_value", "_ways")
+    __slots__ = ("_numbers", "_paths", "_source", "_value")
 
-    def __init__(self, numbers: Numbers, value: Any, source: str, ways: frozenset[str]) -> None:
-        self._numbers, self._value, self._source, self._ways = numbers, value, source, ways
+    def __init__(self, numbers: Numbers, value: Any, source: str, paths: frozenset[str]) -> None:
+        self._numbers, self._value, self._source, self._paths = numbers, value, source, paths
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -85,7 +85,7 @@ class Number:
 
     def fixed(self) -> Any:
         """The number itself: its value decides something, so it is part of what is checked."""
-        self._numbers.decide(self._ways)
+        self._numbers.decide(self._paths)
         return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -186,28 +186,28 @@ def _joined(sign: str, function: Callable[[Any, Any], Any], swapped: bool) -> An
             own = self.fixed()
             return function(other, own) if swapped else function(own, other)
         value = other._value if type(other) is Number else other
-        ways = self._ways | (other._ways if type(other) is Number else frozenset())
+        paths = self._paths | (other._paths if type(other) is Number else frozenset())
         a, b = (other, self) if swapped else (self, other)
         try:
             result = function(value, self._value) if swapped else function(self._value, value)
         except ArithmeticError:  # which the function may catch
-            numbers.decide(ways)
+            numbers.decide(paths)
             raise
         if type(result) not in (int, float):
-            numbers.decide(ways)
+            numbers.decide(paths)
             return result
         source = f"({_written(numbers, a)} {sign} {_written(numbers, b)})"
         if sign == "**":
             numbers.constants["like"] = like
             source = f"like({source}, {type(result).__name__})"
-        return Number(numbers, result, source, ways)
+        return Number(numbers, result, source, paths)
 
     return apply
 
 
 def _alone(sign: str, function: Callable[[Any], Any]) -> Any:
     def apply(self: Number) -> Any:
-        return Number(self._numbers, function(self._value), f"{sign}({self._source})", self._ways)
+        return Number(self._numbers, function(self._value), f"{sign}({self._source})", self._paths)
 
     return apply
 

@@ -35,7 +35,7 @@ class Variables:
         # source, variable and its bounds: a number may be bound to several variables
         self._ranges: dict[tuple[str, str, int, int], None] = {}
 
-    def reach(self, checks: Checks, node: Node, name: str, way: str) -> bool:
+    def reach(self, checks: Checks, node: Node, name: str, path: str) -> bool:
         """Take the values in a node from every call; False if there are none, or they are shown."""
         form, values = apart(node)
         if not values or self.shown:
@@ -46,14 +46,15 @@ class Variables:
             checks.known["BIND"], checks.known["signed"] = BIND, signed
             kind = checks.constant(form)
             checks.line(f"if type({name}) is not Node or {name}.op is not BIND or "
-                        f"{name}.src[0] is not {kind}:", f"{way} is no value of {var}")  # fmt: skip
+                        f"{name}.src[0] is not {kind}:",
+                        f"{path} is no value of {var}")  # fmt: skip
             low = form.arg[1]
             source = f"{name}.arg" if low >= 0 else f"signed({name}.arg)"
             self._note(var, source, signed(node.arg))
         else:
             parts = checks.variable(f"apart({name})")
             checks.line(f"if {parts}[0] is not {checks.constant(form)}:",
-                        f"{way} is another expression of variables")  # fmt: skip
+                        f"{path} is another expression of variables")  # fmt: skip
             for var, value in values.items():
                 self._note(var, f"{parts}[1][{var!r}]", value)
         return True
