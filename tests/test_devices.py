@@ -33,7 +33,7 @@ def data(*shape: int, seed: int = 0) -> Array:
 
 def devices_run() -> list[str]:
     """The devices of every plan in the cache that has run."""
-    found = [FAMILIES.peek(key) for key in FAMILIES.keys()]  # noqa: SIM118 - it is not a dict
+    found = [FAMILIES().peek(key) for key in FAMILIES().keys()]  # noqa: SIM118 - it is not a dict
     return sorted({m.plan.device for f in found if f for m in f.members if m.plan.runs})
 
 

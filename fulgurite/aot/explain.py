@@ -192,7 +192,7 @@ def _times(kernel: Kernel) -> int:
 
 
 def _cache_state(normal: Normal, rest: tuple[Hashable, ...]) -> str:
-    family = FAMILIES.peek((normal.structure, *rest))
+    family = FAMILIES().peek((normal.structure, *rest))
     if family is not None:
         if family.find(normal.constants) is not None:
             return "hit"
@@ -200,7 +200,7 @@ def _cache_state(normal: Normal, rest: tuple[Hashable, ...]) -> str:
         count = sum(a != b for a, b in zip(known, normal.constants, strict=False))
         return f"miss: {count} constants differ; they become run-time scalars"
     best: tuple[int, str] | None = None
-    for key in FAMILIES.keys():  # noqa: SIM118 - it is not a dict
+    for key in FAMILIES().keys():  # noqa: SIM118 - it is not a dict
         structure: Any = key[0]
         distance, first = _difference(structure, normal.structure)
         if key[1:] != rest:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..config import current
 from ..core.cache import WeakCache
+from ..core.context import Table
 from ..core.node import Node, toposort
 from ..core.ops.body import Body, close
 from ..core.ops.control import COND, LOOP, Loop
@@ -32,7 +33,7 @@ from .pipeline import body_context, cache_key, planned, schedule_of
 from .plan import Plan
 from .step_executor import StepCode, concrete
 
-BODIES: WeakCache[tuple[object, ...], Plan] = WeakCache("bodies")
+BODIES: Table[WeakCache[tuple[object, ...], Plan]] = Table(lambda: WeakCache("bodies"))
 
 
 def control(kernel: Kernel, device: Device) -> StepCode:
@@ -93,7 +94,7 @@ def plan_of(body: Body, inputs: int, device: str, over: tuple[Pair, ...] = ()) -
     """The plan of a body, found or made now."""
     context = body_context(current(), device, inputs, over)
     key = (*cache_key(device, context.options, over), inputs, body)
-    return BODIES.get_or_make(key, lambda: planned(body.sink, context)[0])
+    return BODIES().get_or_make(key, lambda: planned(body.sink, context)[0])
 
 
 def schedules(kernel: Kernel, device: str) -> list[Schedule]:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 
 from ..config import current
 from ..core.cache import WeakCache
+from ..core.context import Table
 from ..errors import CompilerError
 from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.memory.arena import Layout, plan_memory
@@ -27,7 +28,9 @@ class CompiledKernel:
         self.kernel, self.code = kernel, code
 
 
-KERNELS: WeakCache[tuple[str, Hashable, object], CompiledKernel] = WeakCache("kernels")
+KERNELS: Table[WeakCache[tuple[str, Hashable, object], CompiledKernel]] = Table(
+    lambda: WeakCache("kernels")
+)
 
 
 class Plan:
@@ -99,9 +102,9 @@ def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[Compiled
     """The code of every kernel; those that are new are compiled together."""
     target = backend.code_key()
     keys = [(backend.name, target, _key(kernel)) for kernel in kernels]
-    held = {key: found for key in keys if (found := KERNELS.get(key)) is not None}
+    held = {key: found for key in keys if (found := KERNELS().get(key)) is not None}
     new = {key: k for key, k in zip(keys, kernels, strict=True) if key not in held}
     made = dict(zip(new, backend.compile(list(new.values())), strict=True))
     for key, kernel in new.items():
-        held[key] = KERNELS.get_or_make(key, lambda k=kernel, m=made[key]: CompiledKernel(k, m))  # type: ignore[misc]
+        held[key] = KERNELS().get_or_make(key, lambda k=kernel, m=made[key]: CompiledKernel(k, m))  # type: ignore[misc]
     return [held[key] for key in keys]

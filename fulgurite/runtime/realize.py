@@ -20,6 +20,7 @@ import numpy as np
 
 from ..config import Options, current
 from ..core.cache import Cache, Stats
+from ..core.context import Table
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
@@ -75,26 +76,30 @@ class Family:
 
 
 _MOST_MEMBERS = 8
-FAMILIES: Cache[tuple[Hashable, ...], Family] = Cache("schedules", lambda: current().schedule_cache)
-_stats = Stats()
+FAMILIES: Table[Cache[tuple[Hashable, ...], Family]] = Table(
+    lambda: Cache("schedules", lambda: current().schedule_cache)
+)
+_STATS = Table(Stats)
 
 
 def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compiled:
     """The compiled form of a graph: found, or made now by one thread for all that ask."""
     options = current()
-    family = FAMILIES.get_or_make((normal.structure, *cache_key(device, options, donated)), Family)
+    family = FAMILIES().get_or_make(
+        (normal.structure, *cache_key(device, options, donated)), Family
+    )
     found = family.find(normal.constants)
     if found is None:
         with family.lock:  # one thread compiles; if it fails, the next one tries
             found = family.find(normal.constants)
             if found is None:
-                _stats.misses += 1
+                _STATS().misses += 1
                 with held_back():
                     lifted = _lift(family, normal)
                     found = _found_or_made(normal, device, options, lifted, donated)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
-    _stats.hits += 1
+    _STATS().hits += 1
     return found
 
 
@@ -363,10 +368,11 @@ def value_node(node: Node) -> Node | None:
 
 def cache_stats() -> dict[str, dict[str, int]]:
     """Hits, misses, evictions and sizes of the schedule cache and the kernel cache."""
-    _stats.size, _stats.evictions = len(FAMILIES), FAMILIES.stats.evictions
-    return {"schedule": asdict(_stats), "kernel": asdict(KERNELS.stats)}
+    stats, families = _STATS(), FAMILIES()
+    stats.size, stats.evictions = len(families), families.stats.evictions
+    return {"schedule": asdict(stats), "kernel": asdict(KERNELS().stats)}
 
 
 def clear_caches() -> None:
     """Forget every compiled graph and, with them, their kernels."""
-    FAMILIES.clear()
+    FAMILIES().clear()

@@ -28,6 +28,7 @@ import numpy as np
 from ..codegen.cpu.machine import SHIPPED
 from ..codegen.cpu.target import hardware
 from ..config import Options
+from ..core.context import Table
 from ..core.digest import digest_of
 from ..core.dtype import dtype_of
 from ..core.node import Node, toposort
@@ -60,7 +61,7 @@ def folder_of(options: Options) -> str | None:
 
 # --- the table -----------------------------------------------------------------------------------
 
-_tables: dict[str, CostTable] = {}
+_tables: Table[dict[str, CostTable]] = Table(dict)
 
 
 def table_for(options: Options, device: str = "") -> CostTable:
@@ -72,9 +73,9 @@ def table_for(options: Options, device: str = "") -> CostTable:
     folder = folder_of(options) if options.tune != "off" else None
     if folder is None or model is not SHIPPED:
         return model
-    found = _tables.get(folder)  # another thread may write a table and forget this one
+    found = _tables().get(folder)  # another thread may write a table and forget this one
     if found is None:
-        found = _tables[folder] = read_table(folder) or SHIPPED
+        found = _tables()[folder] = read_table(folder) or SHIPPED
     return found
 
 
@@ -133,7 +134,7 @@ def write_table(folder: str, table: CostTable) -> str:
         with suppress(OSError):
             os.unlink(draft)
         raise
-    _tables.pop(folder, None)
+    _tables().pop(folder, None)
     return path
 
 
@@ -219,14 +220,14 @@ class Times:
             connection.close()
 
 
-_times: dict[str | None, Times] = {}
-os.register_at_fork(after_in_child=_times.clear)  # a lock of theirs may be held
+_times: Table[dict[str | None, Times]] = Table(dict)
+os.register_at_fork(after_in_child=lambda: _times().clear())  # a lock of theirs may be held
 
 
 def times_for(options: Options) -> Times:
     """The times of a folder."""
     folder = folder_of(options)
-    return _times.setdefault(folder, Times(folder))
+    return _times().setdefault(folder, Times(folder))
 
 
 # --- races ---------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ def one_fold(**options: object) -> Iterator[None]:
         return [("a test says so", outputs, Extractor().cut("fold", outputs, params))]
 
     native = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False}
-    realize.FAMILIES.clear()
+    realize.FAMILIES().clear()
     try:
         with (
             patch.object(pipeline, "chooser", lambda *_: choose),
@@ -193,13 +193,13 @@ def one_fold(**options: object) -> Iterator[None]:
         ):
             yield
     finally:
-        realize.FAMILIES.clear()
+        realize.FAMILIES().clear()
 
 
 @contextmanager
 def scarce_memory() -> Iterator[None]:
     """Every value that is kept between kernels is as dear as a large one."""
-    forgotten = (realize.FAMILIES, REGIONS)
+    forgotten = (realize.FAMILIES(), REGIONS)
     for cache in forgotten:
         cache.clear()
     try:

@@ -19,6 +19,7 @@ from fulgurite.codegen.cpu.llvm.versions import identity
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.target import hardware
 from fulgurite.config import current
+from fulgurite.core.context import Table
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.errors import CacheWarning
@@ -248,7 +249,7 @@ def test_a_table_that_another_thread_writes_meanwhile_is_no_trouble(
         def __setitem__(self, key: str, value: Any) -> None:
             self.clear()
 
-    monkeypatch.setattr(tuning, "_tables", Forgotten())
+    monkeypatch.setattr(tuning, "_tables", Table(Forgotten))
     with fg.config(tune="full", disk_cache=True, cache_dir=str(tmp_path)):
         assert tuning.table_for(current()) == SHIPPED
 

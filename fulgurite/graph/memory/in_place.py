@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
 
+from ...core.context import Table, WeakMemo
 from ...core.dtype import int32, int64
 from ...core.node import SOURCES, Node, Source, toposort
 from ...core.ops.effect import ASSIGN, CONTIGUOUS
@@ -192,7 +192,7 @@ def _lowered(kernel: Kernel) -> IndexKernel | None:
         return None
 
 
-_guards_of: WeakKeyDictionary[Node, tuple[Node, ...]] = WeakKeyDictionary()
+_guards_of: Table[WeakMemo[Node, tuple[Node, ...]]] = Table(WeakMemo)
 
 
 def _guards(kernel: Kernel) -> tuple[Node, ...] | None:
@@ -200,9 +200,10 @@ def _guards(kernel: Kernel) -> tuple[Node, ...] | None:
     found = _lowered(kernel)
     if found is None:
         return None
-    if kernel.body not in _guards_of:
-        _guards_of[kernel.body] = tuple([n for n in toposort([found.body]) if n.op is GUARD])
-    return _guards_of[kernel.body]
+    body = found.body
+    return _guards_of().get_or_make(
+        kernel.body, lambda: tuple([n for n in toposort([body]) if n.op is GUARD])
+    )
 
 
 def _can_fail(kernel: Kernel) -> bool:
@@ -300,13 +301,12 @@ def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
         return False
     pair = item.reads.index(read), item.kernel.inputs + item.writes.index(write)
     if item.kernel.kind in (KernelKind.CONTRACT, KernelKind.REDUCE):
-        if item.kernel.body not in _above_folds:
-            _above_folds[item.kernel.body] = _read_above_folds(item.kernel)
-        return pair in _above_folds[item.kernel.body]
+        known = _above_folds()
+        return pair in known.get_or_make(item.kernel.body, lambda: _read_above_folds(item.kernel))
     return item.kernel.kind is KernelKind.MAP and pair in replaceable(item.kernel)
 
 
-_above_folds: WeakKeyDictionary[Node, frozenset[tuple[int, int]]] = WeakKeyDictionary()
+_above_folds: Table[WeakMemo[Node, frozenset[tuple[int, int]]]] = Table(WeakMemo)
 
 
 def _read_above_folds(kernel: Kernel) -> frozenset[tuple[int, int]]:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...core.context import Table
 from ...core.digest import blake2b
 from ...errors import ArgumentError
 from .disk_index import Index, Untrusted, distrust
@@ -64,14 +65,15 @@ def store_for(options: Options) -> Store | None:
     if not options.disk_cache:
         return None
     place = (cache_folder(options.cache_dir), options.cache_limit)
-    found = _stores.get(place)
+    stores = _stores()
+    found = stores.get(place)
     if found is None:
-        found = _stores.setdefault(place, Store(*place))  # atomic: of two threads' one stays
+        found = stores.setdefault(place, Store(*place))  # atomic: of two threads' one stays
         atexit.register(found.close)
     return found
 
 
-_stores: dict[tuple[str, int], Store] = {}
+_stores: Table[dict[tuple[str, int], Store]] = Table(dict)
 
 
 class StoreStats(NamedTuple):

@@ -95,7 +95,7 @@ x[7] = fg.Tensor(np.ones(100, np.float32)) * 3
 held = y * 1
 y += 1
 x.realize(), y.realize()
-families = [FAMILIES.peek(key) for key in FAMILIES.keys()]
+families = [FAMILIES().peek(key) for key in FAMILIES().keys()]
 stages = [sorted(m.seconds) for f in families for m in f.members]
 print(json.dumps({
     "in place": place(x) == before[0], "copied": place(y) != before[1], "stages": stages,
@@ -258,7 +258,7 @@ seen = []
 for step in range(4):
     seen.append(float((x * (0.5 + step) + 1).sum().item()))
 from fulgurite.runtime.realize import FAMILIES
-stages = [sorted(m.seconds) for k in FAMILIES.keys() for m in FAMILIES.peek(k).members]
+stages = [sorted(m.seconds) for k in FAMILIES().keys() for m in FAMILIES().peek(k).members]
 print(json.dumps({"seen": seen, "stages": stages}))
 """
     cold, warm = work(tmp_path, text), work(tmp_path, text)
