@@ -2,7 +2,8 @@
 
 In: a `Schedule`. Out: nothing, or a `VerifyError` that names the comparison, the value and the
 kernels that compute it. Kernels are put together again to the graph that they were cut from, so
-nothing is believed of what a scheduler had in mind: the law of `single_writer` holds of what will run.
+nothing is believed of what a scheduler had in mind: the law of `single_writer` holds of what
+will run.
 """
 
 from __future__ import annotations

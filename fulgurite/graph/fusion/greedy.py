@@ -536,7 +536,7 @@ def schedule(sink: Node, inputs: int, fuse: bool = True, choose: Choose | None =
 
 
 def _lawful(sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> _Greedy:
-    """The greedy kernels, with what is compared with its own kin computed once (`single_writer`)."""
+    """The greedy kernels; what is compared with its own kin is computed once (`single_writer`)."""
     greedy = _Greedy(sink, fuse, order, sizes)
     asked = questions(order)
     once: set[Node] = set()
