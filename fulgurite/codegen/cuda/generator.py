@@ -1,0 +1,49 @@
+"""The GPU as a target: what its device and the search ask of it.
+
+In: kernels in the tensor grammar. Out: Triton text with launches, and cubins. The compiler is
+loaded when a text must be compiled: plans that come from the disk need none.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ..._lazy import lazy_import
+from ...core.node import toposort
+from ...core.ops.leaf import PARAM
+from ...graph.ir.kernel import Kernel
+from ...graph.ir.lower import lower
+from .source import KernelSource
+
+
+class CudaCodeGenerator:
+    """Triton for one GPU."""
+
+    language = "triton"
+
+    def __init__(self, properties: Any) -> None:
+        self.properties = properties
+
+    @cached_property
+    def key(self) -> str:
+        """The version of the compiler."""
+        try:
+            return f"triton {version('triton')}"
+        except PackageNotFoundError:
+            return "triton"
+
+    @property
+    def machine(self) -> Any:
+        """The rates of the GPU."""
+        return lazy_import("codegen.cuda.machine").HOPPER
+
+    def render(self, kernel: Kernel) -> KernelSource:
+        """A kernel as text; `CannotLower` says why not."""
+        params = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
+        nodes = [*[params[i] for i in range(kernel.inputs)], *kernel.body.src]
+        indexed = lower(kernel.body, kernel.inputs)
+        render = lazy_import("codegen.cuda.render").render
+        found: KernelSource = render(indexed, [n.dtype for n in nodes])
+        return found

@@ -1,0 +1,253 @@
+"""An NVIDIA GPU: memory of its own, kernels in Triton's machine code, plans as CUDA graphs.
+
+In: scheduled kernels and host arrays. Out: asynchronous launches in the order of one stream, and
+copies. A kernel that has no form in Triton runs on the host, over copies; `interpreted` says which
+and why. The context is the primary one, which torch, JAX and CuPy of the same process share.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..._lazy import lazy_import
+from ...core.dtype import DType
+from ...core.op import Array
+from ...graph.ir.kernel import Kernel, Schedule
+from ...graph.ir.reshape_groups import CannotLower
+from ...graph.memory.arena import Layout
+from ..device import Buffer, Device, DeviceError, Executable, Executor, MemoryLimitError
+from ..device_base import CONTROL, HOST, BaseDevice
+from ..step_executor import StepCode
+from . import driver as cuda
+from .kernels import CudaKernel, KernelTable
+from .memory import CudaBuffer, MemoryPool
+
+POISON = 0xA5
+DLPACK_CUDA = 2
+_lock = threading.Lock()
+_driver: cuda.Driver | None = None
+
+
+def the_driver() -> cuda.Driver:
+    """libcuda, opened once; `NoCudaError` says why it cannot be used."""
+    global _driver
+    with _lock:
+        if _driver is None:
+            _driver = cuda.Driver(os.environ.get("FULGURITE_LIBCUDA") or None)
+        return _driver
+
+
+def count() -> int:
+    """How many GPUs there are; 0 without a driver."""
+    try:
+        return the_driver().devices()
+    except cuda.CudaError:
+        return 0
+
+
+class CudaDevice(BaseDevice):
+    """One GPU."""
+
+    def __init__(self, name: str = "cuda") -> None:
+        member = int(name.partition(":")[2] or 0)
+        self.name, self.dlpack = name, (DLPACK_CUDA, member)
+        self.driver = the_driver()
+        self.context = cuda.Context(self.driver, member)
+        self.properties = self.context.properties()
+        self.stream = cuda.Stream(self.driver)
+        self.pool = MemoryPool(self.context, self.stream)
+        self.pool.reclaim = self._reclaim
+        self.programs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.interpreted: list[str] = []
+        self._discarded: list[cuda.Graph] = []
+        self._threads = threading.local()
+        self._threads.entered = True
+        self._lost = ""
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._threads = threading.local()
+        self._lost = "this process is a fork of one that used the GPU"
+
+    def enter(self) -> None:
+        """Make the GPU the calling thread's; an error in a forked process."""
+        if not getattr(self._threads, "entered", False):
+            if self._lost:
+                raise DeviceError(
+                    self._lost, "start it with the 'spawn' method, or use the GPU only in children"
+                )
+            self.context.use()
+            self._threads.entered = True
+        if self._discarded:
+            discarded, self._discarded = self._discarded, []
+            for graph in discarded:
+                graph.close()
+
+    def discard(self, graph: cuda.Graph) -> None:
+        """Close a graph at the next launch: the garbage collector must not call the driver."""
+        self._discarded.append(graph)
+
+    def _reclaim(self) -> None:
+        for program in list(self.programs):
+            program.forget()
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def taken(self, nbytes: int) -> CudaBuffer:
+        """Memory for so many bytes."""
+        self.enter()
+        block = self.pool.take(nbytes)
+        return CudaBuffer(block, block.address, nbytes)
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, poison: bool = False) -> CudaBuffer:
+        """Memory for a value; its contents are undefined, or garbage on purpose."""
+        nbytes = dtype.itemsize
+        for n in shape:
+            nbytes *= n
+        try:
+            made = self.taken(nbytes)
+        except MemoryLimitError as problem:
+            raise MemoryLimitError(
+                f"{problem.what}, for {dtype} of shape {shape}", problem.hint
+            ) from problem
+        if poison:
+            self.fill(made, POISON)
+        return made
+
+    def view(self, buffer: Buffer, offset: int, shape: tuple[int, ...], dtype: DType) -> CudaBuffer:
+        """A value inside a buffer, so many bytes from its beginning; it keeps the buffer alive."""
+        assert isinstance(buffer, CudaBuffer)
+        nbytes = dtype.itemsize
+        for n in shape:
+            nbytes *= n
+        return CudaBuffer(buffer.block, buffer.address + offset, nbytes)
+
+    def copy_in(self, host: Array, to: Buffer) -> None:
+        """Values of a contiguous host array; pageable memory is staged before this returns."""
+        self.enter()
+        cuda.copy_in(self.driver, to.address, host.ctypes.data, host.nbytes, self.stream)
+
+    def copy_out(self, source: Buffer, host: Array) -> None:
+        """Values into a contiguous host array, when all that was launched before has run."""
+        self.enter()
+        cuda.copy_out(self.driver, host.ctypes.data, source.address, host.nbytes, self.stream)
+        self.stream.synchronize()
+
+    def copy(self, source: Buffer, to: Buffer) -> None:
+        """All of a buffer into another one, after what was launched before."""
+        self.enter()
+        cuda.copy(self.driver, to.address, source.address, source.nbytes, self.stream)
+
+    def copied(self, source: Buffer) -> CudaBuffer:
+        """The same values in memory of their own."""
+        made = self.taken(source.nbytes)
+        self.copy(source, made)
+        return made
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """One byte everywhere."""
+        self.enter()
+        cuda.fill(self.driver, buffer.address, byte, buffer.nbytes, self.stream)
+
+    def copy_from(
+        self, other: Device, source: Buffer, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer:
+        """A value of another device, by way of the host."""
+        return self.from_host(np.ascontiguousarray(other.to_host(source, shape, dtype)))
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched has run."""
+        self.enter()
+        self.stream.synchronize()
+
+    def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
+        """Figures of the pool."""
+        return self.pool.stats(reset_peak)
+
+    def empty_cache(self) -> int:
+        """Give memory that no value uses back to the driver."""
+        self.enter()
+        self._reclaim()
+        return self.pool.empty()
+
+    # --- code ------------------------------------------------------------------------------------
+
+    @cached_property
+    def codegen(self) -> Any:  # type: ignore[override]
+        """Triton for this GPU."""
+        return lazy_import("codegen.cuda.generator").CudaCodeGenerator(self.properties)
+
+    @cached_property
+    def table(self) -> KernelTable:
+        """The functions that are loaded."""
+        self.enter()
+        return KernelTable(self.driver, self.properties.capability, self.codegen.key)
+
+    def code_key(self) -> Hashable:
+        """Code depends on the kernel and the GPU."""
+        return self.properties.capability
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
+        """Machine code for kernels; those that have none run on the host."""
+        self.enter()
+        found: list[Executable] = [None] * len(kernels)
+        sources = {}
+        for number, kernel in enumerate(kernels):
+            if kernel.kind in (*CONTROL, *HOST):
+                found[number] = self.step_code(kernel)
+                continue
+            try:
+                sources[number] = self.codegen.render(kernel)
+            except CannotLower as reason:
+                self.interpreted.append(f"{kernel.name}: {reason}")
+                found[number] = self.staged(kernel)
+        for number, made in zip(sources, self.table.add(list(sources.values())), strict=True):
+            found[number] = made
+        return found
+
+    def staged(self, kernel: Kernel) -> StepCode:
+        """A kernel that the host interprets, over copies."""
+        made: StepCode = lazy_import("runtime.device_base").StagedStep(self, kernel)
+        return made
+
+    def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
+        """What texts say that they need."""
+        most = 0
+        for kernel in dict.fromkeys(kernels):
+            if kernel.kind not in (*CONTROL, *HOST):
+                try:
+                    most = max(most, self.codegen.render(kernel).workspace)
+                except CannotLower:
+                    continue
+        return most
+
+    def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
+        """Segments of kernels, which are graphs from the second run on."""
+        program = lazy_import("runtime.cuda.executor").CudaProgram
+        made: Executor = program(self, schedule, code, layout)
+        return made
+
+    # --- code on disk ----------------------------------------------------------------------------
+
+    def plan_key(self) -> str | None:
+        """The compiler and the GPU it compiles for."""
+        return f"{self.codegen.key} sm_{self.properties.capability}"
+
+    def dump_code(self, code: Executable) -> list[Any] | None:
+        """Launches by the digests of their machine code; nothing of host steps."""
+        return self.table.dump(code) if isinstance(code, CudaKernel) else None
+
+    def load_code(self, kernel: Kernel, dumped: list[Any] | None) -> Executable | None:
+        """Machine code from the store; host steps are made again."""
+        if dumped is not None:
+            return self.table.restored(dumped)
+        if kernel.kind in (*CONTROL, *HOST):
+            return self.step_code(kernel)
+        return self.staged(kernel)

@@ -1,0 +1,518 @@
+"""A plan on a GPU: explicit-node CUDA graphs over an arena, one launch for each run of kernels.
+
+In: a schedule, loaded kernels (or Python callables) for its items, the layout of its memory. Out:
+`run(inputs)`. Kernels between host steps are a segment. A frame holds the arguments of every kernel
+of a plan: addresses of the arena, the workspace and constants are set once, those of inputs,
+outputs and the values of variables when they differ from the run before; only kernels that read
+them are told (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel, as many
+plans run once; from the second on a segment is one `cuGraphLaunch`. Nothing is waited for: a frame
+may be used again at once, since all work is in the order of one stream. Kernels report an index
+outside its axis in two words that `check` reads. A plan that writes over its inputs is cut before
+it begins to: what checks an index has run, and is asked, before then.
+Sizes that vary are laid out at their upper bound inside the plan; what leaves it is cut to size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...codegen.cuda import source
+from ...config import current
+from ...core.shape import upper
+from ...errors import BoundsError
+from ...graph.ir.kernel import Item, Schedule
+from ...graph.memory.arena import Layout, slot_bytes
+from ..device import Buffer, Pass, Values
+from ..dynamic_sizes import check_extremes, sizes_of_extremes
+from ..step_executor import (
+    IDLE,
+    StepCode,
+    concrete,
+    constants_of,
+    restore_copies,
+    saved_copies,
+    spoil,
+)
+from . import driver as cuda
+from .kernels import CudaKernel, LoadedLaunch
+from .memory import Block, CudaBuffer
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+POISON = 0xA5
+ROOM, ERROR = "workspace", "error words"  # places beside the slots
+Key = int | str  # a slot, one of these two, or the name of a variable (behind a dot)
+
+
+class Segment:
+    """Consecutive kernels: their launches, and which arguments are a slot's or a variable's."""
+
+    def __init__(self, items: Sequence[tuple[Item, CudaKernel]]) -> None:
+        self.launches: list[LoadedLaunch] = []
+        self.cells: list[list[tuple[str, int]]] = []  # types and numbers of arguments
+        self.uses: dict[Key, list[tuple[int, int, int]]] = {}  # launch, argument, offset
+        self.reports = any(kernel.reports_bounds for _, kernel in items)
+        for item, kernel in items:
+            slots = (*item.reads, *item.writes)
+            for launch in kernel.launches:
+                self._add(launch, slots)
+
+    def _add(self, launch: LoadedLaunch, slots: Sequence[int]) -> None:
+        number = len(self.launches)
+        self.launches.append(launch)
+        cells: list[tuple[str, int]] = []
+        for place, one in enumerate(launch.arguments):
+            if one.source == source.NUMBER:
+                cells.append((one.type, int(one.value)))
+                continue
+            key: Key
+            offset = 0
+            if one.source == source.PARAM:
+                key = slots[int(one.value)]
+            elif one.source == source.VARIABLE:
+                key = f".{one.value}"
+            else:
+                key, offset = (ROOM, int(one.value)) if one.source == source.ROOM else (ERROR, 0)
+            cells.append(("i64", 0))
+            self.uses.setdefault(key, []).append((number, place, offset))
+        self.cells.append([*cells, ("ptr", 0), ("ptr", 0)])  # scratch memory that none of ours has
+
+
+class Launches:
+    """A segment with arguments of its own, for one run at a time."""
+
+    def __init__(self, device: CudaDevice, segment: Segment) -> None:
+        self.device, self.segment = device, segment
+        self.arguments = [cuda.Arguments(cells) for cells in segment.cells]
+        self.graph: cuda.Graph | None = None
+        self.nodes: list[int] = []
+        self.changed: set[int] = set()
+        self.runs = 0
+
+    def set(self, key: Key, value: int) -> None:
+        """Give a slot's address or a variable's value to every launch that reads it."""
+        for launch, place, offset in self.segment.uses.get(key, ()):
+            self.arguments[launch].cells[place] = value + offset & 0xFFFFFFFFFFFFFFFF
+            self.changed.add(launch)
+
+    def launch(self) -> None:
+        """Run the segment after all that was launched before."""
+        device, launches = self.device, self.segment.launches
+        self.runs += 1
+        if self.graph is None and (self.runs == 1 or len(launches) == 1):
+            for n, arguments in zip(launches, self.arguments, strict=True):
+                cuda.launch(device.driver, n.function, n.grid, arguments, device.stream)
+            self.changed.clear()
+            return
+        if self.graph is None:
+            self._build()
+        graph = self.graph
+        assert graph is not None
+        for number in self.changed:
+            n = launches[number]
+            graph.update(self.nodes[number], n.function, n.grid, self.arguments[number])
+        self.changed.clear()
+        graph.launch(device.stream)
+
+    def _build(self) -> None:
+        graph = cuda.Graph(self.device.driver)
+        try:
+            before: list[int] = []
+            for n, arguments in zip(self.segment.launches, self.arguments, strict=True):
+                before = [graph.add(n.function, n.grid, arguments, before)]
+                self.nodes += before
+            graph.instantiate()
+        except BaseException:
+            self.nodes.clear()
+            graph.close()
+            raise
+        self.changed.clear()
+        self.graph = graph
+
+    def __del__(self) -> None:
+        if self.graph is not None:
+            self.device.discard(self.graph)
+
+
+class Frame:
+    """What one run needs: arguments, and the memory of intermediates."""
+
+    __slots__ = ("arena", "begun", "errors", "known", "memory", "offsets", "parts", "workspace")
+
+    def __init__(
+        self, parts: list[Launches | None], arena: Block, workspace: Block, errors: CudaBuffer,
+        offsets: Mapping[int, int],
+    ) -> None:  # fmt: skip
+        self.parts, self.arena, self.workspace, self.errors = parts, arena, workspace, errors
+        self.offsets = offsets  # of slots in the arena
+        self.memory = CudaBuffer(arena, arena.address, arena.size)  # for those who look at it
+        self.known: dict[Key, int] = {}
+        self.begun = False  # does this run write over an input by now?
+
+    def set(self, key: Key, value: int) -> None:
+        """Put an address or a value where kernels find it."""
+        if self.known.get(key) != value:
+            self.known[key] = value
+            for part in self.parts:
+                if part is not None:
+                    part.set(key, value)
+
+
+class CudaProgram:
+    """A schedule as segments and host steps in order."""
+
+    def __init__(
+        self, device: CudaDevice, schedule: Schedule, code: Sequence[CudaKernel | StepCode],
+        layout: Layout,
+    ) -> None:  # fmt: skip
+        self.device, self.schedule, self.layout = device, schedule, layout
+        self.constants = constants_of(device, schedule)
+        kernels = [c for c in code if isinstance(c, CudaKernel)]
+        self.workspace = max((c.workspace for c in kernels), default=0)
+        self.deferred = any(c.reports_bounds for c in kernels)
+        self.names = list(dict.fromkeys(name for c in kernels for name in c.variables))
+        self.taken = dict(schedule.aliases)
+        self.outputs = list(dict.fromkeys(schedule.outputs))
+        known = {*range(schedule.inputs), *self.constants, *self.taken}
+        self.fresh = [place for place in self.outputs if place not in known]
+        self.made = [(p, slot_bytes(s)) for p in self.fresh if (s := schedule.slots[p]) is not None]
+        self.over = -1  # the first step that writes over an input
+        self.steps = self._steps(code)
+        self.symbolic = {
+            place: slot.shape
+            for place, slot in enumerate(schedule.slots)
+            if slot is not None and not all(isinstance(n, int) for n in slot.shape)
+        }
+        varies = bool(self.symbolic or self.names)
+        self.extremes = (
+            sizes_of_extremes([item.kernel for item in schedule.items]) if varies else []
+        )
+        self.host_items: Sequence[Item] = [s[0] for s in self.steps if isinstance(s, tuple)]
+        self._idle: list[Frame] = []
+        device.programs.add(self)
+
+    def _steps(self, code: Sequence[CudaKernel | StepCode]) -> list[Segment | tuple[Item, Any]]:
+        """Segments and host steps; a plan that writes over inputs is cut before it begins to."""
+        steps: list[Segment | tuple[Item, Any]] = []
+        pending: list[tuple[Item, CudaKernel]] = []
+
+        def flush() -> None:
+            if pending:
+                steps.append(Segment(pending))
+                pending.clear()
+
+        for item, made in zip(self.schedule.items, code, strict=True):
+            if self.over < 0 and any(slot in self.taken for slot in item.writes):
+                flush()
+                self.over = len(steps)
+            if isinstance(made, CudaKernel):
+                pending.append((item, made))
+            else:
+                flush()
+                steps.append((item, made))
+        flush()
+        return steps
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
+        """One pass; a fresh buffer for each output."""
+        frame = self.acquire(poison)
+        found = self.run_keeping(frame, inputs, values, poison)
+        self.release(frame)
+        return found
+
+    def run_keeping(
+        self, frame: Frame, inputs: Sequence[Buffer], values: Values, poison: bool
+    ) -> list[Buffer]:
+        """One pass in a frame; what an index broke is found out by `check`."""
+        if self.extremes:
+            check_extremes(self.extremes, values)
+        device = self.device
+        results: dict[int, Buffer] = {}
+        for place, nbytes in self.made:
+            made = results[place] = device.taken(nbytes)
+            frame.set(place, made.address)
+            if poison:
+                device.fill(made, POISON)
+        for place, buffer in enumerate(inputs):
+            frame.set(place, buffer.address)
+        for place, input_ in self.schedule.aliases:
+            results[place] = inputs[input_]
+            frame.set(place, inputs[input_].address)
+        for name in self.names:
+            frame.set(f".{name}", values[name])
+        saved: dict[int, Buffer] = {}
+        if self.taken and self.host_items:
+            saved = saved_copies(device, self.schedule, inputs)
+        frame.begun = False
+        try:
+            self.run_frame(frame, inputs, results, values)
+        except BoundsError:
+            raise
+        except BaseException as problem:
+            if saved:
+                restore_copies(device, inputs, saved)
+            elif frame.begun:
+                spoil(problem)
+            raise
+        return self._results(inputs, results, values)
+
+    def _results(
+        self, inputs: Sequence[Buffer], results: dict[int, Buffer], values: Values
+    ) -> list[Buffer]:
+        for place in self.outputs:
+            if place in self.symbolic:
+                results[place] = self._cut(place, results[place], values)
+            elif place not in results:
+                known = inputs[place] if place < len(inputs) else self.constants[place]
+                results[place] = self.device.copied(known)
+        found: list[Buffer] = []
+        for place in self.schedule.outputs:  # one that was asked for twice is two values
+            again = any([results[place] is other for other in found])
+            found.append(self.device.copied(results[place]) if again else results[place])
+        return found
+
+    def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        """One pass from given memory into given memory."""
+        frame = self.acquire(current().poison)
+        results = dict(zip(self.schedule.outputs, outputs, strict=True))
+        for place, buffer in enumerate(inputs):
+            frame.set(place, buffer.address)
+        for place, buffer in results.items():
+            frame.set(place, buffer.address)
+        for name in self.names:
+            frame.set(f".{name}", values[name])
+        self.run_frame(frame, inputs, results, values)
+        self.release(frame)
+
+    def run_frame(
+        self, frame: Frame, inputs: Sequence[Buffer], results: Mapping[int, Buffer], values: Values
+    ) -> None:
+        """One pass over a frame whose arguments are set."""
+        self.device.enter()
+        for number, step in enumerate(self.steps):
+            if number == self.over:
+                if self.deferred:
+                    self._check(frame)
+                frame.begun = True
+            if isinstance(step, tuple):
+                self._host(step, frame, inputs, results, values)
+            else:
+                part = frame.parts[number]
+                assert part is not None
+                part.launch()
+        self._unchecked = frame.errors if self.deferred else None
+
+    _unchecked: CudaBuffer | None = None
+
+    def check(self) -> None:
+        """Wait until every kernel that checks an index has run; an error if one failed."""
+        words = self._unchecked
+        if words is not None:
+            self._unchecked = None
+            self._ask(words)
+
+    def _check(self, frame: Frame) -> None:
+        self._ask(frame.errors)
+
+    def _ask(self, errors: CudaBuffer) -> None:
+        words = np.empty(2, np.int64)
+        self.device.copy_out(errors, words)
+        if words[0]:
+            self.device.fill(errors, 0)
+            size = int(words[1])
+            raise BoundsError(
+                f"an index is outside an axis of size {size}",
+                f"indices run from {-size} to {size - 1}",
+            )
+
+    # --- host steps and sizes that vary ----------------------------------------------------------
+
+    def _buffer(
+        self, place: int, frame: Frame, inputs: Sequence[Buffer], results: Mapping[int, Buffer]
+    ) -> Buffer:
+        """A slot's memory, as large as it may be."""
+        if place < len(inputs):
+            return inputs[place]
+        if place in self.constants:
+            return self.constants[place]
+        if place in results:
+            return results[place]
+        slot = self.schedule.slots[place]
+        assert slot is not None
+        return CudaBuffer(
+            frame.arena, frame.arena.address + frame.offsets[place], slot_bytes(slot)
+        )
+
+    def _host(
+        self, step: tuple[Item, StepCode], frame: Frame, inputs: Sequence[Buffer],
+        results: Mapping[int, Buffer], values: Values,
+    ) -> None:  # fmt: skip
+        """A kernel that Python runs; of sizes that vary it sees values of just that size."""
+        item, execute = step
+        device = self.device
+        whole = {
+            p: self._buffer(p, frame, inputs, results) for p in (*item.reads, *item.writes)
+        }
+        reads = [
+            self._cut(p, whole[p], values) if p in self.symbolic and p >= len(inputs) else whole[p]
+            for p in item.reads
+        ]
+        writes = []
+        for place in item.writes:
+            slot = self.schedule.slots[place]
+            assert slot is not None
+            sizes = concrete(slot.shape, values)
+            varies = place in self.symbolic
+            writes.append(device.allocate(sizes, slot.dtype) if varies else whole[place])
+        execute(reads, writes, values)
+        for place, made in zip(item.writes, writes, strict=True):
+            if place in self.symbolic:
+                self._paste(place, made, whole[place], values)
+
+    def _cut(self, place: int, whole: Buffer, values: Values) -> Buffer:
+        slot = self.schedule.slots[place]
+        assert slot is not None
+        most, sizes = at_most(slot.shape), concrete(slot.shape, values)
+        if prod(most) == prod(sizes):
+            return whole
+        array = self.device.to_host(whole, most, slot.dtype)
+        return self.device.from_host(np.ascontiguousarray(array[_corner(sizes)]))
+
+    def _paste(self, place: int, part: Buffer, whole: Buffer, values: Values) -> None:
+        slot = self.schedule.slots[place]
+        assert slot is not None
+        most, sizes = at_most(slot.shape), concrete(slot.shape, values)
+        array = self.device.to_host(whole, most, slot.dtype)
+        array[_corner(sizes)] = self.device.to_host(part, sizes, slot.dtype)
+        self.device.copy_in(array, whole)
+
+    # --- frames ----------------------------------------------------------------------------------
+
+    def acquire(self, poison: bool) -> Frame:
+        """A frame for one run at a time."""
+        try:
+            return self._idle.pop() if not poison else self.frame(poison, self.layout)
+        except IndexError:
+            return self.frame(poison, self.layout)
+
+    def release(self, frame: Frame) -> None:
+        """Keep a frame for the next run."""
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+
+    def frame(self, poison: bool, layout: Layout) -> Frame:
+        """Arguments and memory for one run at a time, with intermediates where a layout says."""
+        device = self.device
+        arena, workspace = device.taken(layout.arena_bytes), device.taken(self.workspace)
+        errors = device.taken(16)
+        device.fill(errors, 0)
+        if poison:
+            device.fill(arena, POISON)
+            device.fill(workspace, POISON)
+        parts = [Launches(device, s) if isinstance(s, Segment) else None for s in self.steps]
+        made = Frame(parts, arena.block, workspace.block, errors, layout.offsets)
+        for place, offset in layout.offsets.items():
+            made.set(place, arena.address + offset)
+        for place, number in self.constants.items():
+            made.set(place, number.address)
+        made.set(ROOM, workspace.address)
+        made.set(ERROR, errors.address)
+        return made
+
+    def keep(self, layout: Layout, poison: bool) -> Frame:
+        """A frame whose intermediates are looked at afterwards."""
+        return self.frame(poison, layout)
+
+    def forget(self) -> None:
+        """Let go of idle frames."""
+        self._idle.clear()
+
+    # --- replays ---------------------------------------------------------------------------------
+
+    def passes(self) -> Pass | None:
+        """None: loops run through `run_into`."""
+        return None
+
+    def replay(self, in_place: bool) -> CudaProgram | None:
+        """Itself, if nothing runs between launches and what leaves it has its full size."""
+        straight = not self.host_items and not self.extremes and bool(self.steps)
+        whole = not any([place in self.symbolic for place in self.outputs])
+        if not straight or not whole or bool(self.taken) != in_place:
+            return None
+        wanted = list(self.schedule.outputs)
+        return self if sorted(wanted) == sorted({*self.fresh, *self.taken}) else None
+
+    def places_of(self, names: Sequence[str]) -> list[Any]:
+        """The keys under which a frame has the values of these variables."""
+        return [f".{name}" for name in names]
+
+    def launch(
+        self, addresses: list[int], values: Sequence[int] = (), places: Sequence[Any] = ()
+    ) -> list[Buffer]:
+        """A pass over the addresses of its inputs; fresh results."""
+        frame = self.acquire(False)
+        results = self._launch(frame, addresses, values, places)
+        if self.deferred:
+            self._check(frame)
+        self.release(frame)
+        return [results[place] for place in self.schedule.outputs]
+
+    def _launch(
+        self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any]
+    ) -> dict[int, Buffer]:
+        """Set what differs from the run before, and launch all segments."""
+        known, put, take = frame.known, frame.set, self.device.taken
+        for place, value in zip(places, values, strict=True):
+            put(place, value)
+        for place, address in enumerate(addresses):
+            if known.get(place) != address:
+                put(place, address)
+        results: dict[int, Buffer] = {}
+        for place, nbytes in self.made:
+            made = results[place] = take(nbytes)
+            if known.get(place) != made.address:
+                put(place, made.address)
+        self.device.enter()
+        for number, part in enumerate(frame.parts):
+            if number == self.over:
+                if self.deferred:
+                    self._check(frame)
+                frame.begun = True
+            part.launch()  # type: ignore[union-attr]
+        return results
+
+    def bind(self, addresses: Sequence[int]) -> Frame:
+        """A frame for passes that write over these inputs."""
+        frame = self.frame(False, self.layout)
+        for place, input_ in self.schedule.aliases:
+            frame.set(place, addresses[input_])
+        return frame
+
+    def launch_in_place(
+        self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException],
+        values: Sequence[int] = (), places: Sequence[Any] = (),
+    ) -> list[Buffer | None]:  # fmt: skip
+        """A pass that writes over inputs; None for each output that is an input's memory now."""
+        for place, input_ in self.schedule.aliases:
+            frame.set(place, addresses[input_])
+        results = self._launch(frame, addresses, values, places)
+        status.append(0)
+        return [results.get(place) for place in self.schedule.outputs]
+
+
+def at_most(shape: Any) -> tuple[int, ...]:
+    """A shape at the upper bound of every size."""
+    return tuple([n if isinstance(n, int) else upper(n) for n in shape])
+
+
+def _corner(sizes: Sequence[int]) -> Any:
+    return (*[slice(n) for n in sizes], ...)
+
+

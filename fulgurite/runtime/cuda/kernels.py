@@ -1,0 +1,145 @@
+"""Kernels as loaded machine code: compiled once by text, in parallel, for this process and others.
+
+In: `KernelSource`s. Out: a `CudaKernel` for each: functions on the GPU, grids, arguments. A launch
+has a digest over its text, signature, warps and stages, the GPU's capability and the compiler; a
+cubin that was made before, here or (through the disk store) by another process, is loaded and not
+compiled. Triton is imported when a text must be compiled and not before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ..._lazy import lazy_import
+from ...codegen.cuda.source import Argument, KernelSource, Launch
+from ...config import current
+from ...core.digest import digest_of
+from ..cache.disk import store_for
+from . import driver as cuda
+
+MOST_COMPILERS = 16  # threads that compile at the same time
+
+
+class LoadedLaunch(NamedTuple):
+    """One function on the GPU and how it is launched."""
+
+    digest: str
+    function: cuda.Function
+    grid: int
+    arguments: tuple[Argument, ...]
+
+
+class CudaKernel(NamedTuple):
+    """A kernel as launches, one after the other."""
+
+    launches: tuple[LoadedLaunch, ...]
+    workspace: int
+    variables: tuple[str, ...]
+    reports_bounds: bool
+
+
+class KernelTable:
+    """All functions that are loaded on one GPU."""
+
+    def __init__(self, driver: cuda.Driver, capability: int, key: str) -> None:
+        self.driver, self.capability, self.key = driver, capability, key
+        self.functions: dict[str, cuda.Function] = {}
+        self.modules: list[cuda.Module] = []
+        self.compiled = 0  # launches that went through the compiler here
+        self._lock = threading.RLock()
+
+    def add(self, sources: Sequence[KernelSource]) -> list[CudaKernel]:
+        """Loaded kernels; launches that nobody compiled yet are compiled in parallel."""
+        wanted = {self.digest(n): n for source in sources for n in source.launches}
+        with self._lock:
+            new = {d: launch for d, launch in wanted.items() if not self.fetch(d)}
+            if new:
+                self._compile(new)
+        return [self._kernel(source) for source in sources]
+
+    def digest(self, launch: Launch) -> str:
+        """What a launch's machine code depends on."""
+        return digest_of(f"{self.key}\n{self.capability}\n{launch.key!r}".encode())
+
+    def _kernel(self, source: KernelSource) -> CudaKernel:
+        launches = []
+        for launch in source.launches:
+            digest = self.digest(launch)
+            launches.append(
+                LoadedLaunch(digest, self.functions[digest], launch.grid, launch.arguments)
+            )
+        return CudaKernel(
+            tuple(launches), source.workspace, source.variables, source.reports_bounds
+        )
+
+    def _compile(self, new: dict[str, Launch]) -> None:
+        compile_launch = lazy_import("codegen.cuda.compiler").compile_launch
+        store = store_for(current())
+        workers = min(len(new), os.cpu_count() or 1, MOST_COMPILERS)
+        with ThreadPoolExecutor(workers) as pool:
+            made = list(pool.map(lambda n: compile_launch(n, self.capability), new.values()))
+        for digest, cubin in zip(new, made, strict=True):
+            assert not cubin.scratch, "a kernel wants scratch memory"
+            about = {"symbol": cubin.symbol, "shared": cubin.shared, "warps": cubin.warps}
+            self._load(digest, cubin.image, about)
+            if store is not None:
+                name = digest_of(cubin.image)
+                text = json.dumps({"object": name, **about}).encode()
+                store.put_many([("object", name, cubin.image), ("kernel", digest, text)])
+        self.compiled += len(new)
+
+    def fetch(self, digest: str) -> bool:
+        """True if a launch's code is loaded, or can be loaded from the disk."""
+        if digest in self.functions:
+            return True
+        with self._lock:
+            return digest in self.functions or self._fetch(digest)
+
+    def _fetch(self, digest: str) -> bool:
+        store = store_for(current())
+        found = store.get("kernel", digest) if store is not None else None
+        if store is None or found is None:
+            return False
+        try:
+            about = json.loads(found)
+            image = store.get("object", about["object"])
+            if image is None:
+                return False
+            self._load(digest, image, about)
+        except (cuda.CudaError, ValueError, KeyError, TypeError) as problem:
+            if isinstance(problem, cuda.DeviceLostError | cuda.CudaMemoryError):
+                raise
+            warnings.warn(f"a stored kernel is not used: {problem}", RuntimeWarning, stacklevel=2)
+            return False
+        return True
+
+    def _load(self, digest: str, image: bytes, about: dict[str, Any]) -> None:
+        module = cuda.Module(self.driver, image)
+        self.modules.append(module)
+        self.functions[digest] = module.function(
+            about["symbol"], about["warps"] * 32, about["shared"]
+        )
+
+    # --- code on disk ----------------------------------------------------------------------------
+
+    def dump(self, kernel: CudaKernel) -> list[Any]:
+        """What JSON can hold of a kernel."""
+        launches = [[n.digest, n.grid, [list(a) for a in n.arguments]] for n in kernel.launches]
+        return [launches, kernel.workspace, list(kernel.variables), kernel.reports_bounds]
+
+    def restored(self, dumped: Sequence[Any]) -> CudaKernel | None:
+        """The kernel that was dumped; None if its machine code is gone."""
+        listed, workspace, variables, reports = dumped
+        launches = []
+        for digest, grid, arguments in listed:
+            if not self.fetch(digest):
+                return None
+            found = tuple([Argument(*a) for a in arguments])
+            launches.append(LoadedLaunch(digest, self.functions[digest], grid, found))
+        return CudaKernel(tuple(launches), workspace, tuple(variables), bool(reports))

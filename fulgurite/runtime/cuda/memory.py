@@ -1,0 +1,153 @@
+"""A caching allocator for a GPU's memory: blocks by size class, ordered by one stream.
+
+In: sizes. Out: `CudaBuffer`s over `Block`s. A block that nobody holds goes back to a free list of
+its class, from any thread and from the garbage collector, without a call of the driver. It is
+handed out again at once: all work is in the order of one stream, so what the last holder launched
+runs before what the next one does. When the driver has no more, the free lists are given back and
+it is asked once more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..device import MemoryLimitError
+from . import driver as cuda
+
+LEAST = 512  # bytes of the smallest class
+STEPS = 2  # bits below the leading one that tell classes apart: four to an octave
+
+
+def size_class(nbytes: int) -> int:
+    """The bytes that are taken for so many: at most a fifth more."""
+    if nbytes <= LEAST:
+        return LEAST
+    step = 1 << max(nbytes.bit_length() - 1 - STEPS, 9)
+    return -(-nbytes // step) * step
+
+
+class Block:
+    """Memory of the GPU that goes back to its pool when nobody holds it."""
+
+    __slots__ = ("__weakref__", "address", "exported", "holders", "pool", "size")
+
+    def __init__(self, pool: MemoryPool, address: int, size: int) -> None:
+        self.pool, self.address, self.size = pool, address, size
+        self.holders = 0  # buffers over it
+        self.exported: object | None = None
+
+    def __del__(self) -> None:
+        self.pool.give(self.address, self.size)
+
+
+class CudaBuffer:
+    """A value in a block."""
+
+    __slots__ = ("__weakref__", "address", "block", "nbytes")
+
+    def __init__(self, block: Block, address: int, nbytes: int) -> None:
+        self.block, self.address, self.nbytes = block, address, nbytes
+        block.holders += 1
+
+    def __del__(self) -> None:
+        self.block.holders -= 1
+
+    @property
+    def exported(self) -> object | None:
+        """Who else was given the memory."""
+        return self.block.exported
+
+    def exclusive(self) -> bool:
+        """True if no other buffer is over the same block and nobody else was given it."""
+        return self.block.holders == 1 and self.block.exported is None
+
+
+class MemoryPool:
+    """Blocks of one GPU."""
+
+    def __init__(self, context: cuda.Context, stream: cuda.Stream, limit: int = 0) -> None:
+        self.context, self.stream, self.limit = context, stream, limit
+        self.driver_pool = cuda.Pool(context)
+        self.free: dict[int, list[int]] = {}
+        self.used = self.peak = self.idle = self.fresh = self.reused = 0
+        self._lock = threading.Lock()
+        self.reclaim: Callable[[], object] = int  # asks others to let go of what they keep
+
+    def take(self, nbytes: int) -> Block:
+        """A block of at least so many bytes."""
+        size = size_class(nbytes)
+        listed = self.free.get(size)
+        try:
+            if not listed:
+                raise IndexError
+            address = listed.pop()
+            self.idle -= size
+            self.reused += 1
+        except IndexError:  # nothing there, or another thread was quicker
+            address = self._fresh(size)
+        self.used += size
+        self.peak = max(self.peak, self.used)
+        return Block(self, address, size)
+
+    def give(self, address: int, size: int) -> None:
+        """Take a block back; the driver is not called."""
+        self.used -= size
+        self.idle += size
+        self.free.setdefault(size, []).append(address)
+
+    def _fresh(self, size: int) -> int:
+        with self._lock:
+            if not self.limit or self.used + self.idle + size <= self.limit:
+                try:
+                    found = self.driver_pool.allocate(size, self.stream)
+                    self.fresh += 1
+                    return found
+                except cuda.CudaMemoryError:
+                    pass
+        self.reclaim()
+        self.empty()
+        with self._lock:
+            try:
+                if self.limit and self.used + self.idle + size > self.limit:
+                    raise MemoryLimitError("the limit of the pool")
+                found = self.driver_pool.allocate(size, self.stream)
+                self.fresh += 1
+                return found
+            except (cuda.CudaMemoryError, MemoryLimitError) as problem:
+                free, total = self.context.memory()
+                raise MemoryLimitError(
+                    f"no GPU memory for {_amount(size)}: tensors and plans of this process hold "
+                    f"{_amount(self.used)}, {_amount(free)} of {_amount(total)} are free",
+                    "free some tensors, use smaller batches, or call fg.empty_cache() in other "
+                    "processes that use this GPU",
+                ) from problem
+
+    def empty(self) -> int:
+        """Give blocks that nobody holds back to the driver; how many bytes that were."""
+        freed = 0
+        with self._lock:
+            for size, listed in self.free.items():
+                while listed:
+                    self.driver_pool.free(listed.pop(), self.stream)
+                    self.idle -= size
+                    freed += size
+            self.stream.synchronize()
+            self.driver_pool.trim()
+        return freed
+
+    def stats(self, reset_peak: bool = False) -> dict[str, int]:
+        """Bytes and blocks, as every device counts them."""
+        names = ("fresh", "idle", "peak", "reused", "used")
+        found = {name: getattr(self, name) for name in names}
+        if reset_peak:
+            self.peak = self.used
+        return found
+
+
+def _amount(nbytes: int) -> str:
+    """Bytes in words."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} bytes"
