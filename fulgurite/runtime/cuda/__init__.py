@@ -1,1 +1,18 @@
-"""Running plans on NVIDIA GPUs, through the driver alone."""
+"""NVIDIA GPUs: nothing of the driver is touched until a GPU is asked for."""
+
+from ..device import Device, register_device
+
+
+def _start(name: str) -> Device:
+    from .device import CudaDevice
+
+    return CudaDevice(name)
+
+
+def _count() -> int:
+    from .device import count
+
+    return count()
+
+
+register_device("cuda", _start, _count)

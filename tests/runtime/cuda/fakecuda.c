@@ -1,13 +1,17 @@
-/* A libcuda without a GPU: device memory is host memory, kernels do nothing, and any call can fail.
+/* A libcuda without a GPU: device memory is host memory, and any call can fail.
 
    `fake_fail(name, after, code)` makes a function report a code after so many good calls of it;
-   `fake_count(what)` says how many launches, graph launches and handles there are. */
+   `fake_count(what)` says how many launches, graph launches and handles there are. Work given to a
+   stream is queued and done when somebody waits, or before memory is given back, in order. A kernel
+   does nothing, or what `fake_on_launch` was given: it is called with the module's image and the
+   values of the arguments. An image begins with how many arguments its kernel has. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static char fail_name[64];
-static int fail_after, fail_code, launches, graph_launches, nodes, open_handles, version = 13000;
+static int fail_after, fail_code, launches, graph_launches, nodes, updates, open_handles, version = 13000;
 
 static int failing(const char *name) {
   if (!fail_code || strcmp(name, fail_name)) return 0;
@@ -25,7 +29,44 @@ int fake_count(const char *what) {
   if (!strcmp(what, "launches")) return launches;
   if (!strcmp(what, "graphs")) return graph_launches;
   if (!strcmp(what, "nodes")) return nodes;
+  if (!strcmp(what, "updates")) return updates;
   return open_handles;
+}
+
+typedef void (*Run)(const char *image, uint64_t *arguments);
+static Run on_launch;
+void fake_on_launch(Run run) { on_launch = run; }
+
+struct module { char image[112]; int count; };
+struct work {
+  int kind; /* 1 copy, 2 fill, 3 kernel, 4 copy of bytes that are kept in `kept` */
+  void *to; const void *of; size_t bytes; unsigned char byte;
+  struct module *module; uint64_t *arguments; void *kept; struct work *next;
+};
+static struct work *first, *last;
+
+static struct work *enqueue(int kind) {
+  struct work *one = calloc(1, sizeof *one);
+  one->kind = kind;
+  if (last) last->next = one; else first = one;
+  return last = one;
+}
+static void enqueue_kernel(struct module *module, uint64_t *values) {
+  struct work *one = enqueue(3);
+  one->module = module;
+  one->arguments = malloc(8 * (module->count + 1));
+  memcpy(one->arguments, values, 8 * module->count);
+}
+static void run_all(void) {
+  while (first) {
+    struct work *one = first;
+    first = one->next;
+    if (!first) last = 0;
+    if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
+    else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
+    else if (on_launch) on_launch(one->module->image, one->arguments);
+    free(one->arguments); free(one->kept); free(one);
+  }
 }
 
 int cuInit(unsigned flags) { CHECK return 0; }
@@ -49,8 +90,13 @@ int cuDeviceGetAttribute(int *out, int which, int device) {
 int cuDevicePrimaryCtxRetain(void **out, int device) GIVE(out)
 int cuDevicePrimaryCtxRelease_v2(int device) { CHECK open_handles--; return 0; }
 int cuCtxSetCurrent(void *context) { CHECK return 0; }
-int cuCtxSynchronize(void) { CHECK return 0; }
-int cuModuleLoadData(void **out, const char *image) GIVE(out)
+int cuCtxSynchronize(void) { CHECK run_all(); return 0; }
+int cuModuleLoadData(void **out, const char *image) {
+  CHECK struct module *made = calloc(1, sizeof *made);
+  strncpy(made->image, image, sizeof made->image - 1);
+  made->count = atoi(image);
+  open_handles++; *out = made; return 0;
+}
 int cuModuleUnload(void *module) TAKE(module)
 int cuModuleGetFunction(void **out, void *module, const char *name) { CHECK *out = module; return 0; }
 int cuFuncSetAttribute(void *function, int which, int value) { CHECK return 0; }
@@ -64,38 +110,66 @@ int cuMemPoolTrimTo(void *pool, size_t keep) { CHECK return 0; }
 int cuMemAllocFromPoolAsync(uint64_t *out, size_t nbytes, void *pool, void *stream) {
   CHECK *out = (uint64_t)aligned_alloc(256, (nbytes + 255) / 256 * 256); open_handles++; return 0;
 }
-int cuMemFreeAsync(uint64_t address, void *stream) { CHECK free((void *)address); open_handles--; return 0; }
+int cuMemFreeAsync(uint64_t address, void *stream) { CHECK run_all(); free((void *)address); open_handles--; return 0; }
 int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) { CHECK *out = malloc(nbytes); open_handles++; return 0; }
 int cuMemFreeHost(void *address) TAKE(address)
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) { CHECK memcpy((void *)to, of, n); return 0; }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK memcpy(to, (void *)of, n); return 0; }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK memmove((void *)to, (void *)of, n); return 0; }
-int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK memset((void *)to, byte, n); return 0; }
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) {
+  CHECK struct work *one = enqueue(4);
+  one->of = one->kept = malloc(n); memcpy(one->kept, of, n); one->to = (void *)to; one->bytes = n; return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK struct work *one = enqueue(1); one->to = to; one->of = (void *)of; one->bytes = n; return 0; }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK struct work *one = enqueue(1); one->to = (void *)to; one->of = (void *)of; one->bytes = n; return 0; }
+int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK struct work *one = enqueue(2); one->to = (void *)to; one->byte = byte; one->bytes = n; return 0; }
 int cuStreamCreate(void **out, unsigned flags) GIVE(out)
 int cuStreamDestroy_v2(void *stream) TAKE(stream)
-int cuStreamSynchronize(void *stream) { CHECK return 0; }
+int cuStreamSynchronize(void *stream) { CHECK run_all(); return 0; }
 int cuStreamQuery(void *stream) { CHECK return 0; }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { CHECK return 0; }
 int cuEventCreate(void **out, unsigned flags) GIVE(out)
 int cuEventDestroy_v2(void *event) TAKE(event)
 int cuEventRecord(void *event, void *stream) { CHECK return 0; }
 int cuEventQuery(void *event) { CHECK return 0; }
-int cuEventSynchronize(void *event) { CHECK return 0; }
+int cuEventSynchronize(void *event) { CHECK run_all(); return 0; }
 int cuEventElapsedTime(float *out, void *first, void *last) { CHECK *out = 1.0f; return 0; }
+static void values_of(struct module *module, void **params, uint64_t *out) {
+  for (int i = 0; i < module->count; i++) out[i] = *(uint64_t *)params[i];
+}
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
-  CHECK if (!gx || !bx) return 1; launches++; return 0;
+  CHECK if (!gx || !bx) return 1;
+  uint64_t values[512];
+  values_of(f, params, values); enqueue_kernel(f, values); launches++; return 0;
 }
-int cuGraphCreate(void **out, unsigned flags) GIVE(out)
-int cuGraphDestroy(void *graph) TAKE(graph)
 struct node { void *function; unsigned grid[3], block[3], shared; void **params, **extra; void *kernel, *context; };
-int cuGraphAddKernelNode_v2(void **out, void *graph, void **after, size_t count, struct node *node) {
+struct kept { struct module *module; uint64_t values[512]; struct kept *next; };
+struct graph { struct kept *first, *last; };
+static void keep(struct kept *to, struct node *node) {
+  to->module = node->function; values_of(node->function, node->params, to->values);
+}
+int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct graph)); open_handles++; return 0; }
+int cuGraphDestroy(void *graph) {
+  CHECK for (struct kept *k = ((struct graph *)graph)->first, *n; k; k = n) { n = k->next; free(k); }
+  free(graph); open_handles--; return 0;
+}
+int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_t count, struct node *node) {
   CHECK if (!node->grid[0] || node->block[1] != 1) return 1;
   for (size_t i = 0; i < count; i++) if (!after[i]) return 1;
-  *out = (void *)(uintptr_t)++nodes; return 0;
+  struct kept *made = calloc(1, sizeof *made);
+  keep(made, node);
+  if (graph->last) graph->last->next = made; else graph->first = made;
+  graph->last = made; nodes++; *out = made; return 0;
 }
-int cuGraphInstantiateWithFlags(void **out, void *graph, uint64_t flags) GIVE(out)
-int cuGraphExecKernelNodeSetParams_v2(void *exec, void *node, struct node *params) { CHECK return params->grid[0] ? 0 : 1; }
+int cuGraphInstantiateWithFlags(void **out, void *graph, uint64_t flags) {
+  CHECK void **made = malloc(sizeof(void *)); *made = graph; open_handles++; *out = made; return 0;
+}
+int cuGraphExecKernelNodeSetParams_v2(void *exec, struct kept *node, struct node *params) {
+  CHECK if (!params->grid[0] || params->function != node->module) return 1;
+  updates++; keep(node, params); return 0;
+}
 int cuGraphExecDestroy(void *exec) TAKE(exec)
 int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
-int cuGraphLaunch(void *exec, void *stream) { CHECK graph_launches++; return 0; }
+int cuGraphLaunch(void *exec, void *stream) {
+  CHECK graph_launches++;
+  for (struct kept *k = (*(struct graph **)exec)->first; k; k = k->next) enqueue_kernel(k->module, k->values);
+  return 0;
+}

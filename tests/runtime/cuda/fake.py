@@ -1,0 +1,164 @@
+"""A GPU without a GPU: the CUDA runtime over a libcuda whose kernels are interpreted.
+
+`install()` puts it in place of the `cuda` device. Everything above the driver is real: pools,
+streams, graphs, arguments, code on disk. Kernels are "compiled" to the name of their graph and a
+count of arguments; when the fake library comes to one in its queue, the reference device
+interprets the graph over the memory at the given addresses. `pytest -p tests.runtime.cuda.fake`
+with `FULGURITE_DEVICE=cuda` runs any suite so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fulgurite.codegen.cuda.compiler import Cubin
+from fulgurite.codegen.cuda.source import (
+    VARIABLE,
+    Argument,
+    KernelSource,
+    Launch,
+    Place,
+    error_words,
+    pointer,
+)
+from fulgurite.core.digest import digest_of
+from fulgurite.core.node import toposort
+from fulgurite.core.ops.leaf import VAR
+from fulgurite.errors import BoundsError
+from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.lower import lower
+from fulgurite.runtime.cuda import device as cuda_device
+from fulgurite.runtime.cuda import kernels as cuda_kernels
+from fulgurite.runtime.cuda.executor import at_most
+from fulgurite.runtime.device import register_device
+from fulgurite.runtime.host.device import HostBuffer, interpret
+from fulgurite.runtime.step_executor import concrete, params_of
+
+KNOWN: dict[str, Kernel] = {}
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))
+failures: list[BaseException] = []
+
+
+@lru_cache(maxsize=1)
+def library() -> str:
+    """The fake library, compiled."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise RuntimeError("there is no C compiler to make a libcuda with")
+    path = Path(tempfile.mkdtemp()) / "libcuda.so.1"
+    source = Path(__file__).with_name("fakecuda.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source], check=True)
+    return str(path)
+
+
+class FakeGenerator:
+    """A target whose kernels are named and not rendered."""
+
+    language = "triton"
+    key = "fake"
+
+    def __init__(self, properties: Any) -> None:
+        self.properties = properties
+
+    @property
+    def machine(self) -> Any:
+        """The GPU's."""
+        from fulgurite.codegen.cuda.machine import HOPPER
+
+        return HOPPER
+
+    def render(self, kernel: Kernel) -> KernelSource:
+        """One launch that stands for the kernel."""
+        lower(kernel.body, kernel.inputs)  # what has no index notation is refused here too
+        name = digest_of(repr((kernel.key, kernel.kind)).encode())
+        KNOWN[name] = kernel
+        arguments = [
+            pointer(f"p{i}", p.dtype, Place("param", i)) for i, p in enumerate(params_of(kernel))
+        ]
+        arguments.append(error_words())
+        names = sorted({n.arg[0] for n in toposort([kernel.body]) if n.op is VAR})
+        arguments += [Argument(f"v{n}", "i64", False, VARIABLE, n) for n in names]
+        text = f"{len(arguments)} {name}"
+        return KernelSource((Launch(text, "kernel", 1, 4, 1, tuple(arguments)),), 256)
+
+
+def compile_launch(launch: Launch, capability: int) -> Cubin:
+    """The name of a kernel as its machine code."""
+    return Cubin(launch.text.encode() + b"\0", "kernel", 0, 4, 1, 0)
+
+
+def _run(image: bytes, arguments: Any) -> None:
+    """Interpret a kernel over memory."""
+    try:
+        kernel = KNOWN[image.decode().split()[1]]
+        params = params_of(kernel)
+        names = sorted({n.arg[0] for n in toposort([kernel.body]) if n.op is VAR})
+        values = {
+            name: ctypes.c_int64(arguments[len(params) + 1 + i]).value
+            for i, name in enumerate(names)
+        }
+        buffers = []
+        for place, param in enumerate(params):
+            most, sizes = at_most(param.shape), concrete(param.shape, values)
+            count = prod(most) * param.dtype.numpy.itemsize
+            raw = (ctypes.c_uint8 * max(count, 1)).from_address(arguments[place])
+            whole = np.frombuffer(raw, np.uint8, count).view(param.dtype.numpy).reshape(most)
+            buffers.append(HostBuffer(whole[(*[slice(n) for n in sizes], ...)]))
+        try:
+            with np.errstate(all="ignore"):
+                interpret(kernel)(buffers[: kernel.inputs], buffers[kernel.inputs :], values)
+        except BoundsError as problem:
+            words = (ctypes.c_int64 * 2).from_address(arguments[len(params)])
+            words[0], words[1] = 1, int(problem.what.split()[-1])
+    except BaseException as problem:  # a callback of C cannot raise
+        failures.append(problem)
+
+
+_run_from_c = CALLBACK(_run)
+
+
+class FakeCudaDevice(cuda_device.CudaDevice):
+    """The CUDA device with named kernels."""
+
+    @property
+    def codegen(self) -> Any:
+        """Names instead of text."""
+        return FakeGenerator(self.properties)
+
+    def copy_out(self, source: Any, host: Any) -> None:
+        """Raise what a kernel ran into."""
+        super().copy_out(source, host)
+        if failures:
+            raise failures.pop()
+
+
+def install() -> ctypes.CDLL:
+    """Put the fake in place of the device `cuda`."""
+    os.environ["FULGURITE_LIBCUDA"] = library()
+    made = ctypes.CDLL(library())
+    made.fake_on_launch(_run_from_c)
+    real = cuda_kernels.lazy_import
+
+    class Compiler:
+        compile_launch = staticmethod(compile_launch)
+
+    def found(name: str) -> Any:
+        return Compiler if name == "codegen.cuda.compiler" else real(name)
+
+    cuda_kernels.lazy_import = found
+    register_device("cuda", FakeCudaDevice, lambda: 1)
+    return made
+
+
+if os.environ.get("FULGURITE_DEVICE", "").startswith("cuda"):
+    install()
