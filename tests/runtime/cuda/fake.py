@@ -57,7 +57,7 @@ def library() -> str:
         raise RuntimeError("there is no C compiler to make a libcuda with")
     path = Path(tempfile.mkdtemp()) / "libcuda.so.1"
     source = Path(__file__).with_name("fakecuda.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-pthread", "-O1", "-o", path, source], check=True)
     return str(path)
 
 

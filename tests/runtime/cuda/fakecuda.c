@@ -5,6 +5,7 @@
    stream is queued and done when somebody waits, or before memory is given back, in order. A kernel
    does nothing, or what `fake_on_launch` was given: it is called with the module's image and the
    values of the arguments. An image begins with how many arguments its kernel has. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,29 +45,36 @@ struct work {
   struct module *module; uint64_t *arguments; void *kept; struct work *next;
 };
 static struct work *first, *last;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, turn = PTHREAD_MUTEX_INITIALIZER;
 
-static struct work *enqueue(int kind) {
-  struct work *one = calloc(1, sizeof *one);
-  one->kind = kind;
+static int enqueue(struct work given) {
+  struct work *one = malloc(sizeof *one);
+  *one = given;
+  pthread_mutex_lock(&lock);
   if (last) last->next = one; else first = one;
-  return last = one;
+  last = one;
+  pthread_mutex_unlock(&lock);
+  return 0;
 }
-static void enqueue_kernel(struct module *module, uint64_t *values) {
-  struct work *one = enqueue(3);
-  one->module = module;
-  one->arguments = malloc(8 * (module->count + 1));
-  memcpy(one->arguments, values, 8 * module->count);
+static int enqueue_kernel(struct module *module, uint64_t *values) {
+  uint64_t *arguments = malloc(8 * (module->count + 1));
+  memcpy(arguments, values, 8 * module->count);
+  return enqueue((struct work){.kind = 3, .module = module, .arguments = arguments});
 }
 static void run_all(void) {
-  while (first) {
+  pthread_mutex_lock(&turn); /* one thread at a time does the work, in order */
+  for (;;) {
+    pthread_mutex_lock(&lock);
     struct work *one = first;
-    first = one->next;
-    if (!first) last = 0;
+    if (one) { first = one->next; if (!first) last = 0; }
+    pthread_mutex_unlock(&lock);
+    if (!one) break;
     if (one->kind == 1 || one->kind == 4) memmove(one->to, one->of, one->bytes);
     else if (one->kind == 2) memset(one->to, one->byte, one->bytes);
     else if (on_launch) on_launch(one->module->image, one->arguments);
     free(one->arguments); free(one->kept); free(one);
   }
+  pthread_mutex_unlock(&turn);
 }
 
 int cuInit(unsigned flags) { CHECK return 0; }
@@ -114,12 +122,12 @@ int cuMemFreeAsync(uint64_t address, void *stream) { CHECK run_all(); free((void
 int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) { CHECK *out = malloc(nbytes); open_handles++; return 0; }
 int cuMemFreeHost(void *address) TAKE(address)
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) {
-  CHECK struct work *one = enqueue(4);
-  one->of = one->kept = malloc(n); memcpy(one->kept, of, n); one->to = (void *)to; one->bytes = n; return 0;
+  CHECK void *kept = malloc(n); memcpy(kept, of, n);
+  return enqueue((struct work){.kind = 4, .of = kept, .kept = kept, .to = (void *)to, .bytes = n});
 }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK struct work *one = enqueue(1); one->to = to; one->of = (void *)of; one->bytes = n; return 0; }
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK struct work *one = enqueue(1); one->to = (void *)to; one->of = (void *)of; one->bytes = n; return 0; }
-int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK struct work *one = enqueue(2); one->to = (void *)to; one->byte = byte; one->bytes = n; return 0; }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = to, .of = (void *)of, .bytes = n}); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)of, .bytes = n}); }
+int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}); }
 int cuStreamCreate(void **out, unsigned flags) GIVE(out)
 int cuStreamDestroy_v2(void *stream) TAKE(stream)
 int cuStreamSynchronize(void *stream) { CHECK run_all(); return 0; }

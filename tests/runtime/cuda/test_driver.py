@@ -22,7 +22,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip("there is no C compiler to make a libcuda with")
     path = tmp_path_factory.mktemp("fake") / "libcuda.so.1"
     source = Path(__file__).with_name("fakecuda.c")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", path, source], check=True)
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-pthread", "-o", path, source], check=True)
     return str(path)
 
 
