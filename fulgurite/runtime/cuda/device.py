@@ -66,7 +66,7 @@ class CudaDevice(BaseDevice):
         self.pool.reclaim = self._reclaim
         self.programs: weakref.WeakSet[Any] = weakref.WeakSet()
         self.interpreted: list[str] = []
-        self._discarded: list[cuda.Graph] = []
+        self._discarded: list[cuda.Graph | cuda.Pinned] = []
         self._threads = threading.local()
         self._threads.entered = True
         self._lost = ""
@@ -87,12 +87,12 @@ class CudaDevice(BaseDevice):
             self._threads.entered = True
         if self._discarded:
             discarded, self._discarded = self._discarded, []
-            for graph in discarded:
-                graph.close()
+            for owned in discarded:
+                owned.close()
 
-    def discard(self, graph: cuda.Graph) -> None:
-        """Close a graph at the next launch: the garbage collector must not call the driver."""
-        self._discarded.append(graph)
+    def discard(self, owned: cuda.Graph | cuda.Pinned) -> None:
+        """Close something at the next launch: the garbage collector must not call the driver."""
+        self._discarded.append(owned)
 
     def _reclaim(self) -> None:
         for program in list(self.programs):
@@ -103,6 +103,12 @@ class CudaDevice(BaseDevice):
     def taken(self, nbytes: int) -> CudaBuffer:
         """Memory for so many bytes."""
         self.enter()
+        if nbytes > self.properties.memory:
+            raise MemoryLimitError(
+                f"no GPU memory for {nbytes} bytes: {self.properties.name} has "
+                f"{self.properties.memory}",
+                "use smaller shapes",
+            )
         block = self.pool.take(nbytes)
         return CudaBuffer(block, block.address, nbytes)
 

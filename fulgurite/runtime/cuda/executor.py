@@ -7,13 +7,14 @@ outputs and the values of variables when they differ from the run before; only k
 them are told (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel, as many
 plans run once; from the second on a segment is one `cuGraphLaunch`. Nothing is waited for: a frame
 may be used again at once, since all work is in the order of one stream. Kernels report an index
-outside its axis in two words that `check` reads. A plan that writes over its inputs is cut before
+outside its axis in two words of pinned memory that `check` waits for and reads. A plan that writes over its inputs is cut before
 it begins to: what checks an index has run, and is asked, before then.
 Sizes that vary are laid out at their upper bound inside the plan; what leaves it is cut to size.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -139,13 +140,41 @@ class Launches:
             self.device.discard(self.graph)
 
 
+class ErrorWords:
+    """Two words of pinned memory that kernels write and the host reads."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device, self.pinned = device, cuda.Pinned(device.driver, 16)
+        self.words = (ctypes.c_int64 * 2).from_address(self.pinned.address)
+        self.words[0] = self.words[1] = 0
+
+    def check(self) -> None:
+        """Wait for all kernels; an error if an index was outside."""
+        self.device.stream.synchronize()
+        if self.words[0]:
+            size, self.words[0] = self.words[1], 0
+            raise BoundsError(
+                f"an index is outside an axis of size {size}",
+                f"indices run from {-size} to {size - 1}",
+            )
+
+    def __del__(self) -> None:
+        self.device.discard(self.pinned)
+
+
+class Begun:
+    """Whether a run that writes over its inputs has begun to."""
+
+    begun = False
+
+
 class Frame:
     """What one run needs: arguments, and the memory of intermediates."""
 
     __slots__ = ("arena", "begun", "errors", "known", "memory", "offsets", "parts", "workspace")
 
     def __init__(
-        self, parts: list[Launches | None], arena: Block, workspace: Block, errors: CudaBuffer,
+        self, parts: list[Launches | None], arena: Block, workspace: Block, errors: ErrorWords,
         offsets: Mapping[int, int],
     ) -> None:  # fmt: skip
         self.parts, self.arena, self.workspace, self.errors = parts, arena, workspace, errors
@@ -299,7 +328,7 @@ class CudaProgram:
         for number, step in enumerate(self.steps):
             if number == self.over:
                 if self.deferred:
-                    self._check(frame)
+                    frame.errors.check()
                 frame.begun = True
             if isinstance(step, tuple):
                 self._host(step, frame, inputs, results, values)
@@ -309,28 +338,13 @@ class CudaProgram:
                 part.launch()
         self._unchecked = frame.errors if self.deferred else None
 
-    _unchecked: CudaBuffer | None = None
+    _unchecked: ErrorWords | None = None
 
     def check(self) -> None:
         """Wait until every kernel that checks an index has run; an error if one failed."""
-        words = self._unchecked
-        if words is not None:
-            self._unchecked = None
-            self._ask(words)
-
-    def _check(self, frame: Frame) -> None:
-        self._ask(frame.errors)
-
-    def _ask(self, errors: CudaBuffer) -> None:
-        words = np.empty(2, np.int64)
-        self.device.copy_out(errors, words)
-        if words[0]:
-            self.device.fill(errors, 0)
-            size = int(words[1])
-            raise BoundsError(
-                f"an index is outside an axis of size {size}",
-                f"indices run from {-size} to {size - 1}",
-            )
+        unchecked, self._unchecked = self._unchecked, None
+        if unchecked is not None:
+            unchecked.check()
 
     # --- host steps and sizes that vary ----------------------------------------------------------
 
@@ -411,8 +425,7 @@ class CudaProgram:
         """Arguments and memory for one run at a time, with intermediates where a layout says."""
         device = self.device
         arena, workspace = device.taken(layout.arena_bytes), device.taken(self.workspace)
-        errors = device.taken(16)
-        device.fill(errors, 0)
+        errors = ErrorWords(device)
         if poison:
             device.fill(arena, POISON)
             device.fill(workspace, POISON)
@@ -423,7 +436,7 @@ class CudaProgram:
         for place, number in self.constants.items():
             made.set(place, number.address)
         made.set(ROOM, workspace.address)
-        made.set(ERROR, errors.address)
+        made.set(ERROR, errors.pinned.address)
         return made
 
     def keep(self, layout: Layout, poison: bool) -> Frame:
@@ -458,15 +471,16 @@ class CudaProgram:
     ) -> list[Buffer]:
         """A pass over the addresses of its inputs; fresh results."""
         frame = self.acquire(False)
-        results = self._launch(frame, addresses, values, places)
+        results = self._launch(frame, addresses, values, places, frame)
         if self.deferred:
-            self._check(frame)
+            frame.errors.check()
         self.release(frame)
         return [results[place] for place in self.schedule.outputs]
 
     def _launch(
-        self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any]
-    ) -> dict[int, Buffer]:
+        self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any],
+        run: Begun | Frame,
+    ) -> dict[int, Buffer]:  # fmt: skip
         """Set what differs from the run before, and launch all segments."""
         known, put, take = frame.known, frame.set, self.device.taken
         for place, value in zip(places, values, strict=True):
@@ -483,27 +497,26 @@ class CudaProgram:
         for number, part in enumerate(frame.parts):
             if number == self.over:
                 if self.deferred:
-                    self._check(frame)
-                frame.begun = True
+                    frame.errors.check()
+                run.begun = True
             part.launch()  # type: ignore[union-attr]
         return results
 
-    def bind(self, addresses: Sequence[int]) -> Frame:
-        """A frame for passes that write over these inputs."""
-        frame = self.frame(False, self.layout)
-        for place, input_ in self.schedule.aliases:
-            frame.set(place, addresses[input_])
-        return frame
+    def bind(self, addresses: Sequence[int]) -> Begun:
+        """A note for passes that write over these inputs: frames are taken when one is launched."""
+        return Begun()
 
     def launch_in_place(
-        self, frame: Frame, addresses: list[int], status: list[int], late: list[BaseException],
+        self, frame: Begun, addresses: list[int], status: list[int], late: list[BaseException],
         values: Sequence[int] = (), places: Sequence[Any] = (),
     ) -> list[Buffer | None]:  # fmt: skip
         """A pass that writes over inputs; None for each output that is an input's memory now."""
+        taken = self.acquire(False)
         for place, input_ in self.schedule.aliases:
-            frame.set(place, addresses[input_])
-        results = self._launch(frame, addresses, values, places)
+            taken.set(place, addresses[input_])
+        results = self._launch(taken, addresses, values, places, frame)
         status.append(0)
+        self.release(taken)
         return [results.get(place) for place in self.schedule.outputs]
 
 

@@ -1,0 +1,145 @@
+"""The CUDA device on a GPU, in one run: `python tests/runtime/cuda/on_gpu.py [suites S] [times]`.
+
+From the repository's root. `suites S`: the device-parametrised suites with `FULGURITE_DEVICE=cuda`,
+stopped after S seconds; failures are counted by their message. `times`: cold start, second process,
+a training step (one launch) and its host time, and the memory-bound functions beside torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+SUITES = (
+    "tests/core/ops", "tests/functional", "tests/nn", "tests/optim", "tests/autodiff",
+    "tests/random", "tests/test_fft.py", "tests/test_linalg.py", "tests/control",
+    "tests/test_variables.py", "tests/test_state.py", "tests/test_jit.py", "tests/test_jit_state.py",
+    "tests/test_jit_variables.py", "tests/graph/test_fuzz.py", "tests/onnx/test_model.py",
+    "tests/runtime/test_realize.py", "tests/einops", "tests/io",
+)  # fmt: skip
+
+COLD = """
+import time; a = time.perf_counter()
+import numpy as np, fulgurite as fg
+b = time.perf_counter()
+x = fg.Tensor(np.random.default_rng(0).standard_normal((1024, 1024)).astype("float32"))
+want = np.exp(x.numpy() - x.numpy().max(-1, keepdims=True)); want /= want.sum(-1, keepdims=True)
+c = time.perf_counter()
+y = fg.softmax(x, axis=-1).numpy()
+d = time.perf_counter()
+import sys
+print(f"import {b-a:.2f} s, first copy {c-b:.2f} s, softmax {d-c:.3f} s, error "
+      f"{np.abs(y-want).max():.1e}, triton imported: {'triton' in sys.modules}")
+"""
+
+STEP = """
+import time, sys
+t0 = time.perf_counter()
+import numpy as np, fulgurite as fg
+from fulgurite import nn, optim
+fg.random.seed(0) if hasattr(fg.random, "seed") else None
+t1 = time.perf_counter()
+model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+opt = optim.Adam(model.parameters(), lr=1e-3)
+rng = np.random.default_rng(0)
+xs = fg.Tensor(rng.standard_normal((128, 784)).astype("float32"))
+ys = fg.Tensor(rng.integers(0, 10, 128))
+@fg.jit
+def step(x, y):
+    opt.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    opt.step()
+    return loss
+losses = [step(xs, ys).item() for _ in range(3)]
+t2 = time.perf_counter()
+from fulgurite.runtime.device import get_device
+dev = get_device("cuda")
+for _ in range(20): loss = step(xs, ys)
+dev.synchronize()
+n = 200
+a = time.perf_counter()
+for _ in range(n): loss = step(xs, ys)
+b = time.perf_counter(); dev.synchronize(); c = time.perf_counter()
+print(f"MLP step: import {t1-t0:.2f} s, 3 first steps {t2-t1:.2f} s, then host {1e3*(b-a)/n:.4f} ms, "
+      f"all {1e3*(c-a)/n:.4f} ms, losses {losses} -> {loss.item():.5f}, triton: {'triton' in sys.modules}")
+"""
+
+
+def suites(seconds: int) -> None:
+    """The suites, with xdist."""
+    log = Path(os.environ.get("OUT", tempfile.mkdtemp())) / "suites.log"
+    environment = os.environ | {
+        "FULGURITE_DEVICE": "cuda", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-n", "14", "--dist", "worksteal", "--no-header",
+        "-W", "ignore", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short",
+        "-m", "not host_memory and not slow", "--continue-on-collection-errors",
+        *[s for s in SUITES if (ROOT / s).exists()],
+    ]  # fmt: skip
+    start = time.monotonic()
+    with log.open("w") as output:
+        made = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            made.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(made.pid, signal.SIGINT)
+            try:
+                made.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(made.pid, signal.SIGKILL)
+            print(f"stopped after {seconds} s")
+    text = log.read_text(errors="replace")
+    print(f"suites, {time.monotonic() - start:.0f} s:", text.strip().splitlines()[-1][-300:])
+    reasons = Counter(re.sub(r"0x[0-9a-f]+|\d+", "N", line[4:])[:130]
+                      for line in text.splitlines() if line.startswith("E   "))
+    for reason, count in reasons.most_common(30):
+        print(f"  {count:5d} {reason}")
+    files = Counter(m[1] for m in re.finditer(r"^FAILED (\S+?)(?:\[| |$)", text, re.M))
+    for name, count in files.most_common(40):
+        print(f"  {count:5d} {name}")
+
+
+def script(name: str, text: str, **more: str) -> None:
+    """A script in a process of its own."""
+    environment = os.environ | {"FULGURITE_DEVICE": "cuda", "PYTHONPATH": str(ROOT), **more}
+    found = subprocess.run(
+        [sys.executable, "-c", text], cwd=ROOT, env=environment, capture_output=True, text=True,
+        timeout=200,
+    )  # fmt: skip
+    print(f"{name}:", found.stdout.strip() or found.stderr.strip()[-1500:])
+
+
+def times() -> None:
+    """Cold start, second process, the step."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("cold", "second process"):
+            script(f"{name}", COLD, FULGURITE_CACHE_DIR=folder)
+        for name in ("cold", "second process"):
+            script(f"{name}", STEP, FULGURITE_CACHE_DIR=folder)
+
+
+def main() -> None:
+    """What the arguments say."""
+    arguments = sys.argv[1:]
+    if "times" in arguments:
+        times()
+    if "suites" in arguments:
+        suites(int(arguments[arguments.index("suites") + 1]))
+
+
+if __name__ == "__main__":
+    main()
