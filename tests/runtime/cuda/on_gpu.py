@@ -74,6 +74,60 @@ print(f"MLP step: import {t1-t0:.2f} s, 3 first steps {t2-t1:.2f} s, then host {
 """
 
 
+PROFILE = STEP.replace("print(f\"MLP", """
+from fulgurite.runtime.cuda import driver as cu
+for program in list(dev.programs):
+    if program.over < 0: continue
+    frame = program.acquire(False)
+    start, end = cu.Event(dev.driver, timing=True), cu.Event(dev.driver, timing=True)
+    items = iter([i for i in program.schedule.items])
+    total = 0
+    names = [(item.kernel.name, item.kernel.kind) for item in program.schedule.items]
+    print(len(names), "kernels", names)
+    for part in frame.parts:
+        for n, arguments in zip(part.segment.launches, part.arguments):
+            for _ in range(3): cu.launch(dev.driver, n.function, n.grid, arguments, dev.stream)
+            start.record(dev.stream)
+            for _ in range(30): cu.launch(dev.driver, n.function, n.grid, arguments, dev.stream)
+            end.record(dev.stream); end.synchronize()
+            t = end.since(start) / 30 * 1e3; total += t
+            print(f"  {t:7.1f} us grid {n.grid} block {n.function.block} shared {n.function.shared}", len(n.arguments))
+    print("sum", total)
+import cProfile, pstats
+pr = cProfile.Profile(); pr.enable()
+for _ in range(200): step(xs, ys)
+pr.disable(); pstats.Stats(pr).sort_stats("tottime").print_stats(12)
+print(f"MLP""")
+
+PARTS = """
+import time; a = time.perf_counter()
+import triton
+b = time.perf_counter()
+import fulgurite.codegen.cuda.compiler as c
+from triton._C.libtriton import ir
+from triton.compiler import ASTSource, make_backend
+d = time.perf_counter()
+import numpy as np, fulgurite as fg
+from tests.codegen.cuda.workloads import *
+w = WORKLOADS[0]
+sched = scheduled(w.build, (((1024, 1024), "float32"),))
+e = time.perf_counter()
+src = [rendered(i.kernel) for i in sched.items]
+f = time.perf_counter()
+from fulgurite.codegen.cuda.compiler import _Compilation
+for s in src:
+    for n in s.launches:
+        t0 = time.perf_counter(); k = _Compilation(n, 90); t1 = time.perf_counter(); 
+        stages = {}; k.backend.add_stages(stages, k.options, k.source.language)
+        m = k.module(); t2 = time.perf_counter(); meta = {"target": k.target, **k.options.__dict__}
+        times = []
+        for name, stage in stages.items():
+            x = time.perf_counter(); m = stage(m, meta); times.append((name, round(time.perf_counter() - x, 3)))
+        print("setup", round(t1-t0,3), "module", round(t2-t1,3), times)
+print(f"triton {b-a:.3f} compiler {d-b:.3f} fg+schedule {e-d:.3f} render {f-e:.3f}")
+"""
+
+
 def suites(seconds: int) -> None:
     """The suites, with xdist."""
     log = Path(os.environ.get("OUT", tempfile.mkdtemp())) / "suites.log"
@@ -137,6 +191,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "times" in arguments:
         times()
+    if "profile" in arguments:
+        script("profile", PROFILE)
+        script("parts", PARTS)
     if "suites" in arguments:
         suites(int(arguments[arguments.index("suites") + 1]))
 
