@@ -9,7 +9,7 @@ rows are read once. All numbers that decide are in one table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ...core.dtype import DType
@@ -80,7 +80,9 @@ def choose_tiling(
         return _map_tiling(order, sizes, parallel, contiguous, width, table)
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
-        return _dot_tiling(dot, order, free, sizes, table)
+        found = _dot_tiling(dot, order, free, sizes, table)
+        # loads masked by where a block of split-K ends are copied 4 bytes at a time if pipelined
+        return replace(found, stages=1) if windows else found
     return _fold_tiling(sizes, parallel, folded, contiguous, width, table)
 
 
