@@ -6,9 +6,10 @@ loaded when a text must be compiled: plans that come from the disk need none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._lazy import lazy_import
 from ...core.node import toposort
@@ -16,6 +17,9 @@ from ...core.ops.leaf import PARAM
 from ...graph.ir.kernel import Kernel
 from ...graph.ir.lower import lower
 from .source import KernelSource
+
+if TYPE_CHECKING:
+    from ...graph.fusion.proposals import Source
 
 
 class CudaCodeGenerator:
@@ -35,9 +39,19 @@ class CudaCodeGenerator:
             return "triton"
 
     @property
+    def hardware(self) -> str:
+        """The GPU, by its name and how many processors it has."""
+        return f"{self.properties.name}, {self.properties.processors} processors"
+
+    @property
     def machine(self) -> Any:
         """The rates of the GPU."""
         return lazy_import("codegen.cuda.machine").HOPPER
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """None: there is no template for online folds yet, so nothing is merged into them."""
+        return ()
 
     def render(self, kernel: Kernel) -> KernelSource:
         """A kernel as text; `CannotLower` says why not."""
@@ -47,3 +61,7 @@ class CudaCodeGenerator:
         render = lazy_import("codegen.cuda.render").render
         found: KernelSource = render(indexed, [n.dtype for n in nodes])
         return found
+
+    def compile(self, texts: Sequence[str]) -> bytes:
+        """Launches are compiled one by one, each with its signature: see `compile_launch`."""
+        raise NotImplementedError("a text alone has no signature: compile_launch takes a launch")

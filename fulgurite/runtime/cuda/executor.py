@@ -7,8 +7,8 @@ outputs and the values of variables when they differ from the run before; only k
 them are told (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel, as many
 plans run once; from the second on a segment is one `cuGraphLaunch`. Nothing is waited for: a frame
 may be used again at once, since all work is in the order of one stream. Kernels report an index
-outside its axis in two words of pinned memory that `check` waits for and reads. A plan that writes over its inputs is cut before
-it begins to: what checks an index has run, and is asked, before then.
+outside its axis in two words of pinned memory that `check` waits for and reads. A plan that writes
+over its inputs is cut before it begins to: what checks an index has run, and is asked, before then.
 Sizes that vary are laid out at their upper bound inside the plan; what leaves it is cut to size.
 """
 
@@ -360,9 +360,7 @@ class CudaProgram:
             return results[place]
         slot = self.schedule.slots[place]
         assert slot is not None
-        return CudaBuffer(
-            frame.arena, frame.arena.address + frame.offsets[place], slot_bytes(slot)
-        )
+        return CudaBuffer(frame.arena, frame.arena.address + frame.offsets[place], slot_bytes(slot))
 
     def _host(
         self, step: tuple[Item, StepCode], frame: Frame, inputs: Sequence[Buffer],
@@ -371,9 +369,7 @@ class CudaProgram:
         """A kernel that Python runs; of sizes that vary it sees values of just that size."""
         item, execute = step
         device = self.device
-        whole = {
-            p: self._buffer(p, frame, inputs, results) for p in (*item.reads, *item.writes)
-        }
+        whole = {p: self._buffer(p, frame, inputs, results) for p in (*item.reads, *item.writes)}
         reads = [
             self._cut(p, whole[p], values) if p in self.symbolic and p >= len(inputs) else whole[p]
             for p in item.reads
@@ -527,5 +523,3 @@ def at_most(shape: Any) -> tuple[int, ...]:
 
 def _corner(sizes: Sequence[int]) -> Any:
     return (*[slice(n) for n in sizes], ...)
-
-

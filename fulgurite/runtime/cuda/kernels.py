@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._lazy import lazy_import
 from ...codegen.cuda.source import Argument, KernelSource, Launch
@@ -22,6 +22,9 @@ from ...config import current
 from ...core.digest import digest_of
 from ..cache.disk import store_for
 from . import driver as cuda
+
+if TYPE_CHECKING:
+    from ...codegen.cuda.compiler import Cubin
 
 MOST_COMPILERS = 16  # threads that compile at the same time
 
@@ -79,11 +82,10 @@ class KernelTable:
         )
 
     def _compile(self, new: dict[str, Launch]) -> None:
-        compile_launch = lazy_import("codegen.cuda.compiler").compile_launch
         store = store_for(current())
         workers = min(len(new), os.cpu_count() or 1, MOST_COMPILERS)
         with ThreadPoolExecutor(workers) as pool:
-            made = list(pool.map(lambda n: compile_launch(n, self.capability), new.values()))
+            made = list(pool.map(self.cubin, new.values()))
         for digest, cubin in zip(new, made, strict=True):
             assert not cubin.scratch, "a kernel wants scratch memory"
             about = {"symbol": cubin.symbol, "shared": cubin.shared, "warps": cubin.warps}
@@ -93,6 +95,11 @@ class KernelTable:
                 text = json.dumps({"object": name, **about}).encode()
                 store.put_many([("object", name, cubin.image), ("kernel", digest, text)])
         self.compiled += len(new)
+
+    def cubin(self, launch: Launch) -> Cubin:
+        """Machine code of a launch."""
+        found: Cubin = lazy_import("codegen.cuda.compiler").compile_launch(launch, self.capability)
+        return found
 
     def fetch(self, digest: str) -> bool:
         """True if a launch's code is loaded, or can be loaded from the disk."""

@@ -57,7 +57,9 @@ def library() -> str:
         raise RuntimeError("there is no C compiler to make a libcuda with")
     path = Path(tempfile.mkdtemp()) / "libcuda.so.1"
     source = Path(__file__).with_name("fakecuda.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-pthread", "-O1", "-o", path, source], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-pthread", "-O1", "-o", path, source], check=True
+    )
     return str(path)
 
 
@@ -77,6 +79,13 @@ class FakeGenerator:
 
         return HOPPER
 
+    @property
+    def sources(self) -> tuple[()]:
+        """Nothing is merged."""
+        return ()
+
+    hardware = "fake"
+
     def render(self, kernel: Kernel) -> KernelSource:
         """One launch that stands for the kernel."""
         lower(kernel.body, kernel.inputs)  # what has no index notation is refused here too
@@ -92,9 +101,12 @@ class FakeGenerator:
         return KernelSource((Launch(text, "kernel", 1, 4, 1, tuple(arguments)),), 256)
 
 
-def compile_launch(launch: Launch, capability: int) -> Cubin:
-    """The name of a kernel as its machine code."""
-    return Cubin(launch.text.encode() + b"\0", "kernel", 0, 4, 1, 0)
+class FakeTable(cuda_kernels.KernelTable):
+    """Kernels whose machine code is their name."""
+
+    def cubin(self, launch: Launch) -> Cubin:
+        """The name of a kernel as its machine code."""
+        return Cubin(launch.text.encode() + b"\0", "kernel", 0, 4, 1, 0)
 
 
 def _run(image: bytes, arguments: Any) -> None:
@@ -112,7 +124,8 @@ def _run(image: bytes, arguments: Any) -> None:
             most, sizes = at_most(param.shape), concrete(param.shape, values)
             count = prod(most) * param.dtype.numpy.itemsize
             raw = (ctypes.c_uint8 * max(count, 1)).from_address(arguments[place])
-            whole = np.frombuffer(raw, np.uint8, count).view(param.dtype.numpy).reshape(most)
+            memory: Any = raw
+            whole = np.frombuffer(memory, np.uint8, count).view(param.dtype.numpy).reshape(most)
             buffers.append(HostBuffer(whole[(*[slice(n) for n in sizes], ...)]))
         try:
             with np.errstate(all="ignore"):
@@ -130,10 +143,10 @@ _run_from_c = CALLBACK(_run)
 class FakeCudaDevice(cuda_device.CudaDevice):
     """The CUDA device with named kernels."""
 
-    @property
-    def codegen(self) -> Any:
-        """Names instead of text."""
-        return FakeGenerator(self.properties)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.codegen = FakeGenerator(self.properties)
+        self.table = FakeTable(self.driver, self.properties.capability, "fake")
 
     def copy_out(self, source: Any, host: Any) -> None:
         """Raise what a kernel ran into."""
@@ -147,15 +160,6 @@ def install() -> ctypes.CDLL:
     os.environ["FULGURITE_LIBCUDA"] = library()
     made = ctypes.CDLL(library())
     made.fake_on_launch(_run_from_c)
-    real = cuda_kernels.lazy_import
-
-    class Compiler:
-        compile_launch = staticmethod(compile_launch)
-
-    def found(name: str) -> Any:
-        return Compiler if name == "codegen.cuda.compiler" else real(name)
-
-    cuda_kernels.lazy_import = found
     register_device("cuda", FakeCudaDevice, lambda: 1)
     return made
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, W291 (scripts as text)
 """The CUDA device on a GPU, in one run: `python tests/runtime/cuda/on_gpu.py [suites S] [times]`.
 
 From the repository's root. `suites S`: the device-parametrised suites with `FULGURITE_DEVICE=cuda`,
@@ -74,7 +75,9 @@ print(f"MLP step: import {t1-t0:.2f} s, 3 first steps {t2-t1:.2f} s, then host {
 """
 
 
-PROFILE = STEP.replace("print(f\"MLP", """
+PROFILE = STEP.replace(
+    'print(f"MLP',
+    """
 from fulgurite.runtime.cuda import driver as cu
 for program in list(dev.programs):
     if program.over < 0: continue
@@ -97,7 +100,8 @@ import cProfile, pstats
 pr = cProfile.Profile(); pr.enable()
 for _ in range(200): step(xs, ys)
 pr.disable(); pstats.Stats(pr).sort_stats("tottime").print_stats(12)
-print(f"MLP""")
+print(f"MLP""",
+)
 
 PARTS = """
 import time; a = time.perf_counter()
@@ -158,8 +162,11 @@ def suites(seconds: int) -> None:
             print(f"stopped after {seconds} s")
     text = log.read_text(errors="replace")
     print(f"suites, {time.monotonic() - start:.0f} s:", text.strip().splitlines()[-1][-300:])
-    reasons = Counter(re.sub(r"0x[0-9a-f]+|\d+", "N", line[4:])[:130]
-                      for line in text.splitlines() if line.startswith("E   "))
+    reasons = Counter(
+        re.sub(r"0x[0-9a-f]+|\d+", "N", line[4:])[:130]
+        for line in text.splitlines()
+        if line.startswith("E   ")
+    )
     for reason, count in reasons.most_common(30):
         print(f"  {count:5d} {reason}")
     files = Counter(m[1] for m in re.finditer(r"^FAILED (\S+?)(?:\[| |$)", text, re.M))
