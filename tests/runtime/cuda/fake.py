@@ -34,6 +34,7 @@ from fulgurite.codegen.cuda.source import (
 from fulgurite.core.digest import digest_of
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.leaf import VAR
+from fulgurite.core.text import show
 from fulgurite.errors import BoundsError
 from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.ir.lower import lower
@@ -89,7 +90,7 @@ class FakeGenerator:
     def render(self, kernel: Kernel) -> KernelSource:
         """One launch that stands for the kernel."""
         lower(kernel.body, kernel.inputs)  # what has no index notation is refused here too
-        name = digest_of(repr((kernel.key, kernel.kind)).encode())
+        name = digest_of(f"{show(kernel.body)} {kernel.inputs} {kernel.kind}".encode())
         KNOWN[name] = kernel
         arguments = [
             pointer(f"p{i}", p.dtype, Place("param", i)) for i, p in enumerate(params_of(kernel))
@@ -126,7 +127,8 @@ def _run(image: bytes, arguments: Any) -> None:
             raw = (ctypes.c_uint8 * max(count, 1)).from_address(arguments[place])
             memory: Any = raw
             whole = np.frombuffer(memory, np.uint8, count).view(param.dtype.numpy).reshape(most)
-            buffers.append(HostBuffer(whole[(*[slice(n) for n in sizes], ...)]))
+            corner: Any = (*[slice(n) for n in sizes], ...)
+            buffers.append(HostBuffer(whole[corner]))
         try:
             with np.errstate(all="ignore"):
                 interpret(kernel)(buffers[: kernel.inputs], buffers[kernel.inputs :], values)
@@ -147,6 +149,12 @@ class FakeCudaDevice(cuda_device.CudaDevice):
         super().__init__(name)
         self.codegen = FakeGenerator(self.properties)
         self.table = FakeTable(self.driver, self.properties.capability, "fake")
+
+    def load_code(self, kernel: Kernel, dumped: Any) -> Any:
+        """Learn the name of a kernel that another process made."""
+        if dumped is not None:
+            self.codegen.render(kernel)
+        return super().load_code(kernel, dumped)
 
     def copy_out(self, source: Any, host: Any) -> None:
         """Raise what a kernel ran into."""

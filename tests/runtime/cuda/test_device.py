@@ -1,0 +1,297 @@
+"""Tests of fulgurite/runtime/cuda: memory, graphs, errors and code on disk, over a fake libcuda."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite import nn, optim
+from fulgurite.errors import BoundsError
+from fulgurite.runtime.cuda.memory import size_class
+from fulgurite.runtime.device import MemoryLimitError, get_device
+
+if shutil.which("cc") is None:
+    pytest.skip("there is no C compiler to make a libcuda with", allow_module_level=True)
+
+from tests.runtime.cuda import fake
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def library() -> ctypes.CDLL:
+    return fake.install()
+
+
+@pytest.fixture(autouse=True)
+def gpu(library: ctypes.CDLL) -> Iterator[Any]:
+    library.fake_fail(b"", 0, 0)
+    with fg.config(device="cuda", disk_cache=False):
+        yield get_device("cuda")
+    library.fake_fail(b"", 0, 0)
+
+
+def counted(library: ctypes.CDLL, *names: str) -> dict[str, int]:
+    return {name: library.fake_count(name.encode()) for name in names}
+
+
+class Training:
+    """A small net with Adam, and its step."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.x = fg.Tensor(rng.standard_normal((8, 6)).astype("float32"))
+        self.y = fg.Tensor(rng.integers(0, 3, 8))
+        self.model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+        with fg.no_grad():
+            for p in self.model.parameters():
+                p.assign(fg.Tensor(rng.standard_normal(p.shape).astype("float32")))
+        self.adam = optim.Adam(self.model.parameters(), lr=0.1)
+        self.jitted = fg.jit(self.step)
+
+    def step(self, x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
+        self.adam.zero_grad()
+        loss: fg.Tensor = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        self.adam.step()
+        return loss
+
+    def weights(self) -> list[Any]:
+        return [p.numpy().copy() for p in self.model.parameters()]
+
+
+def test_a_training_step_has_the_references_values_and_is_two_graph_launches(
+    library: ctypes.CDLL,
+) -> None:
+    with fg.config(device="reference"):
+        plain = Training()
+        want = [plain.step(plain.x, plain.y).item() for _ in range(6)]
+    training = Training()
+    got = [training.jitted(training.x, training.y).item() for _ in range(5)]
+    before = counted(library, "launches", "graphs")
+    got.append(training.jitted(training.x, training.y).item())
+    after = counted(library, "launches", "graphs")
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    # one before the labels are known to be classes, one that writes the weights
+    assert after["graphs"] - before["graphs"] == 2
+    assert after["launches"] == before["launches"]
+    for a, b in zip(training.weights(), plain.weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_launches_return_before_they_have_run(gpu: Any) -> None:
+    x = fg.Tensor(np.ones(5))
+    y = (x * 3).realize()
+    assert y.is_realized
+    assert y.numpy().tolist() == [3.0] * 5
+
+
+def test_kernels_that_read_an_input_that_moved_are_told_and_no_others(
+    library: ctypes.CDLL,
+) -> None:
+    w = fg.Tensor(np.ones((4, 4)))
+    step = fg.jit(lambda x: fg.softmax(fg.relu(x @ w) @ w))
+    inputs = [fg.Tensor(np.full((4, 4), float(i))) for i in range(3)]
+    for x in inputs * 2:
+        step(x).numpy()
+    before = counted(library, "updates", "graphs")
+    again = step(inputs[0])
+    again.numpy()
+    after = counted(library, "updates", "graphs")
+    assert after["graphs"] - before["graphs"] == 1
+    assert after["updates"] - before["updates"] <= 2  # the first reads x, the last writes
+
+
+def test_out_of_memory_at_every_allocation_of_a_step_leaves_every_tensor_as_it_was(
+    library: ctypes.CDLL, gpu: Any
+) -> None:
+    training = Training()
+    for _ in range(3):
+        training.jitted(training.x, training.y).item()
+    met = 0
+    for after in range(60):
+        before = training.weights()
+        gc.collect()
+        gpu.empty_cache()
+        library.fake_fail(b"cuMemAllocFromPoolAsync", after, 2)
+        try:
+            training.jitted(training.x, training.y)
+        except MemoryLimitError as problem:
+            met += 1
+            assert "no GPU memory for" in str(problem) and "free some tensors" in str(problem)
+            library.fake_fail(b"", 0, 0)
+            for a, b in zip(training.weights(), before, strict=True):
+                np.testing.assert_array_equal(a, b)
+        else:
+            library.fake_fail(b"", 0, 0)
+            break
+    assert met >= 3
+    assert np.isfinite(training.jitted(training.x, training.y).item())
+
+
+def test_an_index_outside_its_axis_is_an_error_at_the_users_line() -> None:
+    table = fg.Tensor(np.arange(6.0).reshape(3, 2))
+    assert fg.take(table, fg.Tensor([2, 0]), 0).tolist() == [[4.0, 5.0], [0.0, 1.0]]
+    with pytest.raises(BoundsError, match="index 5 is outside axis 0 of size 3") as caught:
+        fg.take(table, fg.Tensor([2, 5]), 0).numpy()
+    assert __file__ in (caught.value.where or "")
+    assert fg.take(table, fg.Tensor([1]), 0).tolist() == [[2.0, 3.0]]
+
+
+def test_an_index_outside_its_axis_leaves_what_a_step_would_write_over() -> None:
+    table = fg.Tensor(np.arange(6.0))
+    state = fg.Tensor(np.zeros(4))
+
+    @fg.jit
+    def step(at: fg.Tensor) -> None:
+        nonlocal state
+        state += fg.take(table, at, 0)
+
+    for _ in range(4):
+        step(fg.Tensor([1, 2, 3, 4]))
+    before = state.tolist()
+    with pytest.raises(BoundsError):
+        step(fg.Tensor([1, 2, 3, 40]))
+    assert state.tolist() == before
+    step(fg.Tensor([0, 0, 0, 1]))
+    assert state.tolist() == [before[0], before[1], before[2], before[3] + 1]
+
+
+def test_no_handle_is_left_after_many_plans(library: ctypes.CDLL, gpu: Any) -> None:
+    def many(first: int, count: int) -> None:
+        for n in range(first, first + count):
+            x = fg.Tensor(np.ones((n, 2)))
+            for _ in range(2):
+                (fg.softmax(x) + x.sum()).numpy()
+
+    def handles() -> int:
+        from fulgurite.runtime.realize import FAMILIES
+
+        FAMILIES.clear()
+        gc.collect()
+        gpu.empty_cache()
+        gpu.enter()
+        modules = len(gpu.table.modules)
+        return int(counted(library, "handles")["handles"]) - modules
+
+    many(3, 5)
+    before = handles()
+    many(10, 60)
+    assert handles() <= before
+
+
+def test_loops_choices_and_host_functions_run_over_the_gpus_memory() -> None:
+    total, _ = fg.scan(lambda c, x: (c + x, c), fg.Tensor(0.0), fg.arange(5, dtype="float32"))
+    assert total.item() == 10.0
+    chosen = fg.cond(fg.Tensor(True), lambda x: x + 1, lambda x: x - 1, fg.Tensor([1.0, 2.0]))
+    assert chosen.tolist() == [2.0, 3.0]
+    doubled = fg.custom(lambda a: a * 2, fg.Tensor([1.0, 3.0]) + 1, shape=(2,), dtype="float32")
+    assert (doubled + 1).tolist() == [5.0, 9.0]
+
+
+def test_values_cross_between_devices() -> None:
+    x = fg.Tensor([1.0, 2.0], device="cpu").to("cuda")
+    assert x.device == "cuda" and (x + 1).to("cpu").tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 512, 513, 5000, 1 << 20, (1 << 20) + 1, 3 << 30])
+def test_a_size_class_is_at_most_a_fourth_larger(nbytes: int) -> None:
+    size = size_class(nbytes)
+    assert size >= nbytes and size % 512 == 0
+    assert size <= max(512, nbytes * 1.25 + 512)
+
+
+def test_memory_goes_back_to_the_pool_and_is_reused(gpu: Any) -> None:
+    gc.collect()
+    before = gpu.memory_stats()
+    for _ in range(10):
+        fg.Tensor(np.ones(3000)).realize()
+    gc.collect()
+    after = gpu.memory_stats()
+    assert after["used"] == before["used"]
+    assert after["fresh"] - before["fresh"] <= 2
+
+
+SCRIPT = """
+import os, sys
+import numpy as np
+from tests.runtime.cuda import fake
+import fulgurite as fg
+{body}
+"""
+
+
+def script(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = os.environ | {"FULGURITE_DEVICE": "cuda", "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT.format(body=body)], env=known, cwd=ROOT,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    body = """
+x = fg.Tensor(np.arange(6.0).reshape(2, 3))
+print(fg.softmax(x @ x.T).sum().item())
+from fulgurite.runtime.device import get_device
+print(get_device("cuda").table.compiled)
+"""
+    on = {"FULGURITE_CACHE_DIR": str(tmp_path), "FULGURITE_DISK_CACHE": "1"}
+    first, second = script(body, **on), script(body, **on)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert first.stdout.split()[0] == second.stdout.split()[0]
+    assert int(first.stdout.split()[1]) > 0 and int(second.stdout.split()[1]) == 0
+
+
+def test_a_forked_child_is_told_to_be_spawned() -> None:
+    found = script("""
+x = fg.Tensor(np.ones(3)).realize()
+if os.fork() == 0:
+    try:
+        (x + 1).numpy()
+    except Exception as problem:
+        print(type(problem).__name__, str(problem))
+        sys.stdout.flush()
+    os._exit(0)
+os.wait()
+print((x + 1).tolist())
+""")
+    assert "DeviceError this process is a fork of one that used the GPU" in found.stdout
+    assert "spawn" in found.stdout and "[2.0, 2.0, 2.0]" in found.stdout
+
+
+def test_without_a_driver_the_error_says_so() -> None:
+    code = "import fulgurite as fg; fg.Tensor([1.0]).numpy()"
+    known = os.environ | {"FULGURITE_DEVICE": "cuda", "FULGURITE_LIBCUDA": "/nowhere/libcuda.so"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=known | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert found.returncode != 0
+    assert "NoCudaError: no NVIDIA driver" in found.stderr
+    assert "install it, or use another device" in found.stderr
+
+
+def test_a_gpu_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
+    with pytest.raises(Exception, match=r"(?s)no device 'cuda:3'.*cuda"):
+        fg.Tensor([1.0], device="cuda:3").numpy()
+
+
+def test_a_lost_gpu_is_said_clearly(library: ctypes.CDLL) -> None:
+    x = fg.Tensor(np.ones(3)).realize()
+    library.fake_fail(b"cuStreamSynchronize", 0, 700)
+    with pytest.raises(RuntimeError, match="start the process again"):
+        (x + 1).numpy()
+    library.fake_fail(b"", 0, 0)
+    assert (x + 1).tolist() == [2.0, 2.0, 2.0]
