@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...core.node import toposort
 from ...core.ops.leaf import PARAM
 from ...graph.ir.kernel import Kernel
@@ -46,7 +46,9 @@ class CudaCodeGenerator:
     @property
     def machine(self) -> Any:
         """The rates of the GPU."""
-        return lazy_import("codegen.cuda.machine").HOPPER
+        with FORK_LOCK:
+            from . import machine as machine_module
+        return machine_module.HOPPER
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -58,7 +60,9 @@ class CudaCodeGenerator:
         params = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
         nodes = [*[params[i] for i in range(kernel.inputs)], *kernel.body.src]
         indexed = lower(kernel.body, kernel.inputs)
-        render = lazy_import("codegen.cuda.render").render
+        with FORK_LOCK:
+            from . import render as render_module
+        render = render_module.render
         found: KernelSource = render(indexed, [n.dtype for n in nodes])
         return found
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...core.dtype import DType
 from ...core.op import Array
 from ...graph.ir.kernel import Kernel, Schedule
@@ -188,7 +188,9 @@ class CudaDevice(BaseDevice):
     @cached_property
     def codegen(self) -> Any:  # type: ignore[override]
         """Triton for this GPU."""
-        return lazy_import("codegen.cuda.generator").CudaCodeGenerator(self.properties)
+        with FORK_LOCK:
+            from ...codegen.cuda import generator
+        return generator.CudaCodeGenerator(self.properties)
 
     @cached_property
     def table(self) -> KernelTable:
@@ -220,7 +222,9 @@ class CudaDevice(BaseDevice):
 
     def staged(self, kernel: Kernel) -> StepCode:
         """A kernel that the host interprets, over copies."""
-        made: StepCode = lazy_import("runtime.device_base").StagedStep(self, kernel)
+        with FORK_LOCK:
+            from .. import device_base
+        made: StepCode = device_base.StagedStep(self, kernel)
         return made
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
@@ -236,7 +240,9 @@ class CudaDevice(BaseDevice):
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """Segments of kernels, which are graphs from the second run on."""
-        program = lazy_import("runtime.cuda.executor").CudaProgram
+        with FORK_LOCK:
+            from . import executor
+        program = executor.CudaProgram
         made: Executor = program(self, schedule, code, layout)
         return made
 

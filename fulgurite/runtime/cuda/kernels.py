@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._lazy import lazy_import
+from ..._lazy import FORK_LOCK
 from ...codegen.cuda.source import Argument, KernelSource, Launch
 from ...config import current
 from ...core.digest import digest_of
@@ -98,7 +98,9 @@ class KernelTable:
 
     def cubin(self, launch: Launch) -> Cubin:
         """Machine code of a launch."""
-        found: Cubin = lazy_import("codegen.cuda.compiler").compile_launch(launch, self.capability)
+        with FORK_LOCK:
+            from ...codegen.cuda import compiler
+        found: Cubin = compiler.compile_launch(launch, self.capability)
         return found
 
     def fetch(self, digest: str) -> bool:

@@ -188,7 +188,7 @@ def test_no_handle_is_left_after_many_plans(library: ctypes.CDLL, gpu: Any) -> N
     def handles() -> int:
         from fulgurite.runtime.realize import FAMILIES
 
-        FAMILIES.clear()
+        FAMILIES().clear()
         gc.collect()
         gpu.empty_cache()
         gpu.enter()
