@@ -94,12 +94,14 @@ def devices() -> list[tuple[str, str]]:
     from ..codegen.cpu.llvm import versions
 
     reason = versions.unusable()
-    triton = _version_or_none("triton")
     native = f"ready (native code by llvmlite {_version('llvmlite')})"
+    from ..runtime.cuda.report import summary
+
+    gpus = [(f"cuda:{n}" if n else "cuda", text) for n, text in enumerate(summary())]
     return [
         ("reference", "ready (NumPy, fused kernels interpreted)"),
         ("cpu", f"falls back to reference: {reason}" if reason else native),
-        ("cuda", f"planned: no native backend yet; triton {triton or 'is not installed'}"),
+        *gpus,
     ]
 
 

@@ -34,11 +34,11 @@ def test_doctor_reports_each_section_and_passes(capsys: pytest.CaptureFixture[st
     assert "all checks passed" in out
 
 
-def test_doctor_says_which_devices_are_only_planned() -> None:
+def test_doctor_says_which_devices_are_here() -> None:
     states = dict(cli.devices())
     assert states["reference"].startswith("ready")
     assert states["cpu"].startswith(("ready", "falls back"))
-    assert states["cuda"].startswith("planned")
+    assert states["cuda"].startswith(("ready", "not here: "))
 
 
 def test_doctor_fails_when_a_check_fails_and_runs_the_others(

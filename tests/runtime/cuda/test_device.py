@@ -298,6 +298,12 @@ def test_a_gpu_that_is_not_there_is_an_error_that_names_those_that_are() -> None
         fg.Tensor([1.0], device="cuda:3").numpy()
 
 
+def test_doctor_names_the_gpu_its_memory_and_its_bandwidth() -> None:
+    found = script("from fulgurite.cli import devices; print(dict(devices())['cuda'])")
+    assert "ready (fake, sm_90, 132 processors, 128 of 128 GiB free" in found.stdout, found.stderr
+    assert "GB/s measured" in found.stdout and "driver of CUDA 13.0" in found.stdout
+
+
 def test_a_lost_gpu_is_said_clearly(library: ctypes.CDLL) -> None:
     x = fg.Tensor(np.ones(3)).realize()
     library.fake_fail(b"cuStreamSynchronize", 0, 700)
