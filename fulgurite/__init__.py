@@ -82,6 +82,7 @@ from .functional.array.creation import (
 )
 from .functional.array.indexing import gather, take, take_along_axis
 from .functional.array.joining import column_stack, dstack, hstack, vstack
+from .functional.array.lookup import one_hot
 from .functional.array.movement import (
     broadcast_arrays,
     broadcast_to,
@@ -235,40 +236,32 @@ from .functional.math.special import (
 from .functional.math.statistics import corrcoef, cov
 from .functional.nn.activation import (
     celu,
+    elu,
+    gelu,
     glu,
     hardshrink,
     hardsigmoid,
     hardswish,
     hardtanh,
+    leaky_relu,
     log_sigmoid,
+    log_softmax,
     mish,
     prelu,
+    relu,
     relu6,
     selu,
+    sigmoid,
+    silu,
+    softmax,
     softmin,
+    softplus,
     softshrink,
     softsign,
     tanhshrink,
     threshold,
 )
 from .functional.nn.attention import scaled_dot_product_attention
-from .functional.nn.basic import (
-    cross_entropy,
-    elu,
-    gelu,
-    layer_norm,
-    leaky_relu,
-    log_softmax,
-    mse_loss,
-    nll_loss,
-    one_hot,
-    relu,
-    rms_norm,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-)
 from .functional.nn.convolution import (
     conv1d,
     conv2d,
@@ -284,20 +277,30 @@ from .functional.nn.losses import (
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
     cosine_similarity,
+    cross_entropy,
     gaussian_nll_loss,
     hinge_embedding_loss,
     huber_loss,
     kl_div,
     l1_loss,
     margin_ranking_loss,
+    mse_loss,
     multi_margin_loss,
+    nll_loss,
     pairwise_distance,
     poisson_nll_loss,
     smooth_l1_loss,
     soft_margin_loss,
     triplet_margin_loss,
 )
-from .functional.nn.normalization import batch_norm, group_norm, instance_norm, local_response_norm
+from .functional.nn.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    rms_norm,
+)
 from .functional.nn.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,

@@ -12,7 +12,7 @@ from typing import ClassVar
 from ..functional.common import as_tensor, floating
 from ..functional.math import special
 from ..functional.math.elementwise import where
-from ..functional.nn import activation, basic
+from ..functional.nn import activation
 from ..random import uniform
 from ..tensor import Tensor, TensorLike
 from . import init as initial
@@ -45,7 +45,7 @@ class ReLU(Activation):
     [0.0, 2.0]
     """
 
-    function = staticmethod(basic.relu)
+    function = staticmethod(activation.relu)
 
 
 class ReLU6(Activation):
@@ -75,7 +75,7 @@ class SiLU(Activation):
     (1,)
     """
 
-    function = staticmethod(basic.silu)
+    function = staticmethod(activation.silu)
 
 
 class Mish(Activation):
@@ -125,7 +125,7 @@ class Sigmoid(Activation):
     (1,)
     """
 
-    function = staticmethod(basic.sigmoid)
+    function = staticmethod(activation.sigmoid)
 
 
 class LogSigmoid(Activation):
@@ -165,7 +165,7 @@ class LeakyReLU(Activation):
     [-0.5, 2.0]
     """
 
-    function = staticmethod(basic.leaky_relu)
+    function = staticmethod(activation.leaky_relu)
     settings = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
@@ -186,7 +186,7 @@ class RReLU(Module):
         """x with its negative part scaled."""
         tensor = floating(x)
         if not self.training or self.lower == self.upper:
-            return basic.leaky_relu(tensor, (self.lower + self.upper) / 2)
+            return activation.leaky_relu(tensor, (self.lower + self.upper) / 2)
         settings = (self.lower, self.upper, tensor.dtype)
         slope = uniform(tensor.shape, *settings, device=tensor.device)
         return where(tensor > 0, tensor, tensor * slope)
@@ -236,7 +236,7 @@ class ELU(Activation):
     [-1.0, 2.0]
     """
 
-    function = staticmethod(basic.elu)
+    function = staticmethod(activation.elu)
     settings = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -260,7 +260,7 @@ class GELU(Activation):
     [0.0, 100.0]
     """
 
-    function = staticmethod(basic.gelu)
+    function = staticmethod(activation.gelu)
     settings = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
@@ -286,7 +286,9 @@ class Softplus(Activation):
     def forward(self, x: TensorLike) -> Tensor:
         """The function of x."""
         tensor = floating(x)
-        return where(tensor * self.beta > self.threshold, tensor, basic.softplus(tensor, self.beta))
+        return where(
+            tensor * self.beta > self.threshold, tensor, activation.softplus(tensor, self.beta)
+        )
 
 
 class Hardtanh(Activation):

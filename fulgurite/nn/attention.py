@@ -31,8 +31,8 @@ from ..functional.math.elementwise import logical_not, where
 from ..functional.math.products import matmul
 from ..functional.math.reduction import mean
 from ..functional.math.special import cos, sin
+from ..functional.nn.activation import softmax
 from ..functional.nn.attention import scaled_dot_product_attention
-from ..functional.nn.basic import softmax
 from ..random import dropout
 from ..tensor import Tensor, TensorLike
 from . import init

@@ -15,7 +15,7 @@ from ..functional.array.creation import zeros
 from ..functional.array.movement import chunk
 from ..functional.common import floating
 from ..functional.math.special import tanh
-from ..functional.nn.basic import relu, sigmoid
+from ..functional.nn.activation import relu, sigmoid
 from ..tensor import Tensor, TensorLike
 from . import init
 from .linear import linear, whole

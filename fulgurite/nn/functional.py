@@ -23,7 +23,6 @@ from ..functional.math.products import einsum
 from ..functional.math.reduction import argmax, p_norm
 from ..functional.math.reduction import max as _max
 from ..functional.nn import activation as _activation
-from ..functional.nn import basic as _nn
 from ..functional.nn import convolution as _convolution
 from ..functional.nn import ctc as _ctc
 from ..functional.nn import fold_unfold as _folding
@@ -66,10 +65,14 @@ def _torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # --- activations ---------------------------------------------------------------------------------
 
-relu, relu6, leaky_relu = _torch(_nn.relu), _torch(_activation.relu6), _torch(_nn.leaky_relu)
-elu, selu, celu = _torch(_nn.elu), _torch(_activation.selu), _torch(_activation.celu)
-gelu, silu, mish = _torch(_nn.gelu), _torch(_nn.silu), _torch(_activation.mish)
-sigmoid, tanh = _torch(_nn.sigmoid), _torch(_maths.tanh)
+relu, relu6, leaky_relu = (
+    _torch(_activation.relu),
+    _torch(_activation.relu6),
+    _torch(_activation.leaky_relu),
+)
+elu, selu, celu = _torch(_activation.elu), _torch(_activation.selu), _torch(_activation.celu)
+gelu, silu, mish = _torch(_activation.gelu), _torch(_activation.silu), _torch(_activation.mish)
+sigmoid, tanh = _torch(_activation.sigmoid), _torch(_maths.tanh)
 hardtanh, hardswish = _torch(_activation.hardtanh), _torch(_activation.hardswish)
 hardsigmoid, hardshrink = _torch(_activation.hardsigmoid), _torch(_activation.hardshrink)
 softsign, softshrink = _torch(_activation.softsign), _torch(_activation.softshrink)
@@ -104,7 +107,7 @@ def _along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return _torch(called)
 
 
-softmax, log_softmax = _along(_nn.softmax), _along(_nn.log_softmax)
+softmax, log_softmax = _along(_activation.softmax), _along(_activation.log_softmax)
 softmin = _along(_activation.softmin)
 
 
@@ -118,7 +121,7 @@ def gumbel_softmax(
         raise ArgumentError(f"tau is {tau}", "a temperature is above 0")
     drawn = uniform(scores.shape, 1e-7, 1.0, device=scores.device)
     noise = -_maths.log(-_maths.log(drawn))
-    soft = _nn.softmax((scores + astype(noise, scores.dtype)) / tau, axis)
+    soft = _activation.softmax((scores + astype(noise, scores.dtype)) / tau, axis)
     if not hard:
         return soft
     place = wrap(build.iota(soft.node.shape, build.as_axis(axis, soft.ndim)))
@@ -135,7 +138,7 @@ conv_transpose1d = _torch(_convolution.conv_transpose1d)
 conv_transpose2d = _torch(_convolution.conv_transpose2d)
 conv_transpose3d = _torch(_convolution.conv_transpose3d)
 embedding, embedding_bag = _torch(_lookup.embedding), _torch(_lookup.embedding_bag)
-layer_norm, group_norm = _torch(_nn.layer_norm), _torch(_normalization.group_norm)
+layer_norm, group_norm = _torch(_normalization.layer_norm), _torch(_normalization.group_norm)
 local_response_norm = _torch(_normalization.local_response_norm)
 scaled_dot_product_attention = _torch(_attention)
 fold, unfold = _torch(_folding.fold), _torch(_folding.unfold)
@@ -175,7 +178,7 @@ def one_hot(x: TensorLike, num_classes: int = -1) -> Tensor:
     """1 at the place that x names, as int64; -1 classes are as many as x names, which is read."""
     places = as_tensor(x)
     count = int(_max(places).numpy()) + 1 if num_classes == -1 else num_classes
-    return _nn.one_hot(places, count, "int64")
+    return _lookup.one_hot(places, count, "int64")
 
 
 @_torch
@@ -227,7 +230,7 @@ def rms_norm(
 ) -> Tensor:
     """x over the root of its mean square in its last dimensions, then scaled."""
     step = _normalization_layers.smallest_step(floating(x)) if eps is None else eps
-    return _nn.rms_norm(x, normalized_shape, weight, step)
+    return _normalization.rms_norm(x, normalized_shape, weight, step)
 
 
 @_torch
@@ -312,7 +315,11 @@ lp_pool1d, lp_pool2d, lp_pool3d = (_of_axes(n, _unpooling.lp_pool) for n in (1, 
 
 # --- losses and distances ------------------------------------------------------------------------
 
-mse_loss, nll_loss, l1_loss = _torch(_nn.mse_loss), _torch(_nn.nll_loss), _torch(_losses.l1_loss)
+mse_loss, nll_loss, l1_loss = (
+    _torch(_losses.mse_loss),
+    _torch(_losses.nll_loss),
+    _torch(_losses.l1_loss),
+)
 smooth_l1_loss, huber_loss = _torch(_losses.smooth_l1_loss), _torch(_losses.huber_loss)
 binary_cross_entropy = _torch(_losses.binary_cross_entropy)
 binary_cross_entropy_with_logits = _torch(_losses.binary_cross_entropy_with_logits)
@@ -342,7 +349,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """How badly the scores x predict the target: class numbers, or a probability for each class."""
-    return _nn.cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
+    return _losses.cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
 
 
 @_torch

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ..errors import ArgumentError
 from ..functional.common import as_tensor
-from ..functional.nn import basic, ctc, losses
+from ..functional.nn import ctc, losses
 from ..tensor import Tensor, TensorLike
 from .module import Module
 
@@ -66,7 +66,7 @@ class MSELoss(_Loss):
     2.0
     """
 
-    function = staticmethod(basic.mse_loss)
+    function = staticmethod(losses.mse_loss)
 
 
 class SmoothL1Loss(_Loss):
@@ -103,7 +103,7 @@ class CrossEntropyLoss(_Loss):
     1.3863
     """
 
-    function = staticmethod(basic.cross_entropy)
+    function = staticmethod(losses.cross_entropy)
     settings = ("weight", "ignore_index", "label_smoothing")
 
     def __init__(
@@ -124,7 +124,7 @@ class NLLLoss(_Loss):
     2.0
     """
 
-    function, settings = staticmethod(basic.nll_loss), ("weight", "ignore_index")
+    function, settings = staticmethod(losses.nll_loss), ("weight", "ignore_index")
 
     def __init__(
         self, weight: TensorLike | None = None, ignore_index: int = -100, reduction: str = "mean"

@@ -19,8 +19,13 @@ from ..functional.array.creation import full, ones, zeros
 from ..functional.array.movement import expand_dims, squeeze
 from ..functional.common import as_tensor, floating, wide
 from ..functional.math.reduction import mean, var
-from ..functional.nn.basic import layer_norm, rms_norm
-from ..functional.nn.normalization import batch_norm, group_norm, instance_norm
+from ..functional.nn.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
 from ..functional.nn.normalization import local_response_norm as _local_response_norm
 from ..tensor import Tensor, TensorLike, no_grad
 from . import init

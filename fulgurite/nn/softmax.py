@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..functional.array.movement import concat, expand_dims, reshape
 from ..functional.common import as_tensor
 from ..functional.math.reduction import argmax
-from ..functional.nn import activation, basic
+from ..functional.nn import activation, losses
 from ..tensor import Tensor, TensorLike
 from .activation import Activation
 from .containers import ModuleList, Sequential
@@ -35,7 +35,7 @@ class Softmax(_AlongAxis):
     [0.5, 0.5]
     """
 
-    function = staticmethod(basic.softmax)
+    function = staticmethod(activation.softmax)
 
 
 class LogSoftmax(_AlongAxis):
@@ -45,7 +45,7 @@ class LogSoftmax(_AlongAxis):
     [-1000.0, 0.0]
     """
 
-    function = staticmethod(basic.log_softmax)
+    function = staticmethod(activation.log_softmax)
 
 
 class Softmin(_AlongAxis):
@@ -70,7 +70,7 @@ class Softmax2d(Module):
         tensor = as_tensor(x)
         if tensor.ndim not in (3, 4):
             self.misfit("(batch, channels, height, width), the batch may be left out", tensor)
-        return basic.softmax(tensor, -3)
+        return activation.softmax(tensor, -3)
 
 
 class GLU(_AlongAxis):
@@ -135,11 +135,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         tensor = as_tensor(x)
         if tensor.ndim != 2 or tensor.shape[1] != self.in_features:
             self.misfit(f"(batch, {self.in_features})", tensor)
-        head = basic.log_softmax(self.head(tensor), 1)
+        head = activation.log_softmax(self.head(tensor), 1)
         common = self.cutoffs[0]
         parts = [head[:, :common]]
         for number, cluster in enumerate(self.tail):
-            own = basic.log_softmax(cluster(tensor), 1)
+            own = activation.log_softmax(cluster(tensor), 1)
             parts.append(own + head[:, common + number : common + number + 1])
         return concat(parts, 1)
 
@@ -148,7 +148,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         tensor, wanted = as_tensor(x), as_tensor(target)
         alone = tensor.ndim == 1
         rows = expand_dims(tensor, 0) if alone else tensor
-        found = -basic.nll_loss(self.log_prob(rows), reshape(wanted, (-1,)), reduction="none")
+        found = -losses.nll_loss(self.log_prob(rows), reshape(wanted, (-1,)), reduction="none")
         return Predicted(reshape(found, wanted.shape), -found.mean())
 
     def predict(self, x: TensorLike) -> Tensor:

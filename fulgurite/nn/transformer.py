@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 from ..functional.array.creation import arange
 from ..functional.array.movement import expand_dims
 from ..functional.math.elementwise import where
-from ..functional.nn.basic import gelu, relu
+from ..functional.nn.activation import gelu, relu
 from ..tensor import Tensor
 from . import init
 from .attention import MultiheadAttention

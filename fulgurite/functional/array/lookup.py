@@ -1,4 +1,4 @@
-"""Rows of a table looked up by whole numbers, one by one or summed up in bags.
+"""Rows of a table looked up by whole numbers, one by one or summed up in bags; one-hot rows.
 
 In: whole numbers and a table (rows, size). Out: the rows. Here an index below 0 or past the last
 row is an error that names the user's line, never a row counted from the end: a table of words has
@@ -11,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...core import build
-from ...core.dtype import int32
+from ...core.dtype import dtype_of, int32
+from ...core.ops.elementwise import EQ
 from ...errors import ArgumentError, DTypeError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, stop_gradient, wrap
-from ..common import as_tensor, astype, wide
+from ..common import apply, as_tensor, astype, wide
 from ..math.elementwise import maximum, where
 from ..math.reduction import max, sum
 from .indexing import classes_along, slices_at
@@ -143,3 +144,19 @@ def _bags_in_a_line(rows: Tensor, kept: Tensor | None, starts: Tensor, mode: str
     ones = wrap(build.const(1.0, rows.dtype, (count,)))
     counts = scatter_add(wrap(build.const(0.0, rows.dtype, (bags + 1,))), 0, bag, ones)[:bags]
     return total / expand_dims(maximum(counts, 1), -1)
+
+
+def one_hot(x: TensorLike, num_classes: int, dtype: object = "float32") -> Tensor:
+    """A new last axis with 1 at the place that x names and 0 elsewhere.
+
+    >>> fg.one_hot(fg.Tensor([0, 2]), 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    tensor = as_tensor(x)
+    if tensor.dtype.kind not in "iu":
+        raise DTypeError(f"classes are whole numbers, not {tensor.dtype}", "cast them to int32")
+    shape = (*tensor.node.shape, build.as_size(num_classes))
+    column = wrap(build.reshape(node_of(tensor), (*tensor.node.shape, 1)))
+    count = int32 if tensor.dtype.bits < 32 else tensor.dtype
+    hit = apply(EQ, column, wrap(build.iota(shape, tensor.ndim, count)))
+    return astype(hit, dtype_of(dtype))

@@ -1,20 +1,129 @@
-"""Activations beyond the first few, which are in `nn.py`: bent, cut and gated lines.
+"""Activations: rectified, smooth, clipped and gated units; softmax along an axis.
 
 In: tensors; whole numbers become float32. Out: tensors of the same shape (`glu` halves an axis).
 Half floats are computed in float32 and rounded once. Choices are written with `where`, so slopes
-are finite on both sides, and at a kink they are what torch takes.
+are finite on both sides, and at a kink they are what torch takes. The maximum that keeps softmax's
+powers small is detached here and not by the caller.
 """
 
 from __future__ import annotations
 
 from ...core import build
-from ...core.ops.elementwise import EXPM1, TANH
+from ...core.ops.elementwise import ERFC, EXP, EXPM1, LOG, TANH
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike
 from ..array.movement import chunk, reshape
 from ..common import apply, as_tensor, astype, floating, wide
-from ..math.elementwise import abs, sign, where
-from .basic import elu, sigmoid, softmax, softplus
+from ..math.elementwise import abs, logaddexp, sign, where
+from ..math.reduction import max, sum
+
+
+def _below_top(x: Tensor, axis: int) -> Tensor:
+    """x moved so that its largest element is 0; the move has no gradient."""
+    if x.ndim and x.node.shape[build.as_axis(axis, x.ndim)] == 0:
+        return x
+    return x - max(x, axis, keepdims=True).detach()
+
+
+def softmax(x: TensorLike, axis: int = -1) -> Tensor:
+    """Positive numbers with sum 1 along an axis, in proportion to exp(x).
+
+    >>> fg.softmax(fg.Tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    powers = apply(EXP, _below_top(wide(x), axis))
+    return astype(powers / sum(powers, axis, keepdims=True), floating(x).dtype)
+
+
+def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
+    """The logarithm of softmax, exact where that is tiny.
+
+    >>> fg.log_softmax(fg.Tensor([0.0, 1000.0])).tolist()
+    [-1000.0, 0.0]
+    """
+    moved = _below_top(wide(x), axis)
+    total = apply(LOG, sum(apply(EXP, moved), axis, keepdims=True))
+    return astype(moved - total, floating(x).dtype)
+
+
+def relu(x: TensorLike) -> Tensor:
+    """x where it is positive, else 0.
+
+    >>> fg.relu(fg.Tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+    tensor = as_tensor(x)
+    return where(tensor <= 0, 0, tensor)
+
+
+def leaky_relu(x: TensorLike, negative_slope: float = 0.01) -> Tensor:
+    """x where it is positive, else a small part of it.
+
+    >>> fg.leaky_relu(fg.Tensor([-1.0, 2.0]), 0.5).tolist()
+    [-0.5, 2.0]
+    """
+    tensor = floating(x)
+    return where(tensor > 0, tensor, tensor * negative_slope)
+
+
+def elu(x: TensorLike, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x) - 1).
+
+    >>> fg.elu(fg.Tensor([float("-inf"), 2.0])).tolist()
+    [-1.0, 2.0]
+    """
+    tensor = floating(x)
+    below = apply(EXPM1, where(tensor > 0, 0, tensor))  # a large x must not overflow here
+    return where(tensor > 0, tensor, below * alpha)
+
+
+def sigmoid(x: TensorLike) -> Tensor:
+    """1 / (1 + exp(-x)), exact far out on both sides.
+
+    >>> fg.sigmoid(fg.Tensor([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    tensor = wide(x)
+    positive = tensor >= 0
+    power = apply(EXP, where(positive, -tensor, tensor))  # at most 1
+    whole = where(positive, 1, power)
+    # whole / (power + 1), but what rounding does to the quotient counts for less
+    return astype(whole - whole * (power / (power + 1)), floating(x).dtype)
+
+
+def silu(x: TensorLike) -> Tensor:
+    """x * sigmoid(x).
+
+    >>> fg.silu(fg.Tensor([0.0, 100.0])).tolist()
+    [0.0, 100.0]
+    """
+    return astype(wide(x) * sigmoid(wide(x)), floating(x).dtype)
+
+
+def softplus(x: TensorLike, beta: float = 1.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta: a smooth relu.
+
+    >>> fg.softplus(fg.Tensor([-1000.0, 1000.0])).tolist()
+    [0.0, 1000.0]
+    """
+    return astype(logaddexp(wide(x) * beta, 0.0) / beta, floating(x).dtype)
+
+
+def gelu(x: TensorLike, approximate: str = "none") -> Tensor:
+    """x times the chance that a normal number is below it; "tanh" is the quicker formula.
+
+    >>> fg.gelu(fg.Tensor([0.0, 100.0])).tolist(), fg.gelu(100.0, approximate="tanh").item()
+    ([0.0, 100.0], 100.0)
+    """
+    tensor = wide(x)
+    if approximate == "none":
+        chance = apply(ERFC, tensor * -(0.5**0.5)) * 0.5  # erfc is exact far below 0
+    elif approximate == "tanh":
+        inner = (tensor + tensor * tensor * tensor * 0.044715) * 0.7978845608028654  # √(2/π)
+        chance = (apply(TANH, inner) + 1) * 0.5
+    else:
+        raise ArgumentError(f"approximate is {approximate!r}", 'use "none" or "tanh"')
+    return astype(tensor * chance, floating(x).dtype)
 
 
 def relu6(x: TensorLike) -> Tensor:

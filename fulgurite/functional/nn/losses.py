@@ -1,4 +1,4 @@
-"""Losses beyond cross-entropy and mean squares, which are in `nn.py`.
+"""Losses: cross-entropy by class, distances, likelihoods, margins.
 
 In: predictions and what was wanted, which broadcast; whole numbers become float32. Out: one number
 (`reduction` "mean" or "sum") or one for each element or pair ("none"). Half floats are computed in
@@ -13,25 +13,36 @@ from collections.abc import Callable
 
 from ...core import build
 from ...core import shape as sizes
-from ...core.ops.elementwise import EXP, LOG
-from ...errors import ArgumentError, ShapeError
-from ...tensor import Tensor, TensorLike, wrap
-from ..array.indexing import classes_along
+from ...core.dtype import bool_
+from ...core.ops.elementwise import EXP, LOG, NE
+from ...errors import ArgumentError, DTypeError, ShapeError
+from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
+from ..array.indexing import classes_along, take
 from ..array.movement import broadcast_arrays, expand_dims
 from ..common import apply, as_tensor, astype, common_floats, floating, wide
 from ..math.elementwise import abs, logical_not, maximum, minimum, where
 from ..math.reduction import any, mean, p_norm, sum
 from ..math.scan import cumulative_sum
 from ..math.special import sqrt
-from .basic import relu, softplus
+from .activation import log_softmax, relu, softplus
 
 
-def reduced(loss: Tensor, reduction: str, like: TensorLike) -> Tensor:
-    """A loss for each place as one number, or as it is, in the dtype of the predictions."""
+def reduced(
+    loss: Tensor, reduction: str, like: TensorLike, counted: Tensor | None = None
+) -> Tensor:
+    """A loss for each place as one number, or as it is, in the dtype of the predictions.
+
+    `counted` is how much each place counts in the mean, if not all the same.
+    """
     if reduction not in ("none", "sum", "mean"):
         raise ArgumentError(f"reduction is {reduction!r}", 'use "mean", "sum" or "none"')
-    total = loss if reduction == "none" else sum(loss) if reduction == "sum" else mean(loss)
-    return astype(total, floating(like).dtype)
+    if reduction == "mean" and counted is None:
+        loss = mean(loss)
+    elif reduction != "none":
+        loss = sum(loss)
+        if reduction == "mean" and counted is not None:
+            loss = loss / astype(sum(counted), loss.dtype)
+    return astype(loss, floating(like).dtype)
 
 
 def _pair(x: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor]:
@@ -46,7 +57,154 @@ def _pair(x: TensorLike, target: TensorLike) -> tuple[Tensor, Tensor]:
     return wide(a), wide(b)
 
 
+# --- classes -------------------------------------------------------------------------------------
+
+
+def cross_entropy(
+    x: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    axis: int | None = None,
+) -> Tensor:
+    """How badly the scores x predict the target: class numbers, or a probability for each class.
+
+    Classes are along axis 1, or the only axis there is; `axis` says otherwise. Places whose
+    target is `ignore_index` count for nothing, in the mean too. `weight` is how much each class
+    counts.
+
+    >>> x, target = fg.Tensor([[0.0, 0.0], [9.0, 0.0]]), fg.Tensor([1, -100])
+    >>> round(fg.cross_entropy(x, target).item(), 4)
+    0.6931
+    """
+    scores, wanted = as_tensor(x), as_tensor(target)
+    lifted(scores, wanted)
+    place = build.as_axis((1 if scores.ndim > 1 else 0) if axis is None else axis, scores.ndim)
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"label_smoothing is {label_smoothing}", "give a share from 0 to 1")
+    logs = log_softmax(wide(scores), place)
+    weights = None if weight is None else _class_weights(logs, weight, place)
+    if wanted.dtype.is_inexact:
+        if weights is not None:
+            logs = logs * weights
+        return reduced(_by_probability(logs, wide(wanted), place, label_smoothing), reduction, x)
+    kept = _kept(wanted, ignore_index)
+    loss = _by_class(logs, wanted, kept, place, label_smoothing, weights)
+    return reduced(loss, reduction, x, _counted(wanted, kept, weights))
+
+
+def nll_loss(
+    x: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Minus the logarithm that x holds at the target class: cross_entropy of logarithms.
+
+    >>> fg.nll_loss(fg.Tensor([[-1.0, -2.0], [-3.0, -4.0]]), fg.Tensor([0, 1])).item()
+    2.5
+    """
+    logs, wanted = wide(x), as_tensor(target)
+    lifted(logs, wanted)
+    if not logs.ndim:
+        raise ShapeError("a number has no classes", "give (classes,) or (batch, classes, ...)")
+    place = 1 if logs.ndim > 1 else 0
+    weights = None if weight is None else _class_weights(logs, weight, place)
+    kept = _kept(wanted, ignore_index)
+    loss = _by_class(logs, wanted, kept, place, 0.0, weights)
+    return reduced(loss, reduction, x, _counted(wanted, kept, weights))
+
+
+def _class_weights(logs: Tensor, weight: TensorLike, axis: int) -> Tensor:
+    """A weight for each class, so that it broadcasts against the scores."""
+    tensor = wide(weight)
+    if tensor.node.shape != (logs.node.shape[axis],):
+        raise ShapeError(
+            f"weights of shape {sizes.show(tensor.node.shape)} for scores of shape "
+            f"{sizes.show(logs.node.shape)}",
+            "give one weight for each class",
+        )
+    node = build.reshape(node_of(tensor), (*tensor.node.shape, *[1] * (logs.ndim - axis - 1)))
+    return wrap(node)
+
+
+def _counted(wanted: Tensor, kept: Tensor, weights: Tensor | None) -> Tensor:
+    """How much each place counts in the mean."""
+    if weights is None:
+        return kept
+    table = wrap(build.reshape(node_of(weights), (-1,)))
+    return where(kept, take(table, where(kept, wanted, 0), axis=0), 0)
+
+
+def _kept(wanted: Tensor, ignore_index: int) -> Tensor:
+    """Which places count; a class that the dtype cannot hold ignores none."""
+    if wanted.dtype.kind not in "iu":
+        raise DTypeError(f"classes are whole numbers, not {wanted.dtype}", "cast them to int32")
+    low, high = wanted.dtype.limits
+    if low <= ignore_index <= high:
+        return apply(NE, wanted, ignore_index)
+    return wrap(build.const(True, bool_, wanted.node.shape))
+
+
+def _by_probability(logs: Tensor, wanted: Tensor, axis: int, smoothing: float) -> Tensor:
+    if wanted.node.shape != logs.node.shape:
+        raise ShapeError(
+            f"probabilities of shape {sizes.show(wanted.node.shape)} for scores of shape "
+            f"{sizes.show(logs.node.shape)}",
+            "they must be equal; class numbers are whole numbers",
+        )
+    if smoothing:
+        wanted = wanted * (1 - smoothing) + smoothing / logs.shape[axis]
+    return -sum(logs * wanted, axis)
+
+
+def _by_class(
+    logs: Tensor,
+    wanted: Tensor,
+    kept: Tensor,
+    axis: int,
+    smoothing: float,
+    weights: Tensor | None,
+) -> Tensor:
+    shape = logs.node.shape
+    if wanted.node.shape != (*shape[:axis], *shape[axis + 1 :]):
+        raise ShapeError(
+            f"classes of shape {sizes.show(wanted.node.shape)} for scores of shape "
+            f"{sizes.show(shape)}",
+            f"give one class for each place, without axis {axis}",
+        )
+    logs = logs if weights is None else logs * weights
+    place = build.reshape(
+        node_of(where(kept, wanted, 0)), tuple(1 if d == axis else n for d, n in enumerate(shape))
+    )
+    found = build.gather(node_of(logs), place, axis)
+    loss = -wrap(build.drop(found, (axis,)))
+    if smoothing:
+        loss = loss * (1 - smoothing) - mean(logs, axis) * smoothing
+    return where(kept, loss, 0)
+
+
 # --- distances -----------------------------------------------------------------------------------
+
+
+def mse_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
+    """The squared distance between x and target, which broadcasts to x.
+
+    >>> fg.mse_loss(fg.Tensor([1.0, 2.0]), fg.Tensor([1.0, 4.0])).item()
+    2.0
+    """
+    given, wanted = floating(x), as_tensor(target)
+    apart = given - wanted
+    if given.ndim and apart.node.shape != given.node.shape:  # (n, 1) and (n,): n * n distances
+        raise ShapeError(
+            f"predictions of shape {sizes.show(given.node.shape)} for targets of shape "
+            f"{sizes.show(wanted.node.shape)}",
+            "they must be equal: reshape one of them",
+        )
+    return reduced(wide(apart) * wide(apart), reduction, apart)
 
 
 def l1_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:

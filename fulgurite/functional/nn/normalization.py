@@ -1,6 +1,7 @@
-"""Normalisation over batches, groups and instances; `nn.py` has that over the last dimensions.
+"""Normalisation over layers, batches, groups and instances.
 
-In: x of shape (batch, channels, *space), and a scale and shift for each channel. Out: x with mean
+In: x of shape (batch, channels, *space), and a scale and shift for each channel (layer and RMS
+norms: of the last dimensions). Out: x with mean
 0 and variance 1 over some of its dimensions, scaled and shifted; half floats are computed in
 float32 and rounded once. Nothing is updated in place: running statistics go in and come out.
 """
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 from ...core import build
 from ...core import shape as sizes
-from ...core.dtype import DType, promote
+from ...core.dtype import promote
 from ...core.node import Size
 from ...core.ops.elementwise import RSQRT
 from ...errors import ArgumentError, ShapeError
@@ -20,6 +21,50 @@ from ..common import apply, as_tensor, astype, floating, wide
 from ..math.elementwise import pow
 from ..math.reduction import mean, sum
 from ..results import BatchNorm
+
+
+def layer_norm(
+    x: TensorLike,
+    normalized_shape: int | Sequence[int],
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """x with mean 0 and variance 1 over its last dimensions, then scaled and shifted.
+
+    >>> fg.layer_norm(fg.Tensor([[1.0, 3.0]]), 2, eps=0.0).tolist()
+    [[-1.0, 1.0]]
+    """
+    tensor = wide(x)
+    axes = _last(tensor, normalized_shape)
+    return _scaled(x, _normal(tensor, axes, eps), weight, bias)
+
+
+def rms_norm(
+    x: TensorLike,
+    normalized_shape: int | Sequence[int],
+    weight: TensorLike | None = None,
+    eps: float = 1e-6,
+) -> Tensor:
+    """x over the root of its mean square in its last dimensions, then scaled.
+
+    >>> fg.rms_norm(fg.Tensor([[4.0, -4.0]]), 2, eps=0.0).tolist()
+    [[1.0, -1.0]]
+    """
+    tensor = wide(x)
+    square = mean(tensor * tensor, _last(tensor, normalized_shape), keepdims=True)
+    return _scaled(x, tensor * apply(RSQRT, square + eps), weight, None)
+
+
+def _last(x: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """The axes of the last dimensions, which must have these sizes."""
+    shape = build.as_shape(normalized_shape)
+    if not shape or len(shape) > x.ndim or x.node.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{sizes.show(x.node.shape)} does not end in {sizes.show(shape)}",
+            "name the sizes of the dimensions to normalise",
+        )
+    return tuple(range(x.ndim - len(shape), x.ndim))
 
 
 def batch_norm(
@@ -50,7 +95,7 @@ def batch_norm(
             raise ArgumentError("there are no running statistics", "give both, or train")
         center, spread = (wide(_along(part, tensor)) for part in known if part is not None)
         normal = (tensor - center) * apply(RSQRT, spread + eps)
-        return BatchNorm(_scaled(x, normal, weight, bias), known[0], known[1])
+        return BatchNorm(_scaled_channels(x, normal, weight, bias), known[0], known[1])
     axes = (0, *range(2, tensor.ndim))
     center = mean(tensor, axes, keepdims=True)
     apart = tensor - center
@@ -66,7 +111,7 @@ def batch_norm(
         for part, new in zip(known, (center, unbiased), strict=True)
     ]
     normal = apart * apply(RSQRT, spread + eps)
-    return BatchNorm(_scaled(x, normal, weight, bias), fresh[0], fresh[1])
+    return BatchNorm(_scaled_channels(x, normal, weight, bias), fresh[0], fresh[1])
 
 
 def _taken_in(running: Tensor, new: Tensor, momentum: float) -> Tensor:
@@ -90,7 +135,7 @@ def instance_norm(
     tensor = _with_channels(x)
     if tensor.ndim < 3:
         raise ShapeError(f"{tensor.ndim} dimensions have no space", "give three or more")
-    return _scaled(x, _normal(tensor, range(2, tensor.ndim), eps), weight, bias)
+    return _scaled_channels(x, _normal(tensor, range(2, tensor.ndim), eps), weight, bias)
 
 
 def group_norm(
@@ -116,7 +161,7 @@ def group_norm(
     split = (shape[0], groups, sizes.floordiv(shape[1], groups), *shape[2:])
     rows = wrap(build.reshape(node_of(tensor), split))
     normal = _normal(rows, range(2, rows.ndim), eps)
-    return _scaled(x, wrap(build.reshape(node_of(normal), shape)), weight, bias)
+    return _scaled_channels(x, wrap(build.reshape(node_of(normal), shape)), weight, bias)
 
 
 def _normal(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
@@ -148,14 +193,22 @@ def _along(part: TensorLike, x: Tensor) -> Tensor:
 def _scaled(
     x: TensorLike, normal: Tensor, weight: TensorLike | None, bias: TensorLike | None
 ) -> Tensor:
-    dtype: DType = floating(x).dtype
-    if weight is not None:
-        dtype = promote(dtype, as_tensor(weight).dtype)
-        normal = normal * wide(_along(weight, normal))
-    if bias is not None:
-        dtype = promote(dtype, as_tensor(bias).dtype)
-        normal = normal + wide(_along(bias, normal))
+    """The affine part: a weight and a bias that broadcast, in the dtype all promote to."""
+    dtype = floating(x).dtype
+    for part, combine in ((weight, Tensor.__mul__), (bias, Tensor.__add__)):
+        if part is not None:
+            scale = as_tensor(part)
+            dtype = promote(dtype, scale.dtype)
+            normal = combine(normal, wide(scale))
     return astype(normal, dtype)
+
+
+def _scaled_channels(
+    x: TensorLike, normal: Tensor, weight: TensorLike | None, bias: TensorLike | None
+) -> Tensor:
+    """`_scaled` by one weight and bias for each channel."""
+    parts = [None if part is None else _along(part, normal) for part in (weight, bias)]
+    return _scaled(x, normal, parts[0], parts[1])
 
 
 def local_response_norm(

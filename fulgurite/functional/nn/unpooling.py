@@ -23,7 +23,7 @@ from ..array.scatter import scatter
 from ..common import as_tensor, floating
 from ..math.elementwise import abs, pow, sign
 from ..math.reduction import argmax
-from .basic import relu
+from .activation import relu
 from .convolution import PerAxis, per_axis
 from .pooling import avg_pool1d, avg_pool2d, avg_pool3d, overhang, windows_of
 

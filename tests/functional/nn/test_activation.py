@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.errors import ArgumentError, ShapeError
-from tests.functional.helpers import check_gradients, raises, tensor
+from fulgurite.errors import ArgumentError, AxisError, ShapeError
+from tests.functional.helpers import check_gradients, near, raises, same_bits, tensor
 
 X = np.array([-200.0, -7.0, -3.5, -1.2, -0.4, -0.1, 0.0, 0.2, 0.6, 1.3, 3.7, 8.0, 200.0])
 
@@ -34,6 +34,108 @@ FORMULAS: list[tuple[Callable[..., fg.Tensor], Callable[[Any], Any]]] = [
     (lambda x: fg.threshold(x, 0.5, -2.0), lambda x: np.where(x > 0.5, x, -2.0)),
     (fg.softmin, lambda x: np.exp(-x - (-x).max()) / np.exp(-x - (-x).max()).sum()),
 ]
+
+
+FAR = np.array(
+    [-1000.0, -100.0, -30.0, -5.0, -1.0, -1e-8, 0.0, 1e-8, 1.0, 5.0, 30.0, 100.0, 1000.0]
+)
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_softmax_and_its_logarithm_are_the_formula(axis: int) -> None:
+    x = numbers(3, 4, 2) * 10
+    near(fg.softmax(tensor(x), axis), softmax(x, axis), ulps=16)
+    np.testing.assert_allclose(
+        fg.log_softmax(tensor(x), axis).numpy(), np.log(softmax(x, axis)), rtol=1e-12, atol=1e-15
+    )
+
+
+def test_softmax_survives_large_numbers_and_minus_infinity() -> None:
+    x = fg.Tensor([[1e30, 1e30], [-math.inf, 0.0], [1000.0, -1000.0]])
+    assert fg.softmax(x).tolist() == [[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]]
+    assert fg.log_softmax(x[1:]).tolist() == [[-math.inf, 0.0], [0.0, -2000.0]]
+    assert fg.softmax(fg.zeros((2, 0))).shape == (2, 0)
+    assert fg.softmax(fg.Tensor([1, 1])).tolist() == [0.5, 0.5]
+
+
+def test_half_floats_add_up_in_float32() -> None:
+    x = fg.zeros(4096, "float16")
+    assert fg.softmax(x).dtype is fg.float16
+    assert fg.softmax(x)[0].item() == 1 / 4096
+    assert fg.log_softmax(x)[0].item() == float(np.float16(-math.log(4096)))
+
+
+def test_activations_are_their_formulas_far_out() -> None:
+    x = tensor(FAR)
+    power = np.exp(-np.abs(FAR))
+    near(fg.sigmoid(x), np.where(FAR >= 0, 1, power) / (1 + power))
+    near(fg.softplus(x), np.logaddexp(FAR, 0))
+    near(fg.silu(x), FAR * fg.sigmoid(x).numpy())
+    near(fg.elu(x, 2.0), np.where(FAR > 0, FAR, 2 * np.expm1(np.minimum(FAR, 0))))
+    same_bits(fg.leaky_relu(x), np.where(FAR > 0, FAR, FAR * 0.01))
+    same_bits(fg.relu(x), np.maximum(FAR, 0))
+    chance = np.array([math.erfc(-v / math.sqrt(2)) / 2 for v in FAR])
+    near(fg.gelu(x), FAR * chance, ulps=2000)  # exp(-x²/2) magnifies one rounding of x/√2
+    inner = math.sqrt(2 / math.pi) * (FAR + 0.044715 * FAR**3)
+    np.testing.assert_allclose(
+        fg.gelu(x, approximate="tanh").numpy(), 0.5 * FAR * (1 + np.tanh(inner)), atol=1e-13
+    )
+
+
+def test_activations_pass_nan_on_and_take_whole_numbers() -> None:
+    for name in ("relu", "leaky_relu", "elu", "sigmoid", "silu", "softplus", "gelu", "tanh"):
+        function = getattr(fg, name)
+        assert np.isnan(function(fg.Tensor(math.nan)).item()), name
+        whole = function(fg.Tensor([2]))
+        assert whole.dtype is (fg.int32 if name == "relu" else fg.float32), name
+        assert function(fg.Tensor([2.0], "bfloat16")).dtype is fg.bfloat16, name
+    assert not np.signbit(fg.relu(fg.Tensor(-0.0)).item())
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "leaky_relu", "elu", "sigmoid", "silu", "softplus", "gelu", "tanh"]
+)
+def test_slopes_of_activations_are_right_and_finite(name: str) -> None:
+    function = getattr(fg, name)
+    check_gradients(function, np.array([-3.0, -0.5, 0.7, 2.0]))
+    slopes = fg.grad(lambda x: function(x).sum())(tensor(FAR)).numpy()
+    assert np.isfinite(slopes).all()
+    at_zero = {"relu": 0.0, "leaky_relu": 0.01, "elu": 1, "sigmoid": 0.25, "tanh": 1}
+    zero = fg.grad(function)(fg.Tensor(0.0)).item()
+    assert zero == pytest.approx(at_zero.get(name, 0.5))
+
+
+def test_gradients_of_softmax_are_slopes() -> None:
+    for axis in (0, -1):
+        check_gradients(lambda x, axis=axis: fg.softmax(x * x, axis), numbers(2, 3))
+        check_gradients(lambda x, axis=axis: fg.log_softmax(x * x, axis), numbers(2, 3))
+    check_gradients(lambda x: fg.gelu(x, "tanh"), numbers(4))
+    check_gradients(lambda x: fg.softplus(x, 2.0), numbers(4))
+
+
+def test_wrong_axes_and_formulas_name_the_users_line() -> None:
+    x = fg.ones((2, 3))
+    with raises(AxisError):
+        fg.softmax(x, axis=2)
+    with raises(AxisError):
+        fg.log_softmax(fg.Tensor(1.0), axis=1)
+    with raises(ArgumentError):
+        fg.gelu(x, approximate="yes")
 
 
 @pytest.mark.parametrize("place", range(len(FORMULAS)))

@@ -1,5 +1,6 @@
 """Tests of fulgurite/functional/nn/losses.py against formulas; those of torch are in tests/nn."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
-from tests.functional.helpers import check_gradients, raises, tensor
+from tests.functional.helpers import check_gradients, raises, same_bits, tensor
 
 A, B = (np.random.default_rng(seed).normal(size=(4, 3)) for seed in (0, 1))
 P, Q = (1 / (1 + np.exp(-x)) for x in (A, B))
@@ -41,6 +42,117 @@ FORMULAS: list[tuple[Callable[..., fg.Tensor], tuple[Any, ...], Any, int]] = [
     (fg.triplet_margin_loss, (A, B, P),
      np.maximum(0, distance(A, B) - distance(A, P) + 1), 3),
 ]  # fmt: skip
+
+
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def reference_loss(x: Any, target: Any, ignore: int = -100, smoothing: float = 0.0) -> Any:
+    """Loss and weight of each row of an (n, classes) problem, one by one."""
+    logs = np.log(softmax(x))
+    losses, counted = [], []
+    for row, t in zip(logs, target, strict=True):
+        keep = t != ignore
+        counted.append(keep)
+        plain = -row[t] if keep else 0.0
+        losses.append((1 - smoothing) * plain - smoothing * row.mean() if keep else 0.0)
+    return np.array(losses), np.array(counted)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_cross_entropy_by_class_is_the_formula(dtype: str, smoothing: float) -> None:
+    x, target = numbers(5, 3), np.array([0, 2, -100, 1, -100]).astype(dtype)
+    losses, counted = reference_loss(x, target, smoothing=smoothing)
+    for how, want in (
+        ("none", losses), ("sum", losses.sum()), ("mean", losses.sum() / counted.sum()),
+    ):  # fmt: skip
+        got = fg.cross_entropy(tensor(x), tensor(target), reduction=how, label_smoothing=smoothing)
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-12)
+
+
+def test_cross_entropy_by_probability_is_the_formula() -> None:
+    x, p = numbers(5, 3), softmax(numbers(5, 3, seed=1))
+    losses = -(p * np.log(softmax(x))).sum(-1)
+    np.testing.assert_allclose(fg.cross_entropy(tensor(x), tensor(p)).item(), losses.mean())
+    smooth = p * 0.8 + 0.2 / 3
+    got = fg.cross_entropy(tensor(x), tensor(p), label_smoothing=0.2, reduction="sum")
+    np.testing.assert_allclose(got.item(), -(smooth * np.log(softmax(x))).sum())
+
+
+def test_cross_entropy_finds_classes_on_axis_1_or_where_it_is_told() -> None:
+    x, target = numbers(2, 3, 4), np.array([[0, 1, 2, 0], [2, 2, 1, 0]])
+    rows, flat = x.transpose(0, 2, 1).reshape(8, 3), target.reshape(8)
+    want = reference_loss(rows, flat)[0].mean()
+    assert fg.cross_entropy(tensor(x), tensor(target)).item() == pytest.approx(want)
+    last = tensor(x.transpose(0, 2, 1))
+    assert fg.cross_entropy(last, tensor(target), axis=-1).item() == pytest.approx(want)
+    one = fg.cross_entropy(tensor(rows[0]), fg.Tensor(0)).item()
+    assert one == pytest.approx(reference_loss(rows[:1], flat[:1])[0][0])
+
+
+def test_cross_entropy_ignores_what_it_is_told_to() -> None:
+    x = fg.Tensor([[0.0, 0.0], [5.0, 0.0]])
+    assert fg.cross_entropy(x, fg.Tensor([1, 0]), ignore_index=0).item() == pytest.approx(
+        math.log(2)
+    )
+    assert np.isnan(fg.cross_entropy(x, fg.Tensor([-100, -100])).item())
+    assert fg.cross_entropy(x, fg.Tensor([1, 1], "uint8"), reduction="sum").item() == pytest.approx(
+        5.7, abs=0.01
+    )
+
+
+def test_mean_squares_and_one_hot_are_their_formulas() -> None:
+    x, y = numbers(2, 3), numbers(3, seed=1)
+    for how, want in (
+        ("none", (x - y) ** 2),
+        ("sum", ((x - y) ** 2).sum()),
+        ("mean", ((x - y) ** 2).mean()),
+    ):
+        np.testing.assert_allclose(fg.mse_loss(tensor(x), tensor(y), how).numpy(), want, rtol=1e-12)
+    same_bits(
+        fg.one_hot(fg.Tensor([[1], [5]]), 3, "int8"), np.array([[[0, 1, 0]], [[0, 0, 0]]], np.int8)
+    )
+    many = fg.one_hot(tensor(np.array([3], np.int8)), 300)
+    assert many.sum().item() == 1
+
+
+def test_gradients_of_cross_entropy_and_mean_squares_are_slopes() -> None:
+    target, p = tensor(np.array([1, -100, 0])), tensor(softmax(numbers(3, 4)))
+    for smoothing in (0.0, 0.3):
+        check_gradients(
+            lambda x, s=smoothing: fg.cross_entropy(x * x, target, label_smoothing=s), numbers(3, 4)
+        )
+        check_gradients(
+            lambda x, s=smoothing: fg.cross_entropy(x * x, p, label_smoothing=s), numbers(3, 4)
+        )
+    check_gradients(fg.mse_loss, numbers(2, 3), numbers(3, seed=1))
+
+
+def test_classes_that_do_not_fit_name_the_users_line() -> None:
+    x = fg.ones((2, 3))
+    with raises(ShapeError):
+        fg.cross_entropy(x, fg.Tensor([0, 1, 2]))
+    with raises(ShapeError):
+        fg.cross_entropy(x, fg.ones(2))
+    with raises(DTypeError):
+        fg.cross_entropy(x, fg.ones(2, bool))
+    with raises(ArgumentError):
+        fg.cross_entropy(x, fg.Tensor([0, 1]), reduction="median")
+    with raises(BoundsError):
+        fg.cross_entropy(x, fg.Tensor([0, 3])).numpy()
+    with raises(BoundsError):
+        fg.cross_entropy(x, fg.Tensor([0, -1])).numpy()
+    with raises(DTypeError):
+        fg.one_hot(x, 3)
+    with raises(ShapeError):
+        fg.one_hot(fg.Tensor([1]), -1)
 
 
 @pytest.mark.parametrize("place", range(len(FORMULAS)))

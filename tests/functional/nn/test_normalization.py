@@ -26,6 +26,45 @@ def column(part: Array, ndim: int) -> Array:
     return part.reshape(-1, *[1] * (ndim - 2))
 
 
+def numbers(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def test_norms_of_the_last_dimensions_are_their_formulas() -> None:
+    x, w, b = numbers(2, 3, 4), numbers(3, 4, seed=1), numbers(3, 4, seed=2)
+    for shape, axes, scale in (((4,), (-1,), w[0]), ((3, 4), (-2, -1), w)):
+        mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+        want = (x - mean) / np.sqrt(var + 1e-5)
+        np.testing.assert_allclose(fg.layer_norm(tensor(x), shape).numpy(), want, rtol=1e-10)
+        shift = b[0] if len(shape) == 1 else b
+        got = fg.layer_norm(tensor(x), shape, tensor(scale), tensor(shift))
+        np.testing.assert_allclose(got.numpy(), want * scale + shift, rtol=1e-10)
+        square = np.mean(x * x, axes, keepdims=True)
+        got = fg.rms_norm(tensor(x), shape, tensor(scale))
+        np.testing.assert_allclose(got.numpy(), x / np.sqrt(square + 1e-6) * scale, rtol=1e-10)
+
+
+def test_norms_of_half_floats_do_not_overflow() -> None:
+    x = fg.Tensor([60000.0, -60000.0], "float16")
+    assert fg.layer_norm(x, 2).tolist() == [1, -1]
+    assert fg.rms_norm(x, 2).dtype is fg.float16
+    assert fg.rms_norm(x, 2, weight=fg.ones(2)).dtype is fg.float32
+
+
+def test_gradients_of_norms_of_the_last_dimensions_are_slopes() -> None:
+    x, w, b = numbers(2, 3), numbers(3, seed=1), numbers(3, seed=2)
+    check_gradients(lambda x, w, b: fg.layer_norm(x, 3, w, b), x, w, b)
+    check_gradients(lambda x, w: fg.rms_norm(x, (3,), w), x, w)
+
+
+def test_sizes_that_do_not_end_the_shape_name_the_users_line() -> None:
+    x = fg.ones((2, 3))
+    with raises(ShapeError):
+        fg.layer_norm(x, 4)
+    with raises(ShapeError):
+        fg.rms_norm(x, (2, 2, 3))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_batch_is_normalised_by_its_own_statistics_in_training(shape: tuple[int, ...]) -> None:
     x = values(*shape)
