@@ -399,7 +399,7 @@ def __array_namespace_info__() -> _Any:
     >>> fg.__array_namespace_info__().default_dtypes()["integral"]
     int32
     """
-    return _import_module(f"{__name__}.interop.interchange").Info()
+    return _import_module(f"{__name__}.interop.array_api").Info()
 
 
 def from_dlpack(x: object, /, *, device: str | None = None, copy: _Any = None) -> Tensor:
@@ -409,7 +409,7 @@ def from_dlpack(x: object, /, *, device: str | None = None, copy: _Any = None) -
     >>> fg.from_dlpack(np.array([1.0, 2.0])).tolist()
     [1.0, 2.0]
     """
-    found: Tensor = _import_module(f"{__name__}.interop.interchange").from_dlpack(x, device, copy)
+    found: Tensor = _import_module(f"{__name__}.interop.dlpack").from_dlpack(x, device, copy)
     return found
 
 

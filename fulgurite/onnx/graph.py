@@ -380,7 +380,7 @@ def _in_order(call: Call, domain: str) -> Value | None:
     if len(rank) != 1 or any(len(v.shape) > max(rank) for v in found):
         return None
     inputs = [None if v is None else _turned(v, max(rank)) for v in call.inputs]
-    work = Call(call.build, call.node, inputs, call.version, call._attributes, call.scope)
+    work = call.with_inputs(*inputs)
     made = find(domain, call.node.op_type, call.version).build(work)
     return Value.channels_last(made) if isinstance(made, Tensor) else None
 

@@ -64,6 +64,11 @@ def operator(
     return enter
 
 
+def microsoft(*names: str) -> Callable[[Function], Function]:
+    """Enter a function into the table of the domain com.microsoft."""
+    return operator(*names, domain=MICROSOFT)
+
+
 def enter(domain: str = "", **functions: Function) -> None:
     """Enter several operators that are one call each."""
     for name, function in functions.items():
@@ -115,6 +120,12 @@ class Call:
     ) -> None:
         self.build, self.node, self.inputs, self.version = build, node, inputs, version
         self._attributes, self.scope = attributes, scope
+
+    def with_inputs(self, *inputs: Any, **attributes: Attribute) -> Call:
+        """The same operator with other inputs, and some attributes changed."""
+        values = [Value(x) if isinstance(x, Tensor) else x for x in inputs]
+        changed = self._attributes | attributes
+        return Call(self.build, self.node, values, self.version, changed, self.scope)
 
     # --- inputs ----------------------------------------------------------------------------------
 

@@ -281,39 +281,39 @@ class Tensor(Methods, Habits, Operators):
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
         with FORK_LOCK:
-            from ..interop import interchange
-        return interchange.namespace(api_version)
+            from ..interop import array_api
+        return array_api.namespace(api_version)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **keywords: Any) -> Any:
         with FORK_LOCK:
-            from ..interop import interchange
-        return interchange.apply_ufunc(ufunc, method, inputs, keywords)
+            from ..interop import numpy_protocols
+        return numpy_protocols.apply_ufunc(ufunc, method, inputs, keywords)
 
     def __array_function__(self, function: Any, types: Any, args: Any, keywords: Any) -> Any:
         with FORK_LOCK:
-            from ..interop import interchange
-        return interchange.apply_function(function, args, keywords)
+            from ..interop import numpy_protocols
+        return numpy_protocols.apply_function(function, args, keywords)
 
     def __dlpack__(
         self, *, stream: object = None, max_version: tuple[int, int] | None = None,
         dl_device: object = None, copy: bool | None = None,
     ) -> object:  # fmt: skip
         with FORK_LOCK:
-            from ..interop import interchange
-        return interchange.to_dlpack(self, max_version, dl_device, copy)
+            from ..interop import dlpack
+        return dlpack.to_dlpack(self, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return get_device(self.device).dlpack
 
     def __buffer__(self, flags: int) -> memoryview:
         with FORK_LOCK:
-            from ..interop import interchange
-        return interchange.buffer_of(self)
+            from ..interop import numpy_protocols
+        return numpy_protocols.buffer_of(self)
 
     def _repr_html_(self) -> str:
         with FORK_LOCK:
-            from ..interop import interchange
-        return interchange.shown_as_html(self)
+            from html import escape
+        return f"<pre>{escape(repr(self))}</pre>"
 
     def to_device(self, device: str, /, *, stream: object = None) -> Tensor:
         """The tensor on another device: `to` by the standard's name."""

@@ -18,7 +18,7 @@ from ...core.dtype import DType, dtype_of
 from ...core.node import Node
 from ...errors import ArgumentError, DataError, DTypeError, ShapeError
 from ...graph.ir.registry import REGISTRY
-from ...interop.interchange import from_dlpack
+from ...interop.dlpack import from_dlpack
 from ...runtime.device import device_names, get_device, has_device
 from ...tensor import Tensor, no_grad
 from ...tree import rebound

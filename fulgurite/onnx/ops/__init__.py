@@ -4,6 +4,7 @@ from ..table import OPERATORS
 from . import (
     casting,
     control,
+    deprecated,
     elementwise,
     ensembles,
     folding,
@@ -20,18 +21,12 @@ from . import (
     strings,
     training,
 )
-from .contrib import (
-    attention as microsoft_attention,
-)
-from .contrib import (
-    fused as microsoft,
-)
-from .contrib import (
-    more as microsoft_more,
-)
-from .contrib import (
-    quantized as microsoft_quantised,
-)
+from .contrib import arithmetic as contrib_arithmetic
+from .contrib import attention as contrib_attention
+from .contrib import epilogues, language
+from .contrib import image as contrib_image
+from .contrib import normalization as contrib_normalization
+from .contrib import quantized as contrib_quantized
 from .nn import (
     activation,
     attention,
@@ -46,10 +41,11 @@ from .nn import (
 )
 
 FAMILIES = (
-    activation, attention, casting, control, convolution, elementwise, ensembles, folding, image,
-    indexing, learning, linear, losses, microsoft, microsoft_attention, microsoft_more,
-    microsoft_quantised, movement, normalization, pooling, quantised, random, recurrent, reduction,
-    resizing, sequences, shaping, signal, sorting, strings, training,
+    activation, attention, casting, contrib_arithmetic, contrib_attention, contrib_image,
+    contrib_normalization, contrib_quantized, control, convolution, deprecated, elementwise,
+    ensembles, epilogues, folding, image, indexing, language, learning, linear, losses, movement,
+    normalization, pooling, quantised, random, recurrent, reduction, resizing, sequences, shaping,
+    signal, sorting, strings, training,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "OPERATORS"]

@@ -12,10 +12,9 @@ from typing import Any
 import fulgurite as fg
 
 from ....tensor import Tensor
-from ...table import Call
+from ...table import Call, microsoft
 from ..nn.attention import heads_of, joined, repeated, rotated, safe_softmax
 from ..nn.normalization import wide
-from .fused import ms
 
 
 def _attend(
@@ -69,7 +68,7 @@ def _key_mask(op: Call, mask: Tensor, batch: int, queries: int, keys: int) -> Te
     raise op.unsupported(f"a mask of shape {mask.shape}")
 
 
-@ms("Attention")
+@microsoft("Attention")
 def attention(op: Call) -> tuple[Tensor, Tensor | None]:
     """One projection to queries, keys and values, then attention over heads."""
     if op.int("do_rotary"):
@@ -103,7 +102,7 @@ def attended(
     return joined(_attend(q, k, v, scale, added, allowed)), present
 
 
-@ms("MultiHeadAttention")
+@microsoft("MultiHeadAttention")
 def multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Attention of given queries, keys and values."""
     heads = op.int("num_heads", 1)
@@ -141,7 +140,7 @@ def multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None
     return joined(_attend(q, k, v, scale, added, allowed)), k, v
 
 
-@ms("GroupQueryAttention")
+@microsoft("GroupQueryAttention")
 def group_query_attention(op: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Causal attention with shared heads of keys, a cache, and rotation if asked."""
     heads, shared = op.int("num_heads", 1), op.int("kv_num_heads", 1)
@@ -204,7 +203,7 @@ def _cached(past: Tensor, new: Tensor, begin: Any, total: int, keep: bool = Fals
     return fg.where(place < 0, whole, later)
 
 
-@ms("DecoderMaskedMultiHeadAttention")
+@microsoft("DecoderMaskedMultiHeadAttention")
 def decoder_masked_multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """One query for each sample, with a cache that has room: query, key, value, mask, bias."""
     heads = op.int("num_heads", 1)
@@ -232,7 +231,7 @@ def decoder_masked_multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None
     return joined(_attend(q, k, v, scale, added, None)), *shown
 
 
-@ms("RotaryEmbedding")
+@microsoft("RotaryEmbedding")
 def rotary_embedding(op: Call) -> Tensor:
     """Rotation with the position second: one offset, or a place for each element."""
     x, position = op[0], op[1]

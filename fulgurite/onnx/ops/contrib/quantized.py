@@ -13,7 +13,7 @@ from typing import Any
 import fulgurite as fg
 
 from ....tensor import Tensor
-from ...table import Call
+from ...table import Call, microsoft
 from ...values import Value
 from ..movement import axis_of
 from ..nn.normalization import normal, wide
@@ -21,10 +21,9 @@ from ..nn.pooling import average_pool
 from ..nn.recurrent import lstm_by
 from ..quantised import centred, dynamic, q_linear_conv, requantised
 from .attention import attended
-from .fused import ms
 
 
-@ms("MatMulNBits")
+@microsoft("MatMulNBits")
 def mat_mul_n_bits(op: Call) -> Tensor:
     """A product with weights of a few bits in blocks along the inner axis."""
     x, packed = op[0], op[1]
@@ -78,20 +77,20 @@ def _back(op: Call, y: Tensor, place: int, like: int = 0) -> Value:
     return Value(requantised(y, factor, zero, kind), kind)
 
 
-@ms("QLinearAdd")
+@microsoft("QLinearAdd")
 def q_linear_add(op: Call) -> Value:
     """A sum."""
     return _back(op, _real(op, 0) + _real(op, 3), 6)
 
 
-@ms("QLinearMul")
+@microsoft("QLinearMul")
 def q_linear_mul(op: Call) -> Value:
     """A product of elements."""
     return _back(op, _real(op, 0) * _real(op, 3), 6)
 
 
 def _elementwise(name: str, work: Callable[[Call, Tensor], Tensor]) -> None:
-    ms(name)(lambda op: _back(op, work(op, _real(op, 0)), 3))
+    microsoft(name)(lambda op: _back(op, work(op, _real(op, 0)), 3))
 
 
 _elementwise("QLinearSigmoid", lambda op, x: fg.sigmoid(x))
@@ -120,25 +119,24 @@ def _pooled(op: Call, work: Callable[[Tensor], Tensor]) -> Value:
     return _back(op, fg.moveaxis(y, 1, -1) if last else y, 3)
 
 
-@ms("QLinearGlobalAveragePool")
+@microsoft("QLinearGlobalAveragePool")
 def q_linear_global_average_pool(op: Call) -> Value:
     """The mean of each channel."""
     return _pooled(op, lambda x: fg.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True))
 
 
-@ms("QLinearAveragePool")
+@microsoft("QLinearAveragePool")
 def q_linear_average_pool(op: Call) -> Value:
     """The means of windows."""
 
     def work(x: Tensor) -> Tensor:
-        inner = Call(op.build, op.node, [Value(x)], op.version, op._attributes, op.scope)
-        found: Tensor = average_pool(inner)
+        found: Tensor = average_pool(op.with_inputs(x))
         return found
 
     return _pooled(op, work)
 
 
-@ms("QLinearConcat")
+@microsoft("QLinearConcat")
 def q_linear_concat(op: Call) -> Value:
     """Tensors of different scales, one after the other."""
     parts = [_real(op, place) for place in range(2, len(op), 3)]
@@ -147,7 +145,7 @@ def q_linear_concat(op: Call) -> Value:
     return Value(requantised(joined, 1 / fg.reshape(wide(op[0]), ()), op[1], kind), kind)
 
 
-@ms("DynamicQuantizeMatMul")
+@microsoft("DynamicQuantizeMatMul")
 def dynamic_quantize_mat_mul(op: Call) -> Tensor:
     """x quantised by its own range, times quantised weights, as real numbers."""
     x, scale, zero = dynamic(op[0])
@@ -157,7 +155,7 @@ def dynamic_quantize_mat_mul(op: Call) -> Tensor:
     return y + op[4] if op.has(4) else y
 
 
-@ms("MatMulIntegerToFloat")
+@microsoft("MatMulIntegerToFloat")
 def mat_mul_integer_to_float(op: Call) -> Tensor:
     """A product of quantised matrices, as real numbers."""
     total = fg.matmul(centred(op[0], op.maybe(4)), centred(op[1], op.maybe(5)))
@@ -166,7 +164,7 @@ def mat_mul_integer_to_float(op: Call) -> Tensor:
     return y + op[6] if op.has(6) else y
 
 
-@ms("QGemm")
+@microsoft("QGemm")
 def q_gemm(op: Call) -> Any:
     """alpha A B + C of quantised matrices; the result is quantised if a scale is given for it."""
     a, b = centred(op[0], op.maybe(2)), centred(op[3], op.maybe(5))
@@ -180,23 +178,22 @@ def q_gemm(op: Call) -> Any:
     return _back(op, y, 7) if op.has(7) else y
 
 
-@ms("QLinearWhere")
+@microsoft("QLinearWhere")
 def q_linear_where(op: Call) -> Value:
     """One or the other of two quantised tensors."""
     return _back(op, fg.where(op[0], _real(op, 1), _real(op, 4)), 7, like=1)
 
 
-@ms("QLinearConv")
+@microsoft("QLinearConv")
 def q_linear_conv_last(op: Call) -> Any:
     """The standard's, with the channels last if the model says so."""
     if not op.int("channels_last"):
         return q_linear_conv(op)
     inputs = [Value(fg.moveaxis(op[0], -1, 1), op.kind(0)), *op.inputs[1:]]
-    made = Call(op.build, op.node, inputs, op.version, op._attributes, op.scope)
-    return Value(fg.moveaxis(q_linear_conv(made), 1, -1), op.kind(7))
+    return Value(fg.moveaxis(q_linear_conv(op.with_inputs(*inputs)), 1, -1), op.kind(7))
 
 
-@ms("QAttention")
+@microsoft("QAttention")
 def q_attention(op: Call) -> tuple[Tensor, Tensor | None]:
     """Attention whose projection is a product of quantised numbers."""
     total = fg.matmul(centred(op[0], op.maybe(6)), centred(op[1], op.maybe(7)))
@@ -205,7 +202,7 @@ def q_attention(op: Call) -> tuple[Tensor, Tensor | None]:
     return attended(op, projected, 5, 8, 10**6)
 
 
-@ms("QEmbedLayerNormalization")
+@microsoft("QEmbedLayerNormalization")
 def q_embed_layer_normalization(op: Call) -> tuple[Tensor, Tensor]:
     """Embeddings from quantised tables: ids, segments, three tables, gamma, beta, mask, scales."""
 
@@ -234,7 +231,7 @@ NF4 = (
 FP4 = (0.0, 0.0052083333, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
 
 
-@ms("MatMulBnb4")
+@microsoft("MatMulBnb4")
 def mat_mul_bnb4(op: Call) -> Tensor:
     """A product with weights of four bits, each the place of a number in a table."""
     x, n, k, block = op[0], op.int("N"), op.int("K"), op.int("block_size")
@@ -250,7 +247,7 @@ def mat_mul_bnb4(op: Call) -> Tensor:
     return y.astype(x.dtype)
 
 
-@ms("GatherBlockQuantized")
+@microsoft("GatherBlockQuantized")
 def gather_block_quantized(op: Call) -> Tensor:
     """Slices of weights of a few bits in blocks, as real numbers: data, indices, scales, zeros."""
     data, bits, block = op[0], op.int("bits", 4), op.int("block_size", 128)
@@ -271,7 +268,7 @@ def gather_block_quantized(op: Call) -> Tensor:
     return fg.take(real, op[1], axis=first).astype(op[2].dtype)
 
 
-@ms("DynamicQuantizeLSTM")
+@microsoft("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(op: Call) -> Any:
     """An LSTM whose inputs and states are quantised by their own range at every step."""
     weights = [

@@ -1,0 +1,121 @@
+"""DLPack: tensors of ours as capsules, arrays of others as tensors.
+
+In: tensors of ours, arrays of others. Out: theirs and ours, sharing memory where it can be shared.
+What we hand out is read-only: a tensor's memory may hold several tensors' values. Capsules are
+NumPy's own, so that their lifetime is NumPy's care; for the dtypes that NumPy does not send
+(bfloat16, float8) the type in the capsule is set to what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import (
+    DType,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+)
+from ..errors import DataError
+from ..tensor import Tensor, from_numpy
+
+_CPU = (1, 0)  # DLPack's name of the host
+CODES = {bfloat16: 4, float8_e4m3fn: 10, float8_e5m2: 12}  # DLPack's codes that NumPy lacks
+_BY_CODE = {code: dtype for dtype, code in CODES.items()}
+
+
+class _Type(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Contents(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32), ("dtype", _Type), ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Contents),
+    )  # fmt: skip
+
+
+def _contents(capsule: object) -> _Contents:
+    """What a capsule that nobody has consumed tells about its array."""
+    api = ctypes.pythonapi
+    api.PyCapsule_IsValid.argtypes = api.PyCapsule_GetPointer.argtypes = (
+        ctypes.py_object, ctypes.c_char_p,
+    )  # fmt: skip
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    for name, kind in ((b"dltensor_versioned", _Versioned), (b"dltensor", _Contents)):
+        if api.PyCapsule_IsValid(capsule, name):
+            found = kind.from_address(api.PyCapsule_GetPointer(capsule, name))
+            return found.tensor if isinstance(found, _Versioned) else found
+    raise DataError("this is no DLPack capsule", "pass an array of a library that knows DLPack")
+
+
+class _Once:
+    """A capsule on its way to somebody who asks an array for it."""
+
+    def __init__(self, capsule: object) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: object) -> object:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU
+
+
+def to_dlpack(
+    x: Tensor, max_version: tuple[int, int] | None, dl_device: Any, copy: bool | None
+) -> object:
+    """A capsule with the tensor's value; consumers that know no read-only arrays get a copy."""
+    if dl_device is not None and tuple(map(int, dl_device)) != _CPU:
+        raise BufferError(f"the tensor is in host memory, not on {dl_device}")
+    if not all([isinstance(n, int) for n in x.shape]):
+        x = Tensor(x.numpy())
+    shown = x.__array__()
+    narrow = CODES.get(x.dtype)
+    raw = shown if narrow is None else shown.view(f"u{x.dtype.itemsize}")
+    versioned = max_version is not None and max_version[0] >= 1
+    if copy or not versioned:
+        if copy is False:
+            raise BufferError("a read-only tensor is shared with consumers of DLPack 1.0 only")
+        raw = raw.copy()
+    capsule = raw.__dlpack__(max_version=max_version) if versioned else raw.__dlpack__()
+    if narrow is not None:
+        _contents(capsule).dtype.code = narrow
+    return capsule
+
+
+def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor with the value of another library's array, sharing its memory unless `copy`.
+
+    >>> import numpy as np
+    >>> fg.from_dlpack(np.array([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+    if isinstance(x, Tensor):
+        return Tensor(x, device=device)
+    if not hasattr(x, "__dlpack__"):
+        raise DataError(f"{type(x).__name__} does not know DLPack", "use fg.asarray(data)")
+    if tuple(map(int, x.__dlpack_device__())) != _CPU:
+        raise DataError("the array is not in host memory", "move it to the CPU first")
+    try:
+        capsule = x.__dlpack__(max_version=(1, 0))
+    except TypeError:  # written before version 1.0
+        capsule = x.__dlpack__()
+    about = _contents(capsule).dtype
+    narrow: DType | None = _BY_CODE.get(about.code)
+    if narrow is not None:
+        about.code = 1  # unsigned integers of the same width
+    array = np.from_dlpack(_Once(capsule))  # type: ignore[arg-type]
+    array = array if narrow is None else array.view(narrow.numpy)
+    return Tensor(array, device=device) if copy else from_numpy(array, device)
