@@ -137,6 +137,6 @@ def _by_numpy(function: Callable[..., Any], arguments: Any, keywords: dict[str, 
 
 
 def buffer_of(x: Tensor) -> memoryview:
-    """The value as a read-only buffer."""
-    array: Array = x.__array__()
-    return memoryview(np.ascontiguousarray(array)).toreadonly()  # type: ignore[arg-type]
+    """The value as a read-only buffer of its shape; from Python 3.12 on NumPy reads it first."""
+    array: Array = np.asarray(x.__array__(), order="C")  # ascontiguousarray would add an axis
+    return memoryview(array).toreadonly()  # type: ignore[arg-type]

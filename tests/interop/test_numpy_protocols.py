@@ -68,6 +68,8 @@ def test_numpys_refusals_are_ours_and_its_writes_are_refused() -> None:
     with pytest.raises(ValueError, match="read-only"):
         np.put_along_axis(x, np.array([0]), 9, 0)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="copy=False"):
+        x.__array__(np.dtype(np.float64), copy=False)
+    with pytest.raises(ValueError, match="copy"):  # NumPy's own where it takes the buffer itself
         np.asarray(x, dtype=np.float64, copy=False)
     assert x.tolist() == [1.0, 2.0]
 
@@ -102,3 +104,9 @@ def test_copies_and_pickles_hold_the_value() -> None:
     assert x.tolist() == [3.0, 6.0]
     assert "3., 6." in x._repr_html_() and x._repr_html_().startswith("<pre>")
     assert x.__buffer__(0).readonly and x.__buffer__(0).tolist() == [3.0, 6.0]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3)])
+def test_a_buffer_has_the_tensors_shape(shape: tuple[int, ...]) -> None:
+    assert fg.ones(shape).__buffer__(0).shape == shape
+    assert fg.ones(shape).mT.__buffer__(0).c_contiguous if len(shape) > 1 else True
