@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..tensor import Tensor
 from . import ops as _ops  # fills the table
 from .errors import ModelError, NeedsValueError, UnsupportedError
 from .proto import Attribute, Function, Graph, Model, Node, TensorData
-from .table import FOLDS, MICROSOFT, NEWEST, Call, find
+from .table import FOLDS, MICROSOFT, NEWEST, Call, Fold, find
 from .types import STRING, Kind
 from .values import NONE, Nothing, Value, is_symbolic
 from .weights import Files, array_of, dense
@@ -254,43 +255,43 @@ class Build:
                 ) from problem
 
     def _node(self, node: Node, scope: Scope) -> None:
-        domain = _domain(node.domain)
         inputs = [scope.find(name) if name else None for name in node.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        attributes = {}
-        for attribute in node.attribute:
-            if attribute.ref_attr_name:
-                referred = scope.given.get(attribute.ref_attr_name)
-                if referred is not None:
-                    attributes[attribute.name] = referred
-            else:
-                attributes[attribute.name] = attribute
-        function = self.program.functions.get((domain, node.op_type, node.overload))
+        attributes = _attributes(node, scope)
+        function = self.program.functions.get((_domain(node.domain), node.op_type, node.overload))
         if function is not None:
             found = self._function(function, inputs, attributes)
         else:
-            version = self.opsets.get(domain, 1 if domain else NEWEST[""])
-            unknown = domain == MICROSOFT and (domain, node.op_type) not in _ops.OPERATORS
-            if unknown and ("", node.op_type) in _ops.OPERATORS:  # a standard one after all
-                domain, version = "", self.opsets.get("", NEWEST[""])
-            entry = find(domain, node.op_type, version)
-            call = Call(self, node, inputs, version, attributes, scope)
-            if any(isinstance(v, Value) and v.is_text for v in inputs) and entry.keeps:
-                made = self._moved_texts(call, domain)
-            else:
-                made = _in_order(call, domain) or entry.build(call)
-            found = self._results(call, made, entry.keeps)
-            if entry.host:
-                self.hosts.add(node.op_type)
-            self._folding(call, found, domain)
+            found = self._operator(node, inputs, attributes, scope)
         for name, value in zip(node.output, found, strict=False):
             if name:
                 scope.values[name] = value
-        if len(node.output) > len(found) and any(node.output[len(found) :]):
+        if any(node.output[len(found) :]):
             raise ModelError(
                 f"it has {len(found)} outputs, {len(node.output)} are asked", "the model is invalid"
             )
+
+    def _operator(
+        self, node: Node, inputs: list[Any], attributes: dict[str, Attribute], scope: Scope
+    ) -> list[Any]:
+        """An operator of the table; a standard one may be called by Microsoft's domain."""
+        domain = _domain(node.domain)
+        listed = _ops.OPERATORS
+        if domain == MICROSOFT and (domain, node.op_type) not in listed:
+            domain = "" if ("", node.op_type) in listed else domain
+        version = self.opsets.get(domain, 1 if domain else NEWEST[""])
+        entry = find(domain, node.op_type, version)
+        call = Call(self, node, inputs, version, attributes, scope)
+        if entry.keeps and any(isinstance(v, Value) and v.is_text for v in inputs):
+            made = self._moved_texts(call, domain)
+        else:
+            made = _in_order(call, domain) or entry.build(call)
+        found = self._results(call, made, entry.keeps)
+        if entry.host:
+            self.hosts.add(node.op_type)
+        _fold_later(call, found, FOLDS.get((domain, node.op_type)))
+        return found
 
     def _moved_texts(self, call: Call, domain: str) -> Any:
         """Strings stay on the host: what moves them is the operator's host form."""
@@ -325,50 +326,66 @@ class Build:
 
     def _results(self, call: Call, found: Any, keeps: bool) -> list[Any]:
         """What a function of the table gave, as values."""
-        several = isinstance(found, tuple)
         inputs = [v for v in call.inputs if v is not None]
-        constant = bool(inputs) and all(isinstance(v, Value) and v.constant for v in inputs)
-        made = []
-        for result in found if several else (found,):
-            if isinstance(result, Tensor):
-                kind = call.kind(0) if keeps and not call.kind(0).plain else None
-                result = Value(result, kind)
-            elif isinstance(result, np.ndarray):
-                result = Value(None, None, result)
-            elif result is not None and not isinstance(result, Value | list | Nothing):
-                raise TypeError(f"{call.node.op_type} gave {type(result).__name__}")
-            if isinstance(result, Value) and (constant or not inputs) and not self.tracing:
-                result.constant = True
-            made.append(result)
-        if not constant and not self.tracing:
-            self.kept += [v for v in inputs if isinstance(v, Value) and v.constant]
+        constants = [v for v in inputs if isinstance(v, Value) and v.constant]
+        made = [_result(call, r, keeps) for r in (found if isinstance(found, tuple) else (found,))]
+        if self.tracing:
+            return made
+        if len(constants) < len(inputs):
+            self.kept += constants
+            return made
+        for value in made:
+            if isinstance(value, Value):
+                value.constant = True
         return made
 
-    def _folding(self, call: Call, found: list[Any], domain: str) -> None:
-        """Let small results be worked out on the host, should somebody ask."""
-        work = FOLDS.get((domain, call.node.op_type))
-        if work is None or not all(v is None or isinstance(v, Value) for v in call.inputs):
-            return
-        if not all(v is None or v.is_foldable for v in call.inputs):
-            return
-        sources = NONE.union(*[v.sources for v in call.inputs if v is not None])
-        memo: list[Any] = []
 
-        def worked(place: int) -> Array | None:
-            if not memo:
-                arrays = [None if v is None else v.known() for v in call.inputs]
-                lost = [
-                    a is None and v is not None for a, v in zip(arrays, call.inputs, strict=True)
-                ]
-                memo.append(None if any(lost) else work(call, *arrays))
-            results = memo[0]
-            if isinstance(results, tuple | list):
-                return results[place]  # type: ignore[no-any-return]
-            return results  # type: ignore[no-any-return]
+def _attributes(node: Node, scope: Scope) -> dict[str, Attribute]:
+    """The attributes of a node by name; those that refer to its function's are looked up there."""
+    found = {
+        a.name: scope.given.get(a.ref_attr_name) if a.ref_attr_name else a for a in node.attribute
+    }
+    return {name: attribute for name, attribute in found.items() if attribute is not None}
 
-        for place, value in enumerate(found):
-            if isinstance(value, Value) and not value.is_foldable and _is_small(value):
-                value.fold(lambda place=place: worked(place), sources)  # type: ignore[misc]
+
+def _result(call: Call, result: Any, keeps: bool) -> Any:
+    """One result of an operator as a value."""
+    if isinstance(result, Tensor):
+        kind = call.kind(0) if keeps and not call.kind(0).plain else None
+        return Value(result, kind)
+    if isinstance(result, np.ndarray):
+        return Value(None, None, result)
+    if result is not None and not isinstance(result, Value | list | Nothing):
+        raise TypeError(f"{call.node.op_type} gave {type(result).__name__}")
+    return result
+
+
+def _fold_later(call: Call, found: list[Any], work: Fold | None) -> None:
+    """Let small results be worked out on the host, should somebody ask."""
+    given = [v for v in call.inputs if v is not None]
+    if work is None or not all(isinstance(v, Value) and v.is_foldable for v in given):
+        return
+    sources = NONE.union(*[v.sources for v in given])
+    results = cache(partial(_folded, call, work))
+
+    def at(place: int) -> Array | None:
+        found = results()
+        return found[place] if isinstance(found, tuple | list) else found  # type: ignore[no-any-return]
+
+    for place, value in enumerate(found):
+        if isinstance(value, Value) and not value.is_foldable and _is_small(value):
+            value.fold(partial(at, place), sources)
+
+
+def _folded(call: Call, work: Fold) -> Any:
+    """The results of an operator on the host; None where an input is not known after all."""
+    arrays = []
+    for value in call.inputs:
+        array = None if value is None else value.known()
+        if array is None and value is not None:
+            return None
+        arrays.append(array)
+    return work(call, *arrays)
 
 
 def _in_order(call: Call, domain: str) -> Value | None:

@@ -26,13 +26,13 @@ import fulgurite as fg
 from ..aot.schedule import TensorSchedule
 from ..config import current
 from ..core.op import Array
-from ..errors import ArgumentError, DataError, DTypeError, FulguriteError, ShapeError
+from ..errors import ArgumentError, FulguriteError, ShapeError
 from ..runtime.device import get_device
-from ..runtime.realize import OBSERVER, storage_of
+from ..runtime.realize import storage_of
 from ..tensor import Tensor
 from .errors import ModelError
 from .graph import FOLDED, Build, Program
-from .ports import Port, checked_dims, names_of, port_of
+from .ports import Port, checked_dims, converted, names_of, port_of
 from .proto import read_model
 from .sizes import WORTH, patience
 from .types import STRING, carried, kind_of_array, kind_of_dtype, shown
@@ -131,14 +131,14 @@ class Model:
         for port in self.inputs:
             if port.name not in found and port.form != "optional":
                 raise ArgumentError(f"input {port} is missing", names_of(self.inputs))
-        return {p.name: _converted(found[p.name], p) for p in ports if p.name in found}
+        return {p.name: converted(found[p.name], p) for p in ports if p.name in found}
 
     def _check_sizes(self, given: Mapping[str, Any]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
         for name, value in self.dims.items():
             if isinstance(value, int):
                 sizes[name] = (value, "dims")
-        for port in (*self.inputs, *self.optional):
+        for port in self._ports:
             value = given.get(port.name)
             if not isinstance(value, np.ndarray | Tensor) or port.shape is None:
                 continue
@@ -237,7 +237,7 @@ class Model:
         """The dimensions that vary: those the user says, and those that came in many sizes."""
         device = current().device
         found = {name: var for name, var in self.dims.items() if isinstance(var, fg.Var)}
-        for port in (*self.inputs, *self.optional):
+        for port in self._ports:
             value = given.get(port.name)
             if not isinstance(value, np.ndarray) or port.shape is None:
                 continue
@@ -264,17 +264,12 @@ class Model:
         self._check_sizes(given)
         build = Build(self.program)
         self.builds += 1
-        values = []
-        for port in [*self.inputs, *self.optional]:
-            value = given.get(port.name)
-            values.append(_value(value, port))
-        found = self._outputs(build, values)
+        found = self._outputs(build, [_value(given.get(p.name), p) for p in self._ports])
         return Outputs({p.name: _shown_value(v) for p, v in zip(self.outputs, found, strict=True)})
 
     def _outputs(self, build: Build, values: Sequence[Any]) -> list[Any]:
         """The outputs of the whole graph for values in the order of its ports."""
-        names = [p.name for p in (*self.inputs, *self.optional)]
-        by_name = dict(zip(names, values, strict=True))
+        by_name = dict(zip([p.name for p in self._ports], values, strict=True))
         order = [by_name.get(info.name) for info in self.program.graph.input]
         return build.graph(self.program.graph, order)
 
@@ -295,19 +290,14 @@ class _Plan:
         build = Build(model.program)
         build.floats = frozenset({n for n, v in given.items() if _is_float(v)})
         model.builds += 1
-        values = []
-        for port in [*model.inputs, *model.optional]:
-            value = given.get(port.name)
-            if isinstance(value, np.ndarray) and port.kind is not STRING:
-                values.append(self._held(port, value, variables))
-            else:
-                values.append(_value(value, port, frozenset({port.name})))
-        self.values = model._outputs(build, values)
+        values = [self._input(port, given.get(port.name), variables) for port in model._ports]
+        self.values = [_own(value) for value in model._outputs(build, values)]
         self.dynamic, self.hosts = build.dynamic, build.hosts
-        names = build.consulted
-        fixed = {n for n, v in given.items() if not isinstance(v, np.ndarray) or n not in self.held}
-        self.consulted = {n: _frozen(given[n]) for n in (names | fixed) if n in given}
-        self.values = [_own(value) for value in self.values]
+        self.consulted = {
+            name: _frozen(value)
+            for name, value in given.items()
+            if name in build.consulted or name not in self.held
+        }
         tensors = [t for t in _tensors(self.values) if not t.is_realized]
         self.schedule: TensorSchedule | None = None
         if not build.dynamic and tensors:
@@ -317,6 +307,11 @@ class _Plan:
         elif tensors:
             fg.realize(*tensors)
         self.tensors = tensors
+
+    def _input(self, port: Port, value: Any, variables: Mapping[str, fg.Var]) -> Any:
+        if isinstance(value, np.ndarray) and port.kind is not STRING:
+            return self._held(port, value, variables)
+        return _value(value, port, frozenset({port.name}))
 
     def _held(self, port: Port, value: Array, variables: Mapping[str, fg.Var]) -> Value:
         """An input in memory of the plan, with its numbers if they are few."""
@@ -337,9 +332,7 @@ class _Plan:
             slice(0, found[axis].bind(n)) if axis in found else slice(None)
             for axis, n in enumerate(value.shape)
         ]
-        whole = self.whole[port.name] = np.full(
-            most, 0, value.dtype
-        )  # as jit/dynamic_shapes.py pads
+        whole = self.whole[port.name] = np.full(most, 0, value.dtype)  # as dynamic_shapes pads
         self.held[port.name] = whole[tuple([slice(0, n) for n in value.shape])]
         np.copyto(self.held[port.name], value)
         return Value(self._shared(whole)[tuple(cuts)], port.kind, None, sources)
@@ -490,53 +483,6 @@ def _is_lazy(value: Any) -> bool:
     if isinstance(value, list):
         return any(_is_lazy(v) for v in value)
     return isinstance(value, Tensor)
-
-
-def _converted(value: Any, port: Port) -> Any:
-    """An input as an array of its kind's carrier, a lazy tensor, a list, or None."""
-    kind = port.kind
-    if type(value) is np.ndarray and kind is not None and kind.plain and kind.numpy == value.dtype:
-        return value  # the common case, on the path of every call
-    if isinstance(value, list) and port.form != "tensor":
-        return [_converted(v, Port(port.name, None, None)) for v in value]
-    if value is None:
-        if port.form == "optional":
-            return None
-        raise DataError(f"input {port.name!r} is None", f"the model takes {port}")
-    if isinstance(value, Tensor):
-        if port.kind is not None and port.kind.plain and value.dtype is not port.kind.carrier:
-            raise _wrong(port, str(value.dtype))
-        if value.is_realized and not value.node.watched and OBSERVER.refuse is None:
-            return value._array()  # while fg.jit captures there are no numbers to take
-        return value
-    exact = isinstance(value, np.ndarray | np.generic)
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as problem:
-        raise DataError(f"input {port.name!r} is no array: {problem}", str(port)) from None
-    if port.kind is STRING:
-        if array.dtype.kind not in "OUST":
-            raise _wrong(port, str(array.dtype))
-        return array.astype(object)
-    kind = kind_of_array(array.dtype)
-    if kind is None or kind is STRING:
-        raise _wrong(port, str(array.dtype))
-    if port.kind is not None and kind is not port.kind:
-        carrier = port.kind.carrier
-        if exact and not (
-            not port.kind.plain and carrier is not None and array.dtype == carrier.numpy
-        ):
-            raise _wrong(port, str(array.dtype))
-        if not exact:
-            assert carrier is not None
-            array = np.asarray(fg.Tensor(value, dtype=carrier))
-    elif port.kind is None and not exact:
-        array = np.asarray(fg.Tensor(value))
-    return array if port.kind is None and not kind.plain else carried(array, port.kind or kind)
-
-
-def _wrong(port: Port, found: str) -> DTypeError:
-    return DTypeError(f"input {port.name!r} is {found}", f"the model takes {port}: use astype")
 
 
 def _value(value: Any, port: Port, sources: frozenset[str] = frozenset()) -> Any:

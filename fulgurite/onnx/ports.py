@@ -1,7 +1,7 @@
 """Inputs and outputs of a model: names, element kinds, sizes.
 
 In: what a file says of its inputs and outputs, and the sizes that users fix or let vary. Out: a
-`Port` for each, and dimensions by name.
+`Port` for each, dimensions by name, and inputs as arrays of their ports' kinds.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import fulgurite as fg
 
-from ..errors import ArgumentError
+from ..core.op import Array
+from ..errors import ArgumentError, DataError, DTypeError
+from ..runtime.realize import OBSERVER
+from ..tensor import Tensor
 from .proto import Dimension, ValueInfo
-from .types import Kind, kind_of
+from .types import STRING, Kind, carried, kind_of, kind_of_array
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,15 @@ class Port:
             return f"{self.name}: {self.kind or self.form}"
         sizes = ", ".join("?" if n is None else str(n) for n in self.shape)
         return f"{self.name}: {self.kind}[{sizes}]"
+
+    @property
+    def dims(self) -> list[str]:
+        """The names among its sizes."""
+        return [n for n in self.shape or () if isinstance(n, str)]
+
+    def misfit(self, found: object) -> DTypeError:
+        """The error for a value of another element type."""
+        return DTypeError(f"input {self.name!r} is {found}", f"the model takes {self}: use astype")
 
 
 def port_of(info: ValueInfo) -> Port:
@@ -57,7 +71,7 @@ def _size(dimension: Dimension) -> int | str | None:
 
 def checked_dims(dims: Mapping[str, object], ports: Sequence[Port]) -> dict[str, Any]:
     """What `load(dims=...)` was given, checked."""
-    known = {n for port in ports for n in port.shape or () if isinstance(n, str)}
+    known = {name for port in ports for name in port.dims}
     for name, value in dims.items():
         if name not in known:
             raise ArgumentError(
@@ -73,3 +87,54 @@ def checked_dims(dims: Mapping[str, object], ports: Sequence[Port]) -> dict[str,
 def names_of(ports: Sequence[Port]) -> str:
     """What to do about an input that is wrong."""
     return "the model takes " + (", ".join(map(str, ports)) or "no inputs")
+
+
+# --- inputs --------------------------------------------------------------------------------------
+
+
+def converted(value: Any, port: Port) -> Any:
+    """An input as an array of its kind's carrier, a lazy tensor, a list, or None."""
+    kind = port.kind
+    if type(value) is np.ndarray and kind is not None and kind.plain and kind.numpy == value.dtype:
+        return value  # the common case, on the path of every call
+    if isinstance(value, list) and port.form != "tensor":
+        return [converted(v, Port(port.name, None, None)) for v in value]
+    if isinstance(value, Tensor):
+        return _from_tensor(value, port)
+    if value is not None:
+        return _from_array(value, port)
+    if port.form == "optional":
+        return None
+    raise DataError(f"input {port.name!r} is None", f"the model takes {port}")
+
+
+def _from_tensor(value: Tensor, port: Port) -> Tensor | Array:
+    """A tensor's numbers where there are some: while fg.jit captures there are none to take."""
+    if port.kind is not None and port.kind.plain and value.dtype is not port.kind.carrier:
+        raise port.misfit(value.dtype)
+    taken = value.is_realized and not value.node.watched and OBSERVER.refuse is None
+    return value._array() if taken else value
+
+
+def _from_array(value: Any, port: Port) -> Array:
+    """An array as its carrier has it; numbers and lists of Python's take the port's own type."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as problem:
+        raise DataError(f"input {port.name!r} is no array: {problem}", str(port)) from None
+    kind, wanted = kind_of_array(array.dtype), port.kind
+    if kind is None or (kind is STRING) != (wanted is STRING):
+        raise port.misfit(array.dtype)
+    if wanted is STRING:
+        return array.astype(object)
+    if kind is not wanted:
+        if not isinstance(value, np.ndarray | np.generic):
+            array = np.asarray(fg.Tensor(value, dtype=None if wanted is None else wanted.carrier))
+        elif wanted is not None and (wanted.plain or not _holds_carrier(array, wanted)):
+            raise port.misfit(array.dtype)
+    return array if wanted is None and not kind.plain else carried(array, wanted or kind)
+
+
+def _holds_carrier(array: Array, kind: Kind) -> bool:
+    """True if the elements are the carrier of a kind that NumPy does not have."""
+    return kind.carrier is not None and array.dtype == kind.carrier.numpy
