@@ -86,15 +86,7 @@ class _Recurrent(Module):
         raise NotImplementedError
 
     def _run(self, x: TensorLike, first: Any) -> tuple[Tensor, State]:
-        tensor = floating(x)
-        if tensor.ndim not in (2, 3) or tensor.node.shape[-1] != self.input_size:
-            order = "batch, length" if self.batch_first else "length, batch"
-            self.misfit(f"({order}, {self.input_size}), the batch may be left out", tensor)
-        alone = tensor.ndim == 2
-        if alone:
-            tensor = expand_dims(tensor, 1)
-        elif self.batch_first:
-            tensor = swapaxes(tensor, 0, 1)
+        tensor, alone = self._time_major(floating(x))
         starts = self._starts(tensor, first, alone)
         ends: list[State] = []
         for layer in range(self.num_layers):
@@ -111,6 +103,15 @@ class _Recurrent(Module):
         if alone:
             return squeeze(tensor, 1), tuple([squeeze(part, 1) for part in last])
         return (swapaxes(tensor, 0, 1) if self.batch_first else tensor), last
+
+    def _time_major(self, x: Tensor) -> tuple[Tensor, bool]:
+        """x as (length, batch, size), and if it came without a batch."""
+        if x.ndim not in (2, 3) or x.node.shape[-1] != self.input_size:
+            order = "batch, length" if self.batch_first else "length, batch"
+            self.misfit(f"({order}, {self.input_size}), the batch may be left out", x)
+        if x.ndim == 2:
+            return expand_dims(x, 1), True
+        return (swapaxes(x, 0, 1) if self.batch_first else x), False
 
     def _starts(self, x: Tensor, first: Any, alone: bool) -> State:
         """The first states of all layers: (layers * directions, batch, size)."""

@@ -149,22 +149,26 @@ def difference(ours: Any, theirs: Any, rtol: float, atol: float) -> str:
         return next(filter(None, found), "")
     if theirs is None or ours is None:
         return "" if theirs is ours else "one of them is missing"
-    got = ours.numpy() if isinstance(ours, fg.Tensor) else np.asarray(ours)
-    want = np.asarray(theirs)
+    got, want = np.asarray(ours), np.asarray(theirs)
     if want.dtype.kind in "OUST":
-        same = got.shape == want.shape and [str(x) for x in got.reshape(-1)] == [
-            _text(x) for x in want.reshape(-1)
-        ]
+        texts = ([_text(x) for x in a.reshape(-1)] for a in (got, want))
+        same = got.shape == want.shape and next(texts) == next(texts)
         return "" if same else f"strings differ: {got.reshape(-1)[:3]} {want.reshape(-1)[:3]}"
     if got.dtype != want.dtype:
         return f"element type {got.dtype} instead of {want.dtype}"
     if got.shape != want.shape:
         return f"shape {got.shape} instead of {want.shape}"
-    step = EPSILON.get(want.dtype.name)
-    if got.dtype.kind not in "biufc" or got.dtype.kind == "V":
-        got, want = got.astype(np.float32), want.astype(np.float32)
-    if got.dtype.kind in "fc":
-        got, want = (a.astype(np.float64 if a.dtype.kind == "f" else a.dtype) for a in (got, want))
+    return _distance(_widened(got), _widened(want), EPSILON.get(want.dtype.name), rtol, atol)
+
+
+def _widened(a: Any) -> Any:
+    """Numbers that NumPy computes with: floats in float64."""
+    known = a if a.dtype.kind in "biufc" else a.astype(np.float32)
+    return known.astype(np.float64) if known.dtype.kind == "f" else known
+
+
+def _distance(got: Any, want: Any, step: float | None, rtol: float, atol: float) -> str:
+    """Which numbers are too far apart, and if that is rounding."""
     close = np.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
     if close.all():
         return ""

@@ -91,21 +91,9 @@ def _command(arguments: argparse.Namespace) -> int:
 
 def inputs_for(model: Any, given: list[str], dims: list[str], seed: int) -> dict[str, Any]:
     """An array for every input, from what was asked and from what the model says."""
-    sizes: dict[str, int] = {}
-    for text in dims:
-        name, _, size = text.partition("=")
-        if not size.isdecimal():
-            raise ArgumentError(f"--dim {text}", "write it as --dim batch=4")
-        sizes[name] = int(size)
-    known = {n for p in model.inputs for n in p.shape or () if isinstance(n, str)}
-    for name in sizes:
-        if name not in known:
-            raise ArgumentError(
-                f"--dim {name}: there is no such dimension", f"one of {', '.join(sorted(known))}"
-            )
+    sizes = _sizes(model, dims)
     rng = np.random.default_rng(seed)
-    named = {port.name: port for port in model.inputs}
-    named |= {port.name: port for port in model.optional}
+    named = {port.name: port for port in (*model.inputs, *model.optional)}
     found: dict[str, Any] = {}
     for text in given:
         name, sign, what = text.partition("=")
@@ -128,25 +116,44 @@ def inputs_for(model: Any, given: list[str], dims: list[str], seed: int) -> dict
     return found
 
 
+def _sizes(model: Any, dims: list[str]) -> dict[str, int]:
+    """The sizes that --dim gives to dimensions of the model."""
+    known = {name for port in model.inputs for name in port.dims}
+    sizes: dict[str, int] = {}
+    for text in dims:
+        name, _, size = text.partition("=")
+        if not size.isdecimal():
+            raise ArgumentError(f"--dim {text}", "write it as --dim batch=4")
+        if name not in known:
+            raise ArgumentError(
+                f"--dim {name}: there is no such dimension", f"one of {', '.join(sorted(known))}"
+            )
+        sizes[name] = int(size)
+    return sizes
+
+
 def _with_guesses(
     problem: FulguriteError, model: Any, arguments: argparse.Namespace
 ) -> FulguriteError:
     """An error of the model, with the inputs and sizes that the user left to us."""
+    if len(model.inputs) == 1 and arguments.input:
+        return problem
     said = {text.partition("=")[0] for text in arguments.dim}
     given = {text.partition("=")[0] for text in arguments.input}
     made = [port for port in model.inputs if port.name not in given and port.form == "tensor"]
-    if len(model.inputs) == 1 and arguments.input:
-        made = []
-    names = {n for p in made for n in p.shape or () if isinstance(n, str) and n not in said}
-    hints = [f"--dim {name}=4" for name in sorted(names)]
-    for port in made:
-        sizes = "x".join(str(n) if isinstance(n, int) else "1" for n in port.shape or ())
-        hints.append(f"--input {port.name}={'rand:' + sizes if sizes else '1'}")
+    names = {name for port in made for name in port.dims} - said
+    hints = [*[f"--dim {name}=4" for name in sorted(names)], *map(_example, made)]
     if not hints:
         return problem
     what = f"{problem.what} (inputs that are not given are random, sizes that are open are 1)"
     more = f"{problem.hint}; or say what it takes: {' '.join(hints)}"
     return ArgumentError(what, more.removeprefix("; or "))
+
+
+def _example(port: Any) -> str:
+    """An option that would make up an input."""
+    sizes = "x".join(str(n) if isinstance(n, int) else "1" for n in port.shape or ())
+    return f"--input {port.name}={'rand:' + sizes if sizes else '1'}"
 
 
 def _shape(port: Any, sizes: dict[str, int], name: str) -> tuple[int, ...]:
@@ -168,7 +175,7 @@ def _random(port: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Arra
 
 
 def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator) -> Array:
-    """One input from what the user wrote."""
+    """One input from what the user wrote: a way to make it, a file, or a number."""
     kind, _, text = what.partition(":")
     if kind in ("rand", "zeros", "ones") and (text or what == kind):
         parts = text.split("x") if text else []
@@ -177,15 +184,10 @@ def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator
         shape = tuple(map(int, parts)) if text else _shape(port, sizes, port.name)
         if kind == "rand":
             return _random(port, shape, rng)
-        fill = np.zeros if kind == "zeros" else np.ones
-        return fill(shape, port.kind.carrier.numpy)
+        return np.full(shape, int(kind == "ones"), port.kind.carrier.numpy)
     path = Path(what)
     if path.suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as problem:
-            raise ArgumentError(f"{path} cannot be read: {problem}", "give a .npy file") from None
-        return _cast(port, array)
+        return _cast(port, _loaded(path))
     if path.suffix.lower() in (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif"):
         from ..cli.png import read_picture
 
@@ -197,6 +199,14 @@ def _input(port: Any, what: str, sizes: dict[str, int], rng: np.random.Generator
             f"--input {port.name}={what}", "give a .png, a .npy, rand:1x3x224x224 or a number"
         ) from None
     return _cast(port, np.full(_shape(port, sizes, port.name) if port.shape else (), number))
+
+
+def _loaded(path: Path) -> Array:
+    try:
+        found: Array = np.load(path, allow_pickle=False)
+        return found
+    except (OSError, ValueError) as problem:
+        raise ArgumentError(f"{path} cannot be read: {problem}", "give a .npy file") from None
 
 
 def _cast(port: Any, array: Array) -> Array:
@@ -212,34 +222,40 @@ def _cast(port: Any, array: Array) -> Array:
 
 def _placed(port: Any, picture: Array, sizes: dict[str, int]) -> Array:
     """A picture in the layout and size that an input wants."""
-    shape = port.shape
-    if shape is None or len(shape) not in (3, 4):
+    if port.shape is None or len(port.shape) not in (3, 4):
         raise ArgumentError(f"input {port} is no picture", "give a .npy file")
-    space = shape[-3:]
-    first = space[0] in (1, 3) or (space[0] == 4 and space[-1] not in (1, 3))
-    last = space[-1] in (1, 3, 4) and not first
-    wanted = space[-1] if last else space[0]
-    channels = wanted if wanted in (1, 3, 4) else picture.shape[2]
-    if picture.shape[2] in (2, 4) and channels != picture.shape[2]:
-        picture = picture[:, :, :-1]
-    if picture.shape[2] == 1 and channels == 3:
-        picture = np.repeat(picture, 3, axis=2)
-    if picture.shape[2] == 3 and channels == 1:
-        picture = (picture @ np.array([0.299, 0.587, 0.114]))[:, :, None].round().astype(np.uint8)
-    if picture.shape[2] != channels:
+    channels, *space, last = _picture_axes(port.shape[-3:])
+    picture = _with_channels(picture, channels)
+    if channels not in (None, picture.shape[2]):
         raise ArgumentError(f"the picture has {picture.shape[2]} channels", f"it takes {port}")
-    rows, columns = (space[0], space[1]) if last else (space[1], space[2])
-    named = (n if isinstance(n, int) else sizes.get(n or "") for n in (rows, columns))
-    height, width = (n or old for n, old in zip(named, picture.shape, strict=False))
-    places = [
-        (np.arange(new) * old // new)
-        for new, old in ((height, picture.shape[0]), (width, picture.shape[1]))
-    ]
-    picture = picture[places[0]][:, places[1]]
+    for axis, size in enumerate(space):  # the nearest rows, then columns
+        old = picture.shape[axis]
+        new = (size if isinstance(size, int) else sizes.get(size or "")) or old
+        picture = np.take(picture, np.arange(new) * old // new, axis=axis)
     if port.kind is not None and port.kind.carrier is not None and port.kind.carrier.is_float:
         picture = (picture / 255).astype(port.kind.carrier.numpy)
     picture = picture if last else np.moveaxis(picture, 2, 0)
-    return np.ascontiguousarray(_cast(port, picture[None] if len(shape) == 4 else picture))
+    return np.ascontiguousarray(_cast(port, picture[None] if len(port.shape) == 4 else picture))
+
+
+def _picture_axes(space: tuple[Any, ...]) -> tuple[Any, Any, Any, bool]:
+    """The channels (None if open), rows and columns of an input, and if the channels are last."""
+    first = space[0] in (1, 3) or (space[0] == 4 and space[-1] not in (1, 3))
+    last = space[-1] in (1, 3, 4) and not first
+    channels, *rest = (space[-1], *space[:-1]) if last else space
+    return channels if channels in (1, 3, 4) else None, *rest, last
+
+
+def _with_channels(picture: Array, channels: int | None) -> Array:
+    """A picture without its alpha, as grey or in colours, where an input wants that."""
+    if channels is not None and picture.shape[2] in (2, 4) and channels != picture.shape[2]:
+        picture = picture[:, :, :-1]
+    if picture.shape[2] == 1 and channels == 3:
+        return np.repeat(picture, 3, axis=2)
+    if picture.shape[2] == 3 and channels == 1:
+        grey: Array = picture @ np.array([0.299, 0.587, 0.114])
+        return grey[:, :, None].round().astype(np.uint8)
+    return picture
 
 
 # --- running -------------------------------------------------------------------------------------

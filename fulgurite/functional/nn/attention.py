@@ -52,7 +52,7 @@ def scaled_dot_product_attention(
         raise ShapeError("attention needs (length, size) at least", "give two or more dimensions")
     if attn_mask is not None and is_causal:
         raise ArgumentError("a mask and is_causal exclude each other", "put both into the mask")
-    if isinstance(dropout_p, bool) or (scale is not None and isinstance(scale, bool)):
+    if isinstance(dropout_p, bool) or isinstance(scale, bool):
         raise ArgumentError(
             f"dropout_p is {dropout_p!r}, scale is {scale!r}",
             "give numbers; is_causal and enable_gqa by name",

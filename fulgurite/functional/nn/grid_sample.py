@@ -54,19 +54,22 @@ def grid_sample(
             f"a grid of shape {points.shape} for pictures of shape {tensor.shape}",
             f"give (batch, *result, {count}) with as many axes as x",
         )
-    taps = []
-    for d, size in enumerate(space):
-        place = wide(points[..., count - 1 - d])
-        place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
-        low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
-        if padding_mode == "border" and mode != "bicubic":
-            place = clip(place, 0, size - 1)  # cubic neighbours are bounded one by one
-        elif padding_mode == "reflection" and mode != "bicubic":
-            place = clip(_reflected(place, low, high), 0, size - 1)
-        place = round(place) if mode == "nearest" else place
-        neighbours = _neighbours(place, mode)
-        taps.append([(_inside(i, size, padding_mode, low, high), w) for i, w in neighbours])
+    taps = [
+        _taps(wide(points[..., count - 1 - d]), size, mode, padding_mode, bool(align_corners))
+        for d, size in enumerate(space)
+    ]
     return astype(_sampled(tensor, points.shape[1:-1], taps), tensor.dtype)
+
+
+def _taps(place: Tensor, size: int, mode: str, around: str, corners: bool) -> list[Any]:
+    """The neighbours along one axis of places from -1 to 1: a place that exists, and a weight."""
+    place = (place + 1) / 2 * (size - 1) if corners else ((place + 1) * size - 1) / 2
+    low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+    if mode != "bicubic" and around != "zeros":  # cubic neighbours are bounded one by one
+        place = place if around == "border" else _reflected(place, low, high)
+        place = clip(place, 0, size - 1)
+    place = round(place) if mode == "nearest" else place
+    return [(_inside(i, size, around, low, high), w) for i, w in _neighbours(place, mode)]
 
 
 def _sampled(x: Tensor, results: tuple[int, ...], taps: Sequence[Sequence[Any]]) -> Tensor:

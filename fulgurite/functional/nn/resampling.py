@@ -27,10 +27,11 @@ from ..common import as_tensor, astype, floating, wide
 from ..math.elementwise import clip, positive
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
-_MODES = {  # how many axes of space each is for; None: any
-    "nearest": None, "nearest-exact": None, "area": None, "linear": 1, "bilinear": 2,
-    "bicubic": 2, "trilinear": 3,
+_MODES = {  # how many axes of space each is for
+    "nearest": (1, 2, 3), "nearest-exact": (1, 2, 3), "area": (1, 2, 3), "linear": (1,),
+    "bilinear": (2,), "bicubic": (2,), "trilinear": (3,),
 }  # fmt: skip
+_AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _CUBIC = -0.75  # the slope that torch's bicubic uses
 
 
@@ -53,38 +54,44 @@ def interpolate(
     [[[1.0, 2.0, 3.0]]]
     """
     tensor = as_tensor(x)
-    count = tensor.ndim - 2
+    space = _space(tensor, mode, align_corners)
+    wanted, factors = _wanted(space, size, scale_factor, recompute_scale_factor)
+    if mode == "area":
+        return _AREA[len(space)](tensor, wanted)
+    axes = list(zip(range(2, tensor.ndim), space, wanted, factors, strict=True))
+    if mode in ("nearest", "nearest-exact"):
+        for axis, _, new, factor in axes:
+            tensor = _nearest(tensor, axis, new, factor, mode == "nearest-exact")
+        return positive(tensor)  # of its own
+    pixels, dtype = tensor.dtype is uint8, floating(tensor).dtype
+    tensor = tensor if pixels else wide(tensor)
+    real = np.float64 if pixels or tensor.dtype is float64 else np.float32
+    taps = _cubic if mode == "bicubic" else _linear
+    weighted = _weighted_pixels if pixels else _weighted
+    for axis, old, new, factor in reversed(axes) if pixels else axes:
+        if old != new or (factor is not None and not align_corners):
+            source = _source(old, new, factor, bool(align_corners), real)
+            tensor = weighted(tensor, axis, *taps(source, old))
+    return positive(tensor if pixels else astype(tensor, dtype))
+
+
+def _space(x: Tensor, mode: str, align_corners: bool | None) -> list[int]:
+    """The sizes of the space that a mode resamples."""
     if mode not in _MODES:
         raise ArgumentError(f"there is no mode {mode!r}", f"one of {', '.join(_MODES)}")
-    if count < 1 or count > 3 or _MODES[mode] not in (None, count):
-        given = _MODES[mode] or "1 to 3"
+    counts = _MODES[mode]
+    if x.ndim - 2 not in counts:
+        given = counts[0] if len(counts) == 1 else "1 to 3"
         raise ShapeError(
-            f"{mode} interpolation of shape {tensor.shape}",
+            f"{mode} interpolation of shape {x.shape}",
             f"give (batch, channels, ...) with {given} dimensions of space",
         )
     if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
         raise ArgumentError(f"align_corners means nothing for {mode}", "leave it out")
-    space = [n for n in tensor.node.shape[2:] if isinstance(n, int)]
-    if len(space) != count:
+    space = [n for n in x.node.shape[2:] if isinstance(n, int)]
+    if len(space) != x.ndim - 2:
         raise ShapeError("interpolation needs fixed sizes", "give numbers")
-    wanted, factors = _wanted(space, size, scale_factor, recompute_scale_factor)
-    if mode == "area":
-        pool = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[count - 1]
-        return pool(tensor, wanted)
-    narrow, pixels = tensor, tensor.dtype is uint8
-    tensor = tensor if pixels or mode.startswith("nearest") else wide(tensor)
-    real = np.float64 if pixels or tensor.dtype is float64 else np.float32
-    for d in reversed(range(count)) if pixels else range(count):
-        old, new = space[d], wanted[d]
-        if mode.startswith("nearest"):
-            tensor = _nearest(tensor, 2 + d, new, factors[d], mode == "nearest-exact")
-        elif old != new or (factors[d] is not None and not align_corners):
-            taps = _cubic if mode == "bicubic" else _linear
-            source = _source(old, new, factors[d], bool(align_corners), real)
-            weighted = _weighted_pixels if pixels else _weighted
-            tensor = weighted(tensor, 2 + d, *taps(source, old))
-    kept = pixels or mode.startswith("nearest")
-    return positive(tensor if kept else astype(tensor, floating(narrow).dtype))  # of its own
+    return space
 
 
 def _wanted(

@@ -8,7 +8,7 @@ failed load changes nothing. Tensors stay the same objects: optimisers go on wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -63,37 +63,36 @@ def load_state_dict(module: Module, state: Mapping[str, Any], strict: bool = Tru
     missing = [name for name in own if name not in state]
     unexpected = [str(name) for name in state if name not in own]
     values = {name: _value(name, state[name]) for name in own if name in state}
-    misshaped = [
-        f"{name}: {own[name].shape} here, {value.shape} in the state"
-        for name, value in values.items()
-        if own[name].shape != value.shape
-    ]
-    kinds = [
-        f"{name}: {own[name].dtype} here, {value.dtype} in the state"
-        for name, value in values.items()
-        if _rank(value.dtype) > _rank(own[name].dtype)
-    ]
-    reports = [
-        *(_report("missing", missing) if strict else []),
-        *(_report("unexpected", unexpected) if strict else []),
-        *_report("mis-shaped", misshaped),
-        *_report("of another kind", kinds),
-    ]
-    if reports:
-        text = "\n".join(["  " + line for line in reports])
-        loose = not misshaped and not kinds
+    misshaped = _unlike(own, values, "shape", lambda here, there: here == there)
+    kinds = _unlike(own, values, "dtype", lambda here, there: _rank(there) <= _rank(here))
+    reports = {"missing": missing, "unexpected": unexpected} if strict else {}
+    reports |= {"mis-shaped": misshaped, "of another kind": kinds}
+    text = "\n".join([f"  {line}" for what in reports for line in _report(what, reports[what])])
+    if text:
+        loose = not [*misshaped, *kinds]
         raise (ArgumentError if loose else ShapeError)(
             f"the state does not fit {type(module).__name__}; nothing was loaded\n{text}",
             "strict=False leaves out names" if loose else "make the module with the same sizes",
         )
     with no_grad():
         for name, value in values.items():
-            tensor = own[name]
-            fitting = value.detach().astype(tensor.dtype)
-            if value.node.device not in (None, tensor.device):
-                fitting = fitting.to(tensor.device)
-            tensor.assign(fitting)
+            _assign(own[name], value)
     return Loaded(missing, unexpected)
+
+
+def _unlike(
+    own: Mapping[str, Tensor], values: Mapping[str, Tensor], what: str, fits: Callable[..., bool]
+) -> list[str]:
+    """Where an attribute of a value does not fit that of the tensor it is for."""
+    pairs = [(name, getattr(own[name], what), getattr(values[name], what)) for name in values]
+    return [f"{name}: {a} here, {b} in the state" for name, a, b in pairs if not fits(a, b)]
+
+
+def _assign(tensor: Tensor, value: Tensor) -> None:
+    fitting = value.detach().astype(tensor.dtype)
+    if value.node.device not in (None, tensor.device):
+        fitting = fitting.to(tensor.device)
+    tensor.assign(fitting)
 
 
 def _rank(dtype: DType) -> int:

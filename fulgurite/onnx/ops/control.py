@@ -8,6 +8,8 @@ that grows, a shape that changes) is run step by step, reading the condition eac
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -85,34 +87,111 @@ def _tensors(values: list[Any]) -> list[Tensor]:
 @operator("Loop")
 def loop(op: Call) -> tuple[Any, ...]:
     """A graph again and again, so many times or while a condition holds."""
-    body = op.graph("body")
-    carried = list(op.inputs[2:]) if len(op) > 2 else []
-    limit = op.known(0) if op.has(0) else None
-    most = int(limit.reshape(-1)[0]) if limit is not None else None
+    limit = op.known(0)
+    most = None if limit is None else int(limit.reshape(-1)[0])
     if most is not None and most > MOST_TRIPS:
         raise ModelError(f"a loop of {most} steps", f"at most {MOST_TRIPS}: is the model damaged?")
     first = op.known(1) if op.has(1) else np.array(True)
+    found = _Loop(op, op.graph("body"), list(op.inputs[2:]), most, first)
     short = most is not None and most <= UNROLLED
-    if not short and all(isinstance(v, Value) and not v.is_text for v in carried):
-        made = _compiled(op, body, carried, most, first)
-        if made is not None:
-            return made
-    if op.has(0) and most is None:
-        most = int(op.number(0))
-    going = bool((first if first is not None else op.host(1)).reshape(-1)[0])
-    rows: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
-    step = 0
-    while going and (most is None or step < most):
-        if step >= MOST_STEPS:
-            raise ModelError(f"a loop of more than {MOST_STEPS} steps", "does it ever end?")
-        found = op.build.graph(body, [_count(step), _flag(True), *carried], op.scope)
-        carried = found[1 : 1 + len(carried)]
-        for row, value in zip(rows, found[1 + len(carried) :], strict=True):
-            row.append(value)
-        step += 1
-        if most is None or step < most:
-            going = bool(op.build.read(found[0]).reshape(-1)[0])
-    return (*carried, *[_stacked(row, body, i) for i, row in enumerate(rows, 1 + len(carried))])
+    made = None if short or not found.holds_tensors else found.compiled()
+    return found.stepwise() if made is None else made
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop: what it carries, its most steps and its first condition, where they are known."""
+
+    op: Call
+    body: Graph
+    carried: list[Any]
+    most: int | None
+    first: Array | None
+
+    @property
+    def holds_tensors(self) -> bool:
+        """True if a compiled body can carry its values."""
+        return all(isinstance(v, Value) and not v.is_text for v in self.carried)
+
+    @property
+    def gives(self) -> int:
+        """How many results of each step are stacked."""
+        return len(self.body.output) - 1 - len(self.carried)
+
+    def stepwise(self) -> tuple[Any, ...]:
+        """Step by step, reading the condition each time."""
+        op, body, carried = self.op, self.body, self.carried
+        most = int(op.number(0)) if self.most is None and op.has(0) else self.most
+        going = bool((self.first if self.first is not None else op.host(1)).reshape(-1)[0])
+        rows: list[list[Any]] = [[] for _ in range(self.gives)]
+        step = 0
+        while going and (most is None or step < most):
+            if step >= MOST_STEPS:
+                raise ModelError(f"a loop of more than {MOST_STEPS} steps", "does it ever end?")
+            found = op.build.graph(body, [_count(step), _flag(True), *carried], op.scope)
+            carried = found[1 : 1 + len(carried)]
+            for row, value in zip(rows, found[1 + len(carried) :], strict=True):
+                row.append(value)
+            step += 1
+            if most is None or step < most:
+                going = bool(op.build.read(found[0]).reshape(-1)[0])
+        return (*carried, *[_stacked(row, body, i) for i, row in enumerate(rows, 1 + len(carried))])
+
+    def compiled(self) -> tuple[Any, ...] | None:
+        """The loop as one kernel, where its carries keep their shapes."""
+        always = self.first is not None and bool(self.first.reshape(-1)[0])
+        self.op.build.tracing += 1
+        try:
+            if self.most is not None and always:
+                with suppress(FulguriteError):
+                    return self._scanned(self.most)
+            return None if self.gives else self._while(always)
+        except FulguriteError:
+            return None
+        finally:
+            self.op.build.tracing -= 1
+
+    def _once(self, number: Tensor, state: Any) -> list[Any]:
+        """The body's outputs for a state."""
+        values = [Value(x, v.kind) for x, v in zip(state, self.carried, strict=True)]
+        found = self.op.build.graph(self.body, [Value(number), _flag(True), *values], self.op.scope)
+        _tensors(found)
+        return found
+
+    def _scanned(self, most: int) -> tuple[Any, ...]:
+        kinds: list[Any] = []
+        count = len(self.carried)
+
+        def step(state: Any, number: Tensor) -> Any:
+            going, *found = self._once(number, state)
+            kinds[:] = [*[v.kind for v in self.carried], *[v.kind for v in found[count:]]]
+            last = self.op.build.peek(going)
+            if last is None or not bool(last.reshape(-1)[0]):
+                raise NeedsValueError("the condition of a loop changes", "run it in steps")
+            made = [v.tensor for v in found]
+            return tuple(made[:count]), tuple(made[count:])
+
+        start = tuple(v.tensor for v in self.carried)
+        last, rows = fg.scan(step, start, fg.arange(most, dtype=fg.int64))
+        return tuple(Value(x, kind) for x, kind in zip((*last, *rows), kinds, strict=True))
+
+    def _while(self, always: bool) -> tuple[Any, ...]:
+        op = self.op
+        limit = op[0].reshape(()).astype(fg.int64) if op.has(0) else None
+
+        def goes(state: Any) -> Tensor:
+            return state[1] if limit is None else fg.logical_and(state[1], state[0] < limit)
+
+        def step(state: Any) -> Any:
+            number, _, *rest = state
+            going, *found = self._once(number, rest)
+            return (number + 1, fg.reshape(going.tensor, ()), *[v.tensor for v in found])
+
+        begin = fg.Tensor(always) if self.first is not None else fg.reshape(op[1], ())
+        start = [v.tensor for v in self.carried]
+        counter = fg.Tensor(np.zeros((), np.int64))
+        found = fg.while_loop(goes, step, (counter, begin, *start))
+        return tuple(Value(x, v.kind) for x, v in zip(found[2:], self.carried, strict=True))
 
 
 def _stacked(row: list[Any], body: Graph, place: int) -> Value:
@@ -125,65 +204,6 @@ def _stacked(row: list[Any], body: Graph, place: int) -> Value:
         kind = kind_of(number)
         return Value(fg.zeros((0,), kind.carrier), kind)
     return Value(fg.stack([value.tensor for value in row], axis=0), row[0].kind)
-
-
-def _compiled(
-    op: Call, body: Graph, carried: list[Any], most: int | None, first: Array | None
-) -> tuple[Any, ...] | None:
-    """The loop as one kernel, where its carries keep their shapes."""
-    kinds = [v.kind for v in carried]
-    start = tuple(v.tensor for v in carried)
-    gives = len(body.output) - 1 - len(carried)
-    shown: list[Any] = []
-
-    def once(number: Tensor, state: Any, going: Value) -> list[Any]:
-        values = [Value(x, kind) for x, kind in zip(state, kinds, strict=True)]
-        found = op.build.graph(body, [Value(number), going, *values], op.scope)
-        shown[:] = [v.kind for v in found[1 + len(carried) :]]
-        _tensors(found)
-        return found
-
-    def step(state: Any, number: Tensor) -> Any:
-        found = once(number, state, _flag(True))
-        last = op.build.peek(found[0])
-        if last is None or not bool(last.reshape(-1)[0]):
-            raise NeedsValueError("the condition of a loop changes", "run it in steps")
-        made = [v.tensor for v in found[1:]]
-        return tuple(made[: len(carried)]), tuple(made[len(carried) :])
-
-    def while_step(state: Any) -> Any:
-        number, _, *rest = state
-        found = once(number, rest, _flag(True))
-        made = [v.tensor for v in found[1:]]
-        return (number + 1, fg.reshape(found[0].tensor, ()), *made)
-
-    op.build.tracing += 1
-    try:
-        always = first is not None and bool(first.reshape(-1)[0])
-        if most is not None and always:
-            try:
-                last, rows = fg.scan(step, start, fg.arange(most, dtype=fg.int64))
-                return (
-                    *[Value(x, k) for x, k in zip(last, kinds, strict=True)],
-                    *[Value(x, k) for x, k in zip(rows, shown, strict=True)],
-                )
-            except FulguriteError:
-                pass
-        if gives:
-            return None
-        begin = fg.Tensor(always) if first is not None else fg.reshape(op[1], ())
-        limit = op[0].reshape(()).astype(fg.int64) if op.has(0) else None
-        counter = fg.Tensor(np.zeros((), np.int64))
-
-        def goes(state: Any) -> Tensor:
-            return state[1] if limit is None else fg.logical_and(state[1], state[0] < limit)
-
-        found = fg.while_loop(goes, while_step, (counter, begin, *start))
-        return tuple(Value(x, k) for x, k in zip(found[2:], kinds, strict=True))
-    except FulguriteError:
-        return None
-    finally:
-        op.build.tracing -= 1
 
 
 @operator("Scan")

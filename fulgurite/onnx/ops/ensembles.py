@@ -34,54 +34,51 @@ def _numbers(op: Call, name: str) -> Array:
 
 def _trees(op: Call, kind: str) -> tuple[Trees, Array, Array, Array]:
     """The tables of an ensemble; and of its weights: leaf, target, weight."""
-    tree, node = (np.array(op.ints_of(f"nodes_{n}ids"), np.int64) for n in ("tree", "node"))
+    tree, node, true, false, feature = (
+        np.array(op.ints_of(f"nodes_{name}ids"), np.int64)
+        for name in ("tree", "node", "truenode", "falsenode", "feature")
+    )
     modes = op.texts_of("nodes_modes") or []
     keys = {pair: i for i, pair in enumerate(zip(tree.tolist(), node.tolist(), strict=True))}
-    true, false, feature = (
-        np.array(op.ints_of(f"nodes_{n}ids"), np.int64)
-        for n in ("truenode", "falsenode", "feature")
-    )
     count = len(keys)
-    if not len(modes) == len(true) == len(false) == len(feature) == len(tree) == count:
+    if {len(modes), len(true), len(false), len(feature), len(tree)} != {count}:
         raise ModelError("its tables have different lengths", "the model is not valid ONNX")
-    leaf = np.array([mode == "LEAF" for mode in modes])
-    unknown = {m for m in modes if m != "LEAF" and m not in MODES}
-    if unknown:
+    if unknown := {*modes} - {"LEAF", *MODES}:
         raise op.unsupported(f"nodes of mode {', '.join(sorted(unknown))}")
+    leaf = np.array([mode == "LEAF" for mode in modes])
+
+    def places(trees: list[int], nodes: list[int]) -> Array:
+        pairs = zip(trees, nodes, strict=True)
+        return np.array([keys.get(pair, -1) for pair in pairs], np.int64)
+
     own = np.arange(count)
-
-    def after(ids: Array) -> Array:
-        found = [keys.get((t, n), -1) for t, n in zip(tree.tolist(), ids.tolist(), strict=True)]
-        return np.where(leaf, own, found)
-
     missing = op.ints_of("nodes_missing_value_tracks_true") or [0] * count
     tables = {
-        "feature": np.where(leaf, 0, feature), "true": after(true), "false": after(false),
+        "feature": np.where(leaf, 0, feature),
+        "true": np.where(leaf, own, places(tree.tolist(), true.tolist())),
+        "false": np.where(leaf, own, places(tree.tolist(), false.tolist())),
         "mode": np.array([0 if m == "LEAF" else MODES.index(m) for m in modes]),
         "split": _numbers(op, "nodes_values"), "missing": np.array(missing, bool),
     }  # fmt: skip
-    pointed = {*tables["true"][~leaf].tolist(), *tables["false"][~leaf].tolist()}
-    begin: dict[int, int] = {}
-    for number, owner in enumerate(tree.tolist()):
-        if number not in pointed and (owner not in begin or leaf[begin[owner]]):
-            begin[owner] = number
-    inner = {owner for owner, end in zip(tree.tolist(), leaf, strict=True) if not end}
-    if any(leaf[begin[owner]] if owner in begin else True for owner in inner):
-        raise ModelError("a tree leads in a circle", "the model is not valid ONNX")
-    roots = list(begin.values())
-    places = [
-        keys.get(pair, -1)
-        for pair in zip(op.ints_of(f"{kind}_treeids"), op.ints_of(f"{kind}_nodeids"), strict=True)
-    ]
-    if min(places, default=0) < 0:
+    weighed = places(op.ints_of(f"{kind}_treeids"), op.ints_of(f"{kind}_nodeids"))
+    if weighed.min(initial=0) < 0:
         raise ModelError("a weight is for no node", "the model is not valid ONNX")
     targets = np.array(op.ints_of(f"{kind}_ids"), np.int64)
-    return (
-        Trees(tables, leaf, roots),
-        np.array(places, np.int64),
-        targets,
-        _numbers(op, f"{kind}_weights"),
-    )
+    trees = Trees(tables, leaf, _roots(tables, tree.tolist(), leaf))
+    return trees, weighed, targets, _numbers(op, f"{kind}_weights")
+
+
+def _roots(tables: dict[str, Array], tree: list[int], leaf: Array) -> list[int]:
+    """The node of each tree that no other leads to; a leaf only where there is nothing else."""
+    pointed = {*tables["true"][~leaf].tolist(), *tables["false"][~leaf].tolist()}
+    begin: dict[int, int] = {}
+    for number, owner in enumerate(tree):
+        if number not in pointed and (owner not in begin or leaf[begin[owner]]):
+            begin[owner] = number
+    inner = {owner for owner, end in zip(tree, leaf, strict=True) if not end}
+    if any(owner not in begin or leaf[begin[owner]] for owner in inner):
+        raise ModelError("a tree leads in a circle", "the model is not valid ONNX")
+    return list(begin.values())
 
 
 def _sums(op: Call, kind: str, count: int) -> tuple[Tensor, Array]:

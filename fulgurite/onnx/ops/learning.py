@@ -203,18 +203,17 @@ def reached(trees: Trees, x: Tensor, listed: Any = None) -> Tensor:
 def tree_ensemble(op: Call) -> Tensor:
     """Sums, means or extremes of the leaves that samples reach."""
     x = op[0]
-    feature = np.array(op.ints_of("nodes_featureids"), np.int64)
-    modes_of = op.array("nodes_modes")
-    splits_of, weights_of = op.array("nodes_splits"), op.array("leaf_weights")
-    if modes_of is None or splits_of is None or weights_of is None:
-        raise ModelError("its nodes or leaves are missing", "the model is not valid ONNX")
-    modes, splits, weights = (a[0].reshape(-1) for a in (modes_of, splits_of, weights_of))
-    true, false = (np.array(op.ints_of(f"nodes_{s}nodeids"), np.int64) for s in ("true", "false"))
-    leaf_true, leaf_false = (
-        np.array(op.ints_of(f"nodes_{s}leafs"), np.int64) for s in ("true", "false")
+    modes, splits, weights = (
+        _stored(op, name) for name in ("nodes_modes", "nodes_splits", "leaf_weights")
     )
+    feature, true, false, leaf_true, leaf_false, targets = (
+        np.array(op.ints_of(name), np.int64)
+        for name in (
+            "nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids", "nodes_trueleafs",
+            "nodes_falseleafs", "leaf_targetids",
+        )
+    )  # fmt: skip
     missing = np.array(op.ints_of("nodes_missing_value_tracks_true") or [0] * len(feature), bool)
-    targets = np.array(op.ints_of("leaf_targetids"), np.int64)
     roots = op.ints_of("tree_roots")
     nodes, leaves = len(feature), len(weights)
     arrays = (modes, splits, true, false, leaf_true, leaf_false, missing)
@@ -236,19 +235,28 @@ def tree_ensemble(op: Call) -> Tensor:
     leaf = place - nodes
     gained = fg.take(fg.Tensor(weights.astype(np.float64)), leaf, axis=0)
     target = fg.take(fg.Tensor(targets), leaf, axis=0)
-    count = op.int("n_targets", 1)
-    mine = target[:, :, None] == fg.arange(count, dtype=fg.int64)
-    kind = op.int("aggregate_function", 1)
-    if kind in (0, 1):
-        found = fg.sum(fg.where(mine, gained[:, :, None], 0.0), axis=1)
-        found = found / len(roots) if kind == 0 else found
-    else:
-        limit = np.finfo(x.dtype.numpy)
-        other = float(limit.max if kind == 2 else limit.min)
-        found = (fg.min if kind == 2 else fg.max)(fg.where(mine, gained[:, :, None], other), axis=1)
+    mine = target[:, :, None] == fg.arange(op.int("n_targets", 1), dtype=fg.int64)
     if op.int("post_transform", 0):
         raise op.unsupported("post_transform")
-    return found.astype(x.dtype)
+    return _aggregated(op, mine, gained[:, :, None], len(roots)).astype(x.dtype)
+
+
+def _stored(op: Call, name: str) -> Array:
+    found = op.array(name)
+    if found is None:
+        raise ModelError("its nodes or leaves are missing", "the model is not valid ONNX")
+    return found[0].reshape(-1)
+
+
+def _aggregated(op: Call, mine: Tensor, gained: Tensor, trees: int) -> Tensor:
+    """What all trees gained for each target: the mean, sum, least or largest."""
+    kind = op.int("aggregate_function", 1)
+    if kind in (0, 1):
+        total = fg.sum(fg.where(mine, gained, 0.0), axis=1)
+        return total / trees if kind == 0 else total
+    limit = np.finfo(op[0].dtype.numpy)
+    other = float(limit.max if kind == 2 else limit.min)
+    return (fg.min if kind == 2 else fg.max)(fg.where(mine, gained, other), axis=1)
 
 
 def _compared(value: Tensor, split: Tensor, mode: Tensor) -> Tensor:

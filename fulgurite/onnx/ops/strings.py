@@ -8,6 +8,8 @@ refused: matching it could take for ever.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import islice, pairwise
 from re import _constants as pieces  # type: ignore[attr-defined]
 from re import _parser as patterns  # type: ignore[attr-defined]
 from typing import Any
@@ -114,42 +116,47 @@ def _nests(part: Any, inside: bool) -> bool:
 @operator("TfIdfVectorizer", since=9)
 def tf_idf_vectorizer(op: Call) -> Tensor:
     """How often each n-gram of a pool occurs, also with gaps, perhaps weighted."""
-    shortest, longest = op.int("min_gram_length", 1), op.int("max_gram_length", 1)
-    skips = op.int("max_skip_count", 0)
-    starts, places = op.ints_of("ngram_counts", []), op.ints_of("ngram_indexes", [])
-    if op.given("pool_strings"):
-        names = {s: i for i, s in enumerate(dict.fromkeys(op.texts_of("pool_strings")))}
-        pool = [names[s] for s in op.texts_of("pool_strings")]
-        op.build.hosts.add("strings")
-        words = op.host(0)
-        numbers = np.array([names.get(str(s), -1) for s in words.reshape(-1)], np.int64)
-        x = fg.Tensor(numbers.reshape(words.shape))
-    else:
-        pool, x = op.ints_of("pool_int64s", []), op[0].astype(fg.int64)
+    x, pool = _words(op)
     rows = x if x.ndim == 2 else fg.reshape(x, (1, x.size))
-    width = max(places) + 1
-    counts: list[Any] = [None] * len(places)
-    gram = 0
-    for size, start in enumerate(starts, start=1):
-        end = starts[size] if size < len(starts) else len(pool)
-        here = [pool[i : i + size] for i in range(start, end, size)]
-        if here and shortest <= size <= longest:
-            found = _occurrences(rows, np.array(here, np.int64), skips if size > 1 else 0)
-            for i in range(len(here)):
-                counts[gram + i] = found[:, i]
-        gram += len(here)
-    zero = fg.zeros((rows.shape[0],))
-    columns: list[Any] = [zero] * width
+    places = op.ints_of("ngram_indexes", [])
     weights = op.floats_of("weights") or [1.0] * len(places)
-    mode = op.text("mode", "TF")
-    for place, count, weight in zip(places, counts, weights, strict=True):
-        if count is None:
+    mode, width = op.text("mode", "TF"), max(places) + 1
+    columns: list[Any] = [fg.zeros((rows.shape[0],))] * width
+    grams = list(_grams(op, pool))
+    targets = iter(zip(places, weights, strict=True))
+    if sum(map(len, grams)) > len(places):
+        raise ModelError("its tables have different lengths", "the model is not valid ONNX")
+    for size, here in enumerate(grams, start=1):
+        mine = list(islice(targets, len(here)))
+        if not here or not op.int("min_gram_length", 1) <= size <= op.int("max_gram_length", 1):
             continue
-        if mode == "IDF":
-            count = fg.minimum(count, 1.0)
-        columns[place] = columns[place] + (count if mode == "TF" else count * weight)
+        skips = op.int("max_skip_count", 0) if size > 1 else 0
+        counts = _occurrences(rows, np.array(here, np.int64), skips)
+        counts = fg.minimum(counts, 1.0) if mode == "IDF" else counts
+        for i, (place, weight) in enumerate(mine):
+            count = counts[:, i]
+            columns[place] = columns[place] + (count if mode == "TF" else count * weight)
     y = fg.stack(columns, axis=1)
     return y if x.ndim == 2 else fg.reshape(y, (width,))
+
+
+def _words(op: Call) -> tuple[Tensor, list[int]]:
+    """The words and the pool of n-grams as numbers; a word of no n-gram is -1."""
+    if not op.given("pool_strings"):
+        return op[0].astype(fg.int64), op.ints_of("pool_int64s", [])
+    texts = op.texts_of("pool_strings")
+    names = {s: i for i, s in enumerate(dict.fromkeys(texts))}
+    op.build.hosts.add("strings")
+    words = op.host(0)
+    numbers = np.array([names.get(str(s), -1) for s in words.reshape(-1)], np.int64)
+    return fg.Tensor(numbers.reshape(words.shape)), [names[s] for s in texts]
+
+
+def _grams(op: Call, pool: list[int]) -> Iterator[list[list[int]]]:
+    """The n-grams of each size, from 1 on."""
+    starts = op.ints_of("ngram_counts", [])
+    for size, (start, end) in enumerate(pairwise([*starts, len(pool)]), start=1):
+        yield [pool[i : i + size] for i in range(start, end, size)]
 
 
 def _occurrences(rows: Tensor, grams: Array, skips: int) -> Tensor:

@@ -7,6 +7,7 @@ means depends on sizes, which must then be fixed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -34,6 +35,13 @@ class Windows:
     def reach(self, axis: int) -> int:
         """From the first to the last element of a window."""
         return (self.size[axis] - 1) * self.dilation[axis] + 1
+
+    def counts(self, space: Sequence[int]) -> list[int]:
+        """How many windows there are along each axis."""
+        return [
+            (n + low + high - self.reach(axis)) // self.stride[axis] + 1
+            for axis, (n, (low, high)) in enumerate(zip(space, self.pads, strict=True))
+        ]
 
     def slid(self, x: Tensor, first: int) -> Tensor:
         """Windows as further axes at the end; x is padded already."""

@@ -91,91 +91,73 @@ def attended(
     if op.has(past):
         k, v = fg.concat([op[past][0], k], axis=2), fg.concat([op[past][1], v], axis=2)
     present = fg.stack([k, v], axis=0) if op.wants(1) else None
+    before = op[past].shape[3] if op.has(past) else 0
+    return _masked_attention(op, q, k, v, mask, bias, before), present
+
+
+def _masked_attention(
+    op: Call, q: Tensor, k: Tensor, v: Tensor, mask: int, bias: int, before: int
+) -> Tensor:
+    """Attention with the mask and the bias at some inputs, causal if the operator says so."""
     added, allowed = op.maybe(bias), None
     if op.has(mask):
         shown = _key_mask(op, op[mask], q.shape[0], q.shape[2], k.shape[2])
         added = _masked_bias(op, added, shown)
     if op.int("unidirectional"):
-        before = op[past].shape[3] if op.has(past) else 0
         allowed = _causal(q.shape[2], k.shape[2], before)
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
-    return joined(_attend(q, k, v, scale, added, allowed)), present
+    return joined(_attend(q, k, v, scale, added, allowed))
 
 
 @microsoft("MultiHeadAttention")
 def multi_head_attention(op: Call) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Attention of given queries, keys and values."""
+    q, k, v = _queries_keys_values(op)
+    if op.has(6) and op.has(7):
+        k, v = fg.concat([op[6], k], axis=2), fg.concat([op[7], v], axis=2)
+    before = op[6].shape[2] if op.has(6) else 0
+    return _masked_attention(op, q, k, v, 4, 5, before), k, v
+
+
+def _queries_keys_values(op: Call) -> tuple[Tensor, ...]:
+    """All by heads: packed in one (batch, length, heads, 3, size), in two, or each by itself."""
     heads = op.int("num_heads", 1)
     if op.has(3) and not op.has(2):
         raise op.unsupported("a bias of packed keys and values")
     if not op.has(1):
-        packed = op[0]  # (batch, length, heads, 3, size)
-        q, k, v = (fg.permute_dims(packed[:, :, :, i], (0, 2, 1, 3)) for i in range(3))
-    else:
-        q_in, k_in = op[0], op[1]
-        v_in = op.maybe(2)
-        if v_in is None:  # (batch, length, heads, 2, size)
-            k, v = (fg.permute_dims(k_in[:, :, :, i], (0, 2, 1, 3)) for i in range(2))
-        if op.has(3):
-            size = q_in.shape[-1]
-            bias = op[3]
-            q_in = q_in + bias[:size]
-            if v_in is not None and k_in.ndim == 3:
-                k_in = k_in + bias[size : size + k_in.shape[-1]]
-                v_in = v_in + bias[size + k_in.shape[-1] :]
-        q = heads_of(q_in, heads)
-        if v_in is not None:
-            k = k_in if k_in.ndim == 4 else heads_of(k_in, heads)
-            v = v_in if v_in.ndim == 4 else heads_of(v_in, heads)
-    if op.has(6) and op.has(7):
-        k, v = fg.concat([op[6], k], axis=2), fg.concat([op[7], v], axis=2)
-    added, allowed = op.maybe(5), None
-    if op.has(4):
-        shown = _key_mask(op, op[4], q.shape[0], q.shape[2], k.shape[2])
-        added = _masked_bias(op, added, shown)
-    if op.int("unidirectional"):
-        before = op[6].shape[2] if op.has(6) else 0
-        allowed = _causal(q.shape[2], k.shape[2], before)
-    scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
-    return joined(_attend(q, k, v, scale, added, allowed)), k, v
+        return _unpacked(op[0], 3)
+    q, k = op[0], op[1]
+    if not op.has(2):
+        return heads_of(q, heads), *_unpacked(k, 2)
+    v, size = op[2], q.shape[-1]
+    if op.has(3):
+        q = q + op[3][:size]
+        if k.ndim == 3:
+            bias = op[3][size:]
+            k, v = k + bias[: k.shape[-1]], v + bias[k.shape[-1] :]
+    return heads_of(q, heads), *[x if x.ndim == 4 else heads_of(x, heads) for x in (k, v)]
+
+
+def _unpacked(x: Tensor, count: int) -> tuple[Tensor, ...]:
+    return tuple(fg.permute_dims(x[:, :, :, i], (0, 2, 1, 3)) for i in range(count))
 
 
 @microsoft("GroupQueryAttention")
 def group_query_attention(op: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Causal attention with shared heads of keys, a cache, and rotation if asked."""
     heads, shared = op.int("num_heads", 1), op.int("kv_num_heads", 1)
-    x = op[0]
-    if op.has(1):
-        q, k, v = heads_of(x, heads), heads_of(op[1], shared), heads_of(op[2], shared)
-    else:
-        size = x.shape[-1] // (heads + 2 * shared)
-        a, b = heads * size, (heads + shared) * size
-        q, k, v = (
-            heads_of(x[..., :a], heads),
-            heads_of(x[..., a:b], shared),
-            heads_of(x[..., b:], shared),
-        )
+    parts = (op[0], op[1], op[2]) if op.has(1) else _split(op[0], heads, shared)
+    q, k, v = (heads_of(x, n) for x, n in zip(parts, (heads, shared, shared), strict=True))
     length = q.shape[2]
     total = int(op.number(6)) if op.has(6) else length
     begin: Any = total - length  # where each sample's new keys go
     if op.has(5) and begin:
         begin = fg.reshape(op[5].astype(fg.int64), (-1, 1, 1, 1)) + (1 - length)
     if op.int("do_rotary"):
-        position = fg.arange(length, dtype=fg.int64)[None] + fg.reshape(fg.asarray(begin), (-1, 1))
-        position = op[9] if op.has(9) else position
-        turned = bool(op.int("rotary_interleaved"))
-        size = 2 * op[7].shape[-1]
-        q, k = (rotated(part, op[7], op[8], position, size, turned) for part in (q, k))
+        q, k = _rotated(op, q, begin), _rotated(op, k, begin)
     if op.has(3) and op[3].shape[2]:
         k, v = (_cached(op[place], new, begin, total) for place, new in ((3, k), (4, v)))
-    column = fg.reshape(fg.arange(k.shape[2], dtype=fg.int64), (1, 1, 1, -1))
-    row = fg.reshape(fg.arange(length, dtype=fg.int64), (1, 1, length, 1)) + begin
-    allowed = column <= row
-    window = op.int("local_window_size", -1)
-    if window > 0:
-        allowed = allowed & (row - column < window)
-    if op.has(5):
-        allowed = allowed & (column <= fg.reshape(op[5].astype(fg.int64), (-1, 1, 1, 1)))
+    allowed = _group_mask(op, length, k.shape[2], begin)
     scale = op.float("scale", 0.0) or q.shape[-1] ** -0.5
     times = heads // shared
     bias = op.maybe(10)
@@ -184,9 +166,37 @@ def group_query_attention(op: Call) -> tuple[Tensor, Tensor, Tensor]:
         bias = fg.pad(bias, [(0, 0)] * 3 + [(0, k.shape[2] - bias.shape[-1])])
     if op.has(11):
         sink = fg.reshape(wide(op[11]), (1, -1, 1, 1))
-    parts = repeated(k, times), repeated(v, times)
-    y = _attend(q, *parts, scale, bias, allowed, op.float("softcap", 0.0), sink)
+    shown = repeated(k, times), repeated(v, times)
+    y = _attend(q, *shown, scale, bias, allowed, op.float("softcap", 0.0), sink)
     return joined(y), k, v
+
+
+def _split(x: Tensor, heads: int, shared: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values that lie side by side."""
+    size = x.shape[-1] // (heads + 2 * shared)
+    a, b = heads * size, (heads + shared) * size
+    return x[..., :a], x[..., a:b], x[..., b:]
+
+
+def _rotated(op: Call, x: Tensor, begin: Any) -> Tensor:
+    """Rotary embeddings of places that are given, or go on from what the cache holds."""
+    position = fg.arange(x.shape[2], dtype=fg.int64)[None] + fg.reshape(fg.asarray(begin), (-1, 1))
+    position = op[9] if op.has(9) else position
+    interleaved = bool(op.int("rotary_interleaved"))
+    return rotated(x, op[7], op[8], position, 2 * op[7].shape[-1], interleaved)
+
+
+def _group_mask(op: Call, queries: int, keys: int, begin: Any) -> Tensor:
+    """Where a query may look: backwards, within a window and a sample's own length."""
+    column = fg.reshape(fg.arange(keys, dtype=fg.int64), (1, 1, 1, -1))
+    row = fg.reshape(fg.arange(queries, dtype=fg.int64), (1, 1, queries, 1)) + begin
+    allowed: Tensor = column <= row
+    window = op.int("local_window_size", -1)
+    if window > 0:
+        allowed = allowed & (row - column < window)
+    if op.has(5):
+        allowed = allowed & (column <= fg.reshape(op[5].astype(fg.int64), (-1, 1, 1, 1)))
+    return allowed
 
 
 def _cached(past: Tensor, new: Tensor, begin: Any, total: int, keep: bool = False) -> Tensor:

@@ -54,7 +54,6 @@ def attention(op: Call) -> tuple[Tensor | None, ...]:
     scale = op.float("scale", None) if op.given("scale") else q.shape[-1] ** -0.5
     root = scale**0.5
     scores = fg.matmul(q * root, fg.matrix_transpose(k * root))
-    raw = scores
     cap = op.float("softcap", 0.0)
     if cap:
         scores = fg.tanh(scores / cap) * cap
@@ -71,9 +70,7 @@ def attention(op: Call) -> tuple[Tensor | None, ...]:
     weights = safe_softmax(wide(inside)).astype(q.dtype)
     y = fg.matmul(weights, v).astype(q.dtype)
     mode = op.int("qk_matmul_output_mode", 0)
-    shown = (raw, capped, biased, weights)[mode] if mode != 1 or cap else raw
-    if mode == 0 and cap:
-        shown = capped
+    shown = (capped, capped, biased, weights)[mode]
     return joined(y) if packed else y, *present, shown.astype(q.dtype)
 
 

@@ -49,43 +49,50 @@ def channels_last(op: Call) -> Value | None:
     Rows of channels fill vectors where rows of a picture are too short to.
     """
     x, weight = op[0], op[1]
-    sizes = (*x.node.shape, *weight.node.shape)
-    if x.ndim < 3 or x.dtype is not fg.float32 or not all(isinstance(n, int) for n in sizes):
+    found = _small_windows(op, x, weight)
+    if found is None:
         return None
     outer, inner, *size = weight.shape
-    groups, count = op.int("group", 1), x.ndim - 2
-    if list(size) != (op.ints_of("kernel_shape") or list(size)) or len(size) != count:
-        return None
-    found = windows(op, x.shape[2:], list(size))
-    space = [
-        (n + low + high - found.reach(d)) // found.stride[d] + 1
-        for d, (n, (low, high)) in enumerate(zip(x.shape[2:], found.pads, strict=True))
-    ]
-    each = groups == x.shape[1] == outer and inner == 1 and prod(size) <= TAPS
-    plain = groups == 1 and inner == x.shape[1] >= WIDE
-    most = SMALL if plain else SMALL_EACH if each else 0
-    if not 0 < prod(space) <= most or min(space) < 1 or not x.shape[0]:
-        return None
+    space, count = found.counts(x.shape[2:]), len(size)
     given = op.value(0).last
     rows = fg.moveaxis(x, 1, -1) if given is None else given
     if found.is_padded:
         rows = fg.pad(rows, [(0, 0), *found.pads, (0, 0)])
-    order = (*range(2, 2 + count), 1, 0)
-    shape = (x.shape[0], *space, outer)
-    kernel = fg.reshape(fg.permute_dims(weight, order), (prod(size) * inner, outer))
+    kernel = fg.permute_dims(weight, (*range(2, 2 + count), 1, 0))
+    kernel = fg.reshape(kernel, (prod(size) * inner, outer))
     if op.value(1).constant:
         op.build.keep(kernel)
-    if each:
+    if inner == 1:  # depthwise: a plain one has WIDE channels or more
         y = _tap_by_tap(rows, kernel, found, space)
     else:
-        if prod(size) == 1:
-            cuts = tuple([slice(None, None, step) for step in found.stride])
-            lines = rows[(slice(None), *cuts)] if max(found.stride) > 1 else rows
-        else:
-            slid = found.slid(rows, 1)  # (n, space, channels, window)
-            lines = fg.moveaxis(slid, 1 + count, -1)
-        y = fg.reshape(fg.reshape(lines, (-1, prod(size) * inner)) @ kernel, shape)
+        lines = fg.reshape(_lines(rows, found), (-1, prod(size) * inner))
+        y = fg.reshape(lines @ kernel, (x.shape[0], *space, outer))
     return Value.channels_last(y + op[2] if op.has(2) else y)
+
+
+def _small_windows(op: Call, x: Tensor, weight: Tensor) -> Windows | None:
+    """The windows of a plain or depthwise convolution with few places in its result."""
+    sizes = (*x.node.shape, *weight.node.shape)
+    if x.ndim < 3 or x.dtype is not fg.float32 or not all(isinstance(n, int) for n in sizes):
+        return None
+    outer, inner, *size = weight.shape
+    groups, channels = op.int("group", 1), x.shape[1]
+    if op.ints_of("kernel_shape") not in (None, [], size) or len(size) != x.ndim - 2:
+        return None
+    plain = groups == 1 and inner == channels >= WIDE
+    depthwise = groups == channels == outer and inner == 1 and prod(size) <= TAPS
+    most = SMALL if plain else SMALL_EACH if depthwise else 0
+    found = windows(op, x.shape[2:], size)
+    space = found.counts(x.shape[2:])
+    return found if 0 < prod(space) <= most and min(x.shape[0], *space) > 0 else None
+
+
+def _lines(rows: Tensor, found: Windows) -> Tensor:
+    """Every window with its channels, in the order of the kernel (im2col)."""
+    if prod(found.size) > 1:
+        return fg.moveaxis(found.slid(rows, 1), 1 + len(found.size), -1)
+    cuts = tuple([slice(None, None, step) for step in found.stride])
+    return rows[(slice(None), *cuts)] if max(found.stride) > 1 else rows
 
 
 def _tap_by_tap(rows: Tensor, kernel: Tensor, found: Windows, space: list[int]) -> Tensor:
@@ -146,33 +153,29 @@ def conv_transpose(op: Call) -> Tensor:
     count = x.ndim - 2
     if count not in TRANSPOSED:
         raise op.unsupported(f"{count} axes")
-    size = op.ints_of("kernel_shape") or list(weight.shape[2:])
-    strides = op.ints_of("strides") or [1] * count
-    dilations = op.ints_of("dilations") or [1] * count
-    more = op.ints_of("output_padding") or [0] * count
-    flat = op.ints_of("pads") or [0] * 2 * count
+    default = {"kernel_shape": weight.shape[2:], "strides": [1] * count, "dilations": [1] * count,
+               "output_padding": [0] * count, "pads": [0] * 2 * count}  # fmt: skip
+    size, strides, dilations, more, pads = (
+        np.array(op.ints_of(name) or usual, np.int64) for name, usual in default.items()
+    )
     wanted = op.ints_of("output_shape")
     auto = op.text("auto_pad", "NOTSET")
-    space = [int(n) for n in op.build.fixed(np.array(list(x.node.shape[2:]), object))]
-    whole = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(space, strides, size, dilations, strict=True)
-    ]
+    space = op.build.fixed(np.array(list(x.node.shape[2:]), object)).astype(np.int64)
+    low, high = pads[:count], pads[count:]
     if wanted is None and auto.startswith("SAME"):
-        wanted = [n * s for n, s in zip(space, strides, strict=True)]
-    cuts = list(zip(flat[:count], flat[count:], strict=True))
+        wanted = space * strides
     if wanted is not None:
-        wanted = wanted[-count:]
-        cuts = []
-        more = [max(extra, n - full) for full, extra, n in zip(whole, more, wanted, strict=True)]
-        for full, extra, n in zip(whole, more, wanted, strict=True):
-            total = max(full + extra - n, 0)
-            half = total // 2
-            cuts.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
-    y = TRANSPOSED[count](x, weight, None, strides, 0, 0, op.int("group", 1), dilations)
-    widths = [(0, 0), (0, 0)]
-    widths += [(-low, extra - high) for (low, high), extra in zip(cuts, more, strict=True)]
-    y = padded(y, widths, "constant")
+        whole = (space - 1) * strides + (size - 1) * dilations + 1
+        kept = np.array(wanted[-count:], np.int64)
+        more = np.maximum(more, kept - whole)
+        total = np.maximum(whole + more - kept, 0)
+        less, rest = total // 2, total - total // 2
+        low, high = (less, rest) if auto == "SAME_UPPER" else (rest, less)
+    y = TRANSPOSED[count](
+        x, weight, None, strides.tolist(), 0, 0, op.int("group", 1), dilations.tolist()
+    )
+    widths = zip((-low).tolist(), (more - high).tolist(), strict=True)
+    y = padded(y, [(0, 0), (0, 0), *widths], "constant")
     return y + along(op[2], y.ndim) if op.has(2) else y
 
 

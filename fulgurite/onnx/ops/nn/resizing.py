@@ -7,7 +7,8 @@ and the work is one gather for each of the two or four (or, smoothed, more) neig
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Plan:
     cubic: float = -0.75
     exclude: bool = False
     smooth: bool = False
-    part: tuple[float, float] = field(default=(0.0, 1.0))
+    part: tuple[float, float] = (0.0, 1.0)
 
 
 @operator("Upsample")
@@ -94,40 +95,42 @@ def resize(op: Call) -> Tensor:
 
 def _plans(op: Call, x: Tensor) -> dict[int, Plan]:
     axes = [axis_of(a, x.ndim) for a in op.ints_of("axes") or range(x.ndim)]
-    roi = op.host(1).reshape(-1).tolist() if op.has(1) else []
-    scales = op.host(2).reshape(-1).tolist() if op.has(2) else []
+    roi, scales = (op.host(i).reshape(-1).tolist() if op.has(i) else [] for i in (1, 2))
     if len(scales) == len(axes) and not roi:  # what stays as it is may be a variable size
-        kept = [i for i, axis in enumerate(axes) if scales[i] != 1 or not _is_variable(x, axis)]
-        axes, scales = [axes[i] for i in kept], [scales[i] for i in kept]
+        changed = [s != 1 or not _is_variable(x, a) for a, s in zip(axes, scales, strict=True)]
+        axes, scales = list(compress(axes, changed)), list(compress(scales, changed))
         if not axes:
             return {}
-    old = [x.shape[axis] for axis in axes]
-    if scales:
-        sizes = [
-            int(np.floor(n * s + 1e-9 * (s == int(s)))) for n, s in zip(old, scales, strict=True)
-        ]
-    elif op.has(3):
-        sizes = op.ints(3)
-        scales = [new / n for new, n in zip(sizes, old, strict=True)]
-        policy = op.text("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
-            scale = (min if policy == "not_larger" else max)(scales)
-            scales = [scale] * len(scales)
-            sizes = [int(np.floor(scale * n + 0.5)) for n in old]
-    else:
-        raise ModelError("neither scales nor sizes are given", "the model is not valid ONNX")
+    sizes, scales = _sizes(op, [x.shape[axis] for axis in axes], scales)
     count = len(axes)
-    found = {}
-    for i, axis in enumerate(axes):
-        found[axis] = Plan(
-            sizes[i], scales[i], _mode(op),
-            op.text("coordinate_transformation_mode", "half_pixel"),
-            op.text("nearest_mode", "round_prefer_floor"),
-            op.float("cubic_coeff_a", -0.75), bool(op.int("exclude_outside")),
-            bool(op.int("antialias")),
-            (roi[i], roi[i + count]) if len(roi) == 2 * count else (0.0, 1.0),
-        )  # fmt: skip
-    return found
+    parts = list(zip(roi[:count], roi[count:], strict=True)) if len(roi) == 2 * count else []
+    meant = Plan(
+        0, 1.0, _mode(op), op.text("coordinate_transformation_mode", "half_pixel"),
+        op.text("nearest_mode", "round_prefer_floor"), op.float("cubic_coeff_a", -0.75),
+        bool(op.int("exclude_outside")), bool(op.int("antialias")),
+    )  # fmt: skip
+    return {
+        axis: replace(meant, size=size, scale=scale, part=part)
+        for axis, size, scale, part in zip(
+            axes, sizes, scales, parts or [meant.part] * count, strict=True
+        )
+    }
+
+
+def _sizes(op: Call, old: list[int], scales: list[float]) -> tuple[list[int], list[float]]:
+    """The new sizes and their factors, from scales or from sizes that may keep the proportions."""
+    if scales:
+        pairs = zip(old, scales, strict=True)
+        return [int(np.floor(n * s + 1e-9 * (s == int(s)))) for n, s in pairs], scales
+    if not op.has(3):
+        raise ModelError("neither scales nor sizes are given", "the model is not valid ONNX")
+    sizes = op.ints(3)
+    scales = [new / n for new, n in zip(sizes, old, strict=True)]
+    policy = op.text("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return sizes, scales
+    scale = (min if policy == "not_larger" else max)(scales)
+    return [int(np.floor(scale * n + 0.5)) for n in old], [scale] * len(old)
 
 
 def _is_variable(x: Tensor, axis: int) -> bool:
