@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.context import Table, WeakMemo
 from fulgurite.core.ops.effect import HostFunction, custom
 from fulgurite.errors import BoundsError, ConstantError
 from fulgurite.graph.ir.registry import REGISTRY, LostError
@@ -276,7 +276,7 @@ def test_a_product_that_reads_what_it_updates_has_memory_of_its_own(
     if device == "cpu":  # others compute all of it before they store
         every = frozenset([(i, k) for i in range(9) for k in range(9)])
         monkeypatch.setattr(in_place, "_read_above_folds", lambda kernel: every)
-        monkeypatch.setattr(in_place, "_above_folds", WeakKeyDictionary())
+        monkeypatch.setattr(in_place, "_above_folds", Table(WeakMemo))
         fg.clear_caches()
         wrong = not right_numbers()
         fg.clear_caches()

@@ -130,7 +130,8 @@ def _summed(chain: list[Node], cuts: Cuts) -> Node | None:
     """The part of a chain of UNWINDOWs, or None if none of them can be summed another way."""
     top, value, left = chain[0], chain[-1].src[0], list(cuts)
     last = {node.arg[0]: node for node in reversed(chain)}  # each dimension is cut at the end
-    wanted = {node: cuts[axis] for axis, node in last.items()}
+    # an inner one may go along the windows that the next one takes away: those are not cut
+    wanted = {node: cuts[axis] for axis, node in last.items() if axis < len(cuts)}
     better, slices = False, LIMITS.unwindow_slices
     meet = any([_meet(node, wanted.get(node)) for node in chain])
     for node in reversed(chain):

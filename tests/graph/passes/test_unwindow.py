@@ -470,3 +470,9 @@ def test_a_gradient_inside_a_loop_has_no_windows_left() -> None:
     inner = [k.kind for kernel in fg.explain(run()).kernels for k in kernel.inner]
     assert inner.count("contract") == 2 and "reduce" not in inner
     np.testing.assert_array_equal(run().numpy(), with_windows(run))
+
+
+def test_windows_of_windows_that_the_next_sum_takes_away_are_summed() -> None:
+    y = fg.Tensor(np.arange(3.0).reshape(1, 3))
+    found = fg.grad(lambda y: fg.avg_pool1d(y.unfold(1, 3, 2), 3, ceil_mode=True).sum())(y)
+    np.testing.assert_allclose(found.numpy(), np.full((1, 3), 1 / 3))
