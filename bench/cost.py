@@ -25,13 +25,15 @@ import numpy as np
 import fulgurite as fg
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
-from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.config import current
+from fulgurite.core.node import Node
 from fulgurite.graph.fusion.machine import time_of
 from fulgurite.graph.fusion.search import Searcher
 from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.passes.simplify import simplify
-from fulgurite.runtime.pipeline import searcher
-from fulgurite.runtime.plan import Plan, compile_plan
+from fulgurite.runtime.pipeline import Context, compiled, schedule_of, searcher
+from fulgurite.runtime.plan import Plan
 from fulgurite.runtime.realize import storage_of
 
 RANDOM = np.random.default_rng(0)
@@ -71,6 +73,12 @@ def works() -> dict[str, fg.Tensor]:
     return found
 
 
+def scheduled(sink: Node, inputs: int, choose: Searcher | None) -> Schedule:
+    """The kernels that a searcher gives a graph; without one the greedy ones."""
+    options = replace(current(), simplify=False, search=False, tier="native")
+    return schedule_of(sink, Context(options, "cpu", inputs, choose=choose))
+
+
 def predicted(result: fg.Tensor) -> float:
     """Nanoseconds of the plan of one tensor, by the table."""
     normal = normalize([result.node])
@@ -78,7 +86,7 @@ def predicted(result: fg.Tensor) -> float:
     with fg.config(search=True) as options:
         choose = searcher(options)
     assert choose is not None
-    found = schedule(sink, len(normal.buffers), True, choose)
+    found = scheduled(sink, len(normal.buffers), choose)
     chosen = [a.cost - SHIPPED.made for r in choose.reports for a in r.alternatives if a.chosen]
     plain = [time_of(i.kernel, SHIPPED) for i in found.items if i.kernel.kind != "fold"]
     return sum(chosen) + sum(plain)
@@ -193,10 +201,10 @@ def plans(result: fg.Tensor) -> list[Plan]:
     found: dict[object, Plan] = {}
     for table in (SHIPPED, None, *TABLES):
         choose = None if table is None else Searcher(SOURCES, table)
-        made = schedule(sink, len(normal.buffers), True, choose)
+        made = scheduled(sink, len(normal.buffers), choose)
         key = tuple([(i.kernel.kind, i.kernel.body) for i in made.items])
         if key not in found:
-            found[key] = compile_plan(made, "cpu")
+            found[key] = compiled(made, current(), "cpu")
     return list(found.values())
 
 

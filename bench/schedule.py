@@ -10,6 +10,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def work_ratio(schedule: Any, sink: Any) -> float:
     """Scalar operations in the kernels over those of the graph node by node: 1 is no recompute."""
     from fulgurite.aot.explain import _flops
     from fulgurite.core.node import toposort
-    from fulgurite.graph.fusion.greedy import elements
+    from fulgurite.graph.ir.queries import elements
 
     done = sum(_flops(item.kernel.body) for item in schedule.items)
     graph = 0
@@ -112,12 +113,13 @@ def work_ratio(schedule: Any, sink: Any) -> float:
 
 def ours() -> dict[str, float]:
     """Our figures."""
+    from fulgurite.config import current
     from fulgurite.core.node import toposort
-    from fulgurite.graph.fusion.greedy import schedule
     from fulgurite.graph.ir import lower as lowering
     from fulgurite.graph.ir.cache_key import normalize, restore
     from fulgurite.graph.memory.arena import plan_memory
     from fulgurite.graph.passes.simplify import simplify
+    from fulgurite.runtime.pipeline import Context, schedule_of
 
     figures: dict[str, float] = {}
     for layers in (4, 12):
@@ -132,10 +134,8 @@ def ours() -> dict[str, float]:
 
         def compile_(simple: Any = simple, inputs: int = len(normal.buffers)) -> Any:
             lowering._known.clear()
-            found = schedule(simple, inputs)
-            for kernel in {item.kernel for item in found.items}:
-                lowering.lower(kernel.body, kernel.inputs)
-            return found
+            options = replace(current(), simplify=False, search=False, tier="native")
+            return schedule_of(simple, Context(options, "cpu", inputs))
 
         spent, found = best(compile_)
         distinct = {item.kernel for item in found.items}

@@ -15,6 +15,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fulgurite"
 LAYERS = ["core", "graph", "kernel", "codegen", "runtime"]  # also the order data flows
+SUBLAYERS = {  # of a layer: its sub-packages, in the order data flows
+    "graph": [["ir"], ["passes"], ["fusion"], ["memory"]],
+    "kernel": [["transform"], ["contract"], ["stream"]],
+    "codegen": [["common"], ["cpu", "cuda"]],
+}
 SHARED = ["errors", "config", "_lazy"]  # the top-level modules that every layer may import
 HEAVY = {"llvmlite", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum"}
 
@@ -27,6 +32,12 @@ def name_of(path: Path) -> str:
 
 def imported(relative: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and top-level name inside fulgurite ("" is the package itself) of each import."""
+    for line, module in modules_of(relative, tree):
+        yield line, module[1] if len(module) > 1 else ""
+
+
+def modules_of(relative: Path, tree: ast.Module) -> Iterator[tuple[int, list[str]]]:
+    """Line and full name, in parts, of each import from inside fulgurite."""
     package = ("fulgurite", *relative.parent.parts)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -39,7 +50,7 @@ def imported(relative: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
             continue
         for module in modules:
             if module[0] == "fulgurite":
-                yield node.lineno, module[1] if len(module) > 1 else ""
+                yield node.lineno, module
 
 
 def violations(relative: Path, source: str) -> list[str]:
@@ -56,9 +67,25 @@ def violations(relative: Path, source: str) -> list[str]:
     ]
 
 
+def backward(relative: Path, source: str) -> list[str]:
+    """The imports of one file from a sub-package that is later than its own, or beside it."""
+    if relative.parts[0] not in SUBLAYERS or len(relative.parts) < 3:
+        return []
+    layer, mine = relative.parts[:2]
+    order = {name: (i, name) for i, some in enumerate(SUBLAYERS[layer]) for name in some}
+    assert mine in order, f"fulgurite/{relative}: where does {layer}/{mine} stand in SUBLAYERS?"
+    later = {name for name, place in order.items() if place[0] >= order[mine][0]} - {mine}
+    return [
+        f"fulgurite/{relative}:{line} imports {layer}/{module[2]}, which comes after {mine}"
+        for line, module in modules_of(relative, ast.parse(source))
+        if module[1:2] == [layer] and len(module) > 2 and module[2] in later
+    ]
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_imports_point_left(path: Path) -> None:
-    found = violations(path.relative_to(PACKAGE), path.read_text(encoding="utf-8"))
+    relative, source = path.relative_to(PACKAGE), path.read_text(encoding="utf-8")
+    found = violations(relative, source) + backward(relative, source)
     assert not found, "\n".join(found)
 
 
@@ -103,6 +130,20 @@ def test_an_import_to_the_right_is_caught(file: str, source: str) -> None:
 )
 def test_an_import_to_the_left_is_fine(file: str, source: str) -> None:
     assert not violations(Path(file), source)
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("graph/ir/lower.py", "from ..passes import simplify"),
+        ("graph/passes/cancel.py", "from ..fusion.machine import time_of"),
+        ("graph/fusion/greedy.py", "def f():\n    from ..memory.reorder import sooner"),
+        ("codegen/cpu/render.py", "from ..cuda.render import render"),
+        ("codegen/cuda/render.py", "from fulgurite.codegen.cpu import render"),
+    ],
+)
+def test_an_import_to_a_later_sub_package_is_caught(file: str, source: str) -> None:
+    assert len(backward(Path(file), source)) == 1
 
 
 def test_importing_fulgurite_imports_nothing_heavy_or_optional() -> None:

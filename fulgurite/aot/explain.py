@@ -10,6 +10,7 @@ for the bodies of loops as well. Explaining computes nothing and changes no cach
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,24 +20,35 @@ from ..core.node import Node, toposort
 from ..core.ops.control import Loop
 from ..core.ops.leaf import PARAM
 from ..core.ops.reduce import REDUCE, SCAN
+from ..core.passes import Observe, Pass, Watch, listed, passes_up_to, show
 from ..core.shape import upper
 from ..errors import ArgumentError
-from ..graph.fusion.greedy import elements
 from ..graph.ir.cache_key import Normal, normalize, restore
 from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.ir.kernel_kind import KernelKind
-from ..graph.ir.lower import lower
+from ..graph.ir.queries import elements
 from ..graph.ir.reshape_groups import CannotLower
-from ..graph.memory.arena import bytes_moved, plan_memory
+from ..graph.memory.arena import bytes_moved
+from ..graph.tiny import is_tiny
 from ..runtime.device import get_device
 from ..runtime.donation import assigned_tensors, candidates
-from ..runtime.pipeline import BEFORE_PLAN, Context, Reports, cache_key, is_whole, run_stages
+from ..runtime.pipeline import (
+    BEFORE_COMPILE,
+    PIPELINE,
+    Context,
+    Reports,
+    cache_key,
+    may_be_tiny,
+    run_pipeline,
+)
 from ..runtime.realize import FAMILIES, is_realized
 from ..runtime.views import view_of
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from ..graph.fusion.report import RegionReport
+
+EARLY = frozenset([one.name for one in passes_up_to(PIPELINE, "tiny")])
 
 
 class KernelReport(NamedTuple):
@@ -77,13 +89,24 @@ class Explanation(NamedTuple):
         if self.tiny:
             lines.append('too small to be compiled: NumPy runs it; with tier="native" it would be')
         lines += [f"{i}. {kernel}" for i, kernel in enumerate(self.kernels, start=1)]
+        shown, same = "", list[str]()
         for name, text in self.stages.items():
-            lines += ["", f"--- {name} ---", text]
+            if text != shown:
+                lines += ["", f"--- {name} ---", text]
+            else:
+                same.append(name)
+            shown = text
+        if same:
+            lines += ["", f"--- nothing changed: {', '.join(same)} ---"]
         return "\n".join(lines)
 
 
-def explain(*tensors: Tensor) -> Explanation:
+def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
     """What computing these tensors would run, and why.
+
+    `stages` of the answer has the text after every pass over the graph, by the names of
+    `fulgurite.runtime.pipeline.PIPELINE`. With `stage`, the name of any pass, it has the texts
+    before and after that one alone, of every kernel where a pass is about kernels.
 
     >>> import fulgurite as fg
     >>> x = fg.ones((4, 8)).realize()
@@ -94,6 +117,10 @@ def explain(*tensors: Tensor) -> Explanation:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
+    if stage is not None:
+        names = [one.name for _, one in listed(PIPELINE)]
+        if stage not in names:
+            raise ArgumentError(f"there is no pass {stage!r}", f"one of {', '.join(names)}")
     roots = [t.node for t in tensors if not is_realized(t.node)]
     if not roots:
         return Explanation((), {}, "nothing to compute: every value is known", 0)
@@ -106,8 +133,6 @@ def explain(*tensors: Tensor) -> Explanation:
     donated = candidates(roots, normal) if normal.assigned else ()
     options = current()
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
-    with FORK_LOCK:
-        from ..core.text import show
     stages = {"normalize": show(sink)}
     device = tensors[0].device
     reports = Reports()
@@ -115,24 +140,52 @@ def explain(*tensors: Tensor) -> Explanation:
     context = Context(native, device, len(normal.buffers), donated, reports=reports)
     graph = sink
 
-    def see(name: str, value: Any) -> None:
-        nonlocal graph
-        if isinstance(value, Node):
-            if name == "overlap" and value is graph:
-                return
-            graph = value
-        stages[name] = show(value) if isinstance(value, Node) else str(value)
+    seen: list[tuple[str, str]] = []  # of the stage that is asked for: before and after
 
-    found: Schedule = run_stages(sink, context, BEFORE_PLAN, see)[0]
-    tiny = is_whole(graph, context._replace(options=options))
+    def looked(one: Pass, before: Any, after: Any) -> None:
+        if one.name == stage:
+            seen.append((one.level_in.show(before), one.level_out.show(after)))
+
+    def see(one: Pass, before: Any, after: Any) -> None:
+        nonlocal graph
+        looked(one, before, after)
+        if one.name in EARLY:
+            graph = after
+        same = one.level_out is one.level_in and after is before
+        stages[one.name] = next(reversed(stages.values())) if same else one.level_out.show(after)
+
+    found, layout = run_pipeline(sink, context, BEFORE_COMPILE, see)
+    tiny = may_be_tiny(context._replace(options=options)) and is_tiny(graph)
     if reports.regions:
         stages["search"] = "\n".join(map(str, reports.regions))
     kernels = tuple([_report(item, found, device) for item in found.items])
-    layout = plan_memory(found, get_device(device).align)
+    if stage is not None:
+        for kernel in dict.fromkeys([item.kernel for item in found.items]):
+            _trace(kernel, device, looked)
+        stages = _stage(stage, seen)
     beside = get_device(device).workspace_bytes([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)
     return Explanation(kernels, stages, _cache_state(normal, rest), peak, reports.regions, tiny)
+
+
+def _stage(name: str, seen: list[tuple[str, str]]) -> dict[str, str]:
+    """The texts before and after a pass, of all kernels."""
+    if not seen:
+        return {name: "it does not run for this graph"}
+    before, after = ["\n\n".join(texts) for texts in zip(*seen, strict=True)]
+    return {f"before {name}": before, name: after}
+
+
+def _trace(kernel: Kernel, device: str, observe: Observe) -> None:
+    """Show the passes of a kernel, and of the stream that it is."""
+    if kernel.kind is KernelKind.FOLD:
+        with FORK_LOCK:
+            from ..kernel.stream import price
+        price.find_stream(kernel, Watch(observe=observe))
+    if not kernel.kind.is_control and kernel.kind is not KernelKind.USER:
+        with suppress(CannotLower):
+            get_device(device).trace(kernel, observe)
 
 
 def _report(item: Item, found: Schedule, device: str) -> KernelReport:
@@ -163,10 +216,8 @@ def _inner(kernel: Kernel, device: str) -> tuple[KernelReport, ...]:
 
 
 def _text(item: Item) -> str:
-    with FORK_LOCK:
-        from ..core.text import show
     try:
-        return show(lower(item.kernel.body, item.kernel.inputs).body)
+        return show(item.kernel.indexed.body)
     except CannotLower as reason:
         return f"{show(item.kernel.body)}\n# run on the host: {reason}"
 

@@ -16,9 +16,9 @@ from ..core.ops.effect import CALL
 from ..core.ops.leaf import PARAM, SINK
 from ..core.ops.reduce import REDUCE, SCAN
 from ..core.shape import upper
-from .fusion.greedy import elements
 from .ir.kernel import Item, Kernel, Schedule, Slot
 from .ir.kernel_kind import KernelKind
+from .ir.queries import elements
 
 TINY = 1 << 16  # elements computed by all nodes together: some hundred microseconds of NumPy
 _CALL = 64  # elements that take as long as a call of NumPy

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 from .._lazy import FORK_LOCK
 from ..core.dtype import DType
 from ..core.op import Array
+from ..core.passes import Observe
 from ..errors import FulguriteError
 from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.memory.arena import Layout
@@ -269,6 +270,9 @@ class Device(Protocol):
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Code for kernels that are all different, made together."""
+
+    def trace(self, kernel: Kernel, observe: Observe) -> None:
+        """Run the passes of a kernel for somebody who looks on."""
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that a kernel needs beside its values, at most; nothing is compiled for that."""

@@ -18,10 +18,11 @@ import numpy as np
 from .._lazy import FORK_LOCK
 from ..core.dtype import DType, dtype_of, uint8
 from ..core.op import Array
-from ..graph.ir.kernel import Kernel, Schedule
+from ..core.passes import Observe
+from ..graph.ir.kernel import Kernel, Schedule, params_of
 from ..graph.memory.arena import Layout
 from .device import Buffer, Device, DeviceError, Executable, Executor, NumberBlock, Values
-from .step_executor import StepCode, StepExecutor, concrete, params_of
+from .step_executor import StepCode, StepExecutor, concrete
 
 if TYPE_CHECKING:
     from ..codegen.common.api import CodeGenerator
@@ -178,6 +179,11 @@ class BaseDevice:
             control: StepCode = control_module.control(kernel, self)
             return control
         return StagedStep(self, kernel) if kernel.kind in HOST else self.kernel_code(kernel)
+
+    def trace(self, kernel: Kernel, observe: Observe) -> None:
+        """The passes of the target; what is interpreted goes through none."""
+        if self.codegen is not None:
+            self.codegen.render(kernel, observe)
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
         """Kernels have only values."""

@@ -1,33 +1,61 @@
-"""The pipeline from a graph to a plan: one table of stages, and one function that runs them.
+"""The pipeline: every pass from a normalised graph to a plan, in one list, run by one driver.
 
-In: a SINK over PARAMs and a `Context`. Out: a `Plan`, or what the stages up to some other one give.
-Everybody who needs a schedule gets it here: `realize`, the bodies of loops and choices, `explain`,
-and whoever asks what a graph would cost. So what is shown is what runs.
+In: a SINK over PARAMs and a `Context`. Out: a `Plan`, or what the passes up to some other one give.
+Everybody who needs kernels gets them here: `realize`, the bodies of loops and choices, `explain`,
+exported schedules, and whoever asks what a graph would cost. So what is shown is what runs.
+`PIPELINE` reads top to bottom as data flows: graph passes, fusion, memory, lowering, compilation;
+`core/passes.py` runs, verifies and logs it.
 """
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._lazy import FORK_LOCK
-from ..config import Options
-from ..core.node import Node
+from ..config import Options, current
+from ..core.node import Node, toposort
 from ..core.ops.effect import CONTIGUOUS
 from ..core.ops.leaf import SINK
+from ..core.passes import (
+    TENSOR,
+    Level,
+    Observe,
+    Pass,
+    Watch,
+    passes_up_to,
+    run_passes,
+    show,
+    verify_index,
+)
 from ..graph.fusion import has_choice
-from ..graph.fusion.greedy import Choose, Piece, Pieces, schedule
+from ..graph.fusion.build_schedule import (
+    Choose,
+    Partition,
+    Piece,
+    Pieces,
+    build_schedule,
+    choose_kernels,
+)
+from ..graph.fusion.greedy import copy_leaf_roots, fuse
 from ..graph.fusion.user_patterns import PATTERNS, version
 from ..graph.ir.kernel import Schedule
-from ..graph.memory.in_place import Pair, in_place
+from ..graph.ir.lower import IndexKernel, lower_schedule
+from ..graph.memory.in_place import InPlace, Pair
+from ..graph.memory.reorder import reorder
+from ..graph.passes.cancel import cancel
+from ..graph.passes.drop_empty import drop_empty
+from ..graph.passes.materialize_operands import in_memory
+from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
 from ..graph.passes.simplify import simplify
+from ..graph.passes.split_concat import split_concat
+from ..graph.passes.split_reduce import split_reduce
+from ..graph.passes.ungroup_broadcast import ungroup_broadcast
 from ..graph.passes.unwindow import unwindow
 from ..graph.tiny import is_tiny, whole
 from .device import get_device
-from .plan import Plan, compile_plan
+from .plan import Plan, compile_schedule, lay_out, link_compiled
 
 if TYPE_CHECKING:
     from ..graph.fusion.report import RegionReport
@@ -47,8 +75,23 @@ class Reports:
         return (*self.kernels, *self.search)
 
 
+class Scratch:
+    """What passes of one run share: the order of the graph that is at hand, and donated memory."""
+
+    def __init__(self, donated: tuple[Pair, ...]) -> None:
+        self.in_place = InPlace(donated)
+        self.sink: Node | None = None
+        self.nodes: list[Node] = []
+
+    def order(self, sink: Node) -> list[Node]:
+        """The nodes of a graph, sources first; walked once for passes that change nothing."""
+        if self.sink is not sink:
+            self.sink, self.nodes = sink, toposort([sink])
+        return self.nodes
+
+
 class Context(NamedTuple):
-    """What stages may know besides the value they are given."""
+    """What passes may know besides the value they are given."""
 
     options: Options
     device: str
@@ -57,75 +100,148 @@ class Context(NamedTuple):
     body: bool = False  # of a loop or a choice: it is called again and again, from given memory
     reports: Reports | None = None  # filled if somebody asks; search then looks at all there is
     choose: Choose | None = None  # who chooses among kernels in the place of the options' searcher
+    scratch: Scratch = Scratch(())
+
+    def order(self, sink: Node) -> list[Node]:
+        """The nodes of a graph, sources first."""
+        return self.scratch.order(sink)
+
+    @property
+    def in_place(self) -> InPlace:
+        """What becomes of donated memory."""
+        return self.scratch.in_place
+
+    @property
+    def searched(self) -> bool:
+        """True if kernels are chosen, which may reassociate sums."""
+        return self.options.fuse and (self.choose is not None or is_searched(self.options))
+
+    @property
+    def assigns(self) -> bool:
+        """True if donated memory is written over by kernels."""
+        return self.in_place.assigned is not None
 
 
-class Stage(NamedTuple):
-    """One step of the pipeline: a function from value to value."""
-
-    name: str
-    run: Callable[[Any, Context], Any]
-    level: str = ""  # the grammar its output keeps, if it is a graph
-    wanted: Callable[[Context], bool] = lambda context: True
-
-
-def sums_windows(options: Options) -> bool:
-    """Are overlapping windows summed as contractions? That reassociates, which `exact` forbids."""
-    return options.simplify and not options.exact
+def _verify_schedule(schedule: Schedule, name: str) -> None:
+    with FORK_LOCK:
+        from ..graph.fusion import check_single_writer
+    check_single_writer.verify_schedule(schedule, name)
+    for item in schedule.items:
+        if isinstance(item.kernel.lowered, IndexKernel):
+            verify_index(item.kernel.lowered.body.src, name)
 
 
-STAGES: tuple[Stage, ...] = (
-    Stage("kernels", lambda s, c: with_kernels(s, c), "tensor", lambda c: has_patterns(c.options)),
-    Stage("simplify", lambda sink, _: simplify(sink), "tensor", lambda c: c.options.simplify),
-    Stage("overlap", lambda sink, _: unwindow(sink), "tensor", lambda c: sums_windows(c.options)),
-    Stage("distinct", lambda sink, _: distinct(sink), "tensor", lambda c: c.body),
-    Stage("schedule", lambda sink, context: scheduled(sink, context)),
-    Stage("plan", lambda items, context: compile_plan(items, context.device)),
+def show_lowered(schedule: Schedule) -> str:
+    """The text of a schedule and of its kernels in index notation."""
+    kernels = dict.fromkeys([item.kernel for item in schedule.items])
+    texts = [
+        f"{k.name}\n{show(k.lowered.body)}" for k in kernels if isinstance(k.lowered, IndexKernel)
+    ]
+    return "\n\n".join([str(schedule), *texts])
+
+
+PARTITION = Level("partition")
+SCHEDULE = Level("schedule", verify=_verify_schedule)
+LOWERED = Level("lowered", show_lowered, _verify_schedule)  # a schedule of kernels in index form
+LAID_OUT = Level("laid out")
+COMPILED = Level("compiled")
+PLAN = Level("plan", lambda plan: str(plan.schedule))
+
+
+def graph_pass(
+    name: str, run: Callable[[Node, Context], Node], when: Callable[[Context], bool]
+) -> Pass:
+    """A pass from graph to graph."""
+    return Pass(name, run, TENSOR, TENSOR, when)
+
+
+def always(context: Context) -> bool:
+    """True: a pass that every graph goes through."""
+    return True
+
+
+def searched(context: Context) -> bool:
+    """True if sums may be reassociated for kernels that are chosen."""
+    return context.searched
+
+
+REASSOCIATION: tuple[Pass, ...] = (
+    graph_pass("split_concat", lambda s, c: split_concat(s, c.order(s)), searched),
+    graph_pass("split_sums", lambda s, c: split_sums(s, c.order(s)), searched),
+    graph_pass("ungroup_broadcast", lambda s, c: ungroup_broadcast(s, c.order(s)), searched),
+    graph_pass("cancel", lambda s, c: cancel(s, c.order(s)), searched),
+    graph_pass("interchange_sums", lambda s, c: interchange_sums(s, c.order(s)), searched),
+    graph_pass("split_reduce", lambda s, c: split_reduce(s, c.order(s)), searched),
+    graph_pass("widen_row_sums", lambda s, c: widen_row_sums(s, c.order(s)), searched),
 )
-BEFORE_PLAN = STAGES[:-1]  # nothing is compiled
+
+PIPELINE: tuple[Pass, ...] = (
+    # graph passes
+    graph_pass("user_kernels", lambda s, c: user_kernels(s, c), lambda c: has_patterns(c.options)),
+    graph_pass("simplify", lambda s, c: simplify(s), lambda c: c.options.simplify),
+    graph_pass("unwindow", lambda s, c: unwindow(s), lambda c: sums_windows(c.options)),
+    graph_pass("distinct_roots", lambda s, c: distinct_roots(s), lambda c: c.body),
+    Pass("tiny", lambda s, c: tiny(s, c), TENSOR, SCHEDULE, lambda c: may_be_tiny(c)),
+    graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
+    *REASSOCIATION,
+    graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
+    graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
+    graph_pass("copy_leaf_roots", lambda s, c: copy_leaf_roots(s, c.order(s)), always),
+    # fusion
+    Pass("fuse", lambda s, c: fuse(s, c.order(s), c.options.fuse), TENSOR, PARTITION),
+    Pass(
+        "choose_kernels", lambda p, c: choose(p, c), PARTITION, PARTITION, searched,
+        lambda: stream_passes(),  # of every kernel that might be a fold
+    ),
+    Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
+    # lowering and memory
+    Pass("reorder", lambda s, c: reorder(s), SCHEDULE, SCHEDULE, lambda c: c.options.fuse),
+    Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
+    Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
+    Pass("plan_memory", lambda s, c: lay_out(s, c.device), LOWERED, LAID_OUT),
+    # code
+    Pass(
+        "compile", lambda s, c: compile_schedule(s, c.device), LAID_OUT, COMPILED, always,
+        lambda: kernel_passes(),  # of every kernel that is new
+    ),
+    Pass("link", lambda s, c: link_compiled(s, c.device), COMPILED, PLAN),
+)  # fmt: skip
+SCHEDULING = passes_up_to(PIPELINE, "plan_memory")
+BEFORE_COMPILE = passes_up_to(PIPELINE, "compile")  # nothing is compiled
+COMPILATION = PIPELINE[len(passes_up_to(PIPELINE, "lower")) :]  # of kernels in their order
 
 
-def run_stages(
-    sink: Node, context: Context, stages: Sequence[Stage] = STAGES,
-    see: Callable[[str, Any], None] = lambda name, value: None,
-) -> tuple[Any, dict[str, float]]:  # fmt: skip
-    """What the last of the stages gives, and the seconds that each took; `see` looks on."""
-    value: Any = sink
-    options = context.options
-    verify: Callable[..., object] | None = None
-    if options.verify:
-        with FORK_LOCK:
-            from ..core import verify as checks
-        verify = checks.verify
-        verify(value, "tensor", "restore")
-    seconds: dict[str, float] = {}
-    for stage in stages:
-        if not stage.wanted(context):
-            continue
-        start = time.perf_counter()
-        value = stage.run(value, context)
-        seconds[stage.name] = time.perf_counter() - start
-        if verify is not None and stage.level:
-            verify(value, stage.level, stage.name)
-        elif verify is not None and isinstance(value, Schedule):
-            with FORK_LOCK:
-                from ..graph.fusion import check_single_writer
-            check_single_writer.verify_agreement(value)
-        if "stages" in options.log:
-            print(f"fulgurite: {stage.name} {seconds[stage.name] * 1e3:.2f} ms", file=sys.stderr)
-        see(stage.name, value)
-    return value, seconds
+def run_pipeline(
+    value: Node | Schedule, context: Context, passes: Sequence[Pass] = PIPELINE,
+    observe: Observe | None = None, seconds: dict[str, float] | None = None,
+) -> Any:  # fmt: skip
+    """What the passes make of a graph, or of a schedule that somebody else made."""
+    context = context._replace(scratch=Scratch(context.donated))
+    level = TENSOR if isinstance(value, Node) else SCHEDULE
+    if context.options.verify:
+        level.verify(value, "restore")
+    watch = Watch.of(context.options, observe)
+    return run_passes(value, context, passes, watch, level, seconds)
 
 
 def planned(sink: Node, context: Context) -> tuple[Plan, dict[str, float]]:
-    """The plan of a graph, and how long each stage took."""
-    plan, seconds = run_stages(sink, context)
+    """The plan of a graph, and how long each pass took."""
+    seconds: dict[str, float] = {}
+    plan = run_pipeline(sink, context, PIPELINE, None, seconds)
     assert isinstance(plan, Plan)
     return plan, seconds
 
 
+def compiled(schedule: Schedule, options: Options, device: str) -> Plan:
+    """The plan of kernels that are chosen and in order."""
+    plan = run_pipeline(schedule, Context(options, device, schedule.inputs), COMPILATION)
+    assert isinstance(plan, Plan)
+    return plan
+
+
 def schedule_of(sink: Node, context: Context) -> Schedule:
     """The kernels of a graph, of which nothing is compiled."""
-    found, _ = run_stages(sink, context, BEFORE_PLAN)
+    found = run_pipeline(sink, context, SCHEDULING)
     assert isinstance(found, Schedule)
     return found
 
@@ -137,21 +253,26 @@ def body_context(
     return Context(replace(options, tier="native"), device, inputs, over, body=True)
 
 
-# --- stages --------------------------------------------------------------------------------------
+# --- passes --------------------------------------------------------------------------------------
 
 
-def with_kernels(sink: Node, context: Context) -> Node:
+def sums_windows(options: Options) -> bool:
+    """True if overlapping windows become contractions: that reassociates, which `exact` forbids."""
+    return options.simplify and not options.exact
+
+
+def user_kernels(sink: Node, context: Context) -> Node:
     """The graph with kernels of the user where they are cheaper than what they stand for."""
     with FORK_LOCK:
-        from . import user_kernels
-    found, reports = user_kernels.with_kernels(sink, context)
+        from . import user_kernels as user_kernels_module
+    found, reports = user_kernels_module.with_kernels(sink, context)
     if context.reports is not None:
         context.reports.kernels = reports
     made: Node = found
     return made
 
 
-def distinct(sink: Node) -> Node:
+def distinct_roots(sink: Node) -> Node:
     """A graph with a value of its own for every root, which the schedule stores."""
     roots: dict[Node, None] = {}
     for number, root in enumerate(sink.src):
@@ -160,21 +281,38 @@ def distinct(sink: Node) -> Node:
     return SINK(*roots)
 
 
-def scheduled(sink: Node, context: Context) -> Schedule:
-    """The tiny tier where there is one and it pays, else kernels."""
-    if is_whole(sink, context):
-        return whole(sink, context.inputs)
-    choose = context.choose or chooser(context.options, context.device, context.reports)
-    if context.donated:
-        return in_place(sink, context.inputs, context.options.fuse, context.donated, choose)
-    return schedule(sink, context.inputs, context.options.fuse, choose)
+def may_be_tiny(context: Context) -> bool:
+    """True if NumPy may run a whole graph in the place of the device."""
+    return context.options.tier == "auto" and get_device(context.device).has_tiny_tier
 
 
-def is_whole(sink: Node, context: Context) -> bool:
-    """True if NumPy runs the whole graph as one step."""
-    if not get_device(context.device).has_tiny_tier:
-        return False
-    return context.options.tier == "auto" and is_tiny(sink)
+def tiny(sink: Node, context: Context) -> Schedule | None:
+    """The graph as one step of NumPy's, if compiling would cost more than it saves."""
+    return whole(sink, context.inputs) if is_tiny(sink) else None
+
+
+def stream_passes() -> tuple[Pass, ...]:
+    """The passes that look for an online reduction in a kernel."""
+    with FORK_LOCK:
+        from ..kernel.stream import online
+    return online.PASSES
+
+
+def kernel_passes() -> Sequence[Pass]:
+    """The passes from a kernel in index notation to its text, for the device of now."""
+    codegen = get_device(current().device).codegen
+    if codegen is not None:
+        return codegen.passes
+    with FORK_LOCK:  # where kernels are interpreted, those of the CPU
+        from ..codegen.cpu import render
+    return render.PASSES
+
+
+def choose(partition: Partition, context: Context) -> Partition:
+    """The partition with the kernels that a searcher chose."""
+    who = context.choose or chooser(context.options, context.device, context.reports)
+    assert who is not None, "somebody chooses"
+    return choose_kernels(partition, who)
 
 
 # --- choices among kernels -----------------------------------------------------------------------
@@ -186,18 +324,18 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
         return None
     single = not options.deterministic or options.tune != "off"  # one kernel is a choice then
 
-    def choose(pieces: Pieces, roots: Set[Node]) -> list[Piece]:
+    def chosen(pieces: Pieces, roots: Set[Node]) -> list[Piece]:
         if not single and reports is None and not has_choice(pieces):
             return list(pieces)
         found = searcher(options, device)
         assert found is not None
         found.curious = reports is not None
-        chosen = found(pieces, roots)
+        pieces = found(pieces, roots)
         if reports is not None:
             reports.search = found.reports
-        return chosen
+        return pieces
 
-    return choose
+    return chosen
 
 
 def is_searched(options: Options) -> bool:

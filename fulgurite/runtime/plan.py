@@ -1,14 +1,16 @@
 """Plans: a schedule compiled for a device, run again and again with other buffers.
 
-In: a `Schedule`, or for `run` the buffers of its inputs. Out: fresh output buffers. A plan holds no
-buffer of any caller: intermediates live in an arena that a call checks out, so two threads can run
-one plan, and outputs are allocated for each call, so none aliases an earlier one. How the kernels
-are run one after the other is the device's own business (`Device.link`).
+In: a `Schedule`, or for `run` the buffers of its inputs. Out: fresh output buffers. Three passes
+make one: memory is laid out, kernels are compiled, code is linked. A plan holds no buffer of any
+caller: intermediates live in an arena that a call checks out, so two threads can run one plan, and
+outputs are allocated for each call, so none aliases an earlier one. How the kernels are run one
+after the other is the device's own business (`Device.link`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 from ..config import current
 from ..core.cache import WeakCache
@@ -67,18 +69,51 @@ class Plan:
             executor.check()
 
 
-def compile_plan(schedule: Schedule, device: str) -> Plan:
-    """Kernels through the kernel cache, intermediates laid out in an arena."""
-    backend = get_device(device)
+class LaidOut(NamedTuple):
+    """A schedule whose intermediates have their places in an arena."""
+
+    schedule: Schedule
+    layout: Layout
+
+    def __str__(self) -> str:
+        places = [f"[{slot}] at {place}" for slot, place in self.layout.offsets.items()]
+        return "\n".join([f"arena of {self.layout.arena_bytes} bytes", *places])
+
+
+class Compiled(NamedTuple):
+    """A schedule with a place for every value and code for every kernel."""
+
+    schedule: Schedule
+    layout: Layout
+    kernels: tuple[CompiledKernel, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{k.kernel.name}: {type(k.code).__name__}" for k in self.kernels])
+
+
+def lay_out(schedule: Schedule, device: str) -> LaidOut:
+    """Intermediates laid out in an arena."""
+    return LaidOut(schedule, plan_memory(schedule, get_device(device).align))
+
+
+def compile_schedule(laid_out: LaidOut, device: str) -> Compiled:
+    """Kernels through the kernel cache."""
+    schedule, layout = laid_out
     try:
-        kernels = compile_kernels([item.kernel for item in schedule.items], backend)
+        kernels = compile_kernels([item.kernel for item in schedule.items], get_device(device))
     except CompilerError as problem:  # an item knows its lines, a kernel alone does not
         item = next((i for i in schedule.items if i.kernel is problem.kernel), None)
         if item is None:
             raise
         where = ", ".join(item.lines[:3])
         raise CompilerError(problem.what, problem.hint, where) from None
-    return link(schedule, kernels, plan_memory(schedule, backend.align), backend)
+    return Compiled(schedule, layout, tuple(kernels))
+
+
+def link_compiled(compiled: Compiled, device: str) -> Plan:
+    """The plan of a compiled schedule."""
+    schedule, layout, kernels = compiled
+    return link(schedule, kernels, layout, get_device(device))
 
 
 def link(

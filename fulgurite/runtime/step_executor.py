@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.dtype import DType, array_of_bits
-from ..core.node import Node, Shape, toposort
-from ..core.ops.leaf import PARAM
-from ..graph.ir.kernel import Item, Kernel, Schedule
+from ..core.node import Shape
+from ..graph.ir.kernel import Item, Schedule
 from ..graph.memory.arena import Layout
 from .host.evaluate import size_value
 
@@ -204,9 +203,3 @@ def concrete(shape: Shape, values: Values) -> tuple[int, ...]:
     else:
         return shape  # type: ignore[return-value]
     return tuple([n if isinstance(n, int) else size_value(n, values) for n in shape])
-
-
-def params_of(kernel: Kernel) -> list[Node]:
-    """The params of a kernel in order: inputs, then outputs."""
-    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
-    return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)

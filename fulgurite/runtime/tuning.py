@@ -27,7 +27,7 @@ import numpy as np
 
 from ..codegen.cpu.machine import SHIPPED
 from ..codegen.cpu.target import hardware
-from ..config import Options
+from ..config import Options, current
 from ..core.context import Table
 from ..core.digest import digest_of
 from ..core.dtype import dtype_of
@@ -39,14 +39,15 @@ from ..core.ops.movement import EXPAND
 from ..core.ops.reduce import REDUCE
 from ..core.text import show
 from ..errors import CacheWarning
-from ..graph.fusion.machine import CostTable, elements, two_digits
+from ..graph.fusion.machine import CostTable, two_digits
 from ..graph.fusion.providers import Timing
-from ..graph.ir.kernel import Item, Kernel, Schedule, Slot
+from ..graph.ir.kernel import Item, Kernel, Schedule, Slot, params_of
 from ..graph.ir.kernel_kind import KernelKind
+from ..graph.ir.queries import elements
 from .cache.disk import cache_folder
 from .device import MemoryLimitError, get_device
-from .plan import Plan, compile_plan
-from .step_executor import params_of
+from .pipeline import compiled
+from .plan import Plan
 
 FORMAT = 2
 ROUNDS = 12  # turns in a race
@@ -391,7 +392,7 @@ EMPTY = _empty()  # next to nothing: what it takes is what running anything take
 
 def prepared(entrant: Entrant, device: str) -> tuple[Plan, list[Any]]:
     """The compiled plan of an entrant and inputs for it."""
-    plan = compile_plan(entrant.schedule, device)
+    plan = compiled(entrant.schedule, current(), device)
     return plan, [get_device(device).from_host(a) for a in inputs_of(entrant)]
 
 

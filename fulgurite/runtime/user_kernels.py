@@ -18,7 +18,7 @@ from ..core.node import Node, toposort
 from ..core.ops.leaf import SINK, param
 from ..core.substitute import substitute
 from ..core.text import show
-from ..graph.fusion.machine import elements, kept_time, time_of
+from ..graph.fusion.machine import kept_time, time_of
 from ..graph.fusion.pattern_matching import Places, Written
 from ..graph.fusion.providers import TIE, WideSearcher
 from ..graph.fusion.report import Alternative, RegionReport
@@ -26,13 +26,14 @@ from ..graph.fusion.search import Searcher
 from ..graph.fusion.user_patterns import PATTERNS
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.kernel_kind import KernelKind
+from ..graph.ir.queries import elements
 from .cache.disk import store_for
 from .cache.plan_cache import LOADED, build_of
 from .device import get_device
-from .pipeline import BEFORE_PLAN, Context, Stage, run_stages
+from .pipeline import SCHEDULING, Context, run_pipeline
 from .tuning import Entrant, Race, is_checkable, is_right, prepared, table_for, times_for
 
-PREDICTED: tuple[Stage, ...] = BEFORE_PLAN[1:]  # the stages after the one that asks
+PREDICTED = SCHEDULING[1:]  # the passes after the one that asks
 
 
 def wide_searcher(options: Options, device: str) -> Searcher:
@@ -138,9 +139,9 @@ class _Decision:
         return Entrant(made, (expression,), f"plan\n{show(sink)}")
 
     def scheduled(self, sink: Node, inputs: int) -> Schedule:
-        """A plan as the stages make it, but for kernels of the user and for timing."""
+        """A plan as the passes make it, but for kernels of the user and for timing."""
         context = Context(self.context.options, self.context.device, inputs, choose=self.searcher())
-        found: Schedule = run_stages(sink, context, PREDICTED)[0]
+        found: Schedule = run_pipeline(sink, context, PREDICTED)
         return found
 
     def searcher(self) -> Searcher:

@@ -27,7 +27,7 @@ from fulgurite.core.node import toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.index import GUARD
 from fulgurite.errors import BoundsError, FulguriteError
-from fulgurite.graph.ir.kernel import Item, Kernel, Schedule, Slot
+from fulgurite.graph.ir.kernel import Item, Kernel, Schedule, Slot, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.graph.memory.arena import Layout, slot_bytes
@@ -44,7 +44,7 @@ from fulgurite.runtime.device import (
 from fulgurite.runtime.device_base import CONTROL, HOST, BaseDevice
 from fulgurite.runtime.dynamic_sizes import check_extremes, sizes_of_extremes
 from fulgurite.runtime.plan import CompiledKernel, Plan
-from fulgurite.runtime.step_executor import StepCode, StepExecutor, params_of, place_of
+from fulgurite.runtime.step_executor import StepCode, StepExecutor, place_of
 from tests.backends.remote_worker import ASKED, NOTHING, receive, send
 
 ROOT = Path(__file__).parents[2]

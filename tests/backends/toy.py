@@ -13,11 +13,11 @@ import numpy as np
 
 from fulgurite.core.dtype import DType
 from fulgurite.core.op import Array
-from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.kernel import Kernel, params_of
 from fulgurite.runtime.device import Buffer, MemoryLimitError, Values
 from fulgurite.runtime.device_base import BaseDevice
 from fulgurite.runtime.host.device import HostBuffer, interpret
-from fulgurite.runtime.step_executor import StepCode, concrete, params_of
+from fulgurite.runtime.step_executor import StepCode, concrete
 
 
 class ToyBuffer:

@@ -1,9 +1,8 @@
 """Which pass makes a value wrong: the pipeline under prefixes, with passes left out, in subsets.
 
 In: something to compute. Out: a `Verdict` that names the pass after which its values part from
-those with every optional pass left out. Passes are functions that take a value and give a value,
-so leaving one out is to put in its place a function that gives back what it was given, wherever
-it has been imported to. `PASSES` lists them in the order they run; who calls them does not matter.
+those with every optional pass left out. The passes are those of `PIPELINE`, by their names there;
+the driver is given others in their place. Those that nothing is right without are `NEEDED`.
 The laws of `simplify` are tried one by one as well: a wrong law is named, not only its pass.
 """
 
@@ -11,133 +10,88 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pkgutil import walk_packages
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core import passes as driver
+from fulgurite.core.context import Table, context
 from fulgurite.core.egraph import Report
 from fulgurite.core.op import Array
+from fulgurite.core.passes import Pass, listed
+from fulgurite.runtime.pipeline import PIPELINE
 
 Compute = Callable[[], Sequence[Array]]
+Run = Callable[[Any, Any], Any]
 SUBSETS = 20
 ALWAYS = "what is never left out"
 TOLERANCE = 1e-9
+NEEDED = frozenset({  # of passes within a level: what comes after relies on them
+    "user_kernels", "distinct_roots", "assign_updates", "drop_empty", "materialize_operands",
+    "copy_leaf_roots", "separate_folds", "alias", "complex_to_real", "pad_dynamic_axes",
+})  # fmt: skip
 
 
-class Pass(NamedTuple):
-    """A pass that may be left out: where it is defined, and what stands in for it."""
-
-    name: str
-    module: str
-    function: str
-    neutral: Callable[..., Any]
-    native: bool = False  # does it shape native code only?
-
-
-def _given(value: Any, *others: Any, **more: Any) -> Any:
+def _given(value: Any, context: Any) -> Any:
     return value
 
 
-def _all(values: Sequence[Any], *others: Any) -> tuple[Any, ...]:
-    return tuple(values)
+def _unsaturated(candidate: Any, context: Any) -> Any:
+    return replace(candidate, report=Report())
 
 
-def _list(values: Sequence[Any], *others: Any) -> list[Any]:
-    return list(values)
-
-
-def _both(first: Any, second: Any, *others: Any) -> tuple[Any, Any]:
-    return first, second
-
-
-def _stores_and_sizes(stores: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, list[int]]:
-    return tuple(stores), list(sizes)
-
-
-def _unimproved(roots: Sequence[Any], sizes: Sequence[int]) -> tuple[list[Any], Report]:
-    return list(roots), Report()
-
-
-def _greedy(*given: Any, **more: Any) -> Callable[..., list[Any]]:
-    return lambda pieces, roots: list(pieces)
-
-
-GRAPH, STREAM = "fulgurite.graph", "fulgurite.kernel.stream"
-PASSES: tuple[Pass, ...] = (
-    Pass("simplify", f"{GRAPH}.passes.simplify", "simplify", _given),
-    Pass("unwindow", f"{GRAPH}.passes.unwindow", "unwindow", _given),
-    Pass("split_concat", f"{GRAPH}.passes.split_concat", "split_concat", _given),
-    Pass("split_sums", f"{GRAPH}.passes.reassociate", "split_sums", _given),
-    Pass("ungroup_broadcast", f"{GRAPH}.passes.ungroup_broadcast", "ungroup_broadcast", _given),
-    Pass("cancel", f"{GRAPH}.passes.cancel", "cancel", _given),
-    Pass("interchange_sums", f"{GRAPH}.passes.reassociate", "interchange_sums", _given),
-    Pass("split_reduce", f"{GRAPH}.passes.split_reduce", "split_reduce", _given),
-    Pass("widen_row_sums", f"{GRAPH}.passes.reassociate", "widen_row_sums", _given),
-    Pass("choose", "fulgurite.runtime.pipeline", "chooser", _greedy),
-    *[
-        Pass(name, f"{STREAM}.canonicalize", name, _all, native=True)
-        for name in (
-            "widen_small_floats",
-            "fold_conditions_as_floats",
-            "gather_one_hot",
-            "stabilize_logsumexp",
-            "distribute_bases",
-        )
-    ],
-    Pass("peel", f"{STREAM}.peel", "peel", _stores_and_sizes, native=True),
-    Pass("split_merged_axes", f"{STREAM}.transposed", "split_merged_axes", _list, native=True),
-    Pass("share_rows", f"{STREAM}.axis_names", "share_rows", _list, native=True),
-    Pass("saturate", f"{STREAM}.rules", "saturate", _unimproved, native=True),
-    Pass("sooner", f"{GRAPH}.memory.reorder", "sooner", _list),
-    Pass(
-        "moved_as_bits",
-        "fulgurite.kernel.transform.move_as_bits",
-        "moved_as_bits",
-        _both,
-        native=True,
-    ),
-    Pass("merge_axes", "fulgurite.kernel.transform.merge_axes", "merge_axes", _given, native=True),
-    Pass(
-        "assumed", "fulgurite.kernel.transform.drop_implied_masks", "assumed", _given, native=True
-    ),
-    Pass(
-        "unrolled", "fulgurite.kernel.transform.unroll_short_axes", "unrolled", _given, native=True
-    ),
-    Pass("beside", "fulgurite.kernel.transform.unroll_outputs", "beside", _given, native=True),
-)
+NEUTRAL: dict[str, Run] = {  # what stands in for a pass that is left out
+    one.name: _given
+    for _, one in listed(PIPELINE)
+    if one.level_in is one.level_out and one.name not in NEEDED
+} | {"saturate": _unsaturated}
+OPTIONAL = list(dict.fromkeys([one.name for _, one in listed(PIPELINE) if one.name in NEUTRAL]))
+NATIVE = {one.name for depth, one in listed(PIPELINE) if depth}  # they shape native code only
 MEMOS: tuple[tuple[str, str], ...] = (  # what earlier runs worked out
-    (f"{STREAM}.online", "_known"),
-    (f"{GRAPH}.fusion.search", "REGIONS"),
-    (f"{GRAPH}.ir.lower", "_known"),
+    ("fulgurite.kernel.stream.online", "_known"),
+    ("fulgurite.graph.fusion.search", "REGIONS"),
+    ("fulgurite.graph.ir.lower", "_known"),
     ("fulgurite.runtime.plan", "KERNELS"),
 )
+INSTEAD: list[Callable[[Pass], Pass]] = []  # what becomes of each pass, the first one first
 
 
-@cache
-def _load() -> None:
-    """Import every module of the compiler: one that is imported later would keep a stand-in."""
-    for layer in ("core", "graph", "kernel", "codegen", "runtime"):
-        package = import_module(f"fulgurite.{layer}")
-        for found in walk_packages(package.__path__, f"fulgurite.{layer}."):
-            with suppress(ImportError):  # of what is not installed here
-                import_module(found.name)
+def _changed(one: Pass) -> Pass:
+    for change in INSTEAD:
+        one = change(one)
+    return one
 
 
-def put(patch: pytest.MonkeyPatch, one: Pass, other: Callable[..., Any]) -> None:
-    """Another function in the place of a pass, in every module that has its name for it."""
-    _load()
-    known = _found(one.module, one.function)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fulgurite.") and module.__dict__.get(one.function) is known:
-            patch.setattr(module, one.function, other)
+def _run_passes(value: Any, context: Any, passes: Sequence[Pass], *given: Any, **more: Any) -> Any:
+    return driver.run_passes(value, context, [_changed(one) for one in passes], *given, **more)
+
+
+@contextmanager
+def instead(change: Callable[[Pass], Pass]) -> Iterator[None]:
+    """Other passes for those that are listed, wherever the driver runs some."""
+    for name in ("kernel.stream.price", "codegen.cpu.render"):  # others would load them later
+        import_module(f"fulgurite.{name}")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in list(sys.modules.items()):
+            known = module.__dict__.get("run_passes") if name.startswith("fulgurite.") else None
+            if known is driver.run_passes and module is not driver:
+                patch.setattr(module, "run_passes", _run_passes)
+        INSTEAD.append(change)
+        try:
+            yield
+        finally:
+            INSTEAD.remove(change)
+
+
+def put(name: str, other: Callable[[Pass], Run]) -> Callable[[Pass], Pass]:
+    """Another function in the place of a pass."""
+    return lambda one: replace(one, run=other(one)) if one.name == name else one
 
 
 def _forget() -> None:
@@ -145,7 +99,10 @@ def _forget() -> None:
     fg.clear_caches()
     for module, attribute in MEMOS:
         found = _found(module, attribute)
-        (found if hasattr(found, "clear") else found._values).clear()
+        if isinstance(found, Table):
+            context().tables.pop(found, None)
+        else:
+            found.clear()
 
 
 def _found(module: str, attribute: str) -> Any:
@@ -171,12 +128,14 @@ class Verdict:
 
 @contextmanager
 def only(kept: Collection[str], laws_out: Collection[str] = ()) -> Iterator[None]:
-    """Leave out every pass but these, and some laws, with nothing remembered from before."""
-    rules = _found(f"{GRAPH}.passes.laws", "SIMPLIFY")
-    with pytest.MonkeyPatch.context() as patch:
-        for one in PASSES:
-            if one.name not in kept:
-                put(patch, one, one.neutral)
+    """Leave out every optional pass but these, and some laws, with nothing remembered."""
+    rules = _found("fulgurite.graph.passes.laws", "SIMPLIFY")
+
+    def left_out(one: Pass) -> Pass:
+        gone = one.name in NEUTRAL and one.name not in kept
+        return replace(one, run=NEUTRAL[one.name]) if gone else one
+
+    with pytest.MonkeyPatch.context() as patch, instead(left_out):
         if laws_out:
             patch.setattr(rules, "rules", [r for r in rules.rules if r.name not in laws_out])
             patch.setattr(rules, "_tables", {})
@@ -192,35 +151,26 @@ def active(compute: Compute, native: bool) -> list[str]:
     """The passes that change something on the way to these values, in order."""
     changed: set[str] = set()
 
-    def watched(one: Pass, run: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **more: Any) -> Any:
-            found = run(*given, **more)
-            plain = one.neutral(*given, **more)
-            if one.neutral is _greedy or not _alike(found, plain):
+    def watched(one: Pass) -> Pass:
+        def run(value: Any, context: Any) -> Any:
+            found = one.run(value, context)
+            if one.name in NEUTRAL and found is not value:
                 changed.add(one.name)
             return found
 
-        return call
+        return replace(one, run=run)
 
-    with pytest.MonkeyPatch.context() as patch:
-        for one in PASSES:
-            put(patch, one, watched(one, _found(one.module, one.function)))
+    with instead(watched):
         _forget()
         try:
             with fg.config(disk_cache=False):
                 compute()
         except Exception as error:  # what a wrong pass gives may be no graph at all
-            changed.update([one.name for one in PASSES])
+            changed.update(OPTIONAL)
             del error
         finally:
             _forget()
-    return [one.name for one in PASSES if one.name in changed and (native or not one.native)]
-
-
-def _alike(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
-        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a is b or (isinstance(a, int | Report) and a == b))
+    return [name for name in OPTIONAL if name in changed and (native or name not in NATIVE)]
 
 
 def guilty(
@@ -247,7 +197,7 @@ def guilty(
         verdict.name = ALWAYS
         return verdict
     names = active(compute, native)
-    others = {one.name for one in PASSES if one.name not in names}  # change nothing: left in
+    others = {name for name in OPTIONAL if name not in names}  # change nothing: left in
     random = Random(seed)
     tried: list[Sequence[str]] = [names[:count] for count in range(1, len(names) + 1)]
     tried += [[n for n in names if n != name] for name in names]
@@ -274,7 +224,7 @@ def _smallest(kept: Sequence[str], is_wrong: Callable[[Sequence[str]], bool]) ->
 
 def _guilty_law(is_right: Callable[[Collection[str]], bool]) -> str | None:
     """The law without which simplification is right."""
-    rules = _found(f"{GRAPH}.passes.laws", "SIMPLIFY")
+    rules = _found("fulgurite.graph.passes.laws", "SIMPLIFY")
     names = list(dict.fromkeys([rule.name for rule in rules.rules]))
     out: list[str] = []  # halve what must be left out
     if not is_right(names):

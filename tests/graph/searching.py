@@ -16,14 +16,15 @@ from fulgurite.config import current
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.leaf import PARAM
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.search import REGIONS, Searcher
 from fulgurite.graph.fusion.segments import Piece
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Extractor, Schedule
 from fulgurite.graph.passes.simplify import simplify
+from fulgurite.kernel.stream.price import find_stream
 from fulgurite.runtime import pipeline, realize
 from fulgurite.runtime.pipeline import searcher
+from tests.graph.scheduling import schedule
 
 Program = Callable[[fg.Tensor, fg.Tensor, fg.Tensor], fg.Tensor]
 
@@ -182,7 +183,9 @@ def one_fold(**options: object) -> Iterator[None]:
     def choose(pieces: Sequence[Piece], roots: Set[Node]) -> list[Piece]:
         outputs = [node for _, made, _ in pieces for node in made if node in roots]
         params = {n for n in toposort(outputs) if n.op is PARAM}
-        return [("a test says so", outputs, Extractor().cut("fold", outputs, params))]
+        kernel, memory, origins = Extractor().cut("fold", outputs, params)
+        planned = replace(kernel, plan=find_stream(kernel))
+        return [("a test says so", outputs, (planned, memory, origins))]
 
     native = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False}
     realize.FAMILIES().clear()

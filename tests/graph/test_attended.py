@@ -9,8 +9,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.core.op import Array
-from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.ir.kernel import Schedule
+from fulgurite.graph.ir.queries import elements
 from tests.graph.attended import MORE_KERNELS, OF_HEADS, ONE_MATRIX, ONE_WALK, Given, asked
 from tests.graph.searching import planned
 

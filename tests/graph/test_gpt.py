@@ -8,7 +8,6 @@ import pytest
 import fulgurite as fg
 from bench.models import GPT
 from bench.schedule import our_step, work_ratio
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.ir.lower import lower
@@ -17,6 +16,7 @@ from fulgurite.graph.passes.simplify import simplify
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.realize import storage_of
+from tests.graph.scheduling import schedule
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,10 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from fulgurite.core.cache import WeakCache
-from fulgurite.graph.fusion import greedy
+from fulgurite.graph.fusion import build_schedule, greedy
 from fulgurite.graph.ir import affine, kernel, lower, reshape_groups
 from fulgurite.graph.memory import arena
+from fulgurite.graph.passes import drop_empty
 from fulgurite.runtime import pipeline, plan, realize
 from fulgurite.runtime.host import device, index_interpreter
 from tests import fuzz
@@ -29,7 +30,8 @@ from tests.graph.ir import test_affine, test_lower
 from tests.runtime.host import test_index_interpreter
 
 MODULES = (
-    affine, reshape_groups, lower, kernel, greedy, arena, index_interpreter, device, plan, realize,
+    affine, reshape_groups, lower, kernel, greedy, build_schedule, drop_empty, arena,
+    index_interpreter, device, plan, realize,
     pipeline,
     test_affine, test_lower, test_greedy, test_index_interpreter,
 )  # fmt: skip
@@ -147,15 +149,15 @@ PLANTS = [
           test_greedy.test_a_kernel_that_would_close_a_cycle_is_not_made),
     Plant("a kernel that forgets an output", _Greedy, "cut", "key=position.__getitem__)",
           "key=position.__getitem__)[-1:]"),
-    Plant("roots in the wrong order", greedy, "schedule",
-          "for root in sink.src])", "for root in reversed(sink.src)])"),
+    Plant("roots in the wrong order", build_schedule, "build_schedule",
+          "for root in partition.sink.src])", "for root in partition.sink.src[::-1]])"),
     Plant("constants mixed up", kernel.Extractor, "cut", "(node.arg[0], node.dtype)",
           "(0, node.dtype)"),
     Plant("inputs numbered anew for each use", kernel.Extractor, "cut",
           "self.param(number, ", "self.param(0, "),
     Plant("stores dropped that are read", _Greedy, "cut", "wanted.update(cut[1])", "pass",
           test_greedy.test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice),
-    Plant("an empty sum that starts at one", greedy, "without_empty",
+    Plant("an empty sum that starts at one", drop_empty, "drop_empty",
           'start = 0 if name == "add"', 'start = 1 if name == "add"',
           test_greedy.test_nothing_is_computed_for_values_of_no_elements),
     # memory and running

@@ -20,12 +20,12 @@ from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.core.egraph import Rewrite
 from fulgurite.core.node import Node, constant, make, toposort
 from fulgurite.graph.fusion import search as choosing
-from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.fusion.proposals import Source
 from fulgurite.graph.fusion.reduced_axes import summed_lines
 from fulgurite.graph.fusion.select import Extraction, NoPlanError, Producer, extract
 from fulgurite.graph.ir.limits import LIMITS
 from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.queries import elements
 from fulgurite.kernel.stream import rules
 from fulgurite.kernel.stream import terms as terms_of
 from fulgurite.kernel.stream.online import stream
@@ -572,7 +572,7 @@ def test_a_faster_source_is_chosen_and_a_slow_one_is_not() -> None:
     propose = import_module("fulgurite.codegen.cpu.providers").propose_stream
     q, k, v = numbers(1, 2, 64, 16), numbers(2, 2, 64, 16), numbers(3, 2, 64, 16)
     sink, inputs = lowered(fg.softmax(q @ k.mT, axis=-1) @ v)
-    from fulgurite.graph.fusion.greedy import schedule
+    from tests.graph.scheduling import schedule
 
     for cost, want in ((1.0, True), (1e12, False)):
 
@@ -591,7 +591,7 @@ def test_what_cannot_pay_is_not_asked_and_the_choice_stays_the_same(backward: bo
     from dataclasses import replace
     from importlib import import_module
 
-    from fulgurite.graph.fusion.greedy import schedule
+    from tests.graph.scheduling import schedule
 
     def normal(x: fg.Tensor, scale: fg.Tensor) -> fg.Tensor:
         centred = x - fg.mean(x, axis=-1, keepdims=True)

@@ -23,7 +23,6 @@ from fulgurite.core.context import Table
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.errors import CacheWarning
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.providers import Timing
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel
@@ -34,6 +33,7 @@ from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.pipeline import cache_key
 from fulgurite.runtime.tuning import Entrant, Key, Race, Times
 from fulgurite.runtime.user_kernels import race_for
+from tests.graph.scheduling import schedule
 
 OTHER = replace(SHIPPED, launch=700.0, near=90.0)
 

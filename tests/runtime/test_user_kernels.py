@@ -177,8 +177,8 @@ def test_a_kernel_is_used_only_where_search_is_on() -> None:
     a, b = numbers(1, 128, 128), numbers(2, 128, 128)
     with fg.config(search=False):
         report = fg.explain(diagonal(a, b))
-    assert "kernels" not in report.stages and not report.regions
-    assert "kernels" in fg.explain(diagonal(a, b)).stages  # it is on by default
+    assert "user_kernels" not in report.stages and not report.regions
+    assert "user_kernels" in fg.explain(diagonal(a, b)).stages  # it is on by default
 
 
 def test_a_wrong_kernel_is_never_used() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from ...core.passes import Observe, Pass
     from ...graph.fusion.machine import MachineModel
     from ...graph.fusion.proposals import Source
     from ...graph.ir.kernel import Kernel
@@ -79,7 +80,11 @@ class CodeGenerator(Protocol):
     def sources(self) -> Sequence[Source]:
         """Where the search gets kernels for merged graphs that the target can render."""
 
-    def render(self, kernel: Kernel) -> KernelSource:
+    @property
+    def passes(self) -> Sequence[Pass]:
+        """What it does to a kernel in index notation, up to text."""
+
+    def render(self, kernel: Kernel, observe: Observe | None = None) -> KernelSource:
         """A kernel as text; `CannotLower` says why not."""
 
     def compile(self, texts: Sequence[str]) -> bytes:

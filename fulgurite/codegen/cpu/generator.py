@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 from ..._lazy import FORK_LOCK
 from ...config import current
-from ...core.node import toposort
-from ...core.ops.leaf import PARAM
+from ...core.passes import Observe, Pass
 from ...graph.fusion.machine import MachineModel
 from ...graph.fusion.proposals import Source
-from ...graph.ir.kernel import Kernel
-from ...graph.ir.lower import lower
+from ...graph.ir.kernel import Kernel, param_dtypes
+from ...graph.ir.kernel_kind import KernelKind
+from ...graph.ir.lower import lower_kernel
+from ...graph.ir.reshape_groups import CannotLower
 from ..common.api import Rendered
 from . import machine
 from .llvm.versions import identity
@@ -51,21 +52,32 @@ class CpuCodeGenerator:
         found: Sequence[Source] = providers.SOURCES
         return found
 
-    def render(self, kernel: Kernel) -> Rendered:
+    @property
+    def passes(self) -> Sequence[Pass]:
+        """From index notation to text."""
+        with FORK_LOCK:
+            from . import render
+        return render.PASSES
+
+    def render(self, kernel: Kernel, observe: Observe | None = None) -> Rendered:
         """A kernel as text; `CannotLower` says why not."""
         if kernel.kind == "user":
             with FORK_LOCK:
                 from .llvm import user_kernel
             user: Rendered = user_kernel.render_user(kernel)
             return user
-        params = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
-        nodes = [*[params[i] for i in range(kernel.inputs)], *kernel.body.src]
         with FORK_LOCK:
-            from . import render as render_module
-        render = render_module.render
-        indexed, vectors = lower(kernel.body, kernel.inputs), target(current().vectors)
-        found: Rendered = render(indexed, [n.dtype for n in nodes], vectors, kernel.kind)
-        return found
+            from ...kernel.transform.passes import TypedKernel
+            from . import render
+        vectors = target(current().vectors)
+        if kernel.kind is not KernelKind.FOLD:
+            value = TypedKernel(lower_kernel(kernel).indexed, param_dtypes(kernel))
+            return render.render(value, vectors, observe)
+        with FORK_LOCK:
+            from ...kernel.stream.roles import StreamedKernel
+        if not isinstance(kernel.plan, StreamedKernel):
+            raise CannotLower("a fold that nobody planned")
+        return render.render(kernel.plan, vectors, observe)
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """An object that holds all texts."""

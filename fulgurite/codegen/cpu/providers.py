@@ -7,6 +7,8 @@ a search that finds no use for any of them loads neither the template nor its an
 from __future__ import annotations
 
 from ..._lazy import FORK_LOCK
+from ...config import current
+from ...core.passes import Watch
 from ...graph.fusion.machine import CostTable, least_time
 from ...graph.fusion.proposals import ROWS, Proposal, Source
 from ...graph.ir.kernel import Kernel
@@ -17,7 +19,7 @@ def propose_stream(kernel: Kernel, table: CostTable) -> Proposal | None:
     with FORK_LOCK:
         from ...kernel.stream.price import propose
         from .stream.plan import estimate
-    return propose(kernel, table, estimate)
+    return propose(kernel, table, estimate, Watch.of(current()))
 
 
 SOURCES = (Source("fold", propose_stream, least_time), ROWS)

@@ -1,59 +1,96 @@
-"""One kernel as text: the first template that takes it renders it.
+"""One kernel as text: its passes and templates in order; the first template that takes it wins.
 
-In: an `IndexKernel`, the dtypes of its params, the target. Out: a `Rendered`. A template is a
-function that returns `None` where it does not apply; the last one, plain loops, takes everything
-that has a native form and raises `CannotLower` otherwise.
+In: a `TypedKernel`, or the `StreamedKernel` that a search chose, and the target. Out: a `Rendered`.
+`PASSES` reads top to bottom: what every target does first, kernels with scans, sorts and scatters,
+then the templates with the passes that each needs before it. A template gives None where it does
+not apply; the last one, plain loops, takes everything that has a native form and raises
+`CannotLower` otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..._lazy import FORK_LOCK
+from ...config import current
 from ...core.dtype import DType
+from ...core.passes import Level, Observe, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.reshape_groups import CannotLower
-from ...kernel.transform.complex_to_real import in_pairs
 from ...kernel.transform.drop_implied_masks import assumed
 from ...kernel.transform.merge_axes import merge_axes
-from ...kernel.transform.move_as_bits import moved_as_bits
-from ...kernel.transform.pad_dynamic_axes import fixed_sizes
+from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
+from ...kernel.transform.split_reduction import split_typed
+from ...kernel.transform.unroll_outputs import beside
+from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import Rendered
 from .gemm.template import gemms
-from .irregular.parts import in_parts
+from .irregular.parts import Plain, in_parts
 from .loops.template import loops
 from .relayout import relayouts
 from .target import Target
 from .vecmath import library
 
-Template = Callable[[IndexKernel, Sequence[DType], Target], Rendered | None]
-TEMPLATES: tuple[Template, ...] = (gemms, relayouts, loops)
+if TYPE_CHECKING:
+    from ...kernel.stream.roles import StreamedKernel
+
+
+class Rendering(NamedTuple):
+    """What passes of a kernel may know besides it."""
+
+    target: Target
+    watch: Watch
+
+
+STREAM = Level("streamed kernel")
+PARTS = Level("parts")
+CODE = Level("code", lambda rendered: rendered.text)
+
+PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
+    Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
+    Pass("gemm", lambda v, c: gemms(v.kernel, v.dtypes, c.target), INDEX, CODE),
+    Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
+    Pass("unroll_short_axes", lambda v, c: v.of(merge_axes(unrolled(v.kernel))), INDEX, INDEX),
+    Pass("unroll_outputs", lambda v, c: v.of(beside(v.kernel)), INDEX, INDEX),
+    Pass("split_reduction", lambda v, c: split_typed(*v), INDEX, PARTS),
+    Pass("loops", lambda v, c: loops(v, c.target), PARTS, CODE),
+)
+PASSES: tuple[Pass, ...] = (
+    *TRANSFORMS,
+    Pass("stream", lambda v, c: stream(v, c.target), STREAM, CODE),
+    Pass("irregular", lambda v, c: in_parts(v.kernel, v.dtypes, c.target, plain(c)), INDEX, CODE),
+    *PLAIN,
+)
 
 
 def render(
-    kernel: IndexKernel, dtypes: Sequence[DType], target: Target, kind: str = ""
+    value: TypedKernel | StreamedKernel, target: Target, observe: Observe | None = None
 ) -> Rendered:
-    """The kernel as functions of a module of its own."""
-    kernel, dtypes = in_pairs(kernel, dtypes)
-    kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
-    merged = merge_axes(kernel)
-    if kind == "fold":
-        with FORK_LOCK:
-            from .stream import template as template_module
-        streamed: Rendered | None = template_module.stream_template(merged, dtypes, target)
-        if streamed is None:
-            raise CannotLower("no template streams it")
-        return replace(streamed, library=(*streamed.library, *library(streamed.text)))
-    found = in_parts(merged, dtypes, target, _plain) or _plain(merged, dtypes, target)
+    """A kernel, or a fold as it was chosen, as functions of a module of its own."""
+    level = INDEX if isinstance(value, TypedKernel) else STREAM
+    watch = Watch.of(current(), observe)
+    found = run_passes(value, Rendering(target, watch), PASSES, watch, level)
+    if not isinstance(found, Rendered):
+        raise CannotLower("no template takes it")
     return replace(found, library=(*found.library, *library(found.text)))
 
 
-def _plain(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
-    """A kernel without scans, sorts and scatters."""
-    merged = merge_axes(assumed(kernel))
-    for template in TEMPLATES:
-        found = template(merged, dtypes, target)
-        if found is not None:
-            return found
-    raise CannotLower("no template takes it")
+def plain(context: Rendering) -> Plain:
+    """The passes of a kernel without scans, sorts and scatters, as a function."""
+
+    def rendered(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
+        value = TypedKernel(kernel, tuple(dtypes))
+        made = run_passes(value, context, PLAIN, context.watch, INDEX)
+        assert isinstance(made, Rendered), "loops take everything"
+        return made
+
+    return rendered
+
+
+def stream(value: StreamedKernel, target: Target) -> Rendered | None:
+    """A kernel that streams over an axis, as its search found it."""
+    with FORK_LOCK:
+        from .stream import template
+    return template.stream_template(value, target)

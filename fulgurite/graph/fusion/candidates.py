@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from .machine import elements
+from ..ir.queries import elements
 from .regions import PUSHED, Made, Regions, Way
 
 _NUMBER = 4  # bytes

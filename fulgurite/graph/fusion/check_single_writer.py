@@ -16,6 +16,23 @@ from ..ir.kernel import Item, Schedule
 from .single_writer import Law, Part, questions
 
 
+def verify_schedule(schedule: Schedule, name: str) -> None:
+    """Raise a VerifyError if an item reads what is not there yet, or a comparison two writers."""
+    known = set(range(schedule.inputs))
+    known |= {n for n, slot in enumerate(schedule.slots) if slot and slot.bits is not None}
+    for item in schedule.items:
+        missing = [slot for slot in item.reads if slot not in known]
+        if missing or known.intersection(item.writes):
+            raise VerifyError(
+                f"after {name}: {item.kernel.name} reads slots {missing} before they are written, "
+                f"or writes one of {list(item.writes)} again",
+                f"report this as a bug in {name}",
+                ", ".join(item.lines[:3]),
+            )
+        known.update(item.writes)
+    verify_agreement(schedule)
+
+
 def verify_agreement(schedule: Schedule) -> None:
     """Raise a VerifyError at the first comparison of a value with another computation of it."""
     parts = parts_of(schedule)

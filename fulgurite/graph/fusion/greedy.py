@@ -1,6 +1,6 @@
-"""Scheduling: a normalised graph becomes few kernels, in the order they run.
+"""Greedy fusion: a normalised graph becomes few kernels, in the order they run.
 
-In: a SINK over PARAMs. Out: a `Schedule`. One greedy pass in topological order gives every node a
+In: a SINK over PARAMs. Out: a `Partition`. One greedy pass in topological order gives every node a
 home kernel or leaves it virtual, computed again by each kernel that reads it. A kernel gets its
 NUMBER when something outside first reads it, and a node joins a numbered kernel only if all that
 it reads has a smaller number: so no cycle can arise and none is looked for. Storing or computing
@@ -11,33 +11,25 @@ never stored; `lower` turns them into index arithmetic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from functools import cache
 
-from ...core.node import Node, Shape, constant, toposort
+from ...core.node import Node, Shape
 from ...core.op import Op
 from ...core.ops.effect import AFTER, ASSIGN, CALL, CONTIGUOUS
 from ...core.ops.effect import REMAT as WAIT
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.indexing import GATHER, SCATTER, SORT
 from ...core.ops.leaf import CONST, IOTA, PARAM, SINK, VAR, VIEW
-from ...core.ops.movement import EXPAND, FLIP, PAD, PERMUTE, RESHAPE, UNWINDOW
+from ...core.ops.movement import EXPAND, FLIP, PERMUTE, RESHAPE, UNWINDOW
 from ...core.ops.random import RANDOM
-from ...core.ops.reduce import REDUCE, SCAN, identity_of
+from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
-from ...core.substitute import substitute
-from ..ir.kernel import Cut, Extractor, Item, Kernel, Memory, Schedule, Slot
-from ..memory.reorder import sooner
-from ..passes.materialize_operands import in_memory
-from ..passes.reassociate import exchange
-from .group import Group, elements, final
+from ..ir.kernel import Cut, Extractor, Memory
+from ..ir.queries import elements
+from .build_schedule import Partition
+from .group import Group, final
 from .single_writer import Law, Part, questions
-
-__all__ = ["Item", "Kernel", "Schedule", "Slot", "elements", "schedule"]
-
-Piece = tuple[str, list[Node], Cut]  # why, what is stored, the kernel
-Pieces = Sequence[Piece]
-Choose = Callable[[Pieces, Set[Node]], list[Piece]]
 
 REMAT = 48  # compute again up to this much per element rather than write and read it once more
 DEAR = 16  # what costs more than this and is used twice is stored
@@ -399,7 +391,7 @@ class _Greedy:
     def reduce(self, node: Node) -> None:
         source = node.src[0]
         axes = node.arg[1] if node.op is REDUCE else (source.ndim - 1,)
-        if self.is_contraction(node):
+        if self.is_gemm(node):
             for factor in source.src:
                 base = self.base.get(factor, factor)
                 self.read(base)
@@ -456,8 +448,8 @@ class _Greedy:
 
     # --- contractions ----------------------------------------------------------------------------
 
-    def is_contraction(self, node: Node) -> bool:
-        """Σ of a product of two values that miss different axes, over axes both have."""
+    def is_gemm(self, node: Node) -> bool:
+        """True if it sums a product of two values that miss different axes, over axes both have."""
         source = node.src[0]
         if node.op is not REDUCE or node.arg[0] != "add" or source.op is not MUL:
             return False
@@ -487,52 +479,22 @@ class _Greedy:
         return varying[node]
 
 
-def schedule(sink: Node, inputs: int, fuse: bool = True, choose: Choose | None = None) -> Schedule:
-    """Kernels for every root of the sink, over slots of which the first `inputs` are params.
-
-    `choose` may put other kernels in the place of the greedy ones.
-    """
-    assert sink.op is SINK, "a schedule is of a SINK"
-    if choose is not None and fuse:
-        sink = exchange(sink)
-    order = toposort([sink])
-    if any([0 in n.shape for n in order]):
-        sink = without_empty(sink)
-        order = toposort([sink])
-    if any([n.op is CALL for n in order]):
-        sink = in_memory(sink)
-        order = toposort([sink])
+def copy_leaf_roots(sink: Node, order: Sequence[Node]) -> Node:
+    """The graph in which a result that is only a leaf is a copy of its own."""
     sizes = sizes_in(order)
     copies = [CONTIGUOUS(r) if role(r.op) == "leaf" or r in sizes else r for r in sink.src]
-    if any([copy is not root for copy, root in zip(copies, sink.src, strict=True)]):
-        sink = SINK(*copies)  # a result that is only a leaf is a copy of its own
-        order = toposort([sink])
-    order.pop()  # the sink
-    greedy = _lawful(sink, fuse, order, sizes)
-    slot = cache(Slot)  # few are distinct
-    slots: list[Slot | None] = [None] * inputs
-    place: dict[Memory, int] = {}
-    for node in order:
-        if node.op is PARAM:
-            place[node] = node.arg[0]
-            slots[node.arg[0]] = slot(node.dtype, node.shape, node.device)
-    items = []
+    changed = any([copy is not root for copy, root in zip(copies, sink.src, strict=True)])
+    return SINK(*copies) if changed else sink
+
+
+def fuse(sink: Node, order: Sequence[Node], fused: bool = True) -> Partition:
+    """The graph cut into kernels greedily; with `fused` off every op is a kernel of its own."""
+    assert sink.op is SINK, "a schedule is of a SINK"
+    order = list(order[:-1])  # without the sink
+    greedy = _lawful(sink, fused, order, sizes_in(order))
     pieces = [(group.reason, outputs, cut) for group, outputs, cut in greedy.cut()]
-    if choose is not None and fuse:
-        pieces = choose(pieces, set(greedy.outputs.values()))
-    for reason, outputs, (kernel, memory, origins) in pieces:
-        for scalar in memory:
-            if isinstance(scalar, tuple) and scalar not in place:
-                place[scalar] = len(slots)
-                slots.append(Slot(scalar[1], (), None, scalar[0]))
-        reads, first = tuple([place[m] for m in memory]), len(slots)
-        for node in outputs:
-            place[node] = len(slots)
-            slots.append(slot(node.dtype, node.shape, node.device))
-        items.append(Item(kernel, reads, tuple(range(first, len(slots))), origins, reason))
-    outputs_ = tuple([place[greedy.outputs[root]] for root in sink.src])
-    items = sooner(items, slots, set(outputs_)) if fuse else items
-    return Schedule(inputs, tuple(slots), tuple(items), outputs_)
+    params = [node for node in order if node.op is PARAM]
+    return Partition(sink, tuple(params), tuple(pieces), greedy.outputs)
 
 
 def _lawful(sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> _Greedy:
@@ -553,22 +515,3 @@ def _lawful(sink: Node, fuse: bool, order: list[Node], sizes: set[Node]) -> _Gre
 def _nodes(memory: Iterable[Memory]) -> set[Node]:
     """The values among what a kernel reads."""
     return {m for m in memory if isinstance(m, Node)}
-
-
-def without_empty(sink: Node) -> Node:
-    """The graph with values of no elements, and what is made of nothing else, as constants."""
-    known: dict[Node, Node] = {}
-    for node in toposort([sink]):
-        if node.op is SINK or node.op is CONST or node.op is PARAM:
-            continue
-        if not elements(node.shape):
-            known[node] = constant(0, node.dtype, node.shape)
-        elif node.op is REDUCE and not elements(node.src[0].shape):
-            name = node.arg[0]
-            start = 0 if name == "add" else identity_of(name, node.dtype)
-            known[node] = constant(start, node.dtype, node.shape)
-        elif node.op is SCATTER and not elements(node.src[1].shape):
-            known[node] = node.src[0]
-        elif node.op in (PAD, UNWINDOW) and not elements(node.src[0].shape):
-            known[node] = constant(0, node.dtype, node.shape)
-    return substitute(sink, known)

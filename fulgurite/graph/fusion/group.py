@@ -6,19 +6,8 @@ the axes it reduces, what it stores, and its number once something outside has r
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ...core.node import Node, Shape
-from ...core.shape import upper
-
-
-@lru_cache(maxsize=4096)
-def elements(shape: Shape) -> int:
-    """How many elements are laid out for a shape."""
-    count = 1
-    for n in shape:
-        count *= n if isinstance(n, int) else upper(n)
-    return count
+from ..ir.queries import elements
 
 
 class Group:

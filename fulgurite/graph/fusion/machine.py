@@ -15,15 +15,15 @@ from math import floor, log10
 from weakref import WeakKeyDictionary
 
 from ...core.digest import blake2b
-from ...core.node import Node, Shape, toposort
+from ...core.node import Node, toposort
 from ...core.ops.effect import CONTIGUOUS
-from ...core.ops.elementwise import MUL
 from ...core.ops.indexing import GATHER
 from ...core.ops.leaf import CONST, IOTA, PARAM
-from ...core.ops.movement import EXPAND, FLIP, PAD, SHRINK, WINDOW
+from ...core.ops.movement import FLIP, PAD, SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
 from ...core.shape import upper
 from ..ir.kernel import Kernel
+from ..ir.queries import elements, is_contraction, own_elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,6 @@ class Work:
 NO_WORK = Work(0, 0, 0, 0)
 
 
-def elements(shape: Shape) -> int:
-    """How many elements are laid out for a shape."""
-    found = 1
-    for size in shape:
-        found *= size if isinstance(size, int) else upper(size)
-    return found
-
-
 _known: WeakKeyDictionary[Node, Work] = WeakKeyDictionary()
 
 
@@ -125,7 +117,7 @@ def _work(body: Node) -> Work:
     for node in order:
         if node.op is REDUCE and is_contraction(node):
             products += 2 * elements(node.src[0].shape)
-            packed += sum([own(s) for s in node.src[0].src])
+            packed += sum([own_elements(s) for s in node.src[0].src])
             inside.add(node.src[0])
     views = _views(order)
     for node in order:
@@ -178,24 +170,6 @@ def _blocks(order: Iterable[Node]) -> int:
             if node.dtype.kind == "b":
                 longest = max(longest, *[upper(n) for n in node.shape], 0)
     return max(1, longest // BLOCK)
-
-
-def own(node: Node) -> int:
-    """The elements of a factor before it is repeated."""
-    while node.op is EXPAND:
-        node = node.src[0]
-    return elements(node.shape)
-
-
-def is_contraction(node: Node) -> bool:
-    """Is it a sum of a product of two values that are both repeated along some axis?"""
-    source = node.src[0]
-    if node.arg[0] != "add" or source.op is not MUL:
-        return False
-    whole = elements(source.shape)
-    return all(own(s) < whole for s in source.src) and not any(
-        s.op is CONST for s in source.src
-    )  # fmt: skip
 
 
 def time_of(kernel: Kernel, table: CostTable) -> float:

@@ -9,14 +9,15 @@ that is known here runs rows and what is picked from them as one kernel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from ...core.node import toposort
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Kernel
 from ..ir.kernel_kind import KernelKind
-from .machine import CostTable, Work, elements, is_contraction, time_of
+from ..ir.queries import elements, is_contraction
+from .machine import CostTable, Work, time_of
 from .reduced_axes import summed_lines
 
 
@@ -29,6 +30,7 @@ class Proposal:
     what: str  # for people: what it is
     rules: tuple[tuple[str, int], ...] = ()  # that fired on the way
     nodes: int = 0  # of the e-graph that was searched
+    plan: object = field(default=None, compare=False, repr=False)  # how; its kernel carries it
 
 
 @dataclass(frozen=True)

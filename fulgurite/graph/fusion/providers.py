@@ -96,10 +96,7 @@ class WideSearcher(Searcher):
         if not others:
             return Settled(kernel, own.cost)
         ways = [own, *others]
-        kernels = [
-            kernel,
-            *[Kernel(KernelKind(p.kind), kernel.body, kernel.inputs) for p in others],
-        ]
+        kernels = [kernel, *[replace(kernel, kind=KernelKind(p.kind), plan=p.plan) for p in others]]
         costs, about = [p.cost for p in ways], [p.what for p in ways]
         able = [True] * len(ways)
         if self.measure is not None:

@@ -10,15 +10,15 @@ one. Places in a schedule are numbers, so nothing here depends on the order of s
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ...core.node import Node
 from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.leaf import PARAM
 from ..ir.kernel import Cut, Extractor
+from ..ir.queries import elements
 from . import KINDS
-from .machine import elements
 from .segments import About, Piece, Pieces
 from .select import Producer
 
@@ -40,6 +40,7 @@ class Way:
     taken: tuple[int, ...]  # pieces that it computes itself
     rows: tuple[int, ...] = ()  # pieces of rows whose row values it reads
     kind: str = "fold"
+    plan: object = field(default=None, compare=False, repr=False)  # of who proposed it
 
 
 class Regions(Pieces):
@@ -343,7 +344,8 @@ class Regions(Pieces):
         gone.update([n for piece, _ in way.makes for n in self.pieces[region[piece]][1]])
         rows = {node for r in way.rows for node in self.row_values(region[r])}
         readable = ((self.stored | self.params) - gone) | rows
-        return outputs, self.extractor.cut(way.kind, outputs, readable)
+        kernel, memory, origins = self.extractor.cut(way.kind, outputs, readable)
+        return outputs, (replace(kernel, plan=way.plan), memory, origins)
 
     def made(self, way: Way, region: Sequence[int]) -> list[Node]:
         """What a way stores."""

@@ -21,8 +21,9 @@ from ...core.cache import Cache
 from ...core.node import Node
 from ...core.ops.elementwise import EXP, EXP2
 from ..ir.kernel import Cut, Kernel
+from ..ir.queries import elements
 from .candidates import Ways
-from .machine import NO_WORK, CostTable, elements, kept_time, time_of, work_of
+from .machine import NO_WORK, CostTable, kept_time, time_of, work_of
 from .proposals import Proposal, Source
 from .regions import Regions, Way
 from .report import Alternative, RegionReport
@@ -381,7 +382,7 @@ class RegionSearch:
             for rule, count in found.rules:
                 report.rules[rule] = report.rules.get(rule, 0) + count
             name = f"{source} {len(self.ways)}"
-            self.ways[name] = replace(way, kind=found.kind), found.what
+            self.ways[name] = replace(way, kind=found.kind, plan=found.plan), found.what
             self.inside[name] = self.products_in(way)
             self.parts[name] = Part(found.kind, outputs, needs)
             cost = found.cost + beside

@@ -20,8 +20,8 @@ from ...core.ops.leaf import IOTA, PARAM
 from ...core.ops.movement import EXPAND, SHRINK, WINDOW
 from ...core.ops.reduce import REDUCE
 from ..ir.kernel import Cut
+from ..ir.queries import elements, is_contraction
 from . import KINDS
-from .machine import elements, is_contraction
 from .reduced_axes import reshaped, summed_lines
 
 Piece: TypeAlias = "tuple[str, list[Node], Cut]"  # why, what it stores, the kernel

@@ -21,10 +21,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ...core.node import Node
-from ...core.ops.effect import AFTER, CONTIGUOUS, COPY, DETACH, REMAT, UNWATCH, WATCH
 from ...core.ops.elementwise import ABS, CAST, EQ, LE, LT, MAX, MIN, NE, NEG, SUB, WHERE
-from ...core.ops.indexing import GATHER, SORT
-from ...core.ops.leaf import CONST, PARAM, VIEW
+from ...core.ops.indexing import GATHER
+from ...core.ops.leaf import CONST, PARAM
 from ...core.ops.movement import (
     EXPAND,
     FLIP,
@@ -36,17 +35,20 @@ from ...core.ops.movement import (
     WINDOW,
     pairs,
 )
-from ...core.ops.random import RANDOM
-from ...core.ops.reduce import REDUCE, SCAN
-from ...core.ops.update import UPDATE
+from ...core.ops.reduce import REDUCE
+from ..ir.bit_stability import (
+    IDENTITY,
+    is_unstable,
+    stable_sources,
+    value_sources,
+    walk,
+)
 from ..ir.sum_product import same_axes
 
 Axis: TypeAlias = "tuple[object, ...]"  # where along an axis: ("axis", i) of what reads it, ...
 Place: TypeAlias = "tuple[Axis, ...] | str | None"
 Sight: TypeAlias = "tuple[Node, int, Place]"  # an unstable value, its writer, and where
 Sights: TypeAlias = "frozenset[Sight]"
-_ITSELF = (CONTIGUOUS, AFTER, REMAT, VIEW, WATCH, UNWATCH, DETACH, COPY)  # the value of a source
-_PASSED = (*_ITSELF, GATHER, UPDATE, SORT, RANDOM)  # none of them rounds
 _EXACT = (MAX, MIN, WHERE, NEG, ABS)  # float ops that round nothing, whatever laws make of them
 _FLAT = "flat"  # element by element, in whatever shape
 _FIRST: Axis = ()  # along an axis of one step
@@ -82,36 +84,8 @@ class Part:
     def order(self) -> list[Node]:
         """What it computes itself, sources first."""
         if self._order is None:
-            self._order = _walked(self.outputs, _sources, self.reads)
+            self._order = walk(self.outputs, value_sources, self.reads)
         return self._order
-
-
-def _walked(
-    roots: Iterable[Node], sources: Callable[[Node], Sequence[Node]], ends: Collection[Node] = ()
-) -> list[Node]:
-    """The nodes from roots down to where a walk ends, sources first."""
-    seen: set[Node] = set()
-    order: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(node, False) for node in roots]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node not in seen and node not in ends:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend([(s, False) for s in sources(node) if s not in seen])
-    return order
-
-
-def _sources(node: Node) -> tuple[Node, ...]:
-    """What a value is made of: to wait for something is not to be made of it."""
-    return node.src[:1] if node.op is REMAT else node.src
-
-
-def _stable_sources(node: Node) -> tuple[Node, ...]:
-    """The same, where a value's own bits do not depend on who computes it."""
-    return () if is_unstable(node) else _sources(node)
 
 
 # --- what is asked -------------------------------------------------------------------------------
@@ -122,20 +96,6 @@ def jumps(node: Node) -> bool:
     if node.op is CAST:
         return node.src[0].dtype.is_inexact and not node.dtype.is_inexact
     return node.op.jumps
-
-
-def is_unstable(node: Node) -> bool:
-    """True if the bits of a value depend on the kernel that computes it."""
-    op = node.op
-    if op.family in ("elementwise", "leaf") or op in _PASSED:
-        return False
-    if op.family == "movement" and op is not UNWINDOW:
-        return False
-    if op is REDUCE and node.shape == node.src[0].shape:
-        return False
-    if op in (REDUCE, SCAN, UNWINDOW):
-        return node.dtype.is_inexact and (op is UNWINDOW or node.arg[0] not in ("max", "min"))
-    return True
 
 
 def questions(order: Sequence[Node]) -> list[Question]:
@@ -152,7 +112,7 @@ def questions(order: Sequence[Node]) -> list[Question]:
             unstable |= found if node.op is not PARAM else 0
             ends.append(node)
         else:
-            for source in _sources(node):
+            for source in value_sources(node):
                 both |= twice[source] | (found & reach[source])
                 found |= reach[source]
             if both and jumps(node) and not _is_generic(node, reach, both, found, unstable):
@@ -182,7 +142,7 @@ def _is_generic(
     """
     if len(node.src) == 2 and node.src[0] is node.src[1]:
         return True
-    sides = [source for source in _sources(node) if reach[source] & both]
+    sides = [source for source in value_sources(node) if reach[source] & both]
     return len(sides) == 1 and bool(found & ~both & unstable)
 
 
@@ -190,7 +150,7 @@ def _seen_from(
     asking: Sequence[Node], order: Sequence[Node], wanted: Collection[Node]
 ) -> dict[Node, dict[Node, frozenset[Place]]]:
     """At which places nodes read some values, if one loop computed everything."""
-    cone = set(_walked(asking, _stable_sources))
+    cone = set(walk(asking, stable_sources))
     seen: dict[Node, dict[Node, frozenset[Place]]] = {}
     for node in order:
         if node not in cone:
@@ -199,7 +159,7 @@ def _seen_from(
         if node in wanted:
             mine[node] = frozenset([_FLAT])
         elif not is_unstable(node):
-            for number, source in enumerate(_sources(node)):
+            for number, source in enumerate(value_sources(node)):
                 for value, where in seen[source].items():
                     moved = frozenset([_moved(p, value, node, number) for p in where])
                     mine[value] = mine.get(value, frozenset()) | moved
@@ -208,25 +168,6 @@ def _seen_from(
 
 
 # --- from plan to plan ---------------------------------------------------------------------------
-
-
-def is_extreme(node: Node) -> bool:
-    """True if a value is one of many that it was chosen from, by their size."""
-    return node.op is SORT or (node.op in (REDUCE, SCAN) and node.arg[0] in ("max", "min"))
-
-
-def chosen_from(nodes: Sequence[Node], values: Collection[Node]) -> set[Node]:
-    """Of nodes made of an extreme of unstable values in a set: they, and what is between."""
-    above: set[Node] = set()  # what is made of them
-    chosen: set[Node] = set()  # and of an extreme of them
-    for node in _walked(nodes, _stable_sources):
-        sources = _stable_sources(node)
-        if node in values if is_unstable(node) else any(s in above for s in sources):
-            above.add(node)
-            if is_extreme(node) or any(s in chosen for s in sources):
-                chosen.add(node)
-    between = _walked([n for n in nodes if n in chosen], _stable_sources)
-    return {n for n in between if n in above and not is_unstable(n)}
 
 
 def kept_with(
@@ -246,11 +187,11 @@ def kept_with(
                 continue
             seen.add(node)
             if is_held(node):
-                if any(map(is_unstable, _walked([node], _stable_sources))):
+                if any(map(is_unstable, walk([node], stable_sources))):
                     found.setdefault(node, []).append(extreme)
             elif node.op is not SHRINK and node.op is not GATHER:
-                stack += _stable_sources(node)
-    reached = set(_walked(roots, _stable_sources)) if found else set()
+                stack += stable_sources(node)
+    reached = set(walk(roots, stable_sources)) if found else set()
     return [node for node, some in found.items() if not reached.isdisjoint(some)]
 
 
@@ -262,7 +203,7 @@ class Law:
 
     def __init__(self, asked: Sequence[Question]) -> None:
         self.asked = {q.node: q for q in asked}
-        self.cone = set(_walked(self.asked, _stable_sources))
+        self.cone = set(walk(self.asked, stable_sources))
         self.values = {n for q in asked for n in q.values}
 
     def concerns(self, nodes: Iterable[Node]) -> bool:
@@ -302,7 +243,7 @@ class Law:
             at: Place = None if kind == "host" else _FLAT  # that runs node by node
             return frozenset([(node, number, at)]) if node in self.values else _NONE
         found: set[Sight] = set()
-        for place, source in enumerate(_sources(node)):
+        for place, source in enumerate(value_sources(node)):
             known = seen.get(source)
             for sight in stored.get(source, _NONE) if known is None else known:
                 value, writer, where = sight
@@ -349,8 +290,8 @@ def is_left_alone(question: Node) -> bool:
     if question.op not in (EQ, NE, LE, LT) or any(side.op is CONST for side in sides):
         return False
     for one, other in (sides, sides[::-1]):
-        mine = set(_walked([one], _stable_sources))
-        if not any(_rounds(n) and n in mine for n in _walked([other], _stable_sources, {one})):
+        mine = set(walk([one], stable_sources))
+        if not any(_rounds(n) and n in mine for n in walk([other], stable_sources, {one})):
             return True
     return False
 
@@ -390,7 +331,7 @@ def _at_rest(sight: Sight, node: Node, number: int) -> Sight:
 def _moved(where: Place, value: Node, node: Node, number: int) -> Place:
     """The place of a value seen through one more op, of which it is in source `number`."""
     op = node.op
-    if where is None or op.family == "elementwise" or op in _ITSELF:
+    if where is None or op.family == "elementwise" or op in IDENTITY:
         return where
     if op is RESHAPE and where == _FLAT:
         return _FLAT

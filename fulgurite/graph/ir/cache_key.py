@@ -27,7 +27,7 @@ from ...core.ops.movement import expand, reshape
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.transform import OVERRIDE
 from ...errors import ArgumentError, VariableError
-from ..fusion.single_writer import chosen_from, is_extreme
+from .bit_stability import chosen_from, is_extreme
 
 _PASSED = frozenset({ASSIGN, BIND, DETACH, OVERRIDE, UNWATCH, WATCH})  # their value is a source's
 _PARTLY = frozenset({ASSIGN, OVERRIDE})  # and of these no other source is read

@@ -9,18 +9,22 @@ or the same update with another learning rate, are one body and one kernel.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ...core.dtype import DType, decode
-from ...core.node import Node, Shape, make, remember
+from ...core.node import Node, Shape, make, remember, toposort
 from ...core.ops.effect import CONTIGUOUS, REMAT
-from ...core.ops.leaf import CONST, SINK, param
+from ...core.ops.leaf import CONST, PARAM, SINK, param
 from ...core.ops.movement import RESHAPE, expand
 from ...core.origin import Origin
 from .kernel_kind import KernelKind
+from .reshape_groups import CannotLower
+
+if TYPE_CHECKING:
+    from .lower import IndexKernel
 
 Memory: TypeAlias = "Node | tuple[int, DType]"  # a stored value, or the bits of a scalar
 
@@ -32,6 +36,17 @@ class Kernel:
     kind: KernelKind
     body: Node  # SINK of the outputs; interned, so its identity is the kernel's structure
     inputs: int
+    lowered: IndexKernel | CannotLower | None = field(default=None, compare=False, repr=False)
+    plan: object = field(default=None, compare=False, repr=False)  # of whoever proposed its kind
+
+    @property
+    def indexed(self) -> IndexKernel:
+        """Its body in index notation; `CannotLower` says why it has none."""
+        found = self.lowered
+        if isinstance(found, CannotLower):
+            raise CannotLower(*found.args)
+        assert found is not None, f"{self.name} was not lowered"
+        return found
 
     @property
     def key(self) -> Hashable:
@@ -42,6 +57,17 @@ class Kernel:
     def name(self) -> str:
         """A readable name: its kind and the ops that end it."""
         return f"{self.kind}:{'+'.join(root.op.name for root in self.body.src)}"
+
+
+def params_of(kernel: Kernel) -> list[Node]:
+    """The params of a kernel in order: inputs, then outputs."""
+    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
+    return [*[known[number] for number in range(kernel.inputs)], *kernel.body.src]
+
+
+def param_dtypes(kernel: Kernel) -> tuple[DType, ...]:
+    """The dtypes of a kernel's params in order: inputs, then outputs."""
+    return tuple([param.dtype for param in params_of(kernel)])
 
 
 class Slot(NamedTuple):

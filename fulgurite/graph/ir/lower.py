@@ -13,6 +13,7 @@ node's value, or the index at which its source has it, or is a generator that as
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -57,6 +58,7 @@ from .affine import (
     sources_of,
     strides,
 )
+from .kernel import Item, Kernel, Schedule
 from .lower_update import assigned, updated
 from .queries import affine_value, free_axes
 from .reshape_groups import CannotLower, groups, inner_sizes
@@ -90,6 +92,13 @@ _known: WeakKeyDictionary[Node, IndexKernel | CannotLower] = WeakKeyDictionary()
 
 def lower(sink: Node, inputs: int) -> IndexKernel:
     """The kernel of a graph whose outputs become params number `inputs` and up; kept."""
+    found = _try_lower(sink, inputs)
+    if isinstance(found, CannotLower):
+        raise CannotLower(*found.args)
+    return found
+
+
+def _try_lower(sink: Node, inputs: int) -> IndexKernel | CannotLower:
     found = _known.get(sink)
     if found is None:
         try:
@@ -97,9 +106,27 @@ def lower(sink: Node, inputs: int) -> IndexKernel:
         except CannotLower as reason:
             found = reason
         _known[sink] = found
-    if isinstance(found, CannotLower):
-        raise CannotLower(*found.args)
     return found
+
+
+def lower_kernel(kernel: Kernel) -> Kernel:
+    """A kernel with its body in index notation as well, or with the reason why it has none."""
+    if kernel.lowered is not None:
+        return kernel
+    if kernel.kind == "host":  # a whole graph may be one
+        return replace(kernel, lowered=CannotLower("a host function"))
+    return replace(kernel, lowered=_try_lower(kernel.body, kernel.inputs))
+
+
+def lower_schedule(schedule: Schedule) -> Schedule:
+    """The schedule with every kernel lowered; equal ones stay one object."""
+    known: dict[Kernel, Kernel] = {}
+    items: list[Item] = []
+    for item in schedule.items:
+        if item.kernel not in known:
+            known[item.kernel] = lower_kernel(item.kernel)
+        items.append(item._replace(kernel=known[item.kernel]))
+    return schedule._replace(items=tuple(items))
 
 
 def _lowered(sink: Node, inputs: int) -> IndexKernel:

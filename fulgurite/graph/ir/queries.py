@@ -1,21 +1,50 @@
-"""Questions about a kernel's body in index notation: which indices, which axes.
+"""Questions about graphs: sizes and contractions of tensors, indices and axes of index notation.
 
-In: nodes of a body, sources first. Out: the affine indices in a node's argument, the axes that each
-node depends on, those that folds, scans and sorts need whole, which stores are scatters, the
-affine index that a whole number worked out from axes is, and what is nearest under a root.
+In: a tensor, or nodes of a kernel's body, sources first. Out: a tensor's elements and whether it is
+a contraction; the affine indices in a node's argument, the axes that each node depends on, those
+that folds, scans and sorts need whole, which stores are scatters, the affine index that a whole
+number worked out from axes is, and what is nearest under a root.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from ...core.dtype import decode
-from ...core.node import Node, toposort
+from ...core.node import Node, Shape, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import ADD, CAST, MUL, NEG, SUB
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST
+from ...core.ops.movement import EXPAND
+from ...core.shape import upper
 from .affine import ZERO, Affine, Bound, add, axes_of, bounds, number, scale
+
+
+@lru_cache(maxsize=4096)
+def elements(shape: Shape) -> int:
+    """How many elements are laid out for a shape: variable sizes count at their upper bound."""
+    count = 1
+    for n in shape:
+        count *= n if isinstance(n, int) else upper(n)
+    return count
+
+
+def own_elements(node: Node) -> int:
+    """The elements of a factor before it is broadcast."""
+    while node.op is EXPAND:
+        node = node.src[0]
+    return elements(node.shape)
+
+
+def is_contraction(node: Node) -> bool:
+    """True if a reduction sums a product of two values that are both broadcast along some axis."""
+    source = node.src[0]
+    if node.arg[0] != "add" or source.op is not MUL:
+        return False
+    whole = elements(source.shape)
+    return all(own_elements(s) < whole and s.op is not CONST for s in source.src)
 
 
 def indices(node: Node) -> list[Affine]:

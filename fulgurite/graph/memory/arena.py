@@ -17,7 +17,6 @@ from ...core.shape import prod, upper
 from ..ir.affine import axes_of
 from ..ir.kernel import Item, Kernel, Schedule, Slot
 from ..ir.kernel_kind import KernelKind
-from ..ir.lower import lower
 from ..ir.reshape_groups import CannotLower
 
 
@@ -79,7 +78,7 @@ def bytes_moved(schedule: Schedule, item: Item) -> int:
         return sum(map(slot_bytes, values))
     total = 0
     loads: set[tuple[int, object]] = set()
-    indexed = lower(item.kernel.body, item.kernel.inputs)
+    indexed = item.kernel.indexed
     for root in item.kernel.body.src:
         part = root.src[1]
         total += slot_bytes(Slot(part.dtype, part.shape, None))
@@ -198,7 +197,7 @@ def _may_replace(schedule: Schedule, item: Item, read: int, write: int) -> bool:
 def replaceable(kernel: Kernel) -> frozenset[tuple[int, int]]:
     """The (input, output) params of a kernel that may be the same memory."""
     try:
-        indexed = lower(kernel.body, kernel.inputs)
+        indexed = kernel.indexed
     except CannotLower:
         return frozenset()
     loads: dict[int, set[object]] = {}

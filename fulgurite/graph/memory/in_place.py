@@ -24,9 +24,9 @@ from ...core.ops.indexing import SCATTER, gather
 from ...core.ops.leaf import CONST, PARAM, SINK, iota
 from ...core.ops.movement import RESHAPE, reshape
 from ...core.ops.update import UPDATE, box, starts_of
+from ...core.passes import Retry
 from ...core.shape import prod
 from ...core.substitute import substitute
-from ..fusion.greedy import Choose, schedule
 from ..ir.affine import Affine, rename
 from ..ir.kernel import Item, Kernel, Schedule
 from ..ir.kernel_kind import KernelKind
@@ -39,31 +39,50 @@ _TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs 
 _SAFE = frozenset({"elementwise", "movement", "leaf"})
 
 
-def in_place(
-    sink: Node, inputs: int, fuse: bool, donated: Sequence[Pair], choose: Choose | None = None
-) -> Schedule:
-    """The schedule that writes over as much of the donated memory as it may."""
-    made = {pair: _assignment(sink.src[pair[1]], pair[0], within=True) for pair in donated}
-    while made:
-        found = _arranged(sink, inputs, fuse, made, choose)
-        if isinstance(found, Schedule):
+class InPlace:
+    """Which outputs take over donated memory: two passes, one before and one after fusion.
+
+    `assign` turns updates of a part into assignments; `alias` lets outputs have the memory. A pair
+    that stands in the way is taken back, and the graph is scheduled again without it.
+    """
+
+    def __init__(self, donated: Sequence[Pair]) -> None:
+        self.donated = donated
+        self.assigned: dict[Pair, Node | None] | None = None  # None before there is a graph
+        self.sink: Node | None = None
+
+    def assign(self, sink: Node) -> Node:
+        """The graph with updates of donated memory as assignments to it."""
+        self.sink = sink
+        if self.assigned is None:
+            self.assigned = {p: _assignment(sink.src[p[1]], p[0], True) for p in self.donated}
+        parts = {sink.src[root]: node for (_, root), node in self.assigned.items() if node}
+        return substitute(sink, parts, walk=True) if parts else sink
+
+    def alias(self, found: Schedule) -> Schedule:
+        """The schedule with outputs over the memory of inputs, or `Retry` without a pair."""
+        assert self.assigned is not None
+        if not self.assigned:
             return found
-        apart = _assignment(sink.src[found[1]], found[0], within=False)
-        if made[found] is apart:
-            del made[found]
+        arranged = _arranged(found, self.assigned)
+        if isinstance(arranged, Schedule):
+            return arranged
+        self.take_back(arranged)
+        raise Retry("assign_updates")
+
+    def take_back(self, pair: Pair) -> None:
+        """Work its part out apart from the memory; if it was, leave it memory of its own."""
+        assert self.assigned is not None and self.sink is not None
+        apart = _assignment(self.sink.src[pair[1]], pair[0], within=False)
+        if self.assigned[pair] is apart:
+            del self.assigned[pair]
         else:
-            made[found] = apart
-    return schedule(sink, inputs, fuse, choose)
+            self.assigned[pair] = apart
 
 
-def _arranged(
-    sink: Node, inputs: int, fuse: bool, assigned: Mapping[Pair, Node | None],
-    choose: Choose | None,
-) -> Schedule | Pair:  # fmt: skip
+def _arranged(found: Schedule, assigned: Mapping[Pair, Node | None]) -> Schedule | Pair:
     """The schedule with its aliases, or a pair that cannot have one."""
-    parts = {sink.src[root]: node for (_, root), node in assigned.items() if node is not None}
     made = {pair: node if _is_assigned(node) else None for pair, node in assigned.items()}
-    found = schedule(substitute(sink, parts, walk=True), inputs, fuse, choose)
     writer = {slot: item for item in found.items for slot in item.writes}
     aliases: dict[int, int] = {}  # slot -> the slot whose memory it takes: an input or another
     owner: dict[int, Pair] = {}
@@ -184,12 +203,9 @@ def _checked(link: Node) -> Node:
 
 
 def _lowered(kernel: Kernel) -> IndexKernel | None:
-    if kernel.kind is KernelKind.HOST:
-        return None
-    try:
-        return lower(kernel.body, kernel.inputs)
-    except CannotLower:
-        return None
+    found = kernel.lowered
+    assert found is not None, f"{kernel.name} was not lowered"
+    return None if isinstance(found, CannotLower) else found
 
 
 _guards_of: Table[WeakMemo[Node, tuple[Node, ...]]] = Table(WeakMemo)
@@ -241,7 +257,7 @@ def _is_one_place(loads: Sequence[Node]) -> bool:
 def _walks_all(load: Node, kernel: Kernel) -> bool:
     """Does a kernel load every number of some memory?"""
     memory = [n for n in toposort([kernel.body]) if n.op is PARAM and n.arg[0] == load.arg[0]]
-    axes, (start, terms), step = lower(kernel.body, kernel.inputs).axes, load.arg[1], 1
+    axes, (start, terms), step = kernel.indexed.axes, load.arg[1], 1
     for atom, coefficient in sorted(terms, key=lambda term: term[1]):
         if not isinstance(atom, int) or coefficient != step:
             return False

@@ -13,9 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from ...core.shape import upper
-from ..ir.kernel import Item, Slot
+from ..ir.kernel import Item, Schedule, Slot
 
 _SMALL = 64  # bytes that are no burden
+
+
+def reorder(schedule: Schedule) -> Schedule:
+    """The schedule with kernels that free memory as early as they can run."""
+    items = sooner(schedule.items, schedule.slots, set(schedule.outputs))
+    return schedule._replace(items=tuple(items))
 
 
 def sooner(items: Sequence[Item], slots: Sequence[Slot | None], results: Set[int]) -> list[Item]:

@@ -18,8 +18,8 @@ from ...core.ops.elementwise import ADD, EQ, EXP, EXP2, MAX, MUL, NEG, SUB, WHER
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND
 from ...core.substitute import substitute
-from ..fusion.machine import elements, is_contraction
 from ..ir.limits import LIMITS
+from ..ir.queries import elements, is_contraction
 from ..ir.sum_product import OPENED, Expansion
 
 

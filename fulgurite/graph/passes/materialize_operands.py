@@ -7,16 +7,20 @@ functions need nothing of the kind: Python moves elements itself.
 
 from __future__ import annotations
 
-from ...core.node import Node, make, remember, toposort
+from collections.abc import Sequence
+
+from ...core.node import Node, make, remember
 from ...core.ops.effect import CALL, CONTIGUOUS
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
 from ...core.ops.movement import RESHAPE, UNWINDOW
 
 
-def in_memory(sink: Node) -> Node:
+def in_memory(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with the sources of native calls laid out."""
+    if not any([node.op is CALL for node in order]):
+        return sink
     made: dict[Node, Node] = {}
-    for node in toposort([sink]):
+    for node in order:
         sources = [made[s] for s in node.src]
         if node.op is CALL and node.arg[1].kind == "user":
             count = node.arg[2]

@@ -12,32 +12,14 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 from ...core.dtype import float32
-from ...core.node import Node, Shape, make, toposort
+from ...core.node import Node, Shape, make
 from ...core.ops.elementwise import ADD, CAST, DIV, MUL, NEG, SUB
 from ...core.ops.leaf import CONST
 from ...core.ops.movement import EXPAND, RESHAPE, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import rebuild, substitute
-from ..fusion.machine import elements, is_contraction
+from ..ir.queries import elements, is_contraction
 from ..ir.sum_product import Factor, factors, is_negated
-from .cancel import cancel
-from .split_concat import split_concat
-from .split_reduce import split_reduce
-from .ungroup_broadcast import ungroup_broadcast
-
-
-def exchange(sink: Node) -> Node:
-    """The graph with sums in the cheaper order, and without those of which nothing is left."""
-    order = toposort([sink])
-    passes = (
-        split_concat, split_sums, ungroup_broadcast, cancel, interchange_sums, split_reduce,
-        widen_row_sums,
-    )  # fmt: skip
-    for change in passes:
-        changed = change(sink, order)
-        if changed is not sink:
-            sink, order = changed, toposort([changed])
-    return sink
 
 
 def split_sums(sink: Node, order: Sequence[Node]) -> Node:

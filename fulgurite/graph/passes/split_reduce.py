@@ -16,8 +16,8 @@ from ...core.ops.elementwise import MUL
 from ...core.ops.movement import EXPAND, RESHAPE, expand, reshape
 from ...core.ops.reduce import REDUCE
 from ...core.substitute import substitute
-from ..fusion.machine import elements, is_contraction, own
 from ..ir.limits import LIMITS
+from ..ir.queries import elements, is_contraction, own_elements
 from ..ir.sum_product import same_axes
 
 
@@ -94,7 +94,7 @@ def contraction_under(matrix: Node) -> Node | None:
     while stack and len(seen) < LIMITS.contraction_distance:
         node = stack.pop()
         if node.op is REDUCE:
-            if is_contraction(node) and all(own(f) <= size for f in node.src[0].src):
+            if is_contraction(node) and all(own_elements(f) <= size for f in node.src[0].src):
                 return node
         elif node.op.family == "elementwise" or node.op is RESHAPE:
             found = [s for s in node.src if elements(s.shape) == size and s not in seen]

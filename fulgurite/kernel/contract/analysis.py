@@ -12,15 +12,7 @@ from dataclasses import dataclass
 
 from ...core.node import Node
 from ...graph.ir.affine import Affine
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Axes that one part of a kernel walks as one index, outermost first."""
-
-    axes: tuple[int, ...]
-    sizes: tuple[int, ...]
-    inner: frozenset[int]  # the kernel's axes that the innermost one stands for
+from ..transform.merge_axes import Line as Line  # part of this module's names as well
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,6 @@ _SMALL = (float16, bfloat16)
 _SIGNS = {ADD: (1, 1), SUB: (1, -1), NEG: (-1,)}
 
 
-def canonicalize(stores: Sequence[Node], sizes: Sequence[int]) -> tuple[Node, ...]:
-    """The stores in the form that streams best."""
-    found = fold_conditions_as_floats(widen_small_floats(stores))
-    return distribute_bases(stabilize_logsumexp(gather_one_hot(found, sizes)))
-
-
 # --- precision -----------------------------------------------------------------------------------
 
 

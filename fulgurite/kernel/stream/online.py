@@ -12,7 +12,7 @@ the shifted ones of prod(shifts) * S[the rest], with the sums that are missing t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf, prod
 from weakref import WeakKeyDictionary
@@ -23,22 +23,22 @@ from ...core.node import Node, Size, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
+from ...core.passes import UNWATCHED, Level, Pass, Watch, run_passes, show, verify_index
 from ...graph.ir.bodies import replaced
 from ...graph.ir.limits import LIMITS
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
 from ...graph.ir.sum_product import factors, product
-from .axis_names import name_as_block, separate_folds, share_folded, share_rows
+from .axis_names import name_as_block, share_folded
 from .bit_stable import bit_stable, compares_across_kernels
-from .canonicalize import canonicalize, is_finite_part
-from .peel import peel
+from .canonicalize import is_finite_part
+from .passes import CANONICAL, NAMED_ALIKE, TRANSPOSED, Stores
 from .rebase import Rebase, Rescale, placeholder
 from .reject_early import may_stream
 from .rules import saturate
 from .transposed import (
     inner_folds,
     outermost_folds,
-    split_merged_axes,
     summed_axes,
     transposed,
     varying_folds,
@@ -97,15 +97,17 @@ class Streaming:
 _known: WeakKeyDictionary[Node, dict[tuple[Size, ...], Streaming | None]] = WeakKeyDictionary()
 
 
-def stream(kernel: IndexKernel) -> Streaming | None:
-    """The kernel as a streaming one, if it is one; kept for every body."""
+def stream(kernel: IndexKernel, watch: Watch = UNWATCHED) -> Streaming | None:
+    """The kernel as a streaming one, if it is one; kept for every body, unless somebody looks."""
+    if watch.observe is not None:
+        return _stream(kernel, watch)
     found = _known.setdefault(kernel.body, {})
     if kernel.axes not in found:
-        found[kernel.axes] = _stream(kernel)
+        found[kernel.axes] = _stream(kernel, watch)
     return found[kernel.axes]
 
 
-def _stream(kernel: IndexKernel) -> Streaming | None:
+def _stream(kernel: IndexKernel, watch: Watch) -> Streaming | None:
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     stores: Sequence[Node] = kernel.body.src
     order = toposort([kernel.body])
@@ -113,9 +115,11 @@ def _stream(kernel: IndexKernel) -> Streaming | None:
         return None
     if any(n.op in (RUN, ORDER) for n in order) or not any(n.op is FOLD for n in order):
         return None
-    stores, sizes = peel(*separate_folds(canonicalize(stores, sizes), sizes))
-    blocks = _block_stores(stores, sizes)
-    return _search([s for s in stores if s not in blocks], blocks, sizes)
+    value = Stores(tuple(stores), tuple(sizes))
+    value = run_passes(value, None, CANONICAL, watch)
+    blocks = _block_stores(value.stores, value.sizes)
+    rest = tuple([s for s in value.stores if s not in blocks])
+    return _search(Stores(rest, value.sizes), blocks, watch)
 
 
 def _plain_stores(stores: Sequence[Node]) -> bool:
@@ -132,19 +136,23 @@ def _block_stores(stores: Sequence[Node], sizes: Sequence[int]) -> list[Node]:
     ]
 
 
-def _search(
-    stores: Sequence[Node], blocks: Sequence[Node], sizes: Sequence[int]
-) -> Streaming | None:
+def _search(value: Stores, blocks: Sequence[Node], watch: Watch) -> Streaming | None:
     """One pass for some stores, with transposed ones if it can be; else the one of most states."""
-    if len(stores) > 1:
-        for main, across in transposed(share_rows(split_merged_axes(stores, sizes), sizes), sizes):
+    if len(value.stores) > 1:
+        split = run_passes(value, None, TRANSPOSED, watch)
+        for main, across in transposed(split.stores, split.sizes):
             axes = summed_axes(main[0])
-            found = None if axes is None else _over(axes, main, across, blocks, sizes, set())
-            if found is not None:
-                return found
-    stores = share_rows(stores, sizes)
+            if axes is not None:
+                candidate = Candidate(axes, split.sizes, main, across, blocks)
+                found = _over(candidate, set(), watch)
+                if found is not None:
+                    return found
+    value = run_passes(value, None, NAMED_ALIKE, watch)
     tried: set[tuple[int, ...]] = set()
-    every = [_over(axes, stores, (), blocks, sizes, tried) for axes in _candidates(stores, sizes)]
+    every = [
+        _over(Candidate(axes, value.sizes, value.stores, (), blocks), tried, watch)
+        for axes in _candidates(value.stores, value.sizes)
+    ]
     return max([f for f in every if f is not None], key=lambda f: len(f.states), default=None)
 
 
@@ -154,60 +162,86 @@ def _candidates(stores: Sequence[Node], sizes: Sequence[int]) -> list[tuple[int,
     return sorted(found, key=lambda axes: (-prod([sizes[a] for a in axes]), axes))
 
 
-def _over(
-    axes: tuple[int, ...], stores: Sequence[Node], across: Sequence[Node], blocks: Sequence[Node],
-    sizes: Sequence[int], tried: set[tuple[int, ...]],
-) -> Streaming | None:  # fmt: skip
+@dataclass(frozen=True)
+class Candidate:
+    """Stores that may be one pass over some axes."""
+
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    stores: tuple[Node, ...]
+    across: tuple[Node, ...]  # transposed stores
+    blocks: Sequence[Node]  # stores of every element of a block
+    report: Report | None = None  # of the laws that were tried
+
+    def of(self, stores: Sequence[Node]) -> Candidate:
+        """The candidate with others in the place of all its stores."""
+        main, both = len(self.stores), len(self.stores) + len(self.across)
+        found = tuple(stores)
+        return replace(self, stores=found[:main], across=found[main:both], blocks=found[both:])
+
+    @property
+    def every(self) -> tuple[Node, ...]:
+        """All stores."""
+        return (*self.stores, *self.across, *self.blocks)
+
+    @property
+    def group(self) -> _Group:
+        """The folds over the streamed axes."""
+        return _Group(self.stores, self.axes, self.sizes, self.across)
+
+    def __str__(self) -> str:
+        return f"over {list(self.axes)} of {list(self.sizes)}\n{show(SINK(*self.every))}"
+
+
+def _over(candidate: Candidate, tried: set[tuple[int, ...]], watch: Watch) -> Streaming | None:
     """One pass over some axes, for stores, transposed ones, and what both are made of."""
-    # one name for one axis first: then equal values are one term, and stay so
-    named = share_folded((*stores, *across), axes, sizes)
-    places = [name_as_block(store, named, axes, sizes) for store in blocks]
-    whole = [store for store in places if store is not None]
-    if len(whole) < len(blocks):
-        return None
-    plain = _Group(named[: len(stores)], axes, sizes, named[len(stores) :])
-    if not _is_promising(plain, tried):
-        return None
-    found = _with_laws((*named, *whole), axes, sizes)
-    if found is None:
-        return None
-    made, report = found
-    count = len(stores) + len(across)
-    group = _Group(made[: len(stores)], axes, sizes, made[len(stores) : count])
-    return _assembled(group, made[count:], report)
+    found = run_passes(candidate, tried, ONE_PASS, watch)
+    return found if isinstance(found, Streaming) else None
 
 
-def _is_promising(plain: _Group, tried: set[tuple[int, ...]]) -> bool:
-    """True if laws might make a pass: they do not change what folds run over."""
+def share_names(candidate: Candidate) -> Candidate | None:
+    """The candidate with one name for one axis: then equal values are one term, and stay so."""
+    axes, sizes = candidate.axes, candidate.sizes
+    named = share_folded((*candidate.stores, *candidate.across), axes, sizes)
+    places = [name_as_block(store, named, axes, sizes) for store in candidate.blocks]
+    blocks = [store for store in places if store is not None]
+    return candidate.of([*named, *blocks]) if len(blocks) == len(places) else None
+
+
+def reject_early(candidate: Candidate, tried: set[tuple[int, ...]]) -> Candidate | None:
+    """The candidate, if laws might make a pass: they do not change what folds run over."""
+    plain = candidate.group
     like = len(plain.folds), *[plain.sizes[a] for a in plain.axes]  # other names, same pass
     if like in tried or len(plain.folds) > LIMITS.states or not plain.is_possible():
-        return False
+        return None
     tried.add(like)
     known = set(toposort(plain.stores))
     inner = [fold for store in plain.across for fold in inner_folds(store)]
     if any(fold not in known and plain.free[fold] for fold in inner):
-        return False  # folds that the others do not have for every block
+        return None  # folds that the others do not have for every block
     early = [fold for fold in plain.folds if not plain.is_late(fold)]
-    return may_stream(early, plain.rebase())
+    return candidate if may_stream(early, plain.rebase()) else None
 
 
-def _with_laws(
-    stores: Sequence[Node], axes: tuple[int, ...], sizes: Sequence[int]
-) -> tuple[tuple[Node, ...], Report] | None:
-    """The stores with the cheapest values that laws find, bit-stable ones as they are."""
+def apply_laws(candidate: Candidate) -> Candidate | None:
+    """The candidate with the cheapest values that laws find, bit-stable ones as they are."""
+    stores, axes = candidate.every, candidate.axes
     written = [s.src[0] for s in stores]
     free = free_axes(toposort(stores))
     if compares_across_kernels(written, axes, free):
         return None
     kept = bit_stable(written, axes, free)
-    values, report = saturate(replaced(written, kept), sizes)
+    values, report = saturate(replaced(written, kept), candidate.sizes)
     values = list(replaced(values, {other: node for node, other in kept.items()}))
     pairs = zip(stores, values, strict=True)
-    return tuple([make(STORE, s.dtype, (value, *s.src[1:]), s.arg) for s, value in pairs]), report
+    made = [make(STORE, s.dtype, (value, *s.src[1:]), s.arg) for s, value in pairs]
+    return replace(candidate.of(made), report=report)
 
 
-def _assembled(group: _Group, blocks: tuple[Node, ...], report: Report) -> Streaming | None:
+def assemble(candidate: Candidate) -> Streaming | None:
     """States, transposed sums and stores, or None if they are no pass."""
+    group, blocks, report = candidate.group, tuple(candidate.blocks), candidate.report
+    assert report is not None, "laws were tried before"
     states = group.states()
     across = [varying_folds(store) for store in group.across]
     sums = [folds[0] for folds in across if len(folds) == 1 and folds[0].arg[0] == "add"]
@@ -229,6 +263,25 @@ def _assembled(group: _Group, blocks: tuple[Node, ...], report: Report) -> Strea
         tuple([State(fold, placeholder(fold, fresh + i), None, 0) for i, fold in enumerate(sums)]),
         group.waited, blocks,
     )  # fmt: skip
+
+
+def _verify(value: Candidate, name: str) -> None:
+    verify_index(value.every, name)
+
+
+CANDIDATE = Level("candidate", verify=_verify)
+NAMED = Level("named candidate", verify=_verify)
+PROMISING = Level("promising candidate", verify=_verify)
+SATURATED = Level("saturated candidate", verify=_verify)
+STREAMING = Level("streaming", lambda value: show(SINK(*value.stores)))
+
+ONE_PASS: tuple[Pass, ...] = (  # the first that gives None ends it: a candidate is no pass then
+    Pass("share_folded", lambda v, tried: share_names(v), CANDIDATE, NAMED),
+    Pass("reject_early", lambda v, tried: reject_early(v, tried), NAMED, PROMISING),
+    Pass("saturate", lambda v, tried: apply_laws(v), PROMISING, SATURATED),
+    Pass("assemble", lambda v, tried: assemble(v), SATURATED, STREAMING),
+)
+PASSES = (*CANONICAL, *TRANSPOSED, *ONE_PASS)
 
 
 def _above(store: Node) -> list[Node]:

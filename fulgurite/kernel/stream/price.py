@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...core.node import Node
+from ...core.passes import UNWATCHED, Watch, run_passes
 from ...graph.fusion.machine import CostTable, both, kept_time, memory_time, work_of
 from ...graph.fusion.proposals import Proposal
-from ...graph.ir.kernel import Kernel
+from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.lower import lower
 from ...graph.ir.reshape_groups import CannotLower
 from ..contract.analysis import reached
 from ..contract.summation import ORDER
-from ..transform.merge_axes import merge_axes
+from ..transform.passes import TRANSFORMS, TypedKernel
 from .online import stream
-from .roles import StreamProblem, find_problem
+from .roles import StreamedKernel, StreamProblem, find_problem
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,36 @@ class StreamWork:
 Estimate = Callable[[StreamProblem], StreamWork | None]
 
 
-def propose(kernel: Kernel, table: CostTable, estimate: Estimate) -> Proposal | None:
-    """A kernel as a streaming one, and what that costs."""
+def find_stream(kernel: Kernel, watch: Watch = UNWATCHED) -> StreamedKernel | None:
+    """A kernel as a streaming one, if it is one."""
     try:
         indexed = lower(kernel.body, kernel.inputs)
+        if not all([isinstance(n, int) for n in indexed.axes]):
+            return None
+        value = TypedKernel(indexed, param_dtypes(kernel))
+        value = run_passes(value, None, TRANSFORMS, watch)
     except CannotLower:
         return None
-    streaming = stream(merge_axes(indexed))
+    streaming = stream(value.kernel, watch)
     problem = None if streaming is None else find_problem(streaming)
-    work = None if problem is None else estimate(problem)
-    if streaming is None or problem is None or work is None:
+    return None if problem is None else StreamedKernel(value.kernel, value.dtypes, problem)
+
+
+def propose(
+    kernel: Kernel, table: CostTable, estimate: Estimate, watch: Watch = UNWATCHED
+) -> Proposal | None:
+    """A kernel as a streaming one, and what that costs."""
+    found = find_stream(kernel, watch)
+    work = None if found is None else estimate(found.problem)
+    if found is None or work is None:
         return None
+    problem, streaming = found.problem, found.problem.streaming
     states = ", ".join(f"{s.op} {'row' if s in problem.row_states else 'rows of columns'}"
                        for s in problem.states)  # fmt: skip
     what = f"fold over {problem.n} elements, {len(problem.products)} products inside; "
     what += f"state: {states}{work.note}"
     cost = stream_time(work, work_of(kernel).bytes, table)
-    return Proposal("fold", cost, what, streaming.fired, streaming.nodes)
+    return Proposal("fold", cost, what, streaming.fired, streaming.nodes, found)
 
 
 def stream_time(work: StreamWork, moved: int, table: CostTable) -> float:

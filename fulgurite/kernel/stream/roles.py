@@ -19,6 +19,8 @@ from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import CAST, DIV, EQ, LE, LT, MUL, NE
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
+from ...core.passes import show
+from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices
 from ..contract.analysis import Part, collect, line_of, ordered, reached, steps_of
 from ..contract.problem import GemmProblem
@@ -161,6 +163,18 @@ class StreamProblem:
 def is_along_n(problem: StreamProblem, store: Node) -> bool:
     """True if the memory of a transposed result is contiguous along N."""
     return (problem.n_axes[-1], 1) in store.arg[1][1]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedKernel:
+    """A kernel and its roles as a stream; it travels from the search to the template."""
+
+    kernel: IndexKernel
+    dtypes: tuple[DType, ...]  # of its params
+    problem: StreamProblem
+
+    def __str__(self) -> str:
+        return f"over axes {list(self.problem.streaming.axes)}\n{show(self.kernel.body)}"
 
 
 def find_problem(s: Streaming) -> StreamProblem | None:

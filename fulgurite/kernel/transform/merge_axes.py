@@ -8,6 +8,8 @@ dimensions become one row. Order of folds is row-major before and after, so no b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...graph.ir.affine import ZERO, Affine, axis
@@ -15,6 +17,15 @@ from ...graph.ir.bodies import argument as argument
 from ...graph.ir.bodies import argument_at, transformed
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import indices
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Axes that one part of a kernel walks as one index, outermost first."""
+
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    inner: frozenset[int]  # the kernel's axes that the innermost one stands for
 
 
 def merge_axes(kernel: IndexKernel) -> IndexKernel:

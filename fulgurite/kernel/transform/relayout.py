@@ -21,8 +21,7 @@ from ...core.ops.leaf import CONST, SINK
 from ...graph.ir.affine import Affine, Atom, Condition, add, axes_of, axis, number, sources_of
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices, is_scatter
-from ..contract.analysis import Line
-from .merge_axes import argument
+from .merge_axes import Line, argument
 from .vector_axis import LANES, across
 
 

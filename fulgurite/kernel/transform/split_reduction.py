@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from ...core.dtype import DType, float32, float64, void
 from ...core.node import Node, Size, make, toposort
 from ...core.ops.elementwise import CAST
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
+from ...core.passes import show
 from ...graph.ir.affine import Affine
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
-from .unroll_outputs import beside
 from .vector_axis import grid_axes, vector_axis
 
 ENOUGH = 16  # units of work that keep threads busy
@@ -55,11 +56,27 @@ class SplitTable:
     most: int  # blocks
 
 
+class Split(NamedTuple):
+    """A kernel with the dtypes of its params, in parts that run one after the other."""
+
+    kernel: IndexKernel
+    dtypes: tuple[DType, ...]
+    parts: list[Part]
+    shared: Shared  # memory between the parts
+
+    def __str__(self) -> str:
+        return "\n".join([show(part.kernel.body) for part in self.parts])
+
+
+def split_typed(kernel: IndexKernel, dtypes: tuple[DType, ...]) -> Split:
+    """A kernel with few results of many elements in parts that share the work out."""
+    return Split(kernel, dtypes, *split(kernel, len(dtypes)))
+
+
 def split(
     kernel: IndexKernel, params: int, table: SplitTable | None = None
 ) -> tuple[list[Part], Shared]:
     """The parts of a kernel, itself alone if there is nothing to split."""
-    kernel = beside(kernel) if table is None else kernel
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     folds = [n for n in order if n.op is FOLD]

@@ -25,6 +25,8 @@ from ...errors import ArgumentError
 from ...graph.ir.cache_key import Normal, digest
 from ...graph.ir.kernel import Item, Kernel, Schedule, Slot
 from ...graph.ir.kernel_kind import KernelKind
+from ...graph.ir.lower import IndexKernel, lower_kernel
+from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
 from ..device import Device, get_device
 from ..plan import CompiledKernel, Plan, link
@@ -64,10 +66,11 @@ def _parse(text: str) -> Node:
 
 
 class StoredKernel(Kernel):
-    """A kernel whose graph is parsed when first looked at."""
+    """A kernel whose graph is parsed, and lowered, when first looked at."""
 
-    __slots__ = ("_body", "_name", "_text")
+    __slots__ = ("_body", "_lowered", "_name", "_text")
     _body: Node | None
+    _lowered: IndexKernel | CannotLower | None
     _name: str
     _text: str
 
@@ -76,6 +79,8 @@ class StoredKernel(Kernel):
         put(self, "kind", KernelKind(kind))
         for field, value in (("inputs", inputs), ("_name", name), ("_text", text), ("_body", None)):
             put(self, field, value)
+        for field in ("_lowered", "plan"):
+            put(self, field, None)
 
     @property
     def body(self) -> Node:
@@ -84,6 +89,14 @@ class StoredKernel(Kernel):
             object.__setattr__(self, "_body", _parse(self._text))
         assert self._body is not None
         return self._body
+
+    @property
+    def lowered(self) -> IndexKernel | CannotLower | None:
+        """Its body in index notation."""
+        if self._lowered is None:
+            plain = Kernel(self.kind, self.body, self.inputs)
+            object.__setattr__(self, "_lowered", lower_kernel(plain).lowered)
+        return self._lowered
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ from ...core.node import Node
 from ...graph.fusion.machine import CostTable, both, memory_time, work_of
 from ...graph.fusion.proposals import Proposal, Source
 from ...graph.ir.kernel import Kernel
-from ...graph.ir.lower import lower
+from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
 from ...kernel.contract.analysis import Line
 from ...kernel.contract.problem import GemmProblem, is_dense, part
@@ -109,18 +109,23 @@ def product(kernel: Kernel) -> Product | None:
     options = current()
     if options.deterministic or options.exact:
         return None
+    if isinstance(kernel.plan, Product):
+        return kernel.plan
     chosen = options.search and options.fuse
     return found_product(kernel) if not chosen or kernel.kind == "library" else None
 
 
 def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
     """The library as an alternative to our own kernel for a product."""
-    if current().deterministic or kernel.kind != "contract" or found_product(kernel) is None:
+    if current().deterministic or kernel.kind != "contract":
+        return None
+    found = found_product(lower_kernel(kernel))
+    if found is None:
         return None
     w = work_of(kernel)
     memory = memory_time(w.bytes, table)
     cost = both(memory, w.products / table.library + w.packed / table.packed, table)
-    return Proposal("library", cost, "the BLAS that NumPy carries")
+    return Proposal("library", cost, "the BLAS that NumPy carries", plan=found)
 
 
 PROVIDERS = (Source("library", propose, deterministic=False),)
@@ -129,7 +134,7 @@ PROVIDERS = (Source("library", propose, deterministic=False),)
 def found_product(kernel: Kernel) -> Product | None:
     """The library's way to run a kernel, if there is one."""
     try:
-        found = cpu_problem(merge_axes(lower(kernel.body, kernel.inputs)))
+        found = cpu_problem(merge_axes(kernel.indexed))
     except CannotLower:
         return None
     if found is None or function(found.fold.dtype) is None:

@@ -22,7 +22,7 @@ from ...core.ops.leaf import PARAM, SINK, VAR
 from ...core.shape import upper
 from ...core.substitute import substitute
 from ...graph.ir.kernel import Kernel
-from ...graph.ir.lower import lower
+from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
 from ..device import Buffer, MemoryLimitError, Values
 from ..device_base import HOST, BaseDevice
@@ -228,7 +228,7 @@ def _indexed(kernel: Kernel) -> StepCode | None:
     if kernel.kind in HOST:
         return None
     try:
-        runner = Runner(lower(kernel.body, kernel.inputs))
+        runner = Runner(lower_kernel(kernel).indexed)
     except CannotLower:
         return None
 

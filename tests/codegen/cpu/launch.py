@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,14 +19,14 @@ from fulgurite.aot.schedule import schedule
 from fulgurite.codegen.common.api import FIRST, Rendered
 from fulgurite.codegen.cpu.llvm.compiler import compile_object
 from fulgurite.codegen.cpu.llvm.loader import load
-from fulgurite.codegen.cpu.render import render
+from fulgurite.codegen.cpu.render import PLAIN, Rendering, render
 from fulgurite.codegen.cpu.target import Target, target
 from fulgurite.core.dtype import DType, array_of_bits
-from fulgurite.core.node import toposort
-from fulgurite.core.ops.leaf import PARAM
-from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.core.passes import UNWATCHED, passes_up_to, run_passes
+from fulgurite.graph.ir.kernel import Kernel, param_dtypes
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.kernel.transform.merge_axes import merge_axes
+from fulgurite.kernel.transform.passes import TypedKernel
 from fulgurite.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -55,17 +56,25 @@ def rendered_kernels(*tensors: Tensor, machine: Target | None = None) -> list[Re
 def lowered(tensor: Tensor) -> tuple[IndexKernel, list[DType]]:
     """The last kernel of a schedule, its axes merged, and the dtypes of its params."""
     kernel = schedule(tensor).items[-1].kernel
-    return merge_axes(lower(kernel.body, kernel.inputs)), [p.dtype for p in _params(kernel)]
+    return merge_axes(lower(kernel.body, kernel.inputs)), list(param_dtypes(kernel))
 
 
 def _rendered(kernel: Kernel, machine: Target) -> Rendered:
-    dtypes = [p.dtype for p in _params(kernel)]
-    return render(lower(kernel.body, kernel.inputs), dtypes, machine)
+    return rendered(lower(kernel.body, kernel.inputs), param_dtypes(kernel), machine)
 
 
-def _params(kernel: Kernel) -> list[Any]:
-    known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
-    return [known[i] for i in range(kernel.inputs)] + list(kernel.body.src)
+def rendered(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> Rendered:
+    """A kernel as text, by the first template that takes it."""
+    return render(TypedKernel(kernel, tuple(dtypes)), machine)
+
+
+def looped(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> Rendered:
+    """A kernel as text, by plain loops."""
+    templates = passes_up_to(PLAIN, "unroll_short_axes")
+    value = TypedKernel(merge_axes(kernel), tuple(dtypes))
+    made = run_passes(value, Rendering(machine, UNWATCHED), PLAIN[len(templates) :])
+    assert isinstance(made, Rendered)
+    return made
 
 
 def odd(array: Array, poison: bool = False) -> Array:

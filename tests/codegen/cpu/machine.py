@@ -17,14 +17,12 @@ import numpy as np
 
 import fulgurite as fg
 from fulgurite.codegen.common.api import Rendered
-from fulgurite.codegen.cpu.loops.template import loops
 from fulgurite.codegen.cpu.target import Target, target
 from fulgurite.core.dtype import DType
+from fulgurite.graph.ir.kernel import params_of
 from fulgurite.graph.ir.lower import IndexKernel, lower
-from fulgurite.kernel.transform.merge_axes import merge_axes
 from fulgurite.runtime.host.index_interpreter import Runner
-from fulgurite.runtime.step_executor import params_of
-from tests.codegen.cpu.launch import functions
+from tests.codegen.cpu.launch import functions, looped
 
 Array = np.ndarray[Any, Any]
 VECTORS = ("avx512", "avx2", "sse2")
@@ -42,7 +40,7 @@ class Subject:
     inputs: int
 
     def render(self, vectors: str = "auto") -> Rendered:
-        return loops(merge_axes(self.kernel), self.dtypes, wanted(vectors))
+        return looped(self.kernel, self.dtypes, wanted(vectors))
 
     def params(self, seed: int, hostile: float) -> list[Array]:
         """Random inputs, some of them hostile, and outputs full of rubbish."""

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fulgurite.codegen.common.api import Rendered
-from fulgurite.codegen.cpu.render import render
 from fulgurite.core.dtype import DType, dtype_of
 from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import SINK
 from fulgurite.core.shape import upper
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.runtime.host.index_interpreter import Runner
+from tests.codegen.cpu.launch import rendered as rendered_alone
 from tests.codegen.cpu.machine import run, wanted
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +65,7 @@ def results(
     out[:] = 0xA5
     params = [np.ascontiguousarray(a).reshape(-1) for a in inputs] + [out.view(root.dtype.numpy)]
     dtypes = [*[dtype_of(a.dtype) for a in inputs], root.dtype]
-    rendered = render(kernel, dtypes, wanted(vectors))
+    rendered = rendered_alone(kernel, dtypes, wanted(vectors))
     meant = [a.copy() for a in params]
     Runner(kernel).run(meant, dict(values or {}))
     got = run(rendered, params, vectors, values)

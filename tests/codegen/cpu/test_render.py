@@ -8,11 +8,11 @@ import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.leaf import PARAM, SINK
-from fulgurite.graph.fusion.greedy import schedule
-from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.kernel import param_dtypes
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.runtime.step_executor import params_of
+from fulgurite.kernel.transform.passes import TypedKernel
 from tests import fuzz
+from tests.graph.scheduling import schedule
 from tests.samples import sample
 
 pytest.importorskip("llvmlite")
@@ -38,8 +38,7 @@ def reasons(node: Node) -> list[str]:
             found.append("a host function")
             continue
         try:
-            dtypes = [p.dtype for p in params_of(kernel)]
-            render(lower(kernel.body, kernel.inputs), dtypes, target())
+            render(TypedKernel(kernel.indexed, param_dtypes(kernel)), target())
         except CannotLower as reason:
             found.append(str(reason))
     return found

@@ -43,15 +43,14 @@ from fulgurite.core.ops.movement import expand
 from fulgurite.core.ops.reduce import reduce_node, scan_node
 from fulgurite.core.shape import upper
 from fulgurite.errors import FulguriteError
-from fulgurite.graph.fusion.greedy import schedule
-from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.kernel import Kernel, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.runtime.host.evaluate import size_value
 from fulgurite.runtime.host.index_interpreter import Runner
-from fulgurite.runtime.step_executor import params_of
 from tests import fuzz
 from tests.codegen.cuda import shadow
+from tests.graph.scheduling import schedule
 from tests.samples import sample
 
 Array = np.ndarray[Any, Any]

@@ -28,13 +28,12 @@ from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.core.shape import upper
-from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.kernel import Kernel, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.runtime.cuda.driver import DeviceLostError
 from fulgurite.runtime.host import device as host
 from fulgurite.runtime.host.evaluate import size_value
-from fulgurite.runtime.step_executor import params_of
 from tests.codegen.cuda.comparing import same_value
 
 Array = np.ndarray[Any, Any]

@@ -20,12 +20,12 @@ from fulgurite.core.ops.indexing import gather
 from fulgurite.core.ops.leaf import PARAM, SINK, param
 from fulgurite.core.ops.movement import expand
 from fulgurite.core.ops.reduce import reduce_node, scan_node
-from fulgurite.graph.fusion.greedy import schedule
+from fulgurite.graph.ir.kernel import params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
-from fulgurite.runtime.step_executor import params_of
 from tests.codegen.cuda.workloads import WORKLOADS, rendered, scheduled, workload
 from tests.conftest import Golden
+from tests.graph.scheduling import schedule
 from tests.samples import sample
 
 FAMILIES = ("elementwise", "movement", "reduce", "indexing", "random")

@@ -17,10 +17,9 @@ from fulgurite.config import current
 from fulgurite.core.dtype import dtype_of
 from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.ir.cache_key import normalize, restore
-from fulgurite.graph.ir.kernel import Kernel, Schedule
+from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.runtime.pipeline import Context, schedule_of
-from fulgurite.runtime.step_executor import params_of
 from fulgurite.tensor import wrap
 
 Shape = tuple[int, ...]

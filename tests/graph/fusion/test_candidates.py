@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.graph.fusion.machine import elements
+from fulgurite.graph.ir.queries import elements
 from tests.graph.searching import kinds, numbers, planned, scarce_memory
 
 

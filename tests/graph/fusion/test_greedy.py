@@ -20,11 +20,12 @@ from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import RESHAPE, UNWINDOW
 from fulgurite.core.ops.reduce import REDUCE, SCAN
 from fulgurite.graph.fusion import greedy as module
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.queries import elements
 from fulgurite.graph.memory.arena import slot_bytes
+from fulgurite.graph.passes.drop_empty import drop_empty
 from tests import fuzz
 from tests.graph.ir.test_lower import (
     agrees,
@@ -41,6 +42,7 @@ from tests.graph.ir.test_lower import (
     scheduled,
     softmax,
 )
+from tests.graph.scheduling import schedule
 
 
 def moved(plan: Schedule) -> int:
@@ -275,7 +277,7 @@ def nothing_dear_is_done_twice(*roots: Node) -> None:
     normal = normalize(roots)
     sink = restore(normal.structure, normal.constants)
     plan = schedule(sink, len(normal.buffers))
-    wanted = [n for n in computed(module.without_empty(sink)) if n.op in DEAR]
+    wanted = [n for n in computed(drop_empty(sink, toposort([sink]))) if n.op in DEAR]
     bodies = [toposort([item.kernel.body]) for item in plan.items]
     assert len([n for body in bodies for n in body if n.op in DEAR]) == len(wanted), str(plan)
     for item in plan.items:
@@ -354,7 +356,7 @@ def _steps_to_schedule(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
     with monkeypatch.context() as patch:
         for name in ("cheap", "read", "cost_of", "group", "join", "settle"):
             patch.setattr(module._Greedy, name, counted(getattr(module._Greedy, name)))
-        patch.setattr(module, "elements", counted(module.elements))
+        patch.setattr(module, "elements", counted(elements))
         scheduled(y)
     return calls
 

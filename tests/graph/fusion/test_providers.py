@@ -11,7 +11,6 @@ import fulgurite as fg
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.node import Node
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.machine import CostTable
 from fulgurite.graph.fusion.proposals import Source
 from fulgurite.graph.fusion.providers import Timing, WideSearcher, near_ties
@@ -20,6 +19,7 @@ from fulgurite.graph.fusion.select import Producer, extract
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.passes.simplify import simplify
+from tests.graph.scheduling import schedule
 
 
 class Said:

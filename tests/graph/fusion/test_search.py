@@ -22,7 +22,6 @@ from fulgurite.core.ops.movement import permute, reshape
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.fusion import has_choice, regions
 from fulgurite.graph.fusion import search as choosing
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.fusion.machine import (
     CostTable,
     kept_time,
@@ -38,6 +37,7 @@ from fulgurite.graph.fusion.select import STEPS, Producer, extract
 from fulgurite.graph.ir.kernel import Kernel, Schedule
 from fulgurite.graph.ir.limits import LIMITS
 from fulgurite.kernel.stream import online, rules
+from tests.graph.scheduling import schedule
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, Program, kinds, lowered, numbers
 from tests.threads import together
 

@@ -10,10 +10,10 @@ import pytest
 import fulgurite as fg
 from fulgurite.config import current
 from fulgurite.core.node import Node
-from fulgurite.graph.fusion.greedy import schedule
-from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.fusion.segments import Piece, Pieces
+from fulgurite.graph.ir.queries import elements
 from fulgurite.runtime.pipeline import searcher
+from tests.graph.scheduling import schedule
 from tests.graph.searching import lowered, numbers
 
 

@@ -15,10 +15,11 @@ from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import expand, flip, pad, permute, shrink
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.graph.fusion.check_single_writer import verify_agreement
-from fulgurite.graph.fusion.greedy import schedule
-from fulgurite.graph.fusion.single_writer import Law, Part, Question, is_unstable, jumps, questions
+from fulgurite.graph.fusion.single_writer import Law, Part, Question, jumps, questions
+from fulgurite.graph.ir.bit_stability import is_unstable
 from fulgurite.graph.ir.cache_key import normalize, restore
 from tests.graph.asking import answers, comparison
+from tests.graph.scheduling import schedule
 from tests.graph.searching import numbers
 
 X = param(0, (6, 6, 8), float32)

@@ -32,7 +32,6 @@ from fulgurite.core.ops.index import FOLD, GUARD, LOAD, STORE, VALID
 from fulgurite.core.ops.leaf import BUFFER, SINK, new_buffer, param
 from fulgurite.core.substitute import substitute
 from fulgurite.core.text import show
-from fulgurite.graph.fusion.greedy import schedule
 from fulgurite.graph.ir.affine import axes_of
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Schedule
@@ -41,6 +40,7 @@ from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
 from tests.conftest import Golden
+from tests.graph.scheduling import schedule
 
 # --- well-known graphs, in plain ops -------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from fulgurite.core.ops.reduce import REDUCE
 from fulgurite.core.ops.update import update
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.memory.arena import bytes_moved, plan_memory
-from fulgurite.graph.memory.in_place import in_place, params_written
+from fulgurite.graph.memory.in_place import params_written
+from tests.graph.scheduling import schedule
 
 X = param(0, (100, 8), float32)
 ROW = param(1, (1, 8), float32)
@@ -30,7 +31,7 @@ def kinds(found: Schedule) -> list[str]:
 
 
 def donated(*roots: Node, pairs: tuple[tuple[int, int], ...] = ((0, 0),)) -> Schedule:
-    return in_place(SINK(*roots), 3, True, pairs)
+    return schedule(SINK(*roots), 3, donated=pairs)
 
 
 def test_an_update_of_a_row_is_a_store_of_that_row() -> None:
@@ -43,7 +44,7 @@ def test_an_update_of_a_row_is_a_store_of_that_row() -> None:
 
 
 def test_without_a_donation_it_is_a_copy() -> None:
-    found = in_place(SINK(update(X, ROW, (7, 0), (1, 1))), 3, True, ())
+    found = schedule(SINK(update(X, ROW, (7, 0), (1, 1))), 3, donated=())
     assert kinds(found) == ["map"] and found.aliases == ()
 
 
@@ -81,7 +82,7 @@ def test_an_update_by_a_product_is_stored_over_all_that_it_reads_above_the_sums(
     for gradient, over in ((total(MUL(*wide)), [0, 1, 2]), (total(repeated), [1, 2])):
         new = [ADD(first, gradient), MUL(second, gradient)]
         sink = SINK(ADD(weight, MUL(*new)), *new)
-        found = in_place(sink, 5, True, ((0, 0), (1, 1), (2, 2)))
+        found = schedule(sink, 5, donated=((0, 0), (1, 1), (2, 2)))
         assert len(found.items) == 1 and len(found.items[0].writes) == 3
         assert params_written(found.aliases) == over, "what is summed is read at other places"
 
@@ -93,7 +94,7 @@ def test_an_index_is_checked_once_before_anything_is_written_over() -> None:
         read = CONTIGUOUS(gather(table, shrink(index, [(0, rows), (0, 8)]), 0))
         value = ADD(new, EXPAND(shrink(read, [(0, 1), (0, 8)]), arg=(3, 8)))
         after = scatter("add", constant(0.0, float32, (50, 8)), index, value, 0)
-        found = in_place(SINK(read, new, after), 3, True, ((2, 1),))
+        found = schedule(SINK(read, new, after), 3, donated=((2, 1),))
         seen = ((found.outputs[1], 2),) if rows == 3 else ()
         assert found.aliases == seen, "what is checked already cannot fail when it is too late"
 
@@ -117,7 +118,7 @@ def test_two_that_each_read_the_other_have_one_copy() -> None:
     a, b = param(0, (4, 4), float32), param(1, (4, 4), float32)
     left = update(a, shrink(b, [(0, 1), (0, 4)]), (0, 0), (1, 1))
     right = update(b, shrink(a, [(0, 1), (0, 4)]), (0, 0), (1, 1))
-    found = in_place(SINK(left, right), 2, True, ((0, 0), (1, 1)))
+    found = schedule(SINK(left, right), 2, donated=((0, 0), (1, 1)))
     assert len(found.aliases) == 1 and sorted(kinds(found)) == ["assign", "map"]
 
 
@@ -152,5 +153,8 @@ def test_reshapes_between_updates_change_nothing() -> None:
 def test_the_order_of_unrelated_kernels_stays() -> None:
     data = [param(i, (4,), float32) for i in range(3)]
     roots = [ADD(d, constant(float(np.pi), float32, (4,))) for d in data]
-    plain, over = in_place(SINK(*roots), 3, True, ()), in_place(SINK(*roots), 3, True, ((1, 1),))
+    plain, over = (
+        schedule(SINK(*roots), 3, donated=()),
+        schedule(SINK(*roots), 3, donated=((1, 1),)),
+    )
     assert [i.writes for i in plain.items] == [i.writes for i in over.items]

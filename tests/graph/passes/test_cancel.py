@@ -12,7 +12,7 @@ import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.elementwise import EQ
 from fulgurite.graph.passes.cancel import cancel
-from fulgurite.graph.passes.reassociate import exchange
+from tests.graph.scheduling import reassociated
 from tests.graph.searching import lowered, numbers
 
 Weights = Callable[[fg.Tensor], fg.Tensor]
@@ -100,7 +100,7 @@ def test_what_is_left_of_the_sum_of_a_short_row_mends_it() -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_what_counts_stays(name: str) -> None:
     sink, found = _graph(OTHER[name])
-    assert _asks_for_ties(exchange(sink))
+    assert _asks_for_ties(reassociated(sink))
     with fg.config(search=False, disk_cache=False):
         plain = _graph(OTHER[name])[1][0].numpy()
     np.testing.assert_allclose(found[0].numpy(), plain, rtol=1e-4, atol=1e-6)

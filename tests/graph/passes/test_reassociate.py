@@ -11,8 +11,8 @@ import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.op import Array
 from fulgurite.core.ops.reduce import REDUCE
-from fulgurite.graph.fusion.machine import elements, is_contraction
-from fulgurite.graph.passes.reassociate import exchange
+from fulgurite.graph.ir.queries import elements, is_contraction
+from tests.graph.scheduling import reassociated
 from tests.graph.searching import lowered, numbers
 
 Result = fg.Tensor | list[fg.Tensor]
@@ -67,7 +67,7 @@ def _large_sums(sink: Node) -> int:
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_known_sum_takes_the_place_of_a_sum_over_a_matrix(name: str) -> None:
     sink, _ = lowered(*CHANGED[name]())
-    changed = exchange(sink)
+    changed = reassociated(sink)
     assert _large_sums(changed) == _large_sums(sink) - 1
     assert [r.shape for r in changed.src] == [r.shape for r in sink.src]
 
@@ -105,14 +105,14 @@ def _not_there() -> list[fg.Tensor]:
 @pytest.mark.parametrize("make", [_others, _other_axis, _more_factors, _not_there])
 def test_what_is_no_such_sum_stays(make: Callable[[], list[fg.Tensor]]) -> None:
     sink, _ = lowered(*make())
-    assert exchange(sink) is sink
+    assert reassociated(sink) is sink
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_numbers_of_rows_are_rounded_where_they_are_used(dtype: str) -> None:
     x = numbers(1, 4, 30).cast(dtype)
     sink, _ = lowered(x.sum(axis=-1) * 2, x @ x.mT)
-    sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
+    sums = [n for n in toposort([reassociated(sink)]) if n.op is REDUCE]
     assert sorted([n.dtype.name for n in sums]) == sorted(["float32", sums[-1].dtype.name])
     made = []
     for search in (False, True):
@@ -124,7 +124,7 @@ def test_numbers_of_rows_are_rounded_where_they_are_used(dtype: str) -> None:
 def test_a_sum_of_two_products_is_a_sum_of_each() -> None:
     a, b, c, d = (numbers(i, *shape) for i, shape in enumerate([(30, 1, 20), (1, 40, 20)] * 2))
     sink, _ = lowered((a * b - c * d).sum(axis=-1))
-    sums = [n for n in toposort([exchange(sink)]) if n.op is REDUCE]
+    sums = [n for n in toposort([reassociated(sink)]) if n.op is REDUCE]
     assert len(sums) == 2 and all(is_contraction(n) for n in sums)
     beside, _ = lowered((a * b - c).sum(axis=-1))
-    assert exchange(beside) is beside
+    assert reassociated(beside) is beside

@@ -10,7 +10,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.ops.reduce import REDUCE
-from fulgurite.graph.fusion.machine import elements, is_contraction
+from fulgurite.graph.ir.queries import elements, is_contraction
 from fulgurite.graph.passes.split_reduce import split_reduce
 from tests.graph.searching import kinds, lowered, numbers, planned
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.aot.explain import Explanation
 from fulgurite.core import shape as sizes
 from fulgurite.core.dtype import DType, bfloat16, float64, int32
 from fulgurite.core.node import Node, toposort
@@ -45,6 +46,15 @@ def whole(seed: int, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
 def left(*roots: Node) -> int:
     """How many UNWINDOWs a graph has."""
     return sum(node.op is UNWINDOW for node in toposort(roots))
+
+
+def _has_windows(report: Explanation) -> bool:
+    """True if a kernel of a schedule still sums overlapping windows."""
+    return any("unwindow" in kernel for kernel in _kernels(report))
+
+
+def _kernels(report: Explanation) -> list[str]:
+    return [line.split("#")[0] for line in report.stages["schedule"].split("\n")]
 
 
 def rewritten(root: Node, **variables: int) -> Node:
@@ -304,7 +314,7 @@ def test_gradients_of_convolutions_have_no_windows_left_and_equal_values(
     x, w = fg.Tensor(whole(1, layer["x"])), fg.Tensor(whole(2, layer["w"]))
     total = loss(CONV[x.ndim - 2], layer["how"])
     first = fg.grad(total, 0)(x, w)
-    assert " unwindow" not in fg.explain(first).stages["schedule"]
+    assert not _has_windows(fg.explain(first))
     np.testing.assert_array_equal(first.numpy(), with_windows(lambda: fg.grad(total, 0)(x, w)))
 
 
@@ -337,7 +347,7 @@ def transposed(x: fg.Tensor, w: fg.Tensor) -> fg.Tensor:
 def test_derivatives_of_any_order_and_kind_have_no_windows_left(make: Any) -> None:
     x, w = fg.Tensor(whole(1, (2, 4, 9, 8))), fg.Tensor(whole(2, (4, 4, 3, 2)))
     found = make(x, w)
-    assert " unwindow" not in fg.explain(found).stages["schedule"]
+    assert not _has_windows(fg.explain(found))
     np.testing.assert_array_equal(found.numpy(), with_windows(lambda: make(x, w)))
 
 
@@ -358,7 +368,7 @@ def test_the_gradient_to_the_image_is_one_kernel(how: dict[str, Any], kinds: lis
     )
     found = fg.explain(fg.grad(loss(fg.conv2d, how), 0)(x, w))
     assert [kernel.kind for kernel in found.kernels] == kinds
-    assert "overlap" in found.stages
+    assert "unwindow" in found.stages
 
 
 def test_phases_of_deep_sums_are_kernels_of_their_own_and_copied_once() -> None:
@@ -392,7 +402,7 @@ def test_pooling_has_no_windows_left_and_equal_gradients() -> None:
                 found: fg.Tensor = fg.grad(lambda x: (pool(x, 3, stride) ** 2).sum())(x)
                 return found
 
-            assert " unwindow" not in fg.explain(gradient()).stages["schedule"]
+            assert not _has_windows(fg.explain(gradient()))
             np.testing.assert_allclose(gradient().numpy(), with_windows(gradient), 1e-12, 1e-12)
 
 
@@ -456,7 +466,7 @@ def test_exact_sums_are_left_in_the_order_they_are_written_in() -> None:
     x, w = fg.Tensor(whole(1, (2, 4, 8, 8))), fg.Tensor(whole(2, (4, 4, 3, 3)))
     with fg.config(exact=True):
         found = fg.explain(fg.grad(loss(fg.conv2d, {}), 0)(x, w))
-    assert "overlap" not in found.stages and "unwindow" in found.stages["schedule"]
+    assert "unwindow" not in found.stages and _has_windows(found)
 
 
 def test_a_gradient_inside_a_loop_has_no_windows_left() -> None:

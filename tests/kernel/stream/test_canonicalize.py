@@ -11,8 +11,8 @@ import fulgurite as fg
 from fulgurite.core.dtype import bfloat16, float16
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.index import FOLD, LOAD, STORE
-from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.queries import elements
 from fulgurite.kernel.stream.canonicalize import (
     distribute_bases,
     gather_one_hot,

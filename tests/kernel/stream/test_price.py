@@ -17,6 +17,12 @@ def test_what_is_no_fold_is_not_proposed() -> None:
         assert propose_stream(Kernel(KernelKind.FOLD, sink, inputs), SHIPPED) is None
 
 
+def test_a_product_of_complex_numbers_is_no_fold() -> None:
+    """It has no form in pairs, which only a pass of its kernel finds."""
+    sink, inputs = lowered(numbers(1, 30, 40).cast(fg.complex64).prod(axis=-1))
+    assert propose_stream(Kernel(KernelKind.FOLD, sink, inputs), SHIPPED) is None
+
+
 def test_more_work_is_proposed_at_more_cost() -> None:
     costs = []
     for keys in (64, 256, 1024):

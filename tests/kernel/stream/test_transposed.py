@@ -9,8 +9,8 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.index import FOLD
-from fulgurite.graph.fusion.machine import elements
 from fulgurite.graph.ir.lower import lower
+from fulgurite.graph.ir.queries import elements
 from fulgurite.kernel.stream.online import Streaming, stream
 from fulgurite.kernel.stream.roles import find_problem
 from fulgurite.kernel.transform.merge_axes import merge_axes

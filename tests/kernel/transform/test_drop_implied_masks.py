@@ -12,10 +12,10 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.graph.ir.affine import ZERO
+from fulgurite.graph.ir.kernel import params_of
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.kernel.transform.drop_implied_masks import assumed
 from fulgurite.runtime.host.index_interpreter import Runner
-from fulgurite.runtime.step_executor import params_of
 
 WORKS: dict[str, tuple[Callable[[fg.Tensor], fg.Tensor], int]] = {  # and what is left
     "padded": (lambda x: fg.pad(x / 3.0 + 0.7, ((1, 2), (0, 1))), 0),

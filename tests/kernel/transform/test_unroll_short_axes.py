@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 import fulgurite as fg
 from fulgurite.core.node import toposort
 from fulgurite.graph.ir.affine import Affine
+from fulgurite.graph.ir.kernel import params_of
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.graph.ir.queries import indices
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.kernel.transform.merge_axes import merge_axes
 from fulgurite.kernel.transform.unroll_short_axes import MOST, unrolled
 from fulgurite.runtime.host.index_interpreter import Runner
-from fulgurite.runtime.step_executor import params_of
 
 
 def ones(*shape: int) -> fg.Tensor:

@@ -18,10 +18,7 @@ from ....core.dtype import DType, int64
 from ....core.node import Node, toposort
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import VAR
-from ....graph.ir.lower import IndexKernel
-from ....kernel.transform.merge_axes import merge_axes
-from ....kernel.transform.split_reduction import CHUNK, ENOUGH, Part, Shared, split
-from ....kernel.transform.unroll_short_axes import unrolled
+from ....kernel.transform.split_reduction import CHUNK, ENOUGH, Part, Shared, Split
 from ....kernel.transform.vector_axis import across
 from ...common.api import FIRST, Phase, Rendered
 from ..gemm.microkernel import MASKS
@@ -32,10 +29,9 @@ from ..transpose import TRANSPOSE, transpose_square
 from .reduce import WIDE, Reduce
 
 
-def loops(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
+def loops(value: Split, target: Target) -> Rendered:
     """Any kernel as loops over its axes: what no template before this one took."""
-    kernel = merge_axes(unrolled(kernel))
-    parts, shared = split(kernel, len(dtypes))
+    kernel, dtypes, parts, shared = value
     offsets, workspace = _layout(shared)
     names = [n.arg[0] for n in toposort([kernel.body]) if n.op is VAR]
     variables = tuple(dict.fromkeys(names))

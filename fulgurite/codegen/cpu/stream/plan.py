@@ -1,6 +1,6 @@
 """The plan of a streaming kernel on the CPU: tiles of M, blocks of N, tiles of D, split-KV.
 
-In: an `IndexKernel` and the target. Out: a `StreamPlan`, plain data that the template renders by,
+In: a `StreamProblem` and the target. Out: a `StreamPlan`, plain data that the template renders by,
 or None where no tile fits; and what a plan costs (`estimate`). All parameters are in
 codegen/cpu/tiling.py. A plan follows from sizes alone, never from the number of threads, so the
 order of all sums does too.
@@ -17,15 +17,12 @@ from dataclasses import dataclass
 
 from ....core.ops.index import FOLD, LOAD
 from ....graph.ir.bodies import rename_axes
-from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.analysis import Block, reached
 from ....kernel.contract.summation import ORDER
-from ....kernel.stream.online import stream
 from ....kernel.stream.price import StreamWork, nodes_along_n
 from ....kernel.stream.roles import (
     StreamProblem,
     WeightedSum,
-    find_problem,
     is_along_n,
 )
 from ..gemm.microkernel import Registers
@@ -61,13 +58,9 @@ class StreamPlan:
 
 
 def plan_stream(
-    kernel: IndexKernel, target: Target, tiling: StreamTiling = CPU.stream
+    problem: StreamProblem, target: Target, tiling: StreamTiling = CPU.stream
 ) -> StreamPlan | None:
-    """How the template computes a kernel, if it does."""
-    streaming = stream(kernel)
-    problem = None if streaming is None else find_problem(streaming)
-    if problem is None:
-        return None
+    """How the template computes a streaming kernel, if it does."""
     registers = Registers(problem.dtype, target)
     size = problem.dtype.itemsize
     return plan_problem(

@@ -1,6 +1,6 @@
 """The streaming template: one pass over blocks of N, with states that are repaired on the way.
 
-In: an `IndexKernel` that streams (kernel/stream/online.py) and a `StreamPlan`. Out: a `Rendered`.
+In: the `StreamedKernel` that a search chose, and a `StreamPlan` of its tiles. Out: a `Rendered`.
 It is FlashAttention's loop for any online reduction: a unit owns a tile of rows; for every block of
 N score products are computed into a tile, row states take them in, weighted sums are rescaled and
 added to; at the end the epilogue stores what is computed from the states. `StreamFunction` puts the
@@ -14,9 +14,7 @@ from collections.abc import Sequence
 
 from ...._lazy import FORK_LOCK
 from ....core.dtype import DType
-from ....graph.ir.lower import IndexKernel
-from ....kernel.stream.online import stream
-from ....kernel.stream.roles import StreamProblem, find_problem
+from ....kernel.stream.roles import StreamedKernel, StreamProblem
 from ...common.api import Phase, Rendered
 from ..gemm.microkernel import Registers
 from ..target import Target
@@ -35,21 +33,16 @@ from .transposed import TransposedAccumulator, TransposedProducts
 from .weights import weight_tiles
 
 
-def stream_template(
-    kernel: IndexKernel, dtypes: Sequence[DType], target: Target
-) -> Rendered | None:
+def stream_template(value: StreamedKernel, target: Target) -> Rendered | None:
     """A kernel that streams over an axis, by the plan that its sizes give."""
-    plan = plan_stream(kernel, target)
-    return None if plan is None else render_stream(kernel, dtypes, target, plan)
+    plan = plan_stream(value.problem, target)
+    return None if plan is None else render_stream(value.problem, value.dtypes, target, plan)
 
 
 def render_stream(
-    kernel: IndexKernel, dtypes: Sequence[DType], target: Target, plan: StreamPlan
+    problem: StreamProblem, dtypes: Sequence[DType], target: Target, plan: StreamPlan
 ) -> Rendered:
     """A kernel that streams over an axis, by a plan of its own (`plan_stream`)."""
-    streaming = stream(kernel)
-    problem = None if streaming is None else find_problem(streaming)
-    assert problem is not None, "a plan was made for a kernel that does not stream"
     registers = Registers(problem.dtype, target)
     if plan.strips:
         with FORK_LOCK:

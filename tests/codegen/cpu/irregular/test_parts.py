@@ -14,9 +14,9 @@ from fulgurite.core.ops.reduce import reduce_node
 
 pytest.importorskip("llvmlite")
 
-from fulgurite.codegen.cpu.render import render
 from fulgurite.codegen.cpu.target import target
 from fulgurite.graph.ir.lower import lower
+from tests.codegen.cpu.launch import rendered
 from tests.codegen.cpu.parity import agree, hostile, results
 
 SHAPE = (3, 40)
@@ -24,8 +24,8 @@ SHAPE = (3, 40)
 
 def parts_of(root: Node) -> int:
     """How many kernels a node's kernel is cut in."""
-    rendered = render(lower(SINK(root), 1), [float32, root.dtype], target())
-    return len({phase.symbol.split("_")[1] for phase in rendered.phases})
+    made = rendered(lower(SINK(root), 1), [float32, root.dtype], target())
+    return len({phase.symbol.split("_")[1] for phase in made.phases})
 
 
 def test_memory_that_is_as_it_is_needed_is_not_copied() -> None:

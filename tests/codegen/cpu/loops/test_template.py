@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.codegen.cpu.llvm.compiler import compile_object
-from fulgurite.codegen.cpu.loops.template import loops
 from fulgurite.codegen.cpu.target import Target
 from fulgurite.runtime import device
 from fulgurite.runtime.cpu.device import CpuDevice
@@ -18,6 +17,7 @@ from tests.conftest import Golden
 
 pytest.importorskip("llvmlite")
 
+from tests.codegen.cpu.launch import looped
 from tests.codegen.cpu.machine import VECTORS, both, run, subject
 
 Make = Callable[[fg.Tensor], fg.Tensor]
@@ -144,7 +144,7 @@ def test_maps_agree_on_unaligned_memory_unit_by_unit(
 def test_a_kernel_renders_at_every_vector_width(vectors: str, golden: Golden) -> None:
     made = Target("x86_64", vectors)
     what = subject(fg.softmax(ones(8, 24), axis=-1))
-    text = loops(what.kernel, what.dtypes, made).text
+    text = looped(what.kernel, what.dtypes, made).text
     assert f"<{made.lanes} x float>" in text
     golden(text, f"codegen/softmax_{made.lanes}.ll")
 
@@ -153,7 +153,7 @@ def test_text_for_another_processor_compiles() -> None:
     arm = Target("aarch64", "neon")
     for y in (fg.softmax(ones(8, 1000), axis=-1), ones(70, 90).sum(axis=0), ones(9, 9).T + 1):
         what = subject(y)
-        assert compile_object([loops(what.kernel, what.dtypes, arm).text], arm)
+        assert compile_object([looped(what.kernel, what.dtypes, arm).text], arm)
 
 
 def test_inner_loops_have_no_division_and_no_address_of_a_row() -> None:

@@ -48,8 +48,8 @@ def plans(**tiling: Any) -> Iterator[list[StreamPlan]]:
     """The plans that are rendered inside, made with some other parameters."""
     seen: list[StreamPlan] = []
 
-    def plan(kernel: IndexKernel, target: Target) -> StreamPlan | None:
-        found = plan_stream(kernel, target, replace(CPU.stream, **tiling))
+    def plan(problem: StreamProblem, target: Target) -> StreamPlan | None:
+        found = plan_stream(problem, target, replace(CPU.stream, **tiling))
         assert found is not None
         seen.append(found)
         return found

@@ -18,7 +18,7 @@ from fulgurite.codegen.cpu.stream.weights import weight_tiles
 from fulgurite.core.dtype import float32
 from fulgurite.core.ops.elementwise import AND, EXP
 from fulgurite.kernel.stream.roles import StreamProblem
-from tests.codegen.cpu.stream.streaming import AVX512, BLOCK, attention, kernel_of, problem_of
+from tests.codegen.cpu.stream.streaming import AVX512, BLOCK, attention, problem_of
 from tests.graph.searching import ATTENTION, numbers
 
 
@@ -104,10 +104,10 @@ def test_states_of_splits_are_whole_lines_of_memory() -> None:
 
 def test_a_plan_is_plain_data_that_the_template_renders_by() -> None:
     q, k, v = numbers(1, 4, 70, 16), numbers(2, 4, 900, 16), numbers(3, 4, 900, 16)
-    kernel = kernel_of(ATTENTION["plain"](q, k, v))
-    plan = plan_stream(kernel, AVX512)
+    problem = problem_of(ATTENTION["plain"](q, k, v))
+    plan = plan_stream(problem, AVX512)
     assert plan is not None and "tile_m=" in repr(plan) and hash(plan) == hash(plan)
     dtypes = [float32] * 8
-    found = render_stream(kernel, dtypes, AVX512, plan)
-    assert found == render_stream(kernel, dtypes, AVX512, plan)
+    found = render_stream(problem, dtypes, AVX512, plan)
+    assert found == render_stream(problem, dtypes, AVX512, plan)
     assert [p.symbol for p in found.phases] == ["kernel"]

@@ -8,7 +8,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.codegen.cpu.stream.plan import StreamPlan, plan_problem, strip_bytes
 from fulgurite.codegen.cpu.tiling import CPU
-from fulgurite.graph.fusion.machine import elements
+from fulgurite.graph.ir.queries import elements
 from fulgurite.kernel.contract.analysis import Block
 from fulgurite.kernel.stream.roles import StreamProblem
 from tests.codegen.cpu.stream.streaming import BLOCK, attention, problem_of

@@ -1,0 +1,316 @@
+"""Tests of runtime/pipeline.py: every pass is listed, fires somewhere, and keeps every value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.config import current
+from fulgurite.core.ops.leaf import SINK
+from fulgurite.core.passes import Pass, Watch, listed
+from fulgurite.errors import ArgumentError
+from fulgurite.graph.ir.cache_key import normalize, restore
+from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.kernel_kind import KernelKind
+from fulgurite.graph.ir.reshape_groups import CannotLower
+from fulgurite.kernel.stream.price import find_stream
+from fulgurite.runtime.device import get_device
+from fulgurite.runtime.donation import candidates
+from fulgurite.runtime.pipeline import PIPELINE, Context, run_pipeline
+from tests.conftest import Golden
+from tests.graph.searching import lowered
+
+pytest.importorskip("llvmlite")
+
+Tensors = Sequence[fg.Tensor]
+NAMES = list(dict.fromkeys([one.name for _, one in listed(PIPELINE)]))
+PLAIN = {"search": False, "simplify": False, "device": "reference"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A graph for which a pass fires."""
+
+    make: Callable[[], Tensors]
+    options: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+    is_fold: bool = False  # True if the whole graph is tried as one fold
+
+
+def numbers(seed: int, *shape: int, dtype: Any = np.float32) -> fg.Tensor:
+    return fg.Tensor(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
+
+
+def attention(*shape: int, dtype: Any = np.float32) -> fg.Tensor:
+    q, k, v = (numbers(i, *shape, dtype=dtype) for i in range(3))
+    return fg.softmax(q @ k.mT, axis=-1) @ v
+
+
+def attention_gradients(rows: int, size: int) -> Tensors:
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        return (fg.softmax(q @ k.mT, axis=-1) @ v).square().sum()
+
+    return list(fg.grad(loss, (0, 1, 2))(*[numbers(i, 2, rows, size) for i in range(3)]))
+
+
+def shared_keys() -> Tensors:
+    """Gradients of attention whose heads share keys and values."""
+    g = numbers(4, 2, 4, 160, 32)
+
+    def loss(q: fg.Tensor, k: fg.Tensor, v: fg.Tensor) -> fg.Tensor:
+        return (fg.softmax(q @ k.mT * 0.2, axis=-1) @ v * g).sum()
+
+    given = numbers(1, 2, 4, 160, 32), numbers(2, 2, 1, 160, 32), numbers(3, 2, 1, 160, 32)
+    return list(fg.grad(loss, (0, 1, 2))(*given))
+
+
+def with_a_kernel() -> Tensors:
+    """A kernel of the user that stands in for an expression."""
+
+    def eye(a: fg.Tensor) -> fg.Tensor:
+        return fg.where(fg.arange(a.shape[0])[:, None] == fg.arange(a.shape[0])[None, :], 1.0, 0.0)
+
+    def diagonal(a: fg.Tensor, b: fg.Tensor) -> fg.Tensor:
+        return (a @ b * eye(a)).sum(axis=1)
+
+    @fg.kernel(out=lambda a, b: a.shape[:1], pattern=diagonal)
+    def diagonal_of_product(i: Any, *, a: Any, b: Any) -> Any:
+        return fg.sum_over(lambda k: a[i, k] * b[k, i], a.shape[1])
+
+    return [diagonal(numbers(1, 128, 128), numbers(2, 128, 128))]
+
+
+def updated() -> Tensors:
+    x = numbers(1, 4, 8).realize()
+    x[2] = fg.ones(8) * 3
+    return [x]
+
+
+def ended_rows() -> fg.Tensor:
+    scores = numbers(1, 2, 6, 4) @ numbers(2, 2, 4, 9)
+    powers = fg.exp(fg.concatenate([scores, numbers(3, 2, 6, 1)], axis=-1))
+    return (powers / powers.sum(axis=-1, keepdims=True))[..., :9]
+
+
+def grouped_queries() -> Tensors:
+    def loss(q: fg.Tensor, k: fg.Tensor) -> fg.Tensor:
+        return fg.softmax(q @ k.repeat_interleave(2, 1).mT, axis=-1).square().sum()
+
+    return list(fg.grad(loss, (0, 1))(numbers(1, 1, 4, 6, 4), numbers(2, 1, 2, 6, 4)))
+
+
+def softmax_gradient() -> Tensors:
+    weight = numbers(2, 3, 33)
+
+    def loss(s: fg.Tensor) -> fg.Tensor:
+        powers = fg.exp(s - s.max(axis=-1, keepdims=True))
+        return (powers / powers.sum(axis=-1, keepdims=True) * weight).sum()
+
+    return [fg.grad(loss)(numbers(1, 3, 33))]
+
+
+def weighed() -> Tensors:
+    a, b, g = numbers(1, 3, 8, 10), numbers(2, 3, 10, 4), numbers(3, 3, 8, 4)
+    return [a @ b, (a * fg.grad(lambda a: (a @ b * g).sum())(a)).sum(axis=-1)]
+
+
+def slopes() -> Tensors:
+    def loss(q: fg.Tensor, k: fg.Tensor, s: fg.Tensor) -> fg.Tensor:
+        return fg.softmax(q @ k.mT * s, axis=-1).square().sum()
+
+    given = numbers(1, 2, 16, 8), numbers(2, 2, 16, 8), numbers(3, 2, 1, 1)
+    return list(fg.grad(loss, (0, 1, 2))(*given))
+
+
+def layers() -> Tensors:
+    def loss(*given: fg.Tensor) -> fg.Tensor:
+        x, *weights = given
+        for w in weights:
+            x = fg.tanh(x @ w)
+        return x.square().sum()
+
+    return list(fg.grad(loss, (1, 2, 3))(*[numbers(i, 64, 64) for i in range(4)]))
+
+
+def classes(log: bool) -> fg.Tensor:
+    scores = numbers(1, 6, 4) @ numbers(2, 4, 32)
+    if log:
+        return fg.exp(scores - fg.log(fg.exp(scores).sum(axis=-1, keepdims=True))) @ numbers(
+            3, 32, 4
+        )
+    hit = fg.arange(32)[None, :] == fg.Tensor(np.arange(6))[:, None]
+    return fg.where(hit, scores, 0.0).sum(axis=-1) / fg.exp(scores).sum(axis=-1)
+
+
+def entropy() -> fg.Tensor:
+    scores = numbers(1, 6, 4) @ numbers(2, 4, 32)
+    return -(fg.softmax(scores, axis=-1) * fg.log_softmax(scores, axis=-1)).sum(axis=-1)
+
+
+def masked() -> fg.Tensor:
+    mask = fg.Tensor(np.random.default_rng(3).random((6, 32)) < 0.5)
+    scores = fg.where(mask, numbers(1, 6, 4) @ numbers(2, 4, 32), 0.0)
+    return fg.where(mask.any(axis=-1), fg.exp(scores).sum(axis=-1), 0.0)
+
+
+def called() -> Tensors:
+    from tests.test_kernel import native
+
+    return list(native()(numbers(1, 3, 4).T))
+
+
+def varying() -> Tensors:
+    n = fg.Var("n", 1, 8)
+    return [numbers(1, 3, 8)[:, : n.bind(5)] * 2]
+
+
+SAMPLES: dict[str, Sample] = {
+    "user_kernels": Sample(with_a_kernel),
+    "simplify": Sample(lambda: [numbers(1, 3, 4) * 1 + 0]),
+    "unwindow": Sample(
+        lambda: [fg.grad(lambda a: fg.conv1d(a, numbers(2, 2, 2, 2)).sum())(numbers(1, 1, 2, 5))]
+    ),
+    "distinct_roots": Sample(lambda: [numbers(1, 3) * 2], context={"body": True}),
+    "tiny": Sample(lambda: [numbers(1, 3) * 2], {"tier": "auto"}),
+    "assign_updates": Sample(updated),
+    "split_concat": Sample(lambda: [ended_rows()]),
+    "split_sums": Sample(lambda: [(numbers(1, 4, 1, 6) * numbers(2, 1, 5, 6)
+                                   + numbers(3, 4, 1, 6) * numbers(4, 1, 5, 6)).sum(axis=-1)]),
+    "ungroup_broadcast": Sample(grouped_queries),
+    "cancel": Sample(softmax_gradient),
+    "interchange_sums": Sample(weighed),
+    "split_reduce": Sample(slopes),
+    "widen_row_sums": Sample(lambda: [numbers(1, 3, 16, dtype=np.float16).sum(axis=-1)]),
+    "drop_empty": Sample(lambda: [fg.Tensor(np.ones((0, 3), np.float32)).sum(axis=0) + 1],
+                         {"simplify": False}),
+    "materialize_operands": Sample(called),
+    "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
+    "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "choose_kernels": Sample(lambda: [attention(2, 64, 16)]),
+    "widen_small_floats": Sample(lambda: [attention(6, 4, dtype=np.float16)], is_fold=True),
+    "fold_conditions_as_floats": Sample(lambda: [masked()], is_fold=True),
+    "gather_one_hot": Sample(lambda: [classes(log=False)], is_fold=True),
+    "stabilize_logsumexp": Sample(lambda: [classes(log=True)], is_fold=True),
+    "distribute_bases": Sample(lambda: [entropy()], is_fold=True),
+    "separate_folds": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "peel": Sample(lambda: [ended_rows()], is_fold=True),
+    "split_merged_axes": Sample(shared_keys),
+    "share_rows": Sample(lambda: attention_gradients(64, 16)),
+    "share_folded": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "reject_early": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "saturate": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
+    "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "reorder": Sample(layers),
+    "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "alias": Sample(updated),
+    "plan_memory": Sample(lambda: [(numbers(1, 8, 16) @ numbers(2, 16, 8)).sum(axis=0)]),
+    "compile": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
+    "complex_to_real": Sample(lambda: [numbers(1, 4, dtype=np.complex64) * 2]),
+    "pad_dynamic_axes": Sample(varying),
+    "move_as_bits": Sample(lambda: [fg.flip(numbers(1, 3, 4, dtype=np.float16), 0)]),
+    "merge_axes": Sample(lambda: [numbers(1, 3, 4) * 2]),
+    "stream": Sample(lambda: [attention(2, 64, 16)]),
+    "irregular": Sample(lambda: [fg.cumsum(numbers(1, 3, 8), 1) * 2]),
+    "drop_implied_masks": Sample(
+        lambda: [fg.pad(fg.exp(numbers(1, 6, 9) / 3.0 + 0.7), ((1, 2), (0, 1)))]
+    ),
+    "gemm": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
+    "relayout": Sample(lambda: [fg.concatenate([numbers(1, 4, 6), numbers(2, 3, 6)])]),
+    "unroll_short_axes": Sample(lambda: [numbers(1, 50, 3) * numbers(2, 3)], {"vectors": "sse2"}),
+    "unroll_outputs": Sample(lambda: [fg.abs(numbers(1, 3, 400) - numbers(2, 400)).sum(axis=-1)]),
+    "split_reduction": Sample(lambda: [numbers(1, 300, 400).sum()]),
+    "loops": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
+    "link": Sample(lambda: [numbers(1, 8, 16) @ numbers(2, 16, 8)]),
+}  # fmt: skip
+
+
+def shown(one: Pass, text: str) -> str:
+    """A text without the user's lines; of code, which is long, its functions alone."""
+    if one.level_out.name == "code":
+        return "\n".join(re.findall(r"^define .*@(\w+)", text, re.M))
+    return re.sub(r" +# .*", "", text)
+
+
+def fired(name: str, tensors: Tensors, sample: Sample) -> tuple[str, str] | None:
+    """The texts before and after a pass, where it first changes something."""
+    found: list[tuple[str, str]] = []
+
+    def see(one: Pass, before: Any, after: Any) -> None:
+        if one.name == name:
+            pair = shown(replace(one, level_out=one.level_in), one.level_in.show(before))
+            now = shown(one, one.level_out.show(after))
+            if one.level_in is not one.level_out or pair != now:
+                found.append((pair, now))
+
+    if sample.is_fold:
+        sink, inputs = lowered(*tensors)
+        find_stream(Kernel(KernelKind.FOLD, sink, inputs), Watch(True, observe=see))
+        return found[0] if found else None
+    roots = [t.node for t in tensors]
+    normal = normalize(roots)
+    sink = restore(normal.structure, normal.constants, (), normal.nodes)
+    if sample.context:
+        sink = SINK(*sink.src, *sink.src)
+    donated = candidates(roots, normal) if normal.assigned else ()
+    inputs = len(normal.buffers)
+    context = Context(current(), "cpu", inputs, donated, **sample.context)
+    plan = run_pipeline(sink, context, PIPELINE, see)
+    for kernel in dict.fromkeys([item.kernel for item in plan.schedule.items]):
+        with suppress(CannotLower):
+            if kernel.kind == "fold":
+                find_stream(kernel, Watch(True, observe=see))
+            get_device("cpu").trace(kernel, see)
+    return found[0] if found else None
+
+
+def test_every_pass_has_a_graph_for_which_it_fires() -> None:
+    assert list(SAMPLES) == NAMES
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_pass_before_and_after_and_its_values(name: str, golden: Golden) -> None:
+    sample = SAMPLES[name]
+    native = {"device": "cpu", "tier": "native", "verify": True, "disk_cache": False}
+    with fg.config(**{**native, **sample.options}):
+        pair = fired(name, sample.make(), sample)
+        assert pair is not None, "it changed nothing"
+        golden(f"before:\n{pair[0]}\n\nafter:\n{pair[1]}", f"passes/{name}.txt")
+        got = [t.numpy() for t in sample.make()]
+    with fg.config(**PLAIN):
+        wanted = [t.numpy() for t in sample.make()]
+    for a, b in zip(got, wanted, strict=True):
+        near = 1e-2 if a.dtype == np.float16 else 1e-4
+        np.testing.assert_allclose(a, b, rtol=near, atol=near)
+
+
+def test_the_list_of_passes(golden: Golden) -> None:
+    lines = [
+        f"{'    ' * depth}{one.name}: {one.level_in} -> {one.level_out}"
+        for depth, one in listed(PIPELINE)
+    ]
+    golden("\n".join(lines), "passes/PIPELINE.txt")
+
+
+def test_a_pass_that_nobody_knows_is_an_error_that_names_those_there_are() -> None:
+    with pytest.raises(ArgumentError, match="there is no pass 'vanish'") as found:
+        fg.explain(numbers(1, 3) * 2, stage="vanish")
+    assert "simplify" in str(found.value) and "merge_axes" in str(found.value)
+
+
+def test_explain_shows_a_pass_of_graphs_and_one_of_kernels() -> None:
+    with fg.config(device="cpu", tier="native"):
+        x = numbers(1, 3, 4) * 1
+        graphs = fg.explain(x, stage="simplify").stages
+        assert "mul" in graphs["before simplify"] and "mul" not in graphs["simplify"]
+        kernels = fg.explain(x * 2, stage="merge_axes").stages
+        assert "axes [3, 4]" in kernels["before merge_axes"]
+        assert "axes [12]" in kernels["merge_axes"]
+        assert "does not run" in fg.explain(x * 2, stage="tiny").stages["tiny"]
