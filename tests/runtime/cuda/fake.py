@@ -36,14 +36,14 @@ from fulgurite.core.node import toposort
 from fulgurite.core.ops.leaf import VAR
 from fulgurite.core.text import show
 from fulgurite.errors import BoundsError
-from fulgurite.graph.ir.kernel import Kernel
+from fulgurite.graph.ir.kernel import Kernel, params_of
 from fulgurite.graph.ir.lower import lower
 from fulgurite.runtime.cuda import device as cuda_device
 from fulgurite.runtime.cuda import kernels as cuda_kernels
 from fulgurite.runtime.cuda.executor import at_most
 from fulgurite.runtime.device import register_device
 from fulgurite.runtime.host.device import HostBuffer, interpret
-from fulgurite.runtime.step_executor import concrete, params_of
+from fulgurite.runtime.step_executor import concrete
 
 KNOWN: dict[str, Kernel] = {}
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64))
