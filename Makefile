@@ -6,10 +6,12 @@ PYTHON ?=
 ARGS   ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
+PARALLEL := -q -n auto --dist loadfile  # tests/parallel.py says what goes where
+QUICK  := tests/core tests/graph tests/kernel tests/functional/test_surface.py tests/test_layers.py
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-llvmlite check format bench clean
+.PHONY: help demo test quick test-llvmlite check format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -17,8 +19,11 @@ help:  ## show this list
 demo: $(VENV)/.installed  ## train a small network on handwritten digits
 	@$(BIN)/python -m fulgurite train digits $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests, on the reference device and in native code
-	@$(BIN)/python -m tests.devices $(ARGS)
+test: $(VENV)/.installed-dev  ## run the tests, on every device, with all cores
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+quick: $(VENV)/.installed-dev  ## two minutes of them: the compiler, and every function once
+	@$(BIN)/python -m pytest $(PARALLEL) --device cpu --hypothesis-profile fast $(QUICK) $(ARGS)
 
 test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and the newest llvmlite
 	@$(BIN)/python -m tests.llvmlite $(ARGS)

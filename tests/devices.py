@@ -1,61 +1,96 @@
-"""The whole suite on every device: `python -m tests.devices [pytest arguments]`.
+"""Where a test runs: the `device` mark, its default for each folder, and the switch to a device.
 
-In: arguments for pytest. Out: a run on the reference device, a run on native code (every graph
-compiled, however small), one of `PARTS` on the remote device (tests/backends/remote.py), and a run
-for each group of tests that choose their device themselves (`GROUPS` in conftest.py). Each is a
-process of its own, two at a time, the longest first; the exit code is the worst of them. What a run
-prints is shown whole when it has ended. NumPy's products have one thread each: two runs' second
-threads would wait for a core, and busily.
+In: `pytestmark = pytest.mark.device(...)` of a file or a test, and the devices that a run is for
+(`--device cpu,reference`). Out: for each test the devices it runs on, one after the other in the
+same process; what compiles for one device says nothing about another, so every device's tests are
+tests of their own, `test_x[cpu]` and `test_x[reference]`. A mark holds one of these words, or
+names of devices:
+
+    every   on every device of the run: what a device has to do itself
+    first   on the first device of the run: what is the same program on every device
+    none    once: it computes nothing, or chooses its devices itself
+
+`FULGURITE_DEVICE=cpu pytest tests/x.py` runs what is named on that device, whatever its mark says.
+A new device is one more line of `DEVICES`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
-import subprocess
-import sys
-import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
 
-PARTS = ["tests/core", "tests/graph", "tests/runtime"]  # that run on the remote device
-RUNS = {
-    "code": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
-    "cpu": {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"},
-    "meaning": {"FULGURITE_DEVICE": "reference"},
-    "reference": {"FULGURITE_DEVICE": "reference"},
-    "remote": {"FULGURITE_DEVICE": "remote"},
+DEVICES: dict[str, dict[str, str]] = {  # options that are the defaults of tests there
+    # every graph compiled, however small; few threads, for other tests run beside
+    "cpu": {"device": "cpu", "tier": "native", "threads": "2"},
+    "reference": {"device": "reference"},
+    "remote": {"device": "remote"},  # tests/backends/remote.py
 }
-AT_ONCE = 2
-NOTHING_COLLECTED = 5
+NOWHERE = "reference"  # the defaults of tests that need no device
+FOLDERS = {  # marks of files that have none, by the folder that is nearest
+    "": ("first",),
+    "aot": ("every",),
+    "array_api": ("reference",),
+    "backends": ("none",),
+    "codegen": ("none",),
+    "codegen/cpu": ("cpu",),
+    "core": ("none",),
+    "extend": ("every",),
+    "graph": ("every",),
+    "interop": ("every",),
+    "kernel": ("cpu",),
+    "runtime": ("every",),
+    "runtime/cache": ("cpu",),
+    "runtime/cpu": ("cpu",),
+    "runtime/cuda": ("none",),
+    "runtime/host": ("none",),
+    "tensor": ("every",),
+}
 
 
-def run(name: str, arguments: list[str]) -> tuple[int, str]:
-    """Run one part of the suite: the exit code, and all it printed."""
-    with tempfile.TemporaryFile("w+") as output:
-        started = time.monotonic()
-        print(f"{name}: started", flush=True)
-        code = subprocess.call(
-            [sys.executable, "-m", "pytest", *(PARTS if name == "remote" else []), *arguments],
-            env=os.environ | RUNS[name] | {"FULGURITE_SUITE": name, "OPENBLAS_NUM_THREADS": "1"},
-            stdout=output, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        output.seek(0)
-        took = time.monotonic() - started
-        return code, f"\n--- {name} ({took:.0f} s) ---\n{output.read()}pytest ended with {code}"
+def devices_of(mark: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """The devices that a test with a mark runs on, in a run for some; none: it is left out."""
+    match tuple(mark):
+        case ("every",):
+            return list(chosen)
+        case ("first",):
+            return list(chosen[:1])
+        case ("none",):
+            return [NOWHERE]
+        case names if names and all(name in DEVICES for name in names):
+            return [name for name in chosen if name in names]
+    known = ", ".join(["every", "first", "none", *DEVICES])
+    raise ValueError(f"mark.device{tuple(mark)}: give it one of {known}, or several devices")
 
 
-def main(arguments: list[str]) -> int:
-    """Run every part; the worst exit code, where a part without tests is no fault."""
-    codes = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        parts = [pool.submit(run, name, arguments) for name in RUNS]
-        for part in as_completed(parts):
-            code, text = part.result()
-            print(text, flush=True)
-            codes.append(code)
-    failures = [code for code in codes if code not in (0, NOTHING_COLLECTED)]
-    return max(failures, default=NOTHING_COLLECTED if set(codes) == {NOTHING_COLLECTED} else 0)
+def default_mark(file: str) -> tuple[str, ...]:
+    """The mark of a file that has none: its folder's, or that of the nearest around it."""
+    folders = [str(folder) for folder in PurePosixPath(file).parents]
+    return next(FOLDERS[f] for f in [*folders, ""] if f in FOLDERS)
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+@contextmanager
+def running_on(device: str) -> Iterator[None]:
+    """Make a device and its options the defaults, of this process and of those it starts."""
+    config: Any = importlib.import_module("fulgurite.config")  # `fulgurite.config` is the function
+    names = {name for options in DEVICES.values() for name in options}
+    wanted = {f"FULGURITE_{name.upper()}": DEVICES[device].get(name) for name in names}
+    environment, defaults = {name: os.environ.get(name) for name in wanted}, config._defaults
+    _set(wanted)
+    config._defaults = config.from_environment()
+    try:
+        yield
+    finally:
+        _set(environment)
+        config._defaults = defaults
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

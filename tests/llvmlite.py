@@ -21,7 +21,7 @@ from fulgurite.codegen.cpu.llvm.versions import NEWEST, OLDEST
 
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(sys.prefix) / "llvmlite"
-TOOLS = ("numpy", "ml_dtypes", "pytest>=8", "hypothesis>=6.100")
+TOOLS = ("numpy", "ml_dtypes", "pytest>=8.4", "hypothesis>=6.100")
 SMOKE = (
     "tests/codegen/cpu/irregular/test_scatter.py", "tests/codegen/cpu/irregular/test_sort.py",
     "tests/codegen/cpu/gemm/test_plan.py",
@@ -49,7 +49,7 @@ def passes(version: str, files: Sequence[str] = SMOKE) -> bool:
     python = str(python_of(version))
     settings = os.environ | {
         "PYTHONPATH": str(ROOT), "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native",
-        "FULGURITE_DISK_CACHE": "0", "FULGURITE_SUITE": "",
+        "FULGURITE_DISK_CACHE": "0",
     }  # fmt: skip
     codes = []
     for command in (["fulgurite", "doctor"], ["pytest", "-q", "-x", *files]):

@@ -15,6 +15,8 @@ from bench.report import Report, Rows, last_result, machine
 from bench.systems import numpy_ops, our_ops
 from bench.usage import CpuClock, memory
 
+pytestmark = pytest.mark.device("reference")
+
 SCRIPT = """
 import os, sys, time
 from bench.harness import Work, run_figures, run_works

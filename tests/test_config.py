@@ -10,6 +10,8 @@ from fulgurite.errors import ArgumentError
 from fulgurite.runtime.device import DeviceError
 from tests.threads import together
 
+pytestmark = pytest.mark.device("none")
+
 
 def test_an_option_holds_for_its_block_only() -> None:
     before = current().verify

@@ -1,5 +1,6 @@
-"""Tests of tests/conftest.py: small pytest runs in a folder of their own."""
+"""Tests of tests/conftest.py, devices.py and parallel.py: small runs in a folder of their own."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import GROUPS, group_of
+from tests.devices import FOLDERS, default_mark, devices_of
+from tests.parallel import LongestFirst, function_of, parts_of, read_seconds
+
+pytestmark = pytest.mark.device("none")
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,42 +35,140 @@ def test_text(golden) -> None:
 """
 
 
-@pytest.mark.parametrize("name", [name for listed in GROUPS.values() for name in listed])
-def test_every_group_names_files_and_tests_that_exist(name: str) -> None:
-    file, _, test = name.partition("::")
-    path = ROOT / "tests" / file
-    assert path.exists()
-    assert not test or f"\ndef {test}(" in path.read_text(encoding="utf-8")
-
-
-def test_a_file_is_in_the_group_that_names_it_or_its_folder() -> None:
-    assert group_of("core/ops/test_batch.py") == "meaning"
-    assert group_of("runtime/cache/test_disk.py") == "code"
-    assert group_of("runtime/test_realize.py") is None
-
-
-def test_a_group_may_have_one_test_of_a_file_and_the_devices_the_others(project: Path) -> None:
-    (project / "tests" / "graph").mkdir()
-    text = "def test_gradients_keep_no_matrix(): ...\ndef test_other(): ...\n"
-    for name in ("test_attended.py", "test_fuzz.py"):
-        (project / "tests" / "graph" / name).write_text(text)
-    for suite, ran in (("meaning", ["matrix", "matrix", "other"]), ("cpu", ["other"])):
-        lines = [x for x in run(project, "-v", suite=suite).stdout.split("\n") if "%]" in x]
-        assert len(lines) == len(ran) and all(map(str.__contains__, lines, ran)), lines
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "backends").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/backends/plugin.py"):
+    helpers = ("__init__", "conftest", "devices", "libraries", "parallel", "backends/plugin")
+    for name in ("pyproject.toml", *[f"tests/{name}.py" for name in helpers]):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
-def run(project: Path, *arguments: str, suite: str = "") -> subprocess.CompletedProcess[str]:
+def run(project: Path, *arguments: str, device: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    chosen = os.environ | {"FULGURITE_SUITE": suite}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("FULGURITE_", "PYTEST_"))}
+    chosen = clean | ({"FULGURITE_DEVICE": device} if device else {})
     return subprocess.run(command, cwd=project, capture_output=True, text=True, env=chosen)
+
+
+DEVICES = """
+import subprocess, sys
+import pytest
+from fulgurite.config import current
+
+SHOW = "from fulgurite.config import current; print(current().device, current().tier)"
+
+@pytest.fixture(autouse=True)
+def show(request):
+    with open("ran.txt", "a") as file:
+        print(request.node.name, current().device, current().tier, file=file)
+
+def test_default(): ...
+
+@pytest.mark.device("every")
+@pytest.mark.parametrize("case", [7])
+def test_every(case):
+    child = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True).stdout
+    assert child.split() == [current().device, current().tier]
+
+@pytest.mark.device("reference")
+def test_reference(): ...
+
+@pytest.mark.device("none")
+def test_none(): ...
+"""
+CPU, REFERENCE = "cpu native", "reference auto"
+RUNS: list[tuple[str, list[str], dict[str, str]]] = [
+    ("", ["--device", "cpu,reference"],
+     {"default": CPU, "every[cpu-7]": CPU, "every[reference-7]": REFERENCE, "none": REFERENCE,
+      "reference": REFERENCE}),
+    ("", ["--device", "cpu", "-n", "2", "--dist", "loadfile"],
+     {"default": CPU, "every[7]": CPU, "none": REFERENCE}),
+    ("cpu", [], {"default": CPU, "every[7]": CPU, "none": CPU, "reference": CPU}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(3), ids=["as-marked", "one-device", "whatever-the-mark"])
+def test_a_test_and_the_processes_it_starts_run_where_its_mark_says(
+    project: Path, number: int
+) -> None:
+    device, arguments, expected = RUNS[number]
+    (project / "tests" / "test_marked.py").write_text(DEVICES)
+    result = run(project, *arguments, device=device)
+    assert result.returncode == 0, result.stdout
+    ran = (project / "ran.txt").read_text().splitlines()
+    assert sorted(ran) == [f"test_{name} {where}" for name, where in expected.items()]
+
+
+def test_a_file_without_a_mark_has_that_of_the_nearest_folder() -> None:
+    assert default_mark("test_jit.py") == default_mark("nn/module/test_module.py") == ("first",)
+    assert default_mark("codegen/cuda/test_render.py") == ("none",)
+    assert default_mark("codegen/cpu/gemm/test_plan.py") == ("cpu",)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_with_a_mark_exists(folder: str) -> None:
+    assert (ROOT / "tests" / folder).is_dir()
+    devices_of(FOLDERS[folder], ["cpu"])  # and the mark is one
+
+
+def test_a_word_that_is_no_device_is_an_error() -> None:
+    with pytest.raises(ValueError, match="one of every, first, none, cpu, reference"):
+        devices_of(("gpu",), ["cpu"])
+    with pytest.raises(ValueError, match="every"):
+        devices_of((), ["cpu"])
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+def test_a_long_file_is_parts_and_a_long_function_is_shared_among_them() -> None:
+    tests = ["a.py::x", *[f"a.py::y[{i}]" for i in range(6)], "b.py::z[cpu-1]", "b.py::z[cpu-2]"]
+    parts = parts_of(tests, {"a.py::y": 24.0, "b.py::z[cpu]": 30.0})
+    assert [part.tests for part in parts.values()] == [
+        ["a.py::x", "a.py::y[0]", "a.py::y[1]"], ["a.py::y[2]", "a.py::y[3]"],
+        ["a.py::y[4]", "a.py::y[5]"], ["b.py::z[cpu-1]"], ["b.py::z[cpu-2]"],
+    ]  # fmt: skip
+    queue = LongestFirst(parts)
+    queue.update(dict.fromkeys(parts))
+    assert [queue.popitem(last=False)[0] for _ in range(5)] == [
+        "b.py 0", "b.py 1", "a.py 0", "a.py 1", "a.py 2",
+    ]  # fmt: skip
+
+
+def test_a_function_is_told_from_its_cases_but_not_from_its_device() -> None:
+    assert function_of("a.py::f[3-cpu]") == function_of("a.py::f[cpus]") == "a.py::f"
+    assert function_of("a.py::f[cpu]") == function_of("a.py::f[cpu-x[0]]") == "a.py::f[cpu]"
+
+
+SPIN = """
+import time
+
+def test_long():
+    end = time.process_time() + 0.8
+    while time.process_time() < end: pass
+"""
+
+
+def test_processes_that_share_tests_leave_out_the_same_and_write_down_what_they_took(
+    project: Path,
+) -> None:
+    (project / "tests" / "test_marked.py").write_text(MARKED)
+    (project / "tests" / "test_spin.py").write_text(SPIN)
+    result = run(project, "-n", "2", "--dist", "loadfile", "--update-seconds")
+    assert result.returncode == 0, result.stdout
+    assert "left out: 2 slow, 1 cuda, 0 browser" in result.stdout
+    listed = json.loads((project / "tests" / "seconds.json").read_text())
+    assert "tests/test_spin.py::test_long" in listed
+
+
+def test_every_function_whose_seconds_are_written_down_exists() -> None:
+    for name in {function.partition("[")[0] for function in read_seconds()}:
+        file, test = name.split("::")
+        assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), name
+
+
+# --- what is left out, and goldens ---------------------------------------------------------------
 
 
 def test_a_run_prints_how_many_tests_each_mark_left_out(project: Path) -> None:

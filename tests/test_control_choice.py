@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -23,6 +23,9 @@ from fulgurite.errors import (
     VariableError,
 )
 from tests.control.test_control import DEVICES, close, counted, numbers, slope
+from tests.properties import kernels
+
+pytestmark = pytest.mark.device("cpu")
 
 
 @pytest.fixture(autouse=True, params=DEVICES, ids=["reference", "native", "auto"])
@@ -36,7 +39,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @given(start=st.integers(1, 200), most=st.one_of(st.none(), st.integers(1, 40)))
-@settings(max_examples=15)
+@kernels
 def test_a_while_loop_is_a_python_loop(start: int, most: int | None) -> None:
     def body(carry: tuple[fg.Tensor, fg.Tensor]) -> tuple[fg.Tensor, fg.Tensor]:
         n, steps = carry

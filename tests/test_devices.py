@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -16,8 +16,11 @@ from fulgurite.errors import ArgumentError, DataError, DTypeError
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.host.device import HostBuffer
 from fulgurite.runtime.realize import FAMILIES, storage_of, value_node
+from tests.properties import program
 
 pytest.importorskip("llvmlite")
+
+pytestmark = pytest.mark.device("cpu")
 A, B = "cpu", "reference"
 
 
@@ -186,7 +189,7 @@ def test_a_schedule_across_devices_has_a_part_for_each_and_copies_between() -> N
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@program
 def test_any_graph_across_devices_has_the_values_of_numpy(seed: int) -> None:
     generator = np.random.default_rng(seed)
     arrays = [generator.integers(-4, 5, (3, 3)).astype(np.float32) for _ in range(3)]

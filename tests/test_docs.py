@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.device("reference")
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^([ \t]*)```python\b[^\n]*\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)

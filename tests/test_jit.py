@@ -21,6 +21,8 @@ from fulgurite.tensor import wrap
 from tests.jitting import same, t
 from tests.threads import together
 
+pytestmark = pytest.mark.device("every")
+
 # --- arguments -----------------------------------------------------------------------------------
 
 

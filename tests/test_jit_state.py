@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError
 from tests.jitting import address, plainly, same, t
+from tests.properties import kernel
 
 # --- state ---------------------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ def changed(world: World, action: int, number: int) -> None:
         world.table = dict(reversed(world.table.items()))
 
 
-@settings(max_examples=25)
+@kernel
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.booleans()), max_size=12))
 def test_any_sequence_of_changes_and_calls_is_as_without_jit(steps: Any) -> None:
     plain, captured, call = World(), World(), fg.jit(World.call)

@@ -15,6 +15,8 @@ from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from fulgurite.extend.index_kernel import USER_KERNELS
 from fulgurite.runtime.device import DeviceError
 
+pytestmark = pytest.mark.device("every")
+
 
 @pytest.fixture(autouse=True, params=["auto", "native"])
 def tier(request: pytest.FixtureRequest) -> Iterator[None]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.device("none")
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fulgurite"
 LAYERS = ["core", "graph", "kernel", "codegen", "runtime"]  # also the order data flows

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.device("none")
+
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "mechanisms.md"
 ROW_ID = re.compile(r"(\d)\.F?\d+")

@@ -9,6 +9,8 @@ import pytest
 import fulgurite as fg
 from bench import networks
 
+pytestmark = pytest.mark.device("cpu")
+
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -25,6 +25,8 @@ from tests.fuzz import passes, programs
 from tests.fuzz.passes import NEEDED, OPTIONAL, Compute, guilty
 from tests.fuzz.programs.settings import Setting, answer
 
+pytestmark = pytest.mark.device("cpu")
+
 ON_REFERENCE = Setting("the reference device", {"device": "reference"})
 ON_GRAPHS = OPTIONAL[: OPTIONAL.index("choose_kernels")]
 

@@ -23,6 +23,8 @@ from tests.fuzz.programs.shaking import shaken
 from tests.fuzz.programs.table import STEPS
 
 pytest.importorskip("llvmlite")
+
+pytestmark = pytest.mark.device("cpu")
 PARTS = 4
 
 

@@ -22,6 +22,8 @@ from fulgurite.tensor import wrap
 from tests import mirror
 from tests.threads import together
 
+pytestmark = pytest.mark.device("none")
+
 DEVICES = ("reference", "cpu")
 
 

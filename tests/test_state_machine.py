@@ -20,7 +20,10 @@ from hypothesis.stateful import (
 import fulgurite as fg
 from fulgurite.runtime import donation
 from tests import mirror
+from tests.properties import arithmetic, program
 from tests.threads import together
+
+pytestmark = pytest.mark.device("none")
 
 
 @pytest.fixture
@@ -73,14 +76,17 @@ class Mirrored(RuleBasedStateMachine):
         mirror.compare(self.state)
 
 
-SIZES = [("reference", 300), ("cpu", 40), pytest.param("reference", 20_000, marks=pytest.mark.slow)]
+SIZES = [
+    ("reference", arithmetic), ("cpu", program),
+    pytest.param("reference", settings(max_examples=20_000), marks=pytest.mark.slow),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES)
 def test_states_that_hypothesis_leads_through_are_those_of_arrays(
-    name: str, size: int, faults: None
+    name: str, size: settings, faults: None
 ) -> None:
-    chosen = settings(max_examples=size, stateful_step_count=12, deadline=None, database=None)
+    chosen = settings(size, stateful_step_count=12, database=None)
     with fg.config(device=name, tier="native"):
         run_state_machine_as_test(Mirrored, settings=chosen)
 

@@ -15,6 +15,8 @@ from fulgurite import tree
 from fulgurite.errors import ArgumentError
 from tests.functional.helpers import raises
 
+pytestmark = pytest.mark.device("none")
+
 
 class Point(NamedTuple):
     x: Any

@@ -10,6 +10,8 @@ import fulgurite as fg
 from fulgurite.errors import BoundsError, FulguriteError, ShapeError, VariableError
 from fulgurite.runtime.realize import storage_of, value_node
 
+pytestmark = pytest.mark.device("cpu")
+
 ROWS = np.arange(40, dtype=np.float32).reshape(10, 4)
 
 

@@ -127,7 +127,7 @@ _NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248]|c8|c16)")
 
 def _facts(text: str, what: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     """What a header tells: dtype, whether columns come first, and the shape."""
-    inside, at = text.strip(), 0
+    inside, at = text.lstrip(" \t").rstrip(), 0  # to Python a line that is indented is none
     if inside[:1] != "{" or inside[-1:] != "}":
         raise Refusal(f"the header of {what} is {inside[:60]!r}")
     inside = inside[1:-1].strip()

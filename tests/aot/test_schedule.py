@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -24,6 +24,7 @@ from fulgurite.errors import ArgumentError, BoundsError, DTypeError, FulguriteEr
 from fulgurite.graph.memory.arena import plan_memory
 from fulgurite.runtime.device import get_device
 from fulgurite.tensor import wrap
+from tests.properties import program
 
 
 def random(*shape: int) -> fg.Tensor:
@@ -452,7 +453,7 @@ STEPS: list[Callable[[fg.Tensor, fg.Tensor], fg.Tensor]] = [
     seed=st.integers(0, 2**32 - 1),
     edits=st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=8),
 )
-@settings(max_examples=30)
+@program
 def test_any_sequence_of_edits_gives_what_a_new_schedule_gives(
     seed: int, edits: list[tuple[int, bool]]
 ) -> None:

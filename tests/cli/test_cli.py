@@ -13,6 +13,8 @@ from fulgurite.cli import selftest
 from fulgurite.cli.cache import human
 from fulgurite.runtime.cache.disk import Store
 
+pytestmark = pytest.mark.device("reference")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,6 +9,8 @@ import pytest
 from fulgurite.cli.gen_docs import PAGES, main
 from fulgurite.core.operators import OPS
 
+pytestmark = pytest.mark.device("none")
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from fulgurite.cli.png import SIGNATURE, read_picture, read_png
 from fulgurite.errors import ArgumentError
 
+pytestmark = pytest.mark.device("none")
+
 
 def chunk(name: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

@@ -15,6 +15,8 @@ from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.graph.fusion.machine import CostTable
 from fulgurite.runtime.tuning import read_table, write_table
 
+pytestmark = pytest.mark.device("cpu")
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

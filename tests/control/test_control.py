@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -22,7 +22,10 @@ from fulgurite.errors import FulguriteError
 from fulgurite.runtime.control import BODIES
 from fulgurite.runtime.host.evaluate import evaluate
 from fulgurite.tensor import wrap
+from tests.properties import kernels
 from tests.threads import together
+
+pytestmark = pytest.mark.device("cpu")
 
 DEVICES: list[dict[str, Any]] = [
     {"device": "reference"},
@@ -68,7 +71,7 @@ def slope(function: Callable[[fg.Tensor], fg.Tensor], at: Array, step: float = 1
     shape=st.lists(st.integers(0, 3), max_size=2).map(tuple),
     reverse=st.booleans(),
 )
-@settings(max_examples=15)
+@kernels
 def test_a_scan_is_a_python_loop(steps: int, shape: tuple[int, ...], reverse: bool) -> None:
     rows, start = numbers(steps, *shape), numbers(*shape, seed=1)
     last, given_ = fg.scan(
@@ -183,7 +186,7 @@ def test_a_carry_of_which_a_step_changes_a_row_stays_where_it_is() -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=15, deadline=None)
+@kernels
 def test_carries_that_read_each_other_are_right_whatever_is_written_over(seed: int) -> None:
     pick = np.random.default_rng(seed)
     kinds = pick.integers(0, 6, 4)

@@ -137,7 +137,9 @@ def test_a_python_number_is_weak_and_a_numpy_one_is_not(value: Any, expected: DT
     assert weak_dtype(value) is expected
 
 
-@pytest.mark.parametrize("value", ["1", None, [1], object(), b"1", {}], ids=repr)
+@pytest.mark.parametrize(
+    "value", ["1", None, [1], object(), b"1", {}], ids=lambda v: type(v).__name__
+)
 def test_an_object_is_not_numeric_data(value: Any) -> None:
     with pytest.raises(DataError, match="is not numeric data"):
         weak_dtype(value)

@@ -343,7 +343,7 @@ def test_all_of_torchs_arguments_are_taken() -> None:
         {"prefetch_factor": 2}, {"num_workers": 1, "prefetch_factor": 0}, {"batch_size": 0},
         {"seed": 1, "generator": np.random.default_rng(0)}, {"generator": 3}, {"num_workers": 1.5},
     ],
-    ids=str,
+    ids=" ".join,
 )  # fmt: skip
 def test_arguments_that_make_no_sense_are_value_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):

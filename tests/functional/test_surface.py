@@ -16,6 +16,8 @@ from fulgurite.extend.index_kernel import USER_KERNELS
 from fulgurite.graph.fusion.user_patterns import PATTERNS
 from fulgurite.tensor.methods import Methods
 
+pytestmark = pytest.mark.device("every")
+
 FAMILIES = sorted(
     ".".join(path.relative_to(Path(functional.__path__[0])).with_suffix("").parts)
     for path in Path(functional.__path__[0]).rglob("[a-z]*.py")

@@ -28,8 +28,8 @@ from .smallest import minimise, replay, reproduction
 from .steps import generate
 
 __all__ = [
-    "COVERAGE", "GRAPHS", "Graph", "check", "coverage", "explained", "generate", "main", "minimise",
-    "problem", "replay", "reproduction", "truth",
+    "COVERAGE", "GRAPHS", "Graph", "check", "coverage", "explained", "generate", "label", "main",
+    "minimise", "problem", "replay", "reproduction", "truth",
 ]  # fmt: skip
 
 COVERAGE: Counter[str] = Counter()  # nodes of each op that went through the pipeline
@@ -47,7 +47,7 @@ def check(
     graph = replace(generate(seed, steps), device=device)
     found = problem(graph, **options)
     GRAPHS["exact" if graph.exact else "rounded"] += 1
-    COVERAGE.update(_label(node) for node in graph.nodes)
+    COVERAGE.update(label(node) for node in graph.nodes)
     if found is not None:
         raise AssertionError(explained(seed, graph, found, smallest, **options))
 
@@ -64,7 +64,8 @@ def explained(seed: int, graph: Graph, found: str, smallest: bool, **options: bo
     )
 
 
-def _label(node: Node) -> str:
+def label(node: Node) -> str:
+    """What a node is counted as: its op, and the kind of a reduction, scan or scatter."""
     if node.op.name in ("reduce", "scan", "scatter"):
         return f"{node.op.name}.{node.arg[0]}"
     return node.op.name

@@ -32,6 +32,7 @@ def _matrices(found: Schedule, given: Given) -> list[object]:
     ]  # fmt: skip
 
 
+@pytest.mark.device("none")
 @pytest.mark.parametrize("forward", [True, False], ids=["with the result", "alone"])
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 @pytest.mark.parametrize("name", EVERY)
@@ -83,6 +84,7 @@ def test_gradients_are_those_of_float64(name: str) -> None:
     _check(name, heads, "float32", float(np.finfo(np.float32).eps))
 
 
+@pytest.mark.device("none")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["less the largest", "causal", "an end by hand", "gate"])
 def test_gradients_of_small_floats_keep_no_matrix(name: str, dtype: str) -> None:

@@ -28,6 +28,7 @@ def step() -> tuple[Schedule, Any]:
     return schedule(sink, len(normal.buffers)), sink
 
 
+@pytest.mark.device("none")
 def test_it_is_at_most_140_kernels_of_which_40_are_distinct(step: tuple[Schedule, Any]) -> None:
     items = step[0].items
     assert len(items) <= 140
@@ -48,6 +49,7 @@ def test_the_arena_is_near_the_largest_live_set(step: tuple[Schedule, Any]) -> N
     assert layout.live_bytes <= layout.arena_bytes <= 1.3 * layout.live_bytes
 
 
+@pytest.mark.device("none")
 def test_twelve_layers_are_the_same_kernels_as_four() -> None:
     def distinct(layers: int) -> int:
         tensors = our_step(GPT(layers=layers, width=32, heads=2, length=8, vocabulary=16))()

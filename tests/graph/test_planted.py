@@ -29,6 +29,8 @@ from tests.graph.fusion import test_greedy
 from tests.graph.ir import test_affine, test_lower
 from tests.runtime.host import test_index_interpreter
 
+pytestmark = pytest.mark.device("none")
+
 MODULES = (
     affine, reshape_groups, lower, kernel, greedy, build_schedule, drop_empty, arena,
     index_interpreter, device, plan, realize,

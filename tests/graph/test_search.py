@@ -279,6 +279,7 @@ def _streamed_case(name: str) -> fg.Tensor:
     return (ROWS | INTO_PRODUCTS)[name](numbers(1, 6, 23))
 
 
+@pytest.mark.device("none")
 @pytest.mark.parametrize(("block", "split"), [(1, 1), (5, 3), (64, 1)])
 @pytest.mark.parametrize("name", STREAMS)
 def test_repairs_hold_for_every_block_and_every_split(name: str, block: int, split: int) -> None:
@@ -464,6 +465,7 @@ def _brute(producers: list[Producer], wanted: list[str], memory: int | None = No
     return best
 
 
+@pytest.mark.device("none")
 @pytest.mark.parametrize("seed", range(60))
 def test_branch_and_bound_finds_what_trying_everything_finds(seed: int) -> None:
     producers, wanted = _random(seed)
@@ -553,6 +555,7 @@ for f in ATTENTION.values():
 """
 
 
+@pytest.mark.device("none")
 def test_two_processes_choose_the_same_plan() -> None:
     import os
 

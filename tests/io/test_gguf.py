@@ -16,6 +16,8 @@ from fulgurite.io.quants import QUANTS
 
 from .samples import _text, blocks, gguf_file, gguf_sample
 
+pytestmark = pytest.mark.device("none")
+
 
 def half(block: Array, at: int) -> float:
     return float(block[at : at + 2].copy().view(np.float16)[0])

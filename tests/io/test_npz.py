@@ -9,13 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.errors import DTypeError
 from fulgurite.io.files import FileError
 from fulgurite.io.npz import load_npz, save_npz
+from tests.properties import arithmetic
+
+pytestmark = pytest.mark.device("none")
 
 
 def test_arrays_go_to_numpy_and_come_back(tmp_path: Path) -> None:
@@ -92,6 +95,7 @@ BAD = {
     "a number for a shape": (archive(a=longer("(2)")), "has the shape (2)"),
     "no numbers": (archive(a=longer("(2 2, L)")), "has the shape (2 2, L)"),
     "a fact twice": (archive(a=longer("(2,), 'shape': (2,)")), "has \"'shape'"),
+    "an indented line": (archive(a=b"\x93NUMPY\x01\0\x3c\0\n " + PLAIN.encode()), "is \"\\n {'d"),
     "no facts": (archive(a=b"\x93NUMPY\x01\0\x02\0{}"), "tells only nothing"),
     "no header": (archive(a=b"\x93NUMPY\x01\0\xff\x7f{}"), "not all of them there"),
     "no length": (archive(a=b"\x93NUMPY\x02\0\x02"), "not all of them there"),
@@ -121,7 +125,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=150)
+@arithmetic
 @given(
     at=st.integers(0, len(PLAIN)), gone=st.integers(0, 9), more=st.lists(PIECES, max_size=4),
     body=st.sampled_from([b"", bytes(8)]), version=st.sampled_from([1, 2]),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -28,6 +28,8 @@ from fulgurite.runtime.realize import storage_of, value_node
 
 from .samples import safetensors_file
 
+pytestmark = pytest.mark.device("none")
+
 
 def reference(arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> bytes:
     package = pytest.importorskip("safetensors.numpy")
@@ -45,7 +47,6 @@ def test_every_dtype_is_written_as_the_reference_package_writes_it() -> None:
     assert to_bytes(arrays, {"format": "np"}) == reference(arrays, {"format": "np"})
 
 
-@settings(max_examples=50)
 @given(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=8).filter(

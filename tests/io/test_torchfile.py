@@ -18,6 +18,8 @@ from fulgurite.io.torchtensors import STORAGES
 
 from .samples import Call, Named, Stored, torch_file, torch_sample, torch_tensor
 
+pytestmark = pytest.mark.device("none")
+
 
 def loaded(tmp_path: Path, data: bytes) -> Any:
     path = tmp_path / "x.pt"

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from tests.nn.cases import Case, ours, theirs
 from tests.nn.table import tensor
+from tests.properties import kernel
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-few = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+few = settings(kernel, suppress_health_check=[HealthCheck.too_slow], database=None)
 small = st.integers(1, 3)
 
 

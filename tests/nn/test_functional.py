@@ -14,6 +14,8 @@ from tests.functional.helpers import raises
 from tests.nn.calls import CALLS, MATRIX, X, ours, theirs
 from tests.nn.known import FUNCTIONS, known, near
 
+pytestmark = pytest.mark.device("reference")
+
 KNOWN = known(FUNCTIONS)
 
 

@@ -13,6 +13,8 @@ from tests.nn.cases import Case, arrays_of, flat, ours
 from tests.nn.known import agrees, known
 from tests.nn.table import ODD, USUAL
 
+pytestmark = pytest.mark.device("reference")
+
 KNOWN = known()
 
 

@@ -17,6 +17,8 @@ from fulgurite.onnx.run import _distance, inputs_for
 from tests.cli.test_png import png
 from tests.onnx.models import graph, model, node, port, simple
 
+pytestmark = pytest.mark.device("reference")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:

@@ -12,6 +12,8 @@ from fulgurite.onnx.proto import parse
 from fulgurite.onnx.weights import Files, array_of
 from tests.onnx.models import external, field, graph, model, node, port, tensor
 
+pytestmark = pytest.mark.device("none")
+
 
 def read(data: bytes) -> np.ndarray:
     return array_of(parse(memoryview(data), "Tensor"), Files(None))[0]

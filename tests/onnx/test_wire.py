@@ -18,6 +18,8 @@ from fulgurite.onnx.proto import parse
 from fulgurite.onnx.wire import varints
 from tests.onnx.models import field, perceptron, varint
 
+pytestmark = pytest.mark.device("none")
+
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_packed_numbers_are_read_as_they_were_written(numbers: list[int]) -> None:

@@ -467,6 +467,7 @@ DRAWS: dict[str, Callable[[fg.Tensor], fg.Tensor]] = {
 }
 
 
+@pytest.mark.device("cpu")
 @pytest.mark.parametrize("name", DRAWS)
 def test_every_device_and_thread_count_draws_the_same_bits(name: str) -> None:
     found = []

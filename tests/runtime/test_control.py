@@ -15,6 +15,8 @@ from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.runtime import control
 from fulgurite.runtime.control import BODIES, asked_bodies, asked_items
 
+pytestmark = pytest.mark.device("cpu")
+
 NATIVE: dict[str, Any] = {"device": "cpu", "tier": "native"}
 
 

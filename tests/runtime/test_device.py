@@ -12,6 +12,8 @@ import pytest
 import fulgurite as fg
 from fulgurite.runtime.device import DeviceError, device_names, get_device
 
+pytestmark = pytest.mark.device("cpu")
+
 ROOT = Path(__file__).parents[2]
 
 

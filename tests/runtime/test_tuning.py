@@ -35,6 +35,8 @@ from fulgurite.runtime.tuning import Entrant, Key, Race, Times
 from fulgurite.runtime.user_kernels import race_for
 from tests.graph.scheduling import schedule
 
+pytestmark = pytest.mark.device("cpu")
+
 OTHER = replace(SHIPPED, launch=700.0, near=90.0)
 
 

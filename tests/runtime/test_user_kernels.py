@@ -18,6 +18,8 @@ from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.runtime.cpu import blas
 from fulgurite.runtime.cpu.blas import Product
 
+pytestmark = pytest.mark.device("cpu")
+
 carried = pytest.mark.skipif(blas.carried() is None, reason="this NumPy carries no BLAS")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -22,6 +22,7 @@ from fulgurite.kernel.transform.relayout import FORM
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import Array, lowered, run
+from tests.properties import kernels
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -156,7 +157,7 @@ def applied(module: Any, x: Any, ops: list[tuple[str, tuple[int, ...]]]) -> Any:
 
 
 @pytest.mark.parametrize("vectors", ["auto", "avx2"])
-@settings(max_examples=12, deadline=None)
+@kernels
 @given(drawn=moves(), dtype=st.sampled_from(("float32", "float64", "float16", "int8", "int64")),
        seed=st.integers(0, 99))  # fmt: skip
 def test_any_moves_are_right(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core.dtype import (
@@ -29,6 +29,7 @@ from fulgurite.core.ops.leaf import iota, param, variable
 from fulgurite.core.ops.movement import expand, flip, pad, reshape, shrink, window
 from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.runtime.host.evaluate import evaluate
+from tests.properties import arithmetic
 
 DTYPES = [bool_, int8, uint8, int16, int32, uint32, int64, uint64]
 WHOLE = [
@@ -75,7 +76,7 @@ class Grown:
             self.nodes.append(op(*[self.source(dtype) for _ in range(op.arity or 1)]))
 
 
-@settings(max_examples=250)
+@arithmetic
 @given(st.data())
 def test_sound_bounds_hold_every_value_of_a_random_graph(data: st.DataObject) -> None:
     grown = Grown(data)
@@ -93,7 +94,7 @@ def test_sound_bounds_hold_every_value_of_a_random_graph(data: st.DataObject) ->
 
 
 @given(st.data(), st.sampled_from([int8, uint8]), st.sampled_from(WHOLE))
-@settings(max_examples=300)
+@arithmetic
 def test_sound_bounds_hold_for_every_pair_of_small_intervals(
     data: st.DataObject, dtype: DType, op: Any
 ) -> None:
@@ -117,7 +118,7 @@ EXACT: dict[str, Any] = {
 }  # fmt: skip
 
 
-@settings(max_examples=200)
+@arithmetic
 @given(st.data())
 def test_likely_bounds_hold_every_value_as_long_as_nothing_wraps(data: st.DataObject) -> None:
     nodes, exact = list[Node](), list[int]()

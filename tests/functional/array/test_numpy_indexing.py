@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError
 from tests.functional.helpers import check_gradients, raises, same_bits, tensor
+from tests.properties import arithmetic
 
 VALUES = np.arange(60).reshape(3, 4, 5)
 X = tensor(VALUES)
@@ -70,7 +71,7 @@ def lifted(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tensor(part) if isinstance(part, np.ndarray) else part for part in key)
 
 
-@settings(max_examples=300)
+@arithmetic
 @given(shapes_and_indices())
 def test_any_index_agrees_with_numpy(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
     shape, key = case

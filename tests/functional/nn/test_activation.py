@@ -11,6 +11,8 @@ import fulgurite as fg
 from fulgurite.errors import ArgumentError, AxisError, ShapeError
 from tests.functional.helpers import check_gradients, near, raises, same_bits, tensor
 
+pytestmark = pytest.mark.device("reference")
+
 X = np.array([-200.0, -7.0, -3.5, -1.2, -0.4, -0.1, 0.0, 0.2, 0.6, 1.3, 3.7, 8.0, 200.0])
 
 

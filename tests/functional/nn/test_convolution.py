@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -74,7 +74,6 @@ def layers(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=80)
 @given(layers())
 def test_convolution_agrees_with_sums_of_slices(c: dict[str, Any]) -> None:
     pads = list(zip(c["low"], c["high"], strict=True))
@@ -93,7 +92,6 @@ def test_convolution_agrees_with_sums_of_slices(c: dict[str, Any]) -> None:
     np.testing.assert_array_equal(got.numpy(), want)
 
 
-@settings(max_examples=80)
 @given(layers())
 def test_transposed_convolution_agrees_with_sums_of_slices(c: dict[str, Any]) -> None:
     groups, n = c["groups"], c["n"]

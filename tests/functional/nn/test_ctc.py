@@ -11,6 +11,8 @@ import fulgurite as fg
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from tests.functional.helpers import check_gradients, raises, tensor
 
+pytestmark = pytest.mark.device("reference")
+
 
 def logs(*shape: int, seed: int = 0) -> Any:
     x = np.random.default_rng(seed).normal(size=shape)

@@ -11,6 +11,8 @@ import fulgurite as fg
 from fulgurite.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from tests.functional.helpers import check_gradients, raises, same_bits, tensor
 
+pytestmark = pytest.mark.device("reference")
+
 A, B = (np.random.default_rng(seed).normal(size=(4, 3)) for seed in (0, 1))
 P, Q = (1 / (1 + np.exp(-x)) for x in (A, B))
 SIGN = np.where(B > 0, 1.0, -1.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -69,7 +69,6 @@ def cases(draw: st.DrawFn) -> tuple[Array, dict[str, Any]]:
     return x, {"window": window, "gap": gap, "pad": pad, "step": each(1, 3), "ceil": ceil_mode}
 
 
-@settings(max_examples=80)
 @given(cases())
 def test_max_pooling_agrees_with_windows_one_by_one(case: tuple[Array, dict[str, Any]]) -> None:
     x, c = case
@@ -82,7 +81,6 @@ def test_max_pooling_agrees_with_windows_one_by_one(case: tuple[Array, dict[str,
     same_bits(whole, np.maximum(want, -128).astype("int8"))
 
 
-@settings(max_examples=80)
 @given(cases(), st.booleans())
 def test_mean_pooling_agrees_with_windows_one_by_one(
     case: tuple[Array, dict[str, Any]], include: bool
@@ -96,7 +94,6 @@ def test_mean_pooling_agrees_with_windows_one_by_one(
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-14, atol=1e-14)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=3), st.data())
 def test_adaptive_pooling_agrees_with_windows_one_by_one(
     space: list[int], data: st.DataObject

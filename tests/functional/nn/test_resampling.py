@@ -9,6 +9,8 @@ import fulgurite as fg
 from fulgurite.errors import ArgumentError, ShapeError
 from tests.functional.helpers import check_gradients, raises, same_bits, tensor
 
+pytestmark = pytest.mark.device("reference")
+
 
 def numbers(*shape: int) -> Any:
     return np.random.default_rng(0).normal(size=shape)

@@ -44,6 +44,8 @@ from tests.graph.ir.test_lower import (
 )
 from tests.graph.scheduling import schedule
 
+pytestmark = pytest.mark.device("none")
+
 
 def moved(plan: Schedule) -> int:
     """Bytes that kernels read and write, each slot once a kernel; scalar constants left out."""

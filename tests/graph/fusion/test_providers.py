@@ -21,6 +21,8 @@ from fulgurite.graph.ir.kernel import Kernel
 from fulgurite.graph.passes.simplify import simplify
 from tests.graph.scheduling import schedule
 
+pytestmark = pytest.mark.device("none")
+
 
 class Said:
     """A measure that says what it was told, and remembers who asked."""

@@ -41,6 +41,8 @@ from tests.graph.scheduling import schedule
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, Program, kinds, lowered, numbers
 from tests.threads import together
 
+pytestmark = pytest.mark.device("none")
+
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

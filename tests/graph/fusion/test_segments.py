@@ -16,6 +16,8 @@ from fulgurite.runtime.pipeline import searcher
 from tests.graph.scheduling import schedule
 from tests.graph.searching import lowered, numbers
 
+pytestmark = pytest.mark.device("none")
+
 
 def _pieces(*asked: fg.Tensor, then: Callable[[Pieces], list[Piece]] | None = None) -> Pieces:
     """The greedy pieces of some tensors."""

@@ -19,6 +19,8 @@ from fulgurite.core.node import SOURCES, Source
 from fulgurite.graph.ir import affine
 from fulgurite.graph.ir.affine import ZERO, Affine, Atom, add, axis, bounds, divide, number, rename
 
+pytestmark = pytest.mark.device("none")
+
 SIZES = {0: 3, 1: 4, 2: 2}
 VALUES = [dict(zip(SIZES, v, strict=True)) for v in product(*map(range, SIZES.values()))]
 S0, S1 = SOURCES[0], SOURCES[1]

@@ -20,6 +20,8 @@ from fulgurite.core.origin import scope
 from fulgurite.errors import ArgumentError, VariableError
 from fulgurite.graph.ir.cache_key import normalize
 
+pytestmark = pytest.mark.device("none")
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -42,6 +42,8 @@ from tests import fuzz
 from tests.conftest import Golden
 from tests.graph.scheduling import schedule
 
+pytestmark = pytest.mark.device("none")
+
 # --- well-known graphs, in plain ops -------------------------------------------------------------
 
 

@@ -20,6 +20,8 @@ from fulgurite.graph.ir.registry import Entry, IdentityError, Registry
 from fulgurite.runtime.host.device import HostBuffer
 from tests.threads import together
 
+pytestmark = pytest.mark.device("none")
+
 
 def x() -> Node:
     return new_buffer((3,), float32)

@@ -7,6 +7,8 @@ import fulgurite as fg
 from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.memory.arena import plan_memory, slot_bytes
 
+pytestmark = pytest.mark.device("none")
+
 
 def deep(layers: int, width: int = 16) -> Schedule:
     x = fg.Tensor(np.ones((width, width), np.float32))

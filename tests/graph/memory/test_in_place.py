@@ -1,6 +1,7 @@
 """Tests of fulgurite/graph/memory/in_place.py: which memory is written over, in which order."""
 
 import numpy as np
+import pytest
 
 from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, constant
@@ -15,6 +16,8 @@ from fulgurite.graph.ir.kernel import Schedule
 from fulgurite.graph.memory.arena import bytes_moved, plan_memory
 from fulgurite.graph.memory.in_place import params_written
 from tests.graph.scheduling import schedule
+
+pytestmark = pytest.mark.device("none")
 
 X = param(0, (100, 8), float32)
 ROW = param(1, (1, 8), float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.graph.ir.kernel import Item, Kernel, Slot
 from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.memory.reorder import sooner
+
+pytestmark = pytest.mark.device("none")
 
 KERNEL = Kernel(KernelKind.MAP, SINK(param(0, (), float32)), 1)
 

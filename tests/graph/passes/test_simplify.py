@@ -7,7 +7,7 @@ law and random graphs, on which every firing of every rule is evaluated before a
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core.dtype import (
@@ -50,6 +50,9 @@ from fulgurite.core.pattern import Law, Rules, constants, variables
 from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.graph.passes.simplify import holds, simplify
 from tests.lawcheck import check_law, check_rules, check_same, law_instances, prove, random_graph
+from tests.properties import arithmetic
+
+pytestmark = pytest.mark.device("none")
 
 x, y, z = (param(i, (2, 3), int32) for i in range(3))
 f, g = (param(i, (2, 3), float32) for i in range(2))
@@ -401,7 +404,7 @@ def test_widening_is_known_exactly() -> None:
 # --- whole graphs --------------------------------------------------------------------------------
 
 
-@settings(max_examples=400)
+@arithmetic
 @given(st.integers(0, 2**32))
 def test_simplifying_never_changes_a_value_and_twice_is_once(seed: int) -> None:
     graph = random_graph(Random(seed))

@@ -50,6 +50,7 @@ def _gradients(name: str, asked: bool = True, dtype: str = "float32") -> list[fg
     return [found, *slopes] if asked else list(slopes)
 
 
+@pytest.mark.device("none")
 @pytest.mark.parametrize("name", LEARNED)
 def test_what_scores_share_gets_its_adjoint_from_the_walk(name: str) -> None:
     found, _ = planned(*_gradients(name))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -32,6 +32,7 @@ from fulgurite.core.ops.reduce import reduce_node
 from fulgurite.core.verify import verify
 from fulgurite.graph.passes.unwindow import unwindow as unwindow_pass
 from fulgurite.runtime.host.evaluate import evaluate
+from tests.properties import arithmetic, program
 
 Array = np.ndarray[Any, Any]
 CONV: list[Any] = [None, fg.conv1d, fg.conv2d, fg.conv3d]
@@ -118,7 +119,8 @@ def products(draw: st.DrawFn) -> Node:
     return shrink(value, cuts) if draw(st.booleans()) else value
 
 
-@settings(max_examples=150)
+@pytest.mark.device("none")
+@arithmetic
 @given(products())
 def test_windows_of_products_are_summed_with_none_left_and_equal_values(root: Node) -> None:
     assert left(rewritten(root)) == 0
@@ -159,7 +161,8 @@ def merged(draw: st.DrawFn) -> Node:
     return shrink(value, cuts) if draw(st.booleans()) else value
 
 
-@settings(max_examples=150)
+@pytest.mark.device("none")
+@arithmetic
 @given(merged())
 def test_dimensions_that_were_merged_or_split_add_up_to_the_same(root: Node) -> None:
     rewritten(root)
@@ -175,6 +178,7 @@ def test_windows_with_numbers_of_their_own_are_a_few_slices_or_stay_as_they_are(
     assert left(rewritten(unwindow(MAX(param(0, (2, 5, 30), float64), both), 1, 34))) == 1
 
 
+@pytest.mark.device("none")
 @given(st.data())
 def test_slices_of_any_windows_add_up_to_the_same(data: st.DataObject) -> None:
     draw = data.draw
@@ -306,7 +310,7 @@ def with_windows(make: Callable[[], fg.Tensor]) -> Array:
         return make().numpy()
 
 
-@settings(max_examples=40)
+@program
 @given(layers())
 def test_gradients_of_convolutions_have_no_windows_left_and_equal_values(
     layer: dict[str, Any],

@@ -35,6 +35,7 @@ from tests.graph.unseen import (
 
 
 # two small products without rows between them are not looked at
+@pytest.mark.device("none")
 @pytest.mark.parametrize("name", [name for name in UNSEEN if name != "sigmoids"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_programs_nobody_thought_of_are_one_fold_without_a_matrix(name: str, dtype: str) -> None:

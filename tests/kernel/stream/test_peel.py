@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -20,6 +20,7 @@ from fulgurite.kernel.stream.axis_names import separate_folds
 from fulgurite.kernel.stream.peel import peel
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests.graph.searching import error, lowered, numbers, one_fold, same_kind
+from tests.properties import program
 
 
 def cut_off(result: fg.Tensor) -> tuple[list[Node], list[int]]:
@@ -93,7 +94,7 @@ def test_two_axes_that_follow_each_other_are_one_line(most: int) -> None:
         np.testing.assert_allclose(out, rows.sum(axis=(1, 2)).numpy(), rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=40)
+@program
 @given(
     length=st.integers(2, 9), before=st.integers(0, 3), after=st.integers(0, 3),
     how=st.sampled_from(["sum", "max", "min"]), at=st.integers(-2, 10),

@@ -16,6 +16,8 @@ from fulgurite.kernel.transform.merge_axes import merge_axes
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, lowered, numbers
 from tests.graph.unseen import UNSEEN, results, tensors
 
+pytestmark = pytest.mark.device("none")
+
 ONLINE = import_module("fulgurite.kernel.stream.online")
 PROGRAMS = {**ATTENTION, **ROWS, **INTO_PRODUCTS, **UNSEEN}
 

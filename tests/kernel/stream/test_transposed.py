@@ -16,6 +16,8 @@ from fulgurite.kernel.stream.roles import find_problem
 from fulgurite.kernel.transform.merge_axes import merge_axes
 from tests.graph.searching import kinds, lowered, numbers, planned
 
+pytestmark = pytest.mark.device("none")
+
 Program = Callable[[fg.Tensor, fg.Tensor, fg.Tensor, fg.Tensor], Sequence[fg.Tensor]]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -18,6 +18,7 @@ from fulgurite.kernel.transform.pad_dynamic_axes import fixed_sizes
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.parity import Array, hostile, results, same_bits
+from tests.properties import program
 
 MOST = 37
 N = variable("n", 0, MOST)
@@ -71,7 +72,7 @@ def test_scans_begin_at_the_end_that_is_in_use(n: int, reverse: bool) -> None:
     same_bits(np.ascontiguousarray(got), np.ascontiguousarray(meant), float32)
 
 
-@settings(max_examples=30)
+@program
 @given(n=st.integers(0, MOST), before=st.integers(0, 3), after=st.integers(0, 3))
 def test_padding_ends_where_the_size_does(n: int, before: int, after: int) -> None:
     x = hostile(int32, (2, MOST), 5)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -15,6 +15,7 @@ from fulgurite.kernel.transform.unroll_outputs import MOST, beside
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import run
+from tests.properties import kernels
 
 
 def kernel(x: fg.Tensor) -> IndexKernel:
@@ -62,7 +63,7 @@ def test_what_would_save_no_reading_stays_as_it_is(make) -> None:  # type: ignor
     assert beside(found) is found
 
 
-@settings(max_examples=15, deadline=None)
+@kernels
 @given(
     st.integers(1, 3), st.integers(1, 20), st.integers(5, 20), st.integers(5, 40),
     st.sampled_from([1, 2, 3, 5]), st.integers(1, 2), st.integers(0, 2), st.integers(0, 99),

@@ -188,7 +188,7 @@ def test_what_is_no_archive_is_refused(empty: Store, tmp_path: Path, content: by
         empty.import_(tmp_path / "b.zip")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_changed_byte_or_lost_end_is_imported(
     full: Store, tmp_path: Path, data: st.DataObject

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.config import Options
@@ -182,7 +182,6 @@ def test_a_use_is_noted_at_most_once_an_hour(store: Store) -> None:
         assert (files_of(store)[0].stat().st_mtime != before) is noted
 
 
-@settings(max_examples=30)
 @given(sizes=st.lists(st.integers(0, 400), max_size=12), limit=st.integers(0, 1000))
 def test_the_bound_holds_after_every_put(sizes: list[int], limit: int) -> None:
     folder = Path(os.environ.get("TMPDIR", "/tmp"), f"fulgurite-bound-{os.getpid()}")
@@ -273,7 +272,6 @@ def test_a_folder_removed_under_a_running_process_is_made_again(store: Store) ->
         assert other.get("object", A) == b"x"
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_no_changed_byte_or_lost_end_gives_a_wrong_answer(data: st.DataObject) -> None:
     folder = Path(os.environ.get("TMPDIR", "/tmp"), f"fulgurite-bytes-{os.getpid()}")

@@ -80,7 +80,8 @@ def test_two_threads_that_replay_one_plan_get_right_answers() -> None:
 
 
 def run_python(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = os.environ | {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"} | environment
+    own = {k: v for k, v in os.environ.items() if k != "FULGURITE_THREADS"}
+    settings = own | {"FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native"} | environment
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, env=settings,
         timeout=120, cwd=Path(__file__).parents[3],

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -23,6 +23,7 @@ from fulgurite.codegen.cpu.target import target
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import Array, rendered_kernels, run
+from tests.properties import kernels
 
 VECTORS = ("auto", "avx2", "sse2")
 
@@ -239,7 +240,7 @@ def cases(most: int = 12) -> st.SearchStrategy[Case]:
 
 
 @pytest.mark.parametrize("vectors", VECTORS)
-@settings(max_examples=15, deadline=None)
+@kernels
 @given(
     case=cases(),
     seed=st.integers(0, 99),
@@ -258,7 +259,7 @@ def test_a_convolution_of_any_shape_is_right(
 
 
 @pytest.mark.parametrize("vectors", VECTORS)
-@settings(max_examples=10, deadline=None)
+@kernels
 @given(case=cases(), which=st.integers(0, 1), seed=st.integers(0, 99))
 def test_gradients_of_any_shape_are_right(vectors: str, case: Case, which: int, seed: int) -> None:
     lazy = gradient(case, which, seed, device="cpu", dtype=np.float32)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -17,11 +17,12 @@ from fulgurite.core.dtype import float32
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import rendered_kernels, run
+from tests.properties import kernel
 
 COLUMNS = GEMM.gemv_sums_columns
 
 
-@settings(max_examples=25, deadline=None)
+@kernel
 @given(
     st.one_of(st.integers(1, 400), st.integers(COLUMNS - 3, 2 * COLUMNS + 3)), st.integers(1, 1500),
     st.booleans(), st.sampled_from([np.float32, np.float64, np.int32, np.float16, np.int8]),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -17,9 +17,10 @@ from fulgurite.codegen.cpu.target import target
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import run
+from tests.properties import kernel
 
 
-@settings(max_examples=20, deadline=None)
+@kernel
 @given(
     st.integers(9, 600), st.integers(1, 5000), st.sampled_from(["strided", "relu", "cast"]),
     st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(["auto", "avx2", "sse2"]),
@@ -56,7 +57,7 @@ def test_tiles_that_are_nearly_equal_have_all_columns(columns: int) -> None:
     assert np.array_equal(both[1], 2 * both[0]) and np.array_equal(both[0], a @ b + c)
 
 
-@settings(max_examples=12, deadline=None)
+@kernel
 @given(st.integers(9, 300), st.integers(40, 700), st.integers(60, 700), st.integers(0, 99))
 @example(217, 65, 300, 0)
 @example(9, 2000, 600, 0)

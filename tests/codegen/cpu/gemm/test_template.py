@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -28,6 +28,7 @@ from fulgurite.core.dtype import float32, float64, int8, int32
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import Array, rendered_kernels, run
+from tests.properties import kernel
 
 SIZES = st.integers(1, 70)
 VECTORS = ("auto", "avx2", "sse2")
@@ -62,7 +63,6 @@ def close(found: Array, exact: Array, scale: float, dtype: Any) -> None:
     assert error <= 4 * unit * scale, f"off by {error:.2e} of {scale:.2e}"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     SIZES, SIZES, SIZES, st.booleans(), st.booleans(), st.sampled_from(sorted(EPILOGUES)),
     st.sampled_from(VECTORS), st.integers(0, 99),
@@ -83,7 +83,7 @@ def test_products_of_any_shape_with_any_epilogue_agree_with_float64(
     close(found, exact(wide[0] @ wide[1], *wide[2:]), scale, np.float32)
 
 
-@settings(max_examples=12, deadline=None)
+@kernel
 @given(
     st.sampled_from([np.float64, np.float16, ml_dtypes.bfloat16]), SIZES, SIZES, SIZES,
     st.booleans(), st.integers(0, 99),
@@ -99,7 +99,7 @@ def test_other_floats_accumulate_widely(
     close(found, wide[0] @ wide[1], (np.abs(wide[0]) @ np.abs(wide[1])).max(), dtype)
 
 
-@settings(max_examples=16, deadline=None)
+@kernel
 @given(
     st.sampled_from([np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64]),
     SIZES, SIZES, SIZES, st.integers(0, 99),
@@ -112,7 +112,7 @@ def test_whole_numbers_are_exact_and_wrap(dtype: Any, m: int, n: int, k: int, se
         assert np.array_equal(found, a @ b)
 
 
-@settings(max_examples=24, deadline=None)
+@kernel
 @given(
     st.sampled_from([np.int8, np.uint8]), st.sampled_from([np.int8, np.uint8]), SIZES, SIZES,
     st.integers(1, 2500), st.booleans(), st.booleans(), st.sampled_from(VECTORS),
@@ -186,7 +186,7 @@ def convolved(x: Array, w: Array, stride: int, padding: int, groups: int) -> Arr
     return np.asarray(out.reshape(len(x), len(w), *out.shape[3:]))
 
 
-@settings(max_examples=25, deadline=None)
+@kernel
 @given(
     st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 2, 3, 5]),
     st.integers(5, 20), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1, 1, 2]),
@@ -254,7 +254,7 @@ def test_products_go_every_way_that_a_factor_can_go() -> None:
     assert len(ways) == 7 + (target().vectors == "avx512")  # where assembly keeps columns
 
 
-@settings(max_examples=20, deadline=None)
+@kernel
 @given(
     st.integers(9, 60), st.integers(1, 14), st.integers(60, 2100), st.booleans(),
     st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
@@ -278,7 +278,7 @@ def test_few_columns_are_summed_along_k(
     close(found, (wide[0] @ wide[1]).astype(np.float64), scale, dtype)
 
 
-@settings(max_examples=20, deadline=None)
+@kernel
 @given(
     st.integers(2, 34), st.integers(1, 90), st.integers(60, 2100),
     st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
@@ -295,7 +295,7 @@ def test_few_rows_and_columns_along_k_are_not_turned(
     assert np.array_equal(found, a[:, :k].astype(np.int64) @ b[:, :k].T.astype(np.int64))
 
 
-@settings(max_examples=20, deadline=None)
+@kernel
 @given(
     st.integers(2, 100), st.integers(2, 100), st.integers(2048, 9000), st.sampled_from(LAYOUTS),
     st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(VECTORS),
@@ -320,7 +320,7 @@ def test_long_sums_of_few_results_are_joined_in_order(
         assert "kernel_chunks" in [p.symbol for p in text.phases]
 
 
-@settings(max_examples=15, deadline=None)
+@kernel
 @given(
     st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 20), st.integers(1, 6),
     st.integers(9, 24), st.sampled_from([1, 3]), st.integers(1, 2), st.integers(0, 1),
@@ -349,7 +349,7 @@ def test_gradients_of_few_weights_are_packed_along_k(
     assert np.array_equal(found.reshape(exact.shape), exact)
 
 
-@settings(max_examples=20, deadline=None)
+@kernel
 @given(
     st.integers(33, 300), st.integers(2, GEMM.swapped_columns), st.integers(1, 600), st.booleans(),
     st.sampled_from([np.float32, np.float64, np.int32]), st.sampled_from(sorted(EPILOGUES)),

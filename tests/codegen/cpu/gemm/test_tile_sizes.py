@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fulgurite.codegen.cpu.gemm.tile_sizes import (
@@ -17,6 +17,7 @@ from fulgurite.codegen.cpu.gemm.tile_sizes import (
 from fulgurite.codegen.cpu.tiling import GEMM
 from fulgurite.kernel.contract.analysis import Block
 from fulgurite.kernel.contract.summation import ORDER, k_block
+from tests.properties import arithmetic
 
 BLOCKS = (Block(9, 48, 16, 4), Block(6, 32, 16, 8), Block(6, 16, 8, 4), Block(4, 8, 4, 4))
 
@@ -25,7 +26,7 @@ def tiles_of(*sizes: Any, **more: Any) -> Tiles:
     return tile_sizes(TileProblem(*sizes, **more))
 
 
-@settings(max_examples=300, deadline=None)
+@arithmetic
 @given(
     st.integers(1, 200), st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 20000),
     st.sampled_from(BLOCKS), st.tuples(st.booleans(), st.booleans()), st.booleans(), st.booleans(),
@@ -49,7 +50,7 @@ def test_tiles_are_whole_blocks_or_whole_rows_that_fit_the_scratch(
     assert found == tiles_of(*sizes, left_transposed=transposed)
 
 
-@settings(max_examples=200, deadline=None)
+@arithmetic
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(1, 300), st.integers(1, 200_000))
 def test_chunks_of_k_are_never_empty_and_each_is_worth_it(
     batch: int, rows: int, columns: int, depth: int

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core import build
@@ -16,6 +16,7 @@ pytest.importorskip("llvmlite")
 from fulgurite.codegen.cpu.irregular import scan as scan_template
 from tests.codegen.cpu.machine import VECTORS
 from tests.codegen.cpu.parity import Array, agree, hostile, results
+from tests.properties import program
 
 REAL = [d for d in DTYPES if d.kind in "iuf"]
 SHAPES = [((1,), 0), ((), 0), ((17,), 0), ((3, 64), 1), ((5, 33), 1), ((33, 5), 0), ((4, 7, 70), 1)]
@@ -123,7 +124,7 @@ def test_what_is_read_may_be_computed_and_moved() -> None:
         agree(build.flip(scan("min", param(0, shape, float32), axis, True), ((axis + 1) % 3,)), [x])
 
 
-@settings(max_examples=30)
+@program
 @given(
     rows=st.integers(1, 3), n=st.integers(1, 200), inner=st.sampled_from([1, 1, 3, 16, 65]),
     reverse=st.booleans(), seed=st.integers(0, 99), vectors=st.sampled_from(VECTORS),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -16,6 +16,7 @@ pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.machine import VECTORS
 from tests.codegen.cpu.parity import Array, agree, hostile, results
+from tests.properties import program
 
 MODES = ("set", "add", "mul", "max", "min")
 CASES = [
@@ -66,7 +67,7 @@ def test_an_index_outside_is_reported_and_writes_nowhere_else() -> None:
             fg.scatter_add(base, 0, index, fg.ones((3,))).numpy()
 
 
-@settings(max_examples=40)
+@program
 @given(
     size=st.integers(1, 9), most=st.integers(2, 40), part=st.floats(0, 1), seed=st.integers(0, 99),
     mode=st.sampled_from(MODES), vectors=st.sampled_from(VECTORS), inner=st.sampled_from([1, 20]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fulgurite.core import build
@@ -15,6 +15,7 @@ pytest.importorskip("llvmlite")
 from fulgurite.codegen.cpu.irregular import sort as sorting
 from tests.codegen.cpu.machine import VECTORS
 from tests.codegen.cpu.parity import agree, hostile, results
+from tests.properties import program
 
 REAL = [d for d in DTYPES if d.kind != "c"]
 
@@ -66,7 +67,7 @@ def test_what_is_sorted_may_be_computed_and_moved() -> None:
         agree(build.permute(root, (1, 2, 0)), [x])
 
 
-@settings(max_examples=40)
+@program
 @given(
     rows=st.integers(1, 4), most=st.integers(1, 90), part=st.floats(0, 1),
     descending=st.booleans(), seed=st.integers(0, 99), vectors=st.sampled_from(VECTORS),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
@@ -39,7 +39,6 @@ def filled(shape: tuple[int, ...], dtype: str) -> fg.Tensor:
     return fg.Tensor(np.ones(shape, np.float32)).cast(dtype).realize()
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     work=st.sampled_from(sorted(WORKS)),
     shape=st.tuples(st.integers(1, 45), st.integers(1, 70)),

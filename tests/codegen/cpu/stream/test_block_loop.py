@@ -7,11 +7,12 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
 from tests.graph.searching import numbers, one_fold
+from tests.properties import kernels
 
 Condition = Callable[[fg.Tensor, fg.Tensor], fg.Tensor]  # of the places of a query and a key
 
@@ -66,7 +67,7 @@ def test_keys_that_are_put_in_order_once_keep_their_blocks(name: str) -> None:
 STEP = st.integers(-3, 3)
 
 
-@settings(max_examples=8, deadline=None)
+@kernels
 @given(STEP, STEP, st.integers(-200, 200), st.sampled_from([1, 20, 150]))
 def test_steps_and_offsets_of_any_sign_leave_results_as_they_are(
     up: int, down: int, offset: int, rows: int

@@ -6,12 +6,13 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
 from fulgurite.core.op import Array
 from tests.graph.searching import kinds, numbers, planned, scarce_memory
+from tests.properties import kernels
 
 
 def _gradients(
@@ -43,7 +44,7 @@ def _check(got: list[Array], wanted: list[Array], eps: float = 1e-5) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=eps * max(1.0, float(np.abs(b).max())))
 
 
-@settings(max_examples=4, deadline=None)
+@kernels
 @given(st.integers(1, 3), st.integers(2, 150), st.integers(2, 150), st.booleans(), st.booleans())
 def test_elements_are_those_of_other_kernels(
     heads: int, rows: int, keys: int, masked: bool, turned: bool

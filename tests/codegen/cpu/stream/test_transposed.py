@@ -23,6 +23,7 @@ from tests.graph.searching import (
     scarce_memory,
     two_ways,
 )
+from tests.properties import kernels
 
 Make = Callable[[], Sequence[fg.Tensor]]
 NATIVE = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False, "poison": True}
@@ -71,7 +72,7 @@ def test_odd_sizes_give_the_reference_values(size: tuple[int, ...]) -> None:
     near(by_fold(lambda: crossing(*size))[0], plain(lambda: crossing(*size)))
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(kernels, derandomize=True)
 @given(st.tuples(*[st.integers(2, n) for n in (3, 150, 150, 20, 50, 50)]))
 def test_any_size_gives_the_reference_values(size: tuple[int, ...]) -> None:
     near(by_fold(lambda: crossing(*size))[0], plain(lambda: crossing(*size)))

@@ -17,6 +17,7 @@ from fulgurite.core.op import Array
 from tests.codegen.cpu.stream.streaming import plans
 from tests.codegen.cpu.stream.test_transposed import near, plain
 from tests.graph.searching import error, numbers, one_fold, same_kind, two_ways
+from tests.properties import kernels
 
 Make = Callable[[], Sequence[fg.Tensor]]
 SMALL: dict[str, Any] = {
@@ -74,7 +75,7 @@ def test_odd_sizes_give_the_reference_values(size: tuple[int, ...]) -> None:
     near(by_strips(lambda: weighed(*size))[0], plain(lambda: weighed(*size)))
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(kernels, derandomize=True)
 @given(st.integers(64, 150), st.tuples(*[st.integers(2, n) for n in (150, 20, 50)]))
 def test_any_size_gives_the_reference_values(rows: int, size: tuple[int, int, int]) -> None:
     def make() -> list[fg.Tensor]:
