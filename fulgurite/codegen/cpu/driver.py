@@ -18,19 +18,57 @@ launches, once a second, Python's signals are looked at: Ctrl-C ends a long plan
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from enum import IntEnum
 
-END, LAUNCH, COPY = 0, 1, 2  # kinds of records
-HEADER = 4  # words of a program before its records: where slots, variables, params, values begin
-FIXED = 4  # arguments of a call before the addresses that go into the first slots
-STATUS, SIZE, SLOTS = 0, 1, 2  # words of a frame: failed record, size broken, first slot
-# bytes of a pool: each word that threads fight for has a cache line of its own
-GENERATION, OPEN, ACTIVE, JOB, BUSY, SLEEPERS, STOP = 0, 64, 128, 192, 256, 320, 384
-MUTEX, CONDITION, WORKERS = 448, 576, 704
-MOST = 256  # workers
-NEXTS = WORKERS + 3 * 8 * MOST  # of each thread's part, how far it is
-POOL_BYTES = NEXTS + 64 * MOST
-_PROCESSORS = 1024  # of a set of them
-_SPIN = 4000  # looks at the next job before a worker lies down: some 100 us
+
+class Record(IntEnum):
+    """Kinds of records of a program."""
+
+    END = 0
+    LAUNCH = 1
+    COPY = 2
+
+
+class Word(IntEnum):
+    """Words of a frame."""
+
+    STATUS = 0  # the record that failed
+    SIZE = 1  # that was broken
+    SLOTS = 2  # the first slot
+
+
+class Pool(IntEnum):
+    """Bytes of a pool: each word that threads fight for has a cache line of its own."""
+
+    GENERATION = 0
+    OPEN = 64
+    ACTIVE = 128
+    JOB = 192
+    BUSY = 256
+    SLEEPERS = 320
+    STOP = 384
+    MUTEX = 448
+    CONDITION = 576
+    WORKERS = 704
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What blocks have room for."""
+
+    header_words: int = 4  # of a program: where slots, variables, params and values begin
+    fixed_arguments: int = 4  # of a call before the addresses that go into the first slots
+    workers: int = 256
+    processors: int = 1024  # of a set of them
+    spins: int = 4000  # looks at the next job before a worker lies down: some 100 us
+
+
+END, LAUNCH, COPY = Record
+_, SIZE, SLOTS = Word
+LIMITS = Limits()
+NEXTS = Pool.WORKERS + 3 * 8 * LIMITS.workers  # of each thread's part, how far it is
+POOL_BYTES = NEXTS + 64 * LIMITS.workers
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
@@ -48,12 +86,13 @@ def driver_text(arch: str, system: str = sys.platform) -> str:
     declared, pause = _PAUSE[arch]
     head, body = ("declare", "") if system == "linux" else ("define internal", " { ret i32 -1 }")
     places = "\n".join([f"{head} i32 @{name}({types}){body}" for name, types in _PLACES.items()])
-    names = {"declared": declared, "pause": pause, "spin": _SPIN, "launch": LAUNCH, "copy": COPY,
-             "header": HEADER, "open": OPEN, "active": ACTIVE, "nexts": NEXTS, "job": JOB,
-             "busy": BUSY, "sleepers": SLEEPERS, "stop": STOP, "mutex": MUTEX,
-             "condition": CONDITION, "workers": WORKERS, "fixed": FIXED,
-             "arguments": WORKERS + 8 * MOST, "processor": places, "processors": _PROCESSORS,
-             "bytes": _PROCESSORS // 8, "words": _PROCESSORS // 64}  # fmt: skip
+    words = {member.name.lower(): member for kind in (Record, Pool) for member in kind}
+    names = words | {
+        "declared": declared, "pause": pause, "spin": LIMITS.spins, "header": LIMITS.header_words,
+        "nexts": NEXTS, "fixed": LIMITS.fixed_arguments, "processor": places,
+        "arguments": Pool.WORKERS + 8 * LIMITS.workers, "processors": LIMITS.processors,
+        "bytes": LIMITS.processors // 8, "words": LIMITS.processors // 64,
+    }  # fmt: skip
     text = _TEXT
     for name, value in names.items():
         text = text.replace(f"${name}$", str(value))

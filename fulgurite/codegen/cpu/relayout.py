@@ -20,7 +20,6 @@ from ...graph.ir.lower import IndexKernel
 from ...kernel.contract.analysis import Line, Part
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.relayout import FORM, Relayout, find_relayout, place_of
-from ...kernel.transform.split_reduction import CHUNK
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import Phase, Rendered
 from .gemm.microkernel import MASKS
@@ -29,21 +28,25 @@ from .llvm.divide import divided_lanes
 from .llvm.emitter import Val, ramp
 from .loops.function import Frame, Numbers
 from .target import Target
+from .tiling import CPU
 
 
 def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
     """A map that reads memory at other places than it writes."""
     if target.vectors not in MASKS:
         return None
-    found = find_relayout(kernel) or find_relayout(merge_axes(unrolled(kernel)))
-    found = found or find_relayout(kernel, loose=True)
+    vector, unroll = CPU.loops.vector, CPU.loops.unroll
+    found = find_relayout(kernel, vector)
+    found = found or find_relayout(merge_axes(unrolled(kernel, unroll, vector)), vector)
+    found = found or find_relayout(kernel, vector, loose=True)
     return None if found is None else _rendered(found, dtypes, target)
 
 
 def _rendered(m: Relayout, dtypes: Sequence[DType], target: Target) -> Rendered:
     f = _Rows(m, dtypes, target)
     rows = prod(m.rows.sizes)
-    pieces, tall = -(-m.lanes // CHUNK), max(1, FORM.unit_elements // m.lanes)
+    pieces = -(-m.lanes // CPU.loops.split.unit_elements)
+    tall = max(1, FORM.unit_elements // m.lanes)
     f.write(rows, tall, pieces)
     text = "\n".join([f.text(), *f.e.declared.values(), ""])
     elements = rows * m.lanes
@@ -76,8 +79,9 @@ class _Rows(Frame):
 
         def unit(index: str, _: list[str]) -> list[str]:
             group, piece = self.divided(index, count)
-            top, start = self.mul(group, high), self.mul(piece, str(CHUNK))
-            stop = self.least(lanes, self.add(start, str(CHUNK)))
+            chunk = str(CPU.loops.split.unit_elements)
+            top, start = self.mul(group, high), self.mul(piece, chunk)
+            stop = self.least(lanes, self.add(start, chunk))
             left = self.least(high, self.sub(many, top))
 
             def run(_: str, first: str, last: str) -> None:

@@ -31,6 +31,7 @@ from .irregular.parts import Plain, in_parts
 from .loops.template import loops
 from .relayout import relayouts
 from .target import Target
+from .tiling import CPU
 from .vecmath import library
 
 if TYPE_CHECKING:
@@ -52,9 +53,19 @@ PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
     Pass("gemm", lambda v, c: gemms(v.kernel, v.dtypes, c.target), INDEX, CODE),
     Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
-    Pass("unroll_short_axes", lambda v, c: v.of(merge_axes(unrolled(v.kernel))), INDEX, INDEX),
-    Pass("unroll_outputs", lambda v, c: v.of(beside(v.kernel)), INDEX, INDEX),
-    Pass("split_reduction", lambda v, c: split_typed(*v), INDEX, PARTS),
+    Pass(
+        "unroll_short_axes",
+        lambda v, c: v.of(merge_axes(unrolled(v.kernel, CPU.loops.unroll, CPU.loops.vector))),
+        INDEX,
+        INDEX,
+    ),
+    Pass(
+        "unroll_outputs",
+        lambda v, c: v.of(beside(v.kernel, CPU.loops.unroll, CPU.loops.vector)),
+        INDEX,
+        INDEX,
+    ),
+    Pass("split_reduction", lambda v, c: split_typed(*v, CPU.loops.split), INDEX, PARTS),
     Pass("loops", lambda v, c: loops(v, c.target), PARTS, CODE),
 )
 PASSES: tuple[Pass, ...] = (

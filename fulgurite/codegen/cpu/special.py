@@ -16,7 +16,7 @@ from .llvm.emitter import Emitter, Val
 from .llvm.maths import EXPANSIONS, compare, intrinsic, select
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-_DIRECT = 12  # terms summed one by one before the series
+_DIRECT = range(12)  # terms summed one by one before the series
 
 
 class _Numbers:
@@ -100,9 +100,9 @@ def polygamma(e: Emitter, order: int, value: Val) -> Val:
 def _zeta(n: _Numbers, s: int, x: Val) -> Val:
     """Hurwitz zeta for x > 0 by Euler-Maclaurin summation after the direct terms."""
     total = n.inverse(n.power(x, s))
-    for k in range(1, _DIRECT):
+    for k in _DIRECT[1:]:
         total = n.add(total, n.inverse(n.power(n.add(x, n.number(float(k))), s)))
-    y = n.add(x, n.number(float(_DIRECT)))
+    y = n.add(x, n.number(float(len(_DIRECT))))
     step = n.inverse(y)
     before = n.inverse(n.power(y, s - 1))
     last = n.mul(before, step)
@@ -118,13 +118,13 @@ def _zeta(n: _Numbers, s: int, x: Val) -> Val:
 
 def _digamma(n: _Numbers, x: Val) -> Val:
     """For x > 0: direct terms, then the asymptotic series."""
-    y = n.add(x, n.number(float(_DIRECT)))
+    y = n.add(x, n.number(float(len(_DIRECT))))
     step = n.inverse(y)
     square = n.mul(step, step)
     coefficients = [b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1)]
     total = n.sub(EXPANSIONS["log"](n.e, float64, [y]), n.mul(n.number(0.5), step))
     total = n.sub(total, n.mul(square, n.polynomial(square, coefficients)))
-    for k in reversed(range(_DIRECT)):
+    for k in reversed(_DIRECT):
         total = n.sub(total, n.inverse(n.add(x, n.number(float(k)))))
     return total
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...core.dtype import DType, bfloat16, bool_, float64
 from ...core.node import Node
+from ...core.op import Op
 from ...core.ops.elementwise import BITCAST, CAST, POLYGAMMA, SHR, WHERE
 from ...core.ops.reduce import REDUCERS, identity_of
 from ...graph.ir.reshape_groups import CannotLower
@@ -27,14 +30,8 @@ def operate(e: Emitter, node: Node, sources: list[Val]) -> Val:
         raise CannotLower(f"{op} of complex numbers has no form in pairs")
     values = e.alike(*sources)
     dtype = values[-1].dtype
-    if op is CAST:
-        return cast(e, values[0], node.src[0].dtype, node.dtype)
-    if op is BITCAST:
-        return _bitcast(e, values[0], node)
-    if op is WHERE:
-        return select(e, *values)
-    if op is POLYGAMMA:
-        return _rounded(e, polygamma(e, node.arg, values[0]), node)
+    if op in _OWN:
+        return _OWN[op](e, node, values)
     name = f"shr_{dtype.kind}" if op is SHR else op.name
     if op.name == "pow" and dtype.kind in "iu":
         name = "pow_int"
@@ -136,3 +133,11 @@ def _bitcast(e: Emitter, value: Val, node: Node) -> Val:
         kind = e.type_of(goal, value.vector)
         value = Val(e.let(f"bitcast {e.typed(value)} to {kind}"), goal, value.vector)
     return from_memory(e, value, target) if target.is_small_float else value
+
+
+_OWN: dict[Op, Callable[[Emitter, Node, list[Val]], Val]] = {  # ops that need more than values
+    CAST: lambda e, node, values: cast(e, values[0], node.src[0].dtype, node.dtype),
+    BITCAST: lambda e, node, values: _bitcast(e, values[0], node),
+    WHERE: lambda e, node, values: select(e, *values),
+    POLYGAMMA: lambda e, node, values: _rounded(e, polygamma(e, node.arg, values[0]), node),
+}

@@ -9,6 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...kernel.transform.tables import SplitTable, UnrollTable, VectorTable
+
+VECTOR = VectorTable(lanes=16, near_steps=4, gather_rows=16, reduce_rows=6)
+_UNROLL = UnrollTable(axis_steps=4, copies=16, nodes=2000, outputs=16, output_nodes=320)
+_SPLIT = SplitTable(VECTOR, enough=16, short=64, long=1 << 15, block=1 << 14, most=64,
+                    unit_elements=4096)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class StreamTiling:
@@ -150,11 +157,65 @@ class GemmTiling:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopTiling:
+    """Loop nests of maps and reductions; costs are in additions of a vector."""
+
+    vector: VectorTable = VECTOR
+    unroll: UnrollTable = _UNROLL
+    split: SplitTable = _SPLIT
+
+    kept_row_elements: int = 1 << 14  # the longest row whose values are kept for the next pass
+    kept_cost: int = 6  # of a value that is worth keeping
+    cheap_cost: int = 8  # up to which memory and latency are the bound, not the work
+    unroll_vectors: tuple[tuple[int, int], ...] = ((8, 4), (48, 2))  # (cost, vectors of a step)
+
+    sum_block_vectors: int = 32  # of a float sum before it goes to float64
+    sum_block_vectors_unrolled: int = 16  # the same where several accumulators run side by side
+    sum_block_vectors_far: int = 8  # the same of a sum so long that it waits for memory
+    sum_far_elements: int = 1 << 18  # of such a sum
+    sum_block_steps: int = 16  # where one lane is all of a result: as good as a pairwise sum
+    sum_block_row_groups: int = 8  # the same down columns, where a step takes in several rows
+    column_steps: int = 16  # a shorter reduction stays inside the lanes
+    inline_steps: int = 4  # of a reduction that needs no loop
+    column_rows: int = 4  # of cheap values that are combined before they meet the accumulators
+    column_elements: int = 2048  # whose accumulators are in scratch at once
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTiling:
+    """Scans over memory."""
+
+    block_elements: int = 1 << 14  # of a long row that one unit scans
+    long_elements: int = 1 << 16  # the shortest row that is cut in blocks
+    enough_rows: int = 64  # from which on rows alone make enough units
+    column_vectors: int = 4  # of columns that are walked together
+
+
+@dataclass(frozen=True, slots=True)
+class SortTiling:
+    """Radix sort, insertion sort and sorting networks."""
+
+    network_elements: int = 16  # the longest row that a network sorts
+    insertion_elements: int = 32  # the longest row that is sorted by insertion
+    long_elements: int = 1 << 16  # the shortest row that is cut in blocks
+    enough_rows: int = 8  # from which on rows alone make enough units
+    block_elements: int = 1 << 15  # of a block, at least
+    max_blocks: int = 64  # of a row
+    cached_bytes: int = 1 << 17  # of keys that caches hold well
+    prefetch_elements: int = 8  # of a digit that memory is fetched for before they are written
+    unroll_elements: int = 4  # of a step
+
+
+@dataclass(frozen=True, slots=True)
 class CpuTable:
     """All tiling parameters of the CPU's templates."""
 
     stream: StreamTiling = field(default_factory=StreamTiling)
     gemm: GemmTiling = field(default_factory=GemmTiling)
+    loops: LoopTiling = field(default_factory=LoopTiling)
+    scan: ScanTiling = field(default_factory=ScanTiling)
+    sort: SortTiling = field(default_factory=SortTiling)
+    scatter_row_vectors: int = 4  # of a row that one unit of a scatter takes
 
 
 CPU = CpuTable()

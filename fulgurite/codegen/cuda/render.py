@@ -22,7 +22,8 @@ from ...kernel.transform.drop_implied_masks import assumed
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.move_as_bits import moved_as_bits
 from ...kernel.transform.pad_dynamic_axes import fixed_sizes
-from ...kernel.transform.split_reduction import Part, SplitTable, split
+from ...kernel.transform.split_reduction import Part, split
+from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
 from .parts import in_parts
 from .program import TileProgram
@@ -88,8 +89,8 @@ def _split(
     if not all(sizes) or grid * 2 > enough:
         return [Part(kernel)], []
     rules = SplitTable(
-        units=grid, enough=enough, short=table.split_short, long=table.split_elements,
-        block=table.split_least, most=-(-enough // max(grid, 1)),
+        table.vector, units=grid, enough=enough, short=table.split_short,
+        long=table.split_elements, block=table.split_least, most=-(-enough // max(grid, 1)),
     )  # fmt: skip
     return split(kernel, len(dtypes), rules)
 

@@ -19,8 +19,11 @@ from ...core.ops.leaf import SINK
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
 from ...kernel.contract.problem import product_axes
+from ...kernel.transform.tables import VectorTable
 from .analysis import dot_factors, fixed_axes, live_roots, parallel_axes, stored_type
 from .program import Tiling, Window
+
+_VECTOR = VectorTable(lanes=16, near_steps=4, gather_rows=16, reduce_rows=6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class GpuTable:
     split_short: int = 256  # elements of a fold that one program folds as well
     split_elements: int = 1 << 15  # that are worth sharing out
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
+    vector: VectorTable = _VECTOR  # by which partial results of a split fold are laid out
     dot_rows: int = 128  # of a product in 16 bits; half of it in 32
     dot_depth: int = 64
     dot_least: int = 8  # the shortest axis of a product for the tensor cores

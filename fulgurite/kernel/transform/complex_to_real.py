@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...core.dtype import DType, bool_, complex64, decode, encode, float32, float64, void
+from ...core.dtype import DType, bool_, complex64, encode, float32, float64, void
 from ...core.node import Node, make, toposort
+from ...core.op import Op
 from ...core.ops.complexes import IMAG, PAIR, REAL
 from ...core.ops.elementwise import ABS, ADD, AND, CAST, DIV, EQ, LE, MUL, NE, NEG, OR, SUB, WHERE
 from ...core.ops.index import FOLD, LOAD, RUN, STORE
@@ -90,10 +91,7 @@ class _Pairs:
             re, im = (make(op, dtype, src, (number, _twice(index, i), conditions)) for i in (0, 1))
             return re, im
         if op is CONST:
-            value = decode(node.arg[0], node.dtype)
-            assert isinstance(value, complex)
-            mask = (1 << dtype.bits) - 1
-            bits = node.arg[0]
+            mask, bits = (1 << dtype.bits) - 1, node.arg[0]
             return _constant(bits & mask, dtype), _constant(bits >> dtype.bits & mask, dtype)
         if op is CAST:
             return self.to_complex(node.src[0], dtype)
@@ -109,15 +107,8 @@ class _Pairs:
         if op in (FOLD, RUN) and node.arg[0] == "add":
             re, im = (make(op, dtype, (x,), node.arg) for x in sources[0])
             return re, im
-        if op in (ADD, SUB):
-            a, b = sources
-            return op(a[0], b[0]), op(a[1], b[1])
-        if op is NEG:
-            return NEG(sources[0][0]), NEG(sources[0][1])
-        if op is MUL:
-            return _product(*sources)
-        if op is DIV:
-            return _quotient(*sources)
+        if op in _ARITHMETIC:
+            return _ARITHMETIC[op](*sources)
         raise CannotLower(f"{op} of complex numbers has no form in pairs")
 
     def to_complex(self, source: Node, dtype: DType) -> Pair:
@@ -184,3 +175,12 @@ def _quotient(a: Pair, b: Pair) -> Pair:
         for x, p, q in zip(a, first, second, strict=True)
     )
     return re, im
+
+
+_ARITHMETIC: dict[Op, Callable[..., Pair]] = {
+    ADD: lambda a, b: (ADD(a[0], b[0]), ADD(a[1], b[1])),
+    SUB: lambda a, b: (SUB(a[0], b[0]), SUB(a[1], b[1])),
+    NEG: lambda a: (NEG(a[0]), NEG(a[1])),
+    MUL: _product,
+    DIV: _quotient,
+}

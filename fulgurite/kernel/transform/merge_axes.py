@@ -9,6 +9,7 @@ dimensions become one row. Order of folds is row-major before and after, so no b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
@@ -53,17 +54,11 @@ def _mergeable(kernel: IndexKernel) -> tuple[int, int] | None:
             fixed.update(node.arg[1])
         elif node.op is ORDER:
             fixed.update(node.arg[0])
-    count = len(kernel.axes)
-    for a in range(count):
-        for b in range(count):
-            size = kernel.axes[b]
-            if a == b or a in fixed or b in fixed or not isinstance(size, int):
-                continue
-            if not isinstance(kernel.axes[a], int):
-                continue
-            walks = all(s.get(a, 0) == s.get(b, 0) * size for s in steps)
-            if walks and all((a in t) == (b in t) for t in together):
-                return a, b
+    sizes = {a: n for a, n in enumerate(kernel.axes) if isinstance(n, int) and a not in fixed}
+    for a, b in permutations(sizes, 2):
+        walks = all(s.get(a, 0) == s.get(b, 0) * sizes[b] for s in steps)
+        if walks and all((a in t) == (b in t) for t in together):
+            return a, b
     return None
 
 

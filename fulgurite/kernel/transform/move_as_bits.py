@@ -25,31 +25,39 @@ def moved_as_bits(
 ) -> tuple[IndexKernel, tuple[DType, ...]]:
     """The kernel whose plain moves of small floats are moves of whole numbers."""
     order = toposort([kernel.body])
-    moved: set[Node] = set()  # small floats made of loads, constants and choices alone
-    for node in order:
-        if node.dtype.is_small_float:
-            plain = node.op is LOAD or node.op is CONST
-            chosen = node.op is WHERE and node.src[1] in moved and node.src[2] in moved
-            if plain or chosen or node.op is BITCAST:
-                moved.add(node)
-    others = {n.arg[0] for n in order if n.op is STORE
-              and not (n.arg[2] == "set" and n.src[0] in moved)}  # fmt: skip
-    stores = [n for n in order
-              if n.op is STORE and n.src[0] in moved and n.arg[0] not in others]  # fmt: skip
-    taken = [n for n in order if n.op is BITCAST and n.src[0] in moved]
-    if not stores and not taken:
+    moved = _moved(order)
+    stores = _plain_stores(order, moved)
+    casts = [n for n in order if n.op is BITCAST and n.src[0] in moved]
+    if not stores and not casts:
         return kernel, tuple(dtypes)
+    chain = [n for reader in (*stores, *casts) for n in _chain(reader.src[0], moved)]
+    params = {n.arg[0] for n in chain if n.op is LOAD}
     kinds = list(dtypes)
-    params = {
-        n.arg[0] for reader in (*stores, *taken)
-        for n in _chain(reader.src[0], moved) if n.op is LOAD
-    }  # fmt: skip
     for number in (*params, *[store.arg[0] for store in stores]):
         kinds[number] = unsigned(dtypes[number])
     work = _Bits(moved, params)
     for node in order:
         work.add(node, node in stores)
     return IndexKernel(kernel.axes, work.known[kernel.body], kernel.divisions), tuple(kinds)
+
+
+def _moved(order: Sequence[Node]) -> set[Node]:
+    """Small floats made of loads, constants, bits and choices of such alone."""
+    moved: set[Node] = set()
+    for node in order:
+        if node.dtype.is_small_float:
+            chosen = node.op is WHERE and moved.issuperset(node.src[1:])
+            if chosen or node.op in (LOAD, CONST, BITCAST):
+                moved.add(node)
+    return moved
+
+
+def _plain_stores(order: Sequence[Node], moved: set[Node]) -> list[Node]:
+    """Stores of what is only moved, to memory that nothing else is written to."""
+    stores = [n for n in order if n.op is STORE]
+    plain = [n for n in stores if n.arg[2] == "set" and n.src[0] in moved]
+    others = {n.arg[0] for n in stores if n not in plain}
+    return [n for n in plain if n.arg[0] not in others]
 
 
 def unsigned(dtype: DType) -> DType:

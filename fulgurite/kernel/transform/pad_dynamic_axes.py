@@ -59,20 +59,23 @@ class _Fix:
         if op is FOLD:
             return self.fold(node, src[0])
         if op is RUN and arg[2]:
-            name = arg[0]
-            start = 0 if name == "affine" else identity_of(name, node.dtype)
+            start = 0 if arg[0] == "affine" else identity_of(arg[0], node.dtype)
             src = tuple([self.where(arg[1], s, _constant(start, s.dtype)) for s in src])
-        elif op is ORDER and any(a in self.limits for a in arg[0]):
-            size = _constant(1, int64)
-            for a in arg[0]:
-                own = self.limits[a] if a in self.limits else _constant(self.sizes[a], int64)
-                size = make(MUL, int64, (size, own))
-            src = (*src, size)
+        elif op is ORDER and not self.limits.keys().isdisjoint(arg[0]):
+            src = (*src, self.row_size(arg[0]))
         elif is_scatter(node):
             conditions, more = self.inside(free, 0)
             if conditions:
                 src = (*src, make(VALID, bool_, tuple(more), tuple(conditions)))
         return make(op, node.dtype, src, arg)
+
+    def row_size(self, axes: Iterable[int]) -> Node:
+        """How many elements there are along some axes."""
+        size = _constant(1, int64)
+        for a in axes:
+            own = self.limits[a] if a in self.limits else _constant(self.sizes[a], int64)
+            size = make(MUL, int64, (size, own))
+        return size
 
     def inside(self, axes: Iterable[int], first: int) -> tuple[list[Condition], list[Node]]:
         """Conditions that axes have not ended; their sizes are sources `first` and up."""

@@ -22,7 +22,8 @@ from ...graph.ir.affine import Affine, Atom, Condition, add, axes_of, axis, numb
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices, is_scatter
 from .merge_axes import Line, argument
-from .vector_axis import LANES, across
+from .tables import VectorTable
+from .vector_axis import across
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,6 @@ class RelayoutForm:
     row_axes: tuple[int, ...] = (4, 8)  # as many as fit
     row_conditions: tuple[int, ...] = (2, 6)  # of a load on rows alone: as many as fit
     interleaves: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that stores write in turns
-    min_lanes: int = LANES // 2  # that fill enough of a vector
     min_interleaved_lanes: int = 4
     small_results: int = 1 << 16  # so few that lanes may be few, or lie anywhere
     divided_rows: int = 2  # axes of rows that may be divided
@@ -87,14 +87,16 @@ class _Map:
             return False
         return not any(sources_of(index) for n in self.order for index in indices(n))
 
-    def has_worthy_lanes(self, lane: int, loose: bool) -> bool:
+    def has_worthy_lanes(self, lane: int, table: VectorTable, loose: bool) -> bool:
         """True if lanes fill vectors and run along memory, or there are too few results to care."""
         if self.sizes[lane] > FORM.endless:
             return False
         if loose and prod(self.sizes) <= FORM.small_results:
             return True
-        least = FORM.min_lanes if len(self.stores) == 1 else FORM.min_interleaved_lanes
-        return self.sizes[lane] >= least and not across(self.order, self.free, self.sizes, lane)
+        least = table.lanes // 2 if len(self.stores) == 1 else FORM.min_interleaved_lanes
+        if self.sizes[lane] < least:
+            return False
+        return across(self.order, self.free, self.sizes, lane, table) is None
 
     def is_literal(self, lane: int) -> bool:
         """True if the text should know steps of lanes: they are 1, or there are many results."""
@@ -105,7 +107,7 @@ class _Map:
         return lane not in self.free[loads[0]] or steps.get(lane) == 1
 
 
-def find_relayout(kernel: IndexKernel, loose: bool = False) -> Relayout | None:
+def find_relayout(kernel: IndexKernel, table: VectorTable, loose: bool = False) -> Relayout | None:
     """A kernel as such a map, if it is one; `loose`: lanes may be few or lie anywhere where there
     are few results, and indices may divide them."""
     m = _Map(kernel)
@@ -125,7 +127,7 @@ def find_relayout(kernel: IndexKernel, loose: bool = False) -> Relayout | None:
         m = _Map(kernel)
     if len(guards) > FORM.divided_rows or not m.has_fixed_axes:
         return None
-    return _fixed(m, lane, divided, guards) if m.has_worthy_lanes(lane, loose) else None
+    return _fixed(m, lane, divided, guards) if m.has_worthy_lanes(lane, table, loose) else None
 
 
 def _fixed(

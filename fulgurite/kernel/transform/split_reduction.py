@@ -23,14 +23,8 @@ from ...core.passes import show
 from ...graph.ir.affine import Affine
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
-from .vector_axis import grid_axes, vector_axis
-
-ENOUGH = 16  # units of work that keep threads busy
-SHORT = 64  # elements of one fold that are not
-LONG = 1 << 15  # elements that are worth sharing out
-BLOCK = 1 << 14  # elements of a block, unless there would be more than MOST blocks
-MOST = 64
-CHUNK = 4096  # elements of the vector axis that make one unit of work
+from .tables import SplitTable
+from .vector_axis import Free, grid_axes, vector_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +36,6 @@ class Part:
 
 
 Shared = list[tuple[DType, int]]  # dtype and number of elements
-
-
-@dataclass(frozen=True, slots=True)
-class SplitTable:
-    """What is split, and in how many blocks, on a machine that is no CPU."""
-
-    units: int  # that the kernel has as it is
-    enough: int  # units that keep the machine busy
-    short: int  # elements of one fold that are not worth it
-    long: int  # elements that are worth sharing out
-    block: int  # elements of a block, at least
-    most: int  # blocks
 
 
 class Split(NamedTuple):
@@ -68,14 +50,12 @@ class Split(NamedTuple):
         return "\n".join([show(part.kernel.body) for part in self.parts])
 
 
-def split_typed(kernel: IndexKernel, dtypes: tuple[DType, ...]) -> Split:
+def split_typed(kernel: IndexKernel, dtypes: tuple[DType, ...], table: SplitTable) -> Split:
     """A kernel with few results of many elements in parts that share the work out."""
-    return Split(kernel, dtypes, *split(kernel, len(dtypes)))
+    return Split(kernel, dtypes, *split(kernel, len(dtypes), table))
 
 
-def split(
-    kernel: IndexKernel, params: int, table: SplitTable | None = None
-) -> tuple[list[Part], Shared]:
+def split(kernel: IndexKernel, params: int, table: SplitTable) -> tuple[list[Part], Shared]:
     """The parts of a kernel, itself alone if there is nothing to split."""
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
     sizes = [n for n in kernel.axes if isinstance(n, int)]
@@ -83,36 +63,29 @@ def split(
     if not folds or len(sizes) < len(kernel.axes) or any(n.op in (RUN, ORDER) for n in order):
         return [Part(kernel)], []
     free = free_axes(order)
-    short, least = (SHORT, LONG) if table is None else (table.short, table.long)
-    long = [f for f in folds if _is_long(f, free, sizes, short, least)]
-    if not long:
-        return [Part(kernel)], []
-    have, enough = (
-        (units(order, free, sizes), ENOUGH) if table is None else (table.units, table.enough)
-    )
-    if have >= enough:
+    long = [f for f in folds if _is_long(f, free, sizes, table)]
+    if not long or units(order, free, sizes, table) >= table.enough:
         return [Part(kernel)], []
     return _Splitter(kernel, sizes, free, params, table).split(order, long)
 
 
-def units(order: Sequence[Node], free: dict[Node, frozenset[int]], sizes: Sequence[int]) -> int:
+def units(order: Sequence[Node], free: Free, sizes: Sequence[int], table: SplitTable) -> int:
     """How many units of work a kernel has as it is."""
-    grid, vector = grid_axes(order, free), vector_axis(order, free, sizes)
-    return prod([-(-sizes[a] // CHUNK) if a == vector else sizes[a] for a in grid])
+    if table.units is not None:
+        return table.units
+    grid, vector = grid_axes(order, free), vector_axis(order, free, sizes, table.vector)
+    return prod([-(-sizes[a] // (table.unit_elements if a == vector else 1)) for a in grid])
 
 
-def _is_long(
-    fold: Node, free: dict[Node, frozenset[int]], sizes: Sequence[int], short: int, least: int
-) -> bool:
+def _is_long(fold: Node, free: Free, sizes: Sequence[int], table: SplitTable) -> bool:
     count: int = prod([sizes[a] for a in fold.arg[1]])
-    return count >= short and count * prod([sizes[a] for a in free[fold]]) >= least
+    return count >= table.short and count * prod([sizes[a] for a in free[fold]]) >= table.long
 
 
 class _Splitter:
     def __init__(
-        self, kernel: IndexKernel, sizes: list[int], free: dict[Node, frozenset[int]], params: int,
-        table: SplitTable | None,
-    ) -> None:  # fmt: skip
+        self, kernel: IndexKernel, sizes: list[int], free: Free, params: int, table: SplitTable
+    ) -> None:
         self.kernel, self.sizes, self.free, self.params = kernel, sizes, free, params
         self.table = table
         self.axes: list[Size] = list(kernel.axes)  # of the last part
@@ -128,7 +101,7 @@ class _Splitter:
         groups: dict[tuple[int, tuple[int, ...], frozenset[int]], list[Node]] = {}
         for fold in sorted(long, key=levels.__getitem__):
             groups.setdefault((levels[fold], fold.arg[1], self.free[fold]), []).append(fold)
-        vector = vector_axis(order, self.free, self.sizes)
+        vector = vector_axis(order, self.free, self.sizes, self.table.vector)
         last = max(levels.values())
         results = frozenset[int]().union(*[self.free[n] for n in self.kernel.body.src])
         for (level, _, kept), group in groups.items():
@@ -151,8 +124,7 @@ class _Splitter:
         axis = max(folded, key=lambda a: self.sizes[a])
         results = prod([self.sizes[a] for a in kept])
         total = results * prod([self.sizes[a] for a in folded])
-        size = self.sizes[axis]
-        steps = _steps(size, total) if self.table is None else _shares(size, total, self.table)
+        steps = _steps(self.sizes[axis], total, self.table)
         count = -(-self.sizes[axis] // steps)
         block = len(self.sizes)
         where = self.place(kept, vector)
@@ -195,15 +167,8 @@ class _Splitter:
         return self.params + len(self.shared) - 1
 
 
-def _steps(size: int, total: int) -> int:
+def _steps(size: int, total: int, table: SplitTable) -> int:
     """How many steps of an axis make a block: whole vectors, if there are many."""
-    wanted = min(MOST, -(-total // BLOCK), -(-size // 16))
-    steps = -(-size // wanted)
-    return -(-steps // 64) * 64 if steps > 256 else steps
-
-
-def _shares(size: int, total: int, table: SplitTable) -> int:
-    """How many steps of an axis make a block, by a table."""
     wanted = max(1, min(table.most, -(-total // table.block), -(-size // 16)))
     steps = -(-size // wanted)
     return -(-steps // 64) * 64 if steps > 256 else steps

@@ -18,13 +18,11 @@ from ...graph.ir.affine import implied, number
 from ...graph.ir.bodies import argument_at
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
-from .vector_axis import vector_axis
-
-MOST = 16  # folds that run together: their running values stay in registers
-NODES = 320  # of all of them
+from .tables import UnrollTable, VectorTable
+from .vector_axis import Free, vector_axis
 
 
-def beside(kernel: IndexKernel) -> IndexKernel:
+def beside(kernel: IndexKernel, table: UnrollTable, vectors: VectorTable) -> IndexKernel:
     """The kernel with short axes of its results written out, where that saves reading."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
@@ -33,19 +31,22 @@ def beside(kernel: IndexKernel) -> IndexKernel:
         return kernel
     if any(n.op in (RUN, ORDER, GUARD) or is_scatter(n) for n in order):
         return kernel
-    axes = _short_axes(order, folds[0], sizes, kernel.body.src)
-    for short in axes:
+    free = free_axes(order)
+    if vector_axis(order, free, sizes, vectors) not in folds[0].arg[1]:
+        return kernel
+    for short in _short_axes(free, folds[0], sizes, kernel.body.src, table):
         kernel = _written_out(kernel, short, sizes)
     return kernel
 
 
 def _short_axes(
-    order: list[Node], fold: Node, sizes: list[int], stores: tuple[Node, ...]
+    free: Free,
+    fold: Node,
+    sizes: list[int],
+    stores: tuple[Node, ...],
+    table: UnrollTable,
 ) -> list[int]:
     """Axes of all results that some loads under the fold do not move along, shortest first."""
-    free = free_axes(order)
-    if vector_axis(order, free, sizes) not in fold.arg[1]:
-        return []
     below = fold.slice
     loads = [n for n in below if n.op is LOAD]
     results = frozenset.intersection(free[fold], *[free[s] for s in stores])
@@ -53,11 +54,12 @@ def _short_axes(
     count = 1
     for short in sorted(results, key=lambda a: (sizes[a], a)):
         moved = [short in free[n] for n in loads]
-        if any(moved) and not all(moved) and sizes[short] * count <= MOST:
+        if any(moved) and not all(moved) and sizes[short] * count <= table.outputs:
             found.append(short)
             count *= sizes[short]
     work: int = prod([sizes[a] for a in fold.arg[1]])
-    return found if len(below) * count <= NODES and work >= MOST * count else []
+    small = len(below) * count <= table.output_nodes
+    return found if small and work >= table.outputs * count else []
 
 
 def _written_out(kernel: IndexKernel, short: int, sizes: list[int]) -> IndexKernel:

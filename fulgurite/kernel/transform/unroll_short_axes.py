@@ -34,16 +34,13 @@ from ...graph.ir.affine import (
 )
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices, is_scatter
-from .vector_axis import LANES, NEAR, Free, grid_axes, vector_axis
-
-SHORT = 4  # steps of an axis that are worth a text each
-MOST = 16  # copies of a kernel
-NODES = 2000  # in all copies together
+from .tables import UnrollTable, VectorTable
+from .vector_axis import Free, grid_axes, vector_axis
 
 Steps = Mapping[int, int]  # the steps at which axes are fixed
 
 
-def unrolled(kernel: IndexKernel) -> IndexKernel:
+def unrolled(kernel: IndexKernel, table: UnrollTable, vectors: VectorTable) -> IndexKernel:
     """The kernel without short axes that are in the way of lanes, where it has some."""
     sizes = [n for n in kernel.axes if isinstance(n, int)]
     order = [n for n in toposort([kernel.body]) if n.op is not SINK]
@@ -51,16 +48,17 @@ def unrolled(kernel: IndexKernel) -> IndexKernel:
         return kernel
     if any(n.op in (RUN, ORDER) or is_scatter(n) for n in order):
         return kernel
-    free = free_axes(order)
-    stores = [n for n in kernel.body.src if n.op is STORE]
-    apart = frozenset(grid_axes(order, free))
-    wanted = _innermost(order, free, sizes, stores)
-    if kernel.divisions:
-        wanted |= {a for n in order for index in indices(n) for a in _divided(index)}
-    axes = [a for a in sorted(wanted & apart) if 1 < sizes[a] <= SHORT]
+    axes = _short_axes(kernel, order, sizes, table, vectors)
     copies = prod([sizes[a] for a in axes])
-    if not axes or copies > MOST or copies * len(order) > NODES:
+    if not axes or copies > table.copies or copies * len(order) > table.nodes:
         return kernel
+    return _copied(kernel, order, sizes, axes)
+
+
+def _copied(
+    kernel: IndexKernel, order: Sequence[Node], sizes: list[int], axes: Sequence[int]
+) -> IndexKernel:
+    """The kernel without some axes, its stores once for every step of them."""
     kept = [a for a in range(len(sizes)) if a not in axes]
     places = {a: place for place, a in enumerate(kept)}
     made: list[Node] = []
@@ -70,21 +68,38 @@ def unrolled(kernel: IndexKernel) -> IndexKernel:
     return IndexKernel(tuple([sizes[a] for a in kept]), SINK(*made), kernel.divisions)
 
 
+def _short_axes(
+    kernel: IndexKernel,
+    order: Sequence[Node],
+    sizes: Sequence[int],
+    table: UnrollTable,
+    vectors: VectorTable,
+) -> list[int]:
+    """The short axes of the grid that are divided, or below a long one."""
+    free = free_axes(order)
+    wanted = _innermost(order, free, sizes, vectors)
+    if kernel.divisions:
+        wanted |= {a for n in order for index in indices(n) for a in _divided(index)}
+    wanted &= frozenset(grid_axes(order, free))
+    return [a for a in sorted(wanted) if 1 < sizes[a] <= table.axis_steps]
+
+
 def _innermost(
-    order: Sequence[Node], free: Free, sizes: Sequence[int], stores: Sequence[Node]
+    order: Sequence[Node], free: Free, sizes: Sequence[int], vectors: VectorTable
 ) -> frozenset[int]:
     """Short axes below a long one, if all stores have them: a few neighbours for every lane."""
-    vector = vector_axis(order, free, sizes)
-    if vector is None or (sizes[vector] >= LANES and _steps(stores[0]).get(1) == vector):
+    stores = [n for n in order if n.op is STORE]
+    vector = vector_axis(order, free, sizes, vectors)
+    if vector is None or (sizes[vector] >= vectors.lanes and _steps(stores[0]).get(1) == vector):
         return frozenset()
     if any(_steps(s) != _steps(stores[0]) for s in stores):
         return frozenset()
     found: list[int] = []
     together = 1
     for step, atom in sorted(_steps(stores[0]).items()):
-        if step != together or together > NEAR or not isinstance(atom, int):
+        if step != together or together > vectors.near_steps or not isinstance(atom, int):
             break
-        if sizes[atom] >= LANES:
+        if sizes[atom] >= vectors.lanes:
             return frozenset(found)
         found.append(atom)
         together *= sizes[atom]

@@ -16,22 +16,34 @@ from ...core.node import Node
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE
 from ...graph.ir.affine import axes_of
 from ...graph.ir.queries import is_scatter, whole_axes
-
-LANES = 16  # of a vector; what is longer fills most of several
-NEAR = 4  # steps between lanes that are read as rows
-PLACES = 16  # rows that cost as much as lanes at places of their own
-JOINED = 6  # rows that cost as much as folding the lanes of a vector
+from .tables import VectorTable
 
 Free = Mapping[Node, frozenset[int]]
 
 
 def vector_axis(
-    order: Sequence[Node], free: Free, sizes: Sequence[int], blocks: Container[int] = ()
+    order: Sequence[Node],
+    free: Free,
+    sizes: Sequence[int],
+    table: VectorTable,
+    blocks: Container[int] = (),
 ) -> int | None:
     """The axis with most memory at step 1, by elements; ties go to the stores' own axis.
 
     Axes that number the blocks of a fold are none: every lane of one would be another range.
     """
+    score = {a: n for a, n in _contiguous_elements(order, free, sizes).items() if a not in blocks}
+    best = max(score, key=lambda a: (score[a], sizes[a]), default=None)
+    if best is not None and sizes[best] < table.lanes:
+        longer = [a for a in score if sizes[a] > sizes[best]]
+        costs = {a: _cost(a, order, free, sizes, table) for a in (best, *longer)}
+        other = min(longer, key=costs.__getitem__, default=best)
+        best = other if costs[other] * 2 < costs[best] else best
+    return None if best is None or sizes[best] < 2 else best
+
+
+def _contiguous_elements(order: Sequence[Node], free: Free, sizes: Sequence[int]) -> dict[int, int]:
+    """For each axis that memory moves along, elements at step 1, weighted for stores."""
     score: dict[int, int] = {}
     for node in order:
         if node.op is not LOAD and node.op is not STORE:
@@ -43,22 +55,17 @@ def vector_axis(
             elif isinstance(atom, tuple):
                 for axis in axes_of(atom[1]):
                     score.setdefault(axis, 0)
-    score = {axis: found for axis, found in score.items() if axis not in blocks}
-    best = max(score, key=lambda a: (score[a], sizes[a]), default=None)
-    if best is not None and sizes[best] < LANES and order:
-        costs = {a: _cost(a, order, free, sizes) for a in score if sizes[a] > sizes[best]}
-        other = min(costs, key=lambda a: costs[a], default=best)
-        if other != best and costs[other] * 2 < _cost(best, order, free, sizes):
-            best = other
-    return None if best is None or sizes[best] < 2 else best
+    return score
 
 
-def _cost(axis: int, order: Sequence[Node], free: Free, sizes: Sequence[int]) -> int:
+def _cost(
+    axis: int, order: Sequence[Node], free: Free, sizes: Sequence[int], table: VectorTable
+) -> int:
     """What memory and the joining of lanes cost, in rows of memory, if this axis becomes lanes."""
     total = 0
     for node in order:
         if node.op is FOLD and axis in node.arg[1]:
-            total += JOINED * prod([sizes[a] for a in free[node]])
+            total += table.reduce_rows * prod([sizes[a] for a in free[node]])
         if node.op is not LOAD and node.op is not STORE:
             continue
         count = prod([sizes[a] for a in free[node] if a != axis])
@@ -66,14 +73,18 @@ def _cost(axis: int, order: Sequence[Node], free: Free, sizes: Sequence[int]) ->
             steps = dict(node.arg[1][1])
             inside = any(axis in axes_of(a[1]) for a in steps if isinstance(a, tuple))
             step = abs(steps.get(axis, 0))
-            price = step if 0 < step <= NEAR and not inside else PLACES
-            count *= price * -(-sizes[axis] // LANES)
+            near = 0 < step <= table.near_steps and not inside
+            count *= (step if near else table.gather_rows) * -(-sizes[axis] // table.lanes)
         total += count
     return total
 
 
 def across(
-    order: Sequence[Node], free: Free, sizes: Sequence[int], vector: int | None
+    order: Sequence[Node],
+    free: Free,
+    sizes: Sequence[int],
+    vector: int | None,
+    table: VectorTable,
 ) -> tuple[int, list[Node]] | None:
     """An axis along which loads have neighbours that lie far apart for lanes, and those loads.
 
@@ -84,16 +95,22 @@ def across(
         return None
     found: dict[int, list[Node]] = {}
     for node in order:
-        if node.op is not LOAD or node.src or node.arg[2]:
-            continue
-        steps = dict(node.arg[1][1])
+        steps = _plain_steps(node)
         near = [a for a, step in steps.items() if step == 1 and a in grid and a != vector]
-        if near and abs(steps.get(vector, 0)) > NEAR and all(isinstance(a, int) for a in steps):
+        if near and abs(steps.get(vector, 0)) > table.near_steps:
             found.setdefault(near[0], []).append(node)
     axis = max(found, key=lambda a: len(found[a]), default=None)
-    if axis is None or min(sizes[axis], sizes[vector]) < LANES // 2:
+    if axis is None or min(sizes[axis], sizes[vector]) < table.lanes // 2:
         return None
     return axis, found[axis]
+
+
+def _plain_steps(node: Node) -> Mapping[int, int]:
+    """The step of each axis in the index of an unconditional load; none if it is anything else."""
+    if node.op is not LOAD or node.src or node.arg[2]:
+        return {}
+    steps = {a: step for a, step in node.arg[1][1] if isinstance(a, int)}
+    return steps if len(steps) == len(node.arg[1][1]) else {}
 
 
 def grid_axes(order: Sequence[Node], free: Free) -> list[int]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...codegen.cpu.driver import MOST, POOL_BYTES
+from ...codegen.cpu.driver import LIMITS, POOL_BYTES
 from ...config import current
 
 
@@ -65,7 +65,7 @@ class Workers:
         if threads > self.count:
             with self._lock:
                 if threads > self.count:
-                    self._more(min(threads, MOST - 1))
+                    self._more(min(threads, LIMITS.workers - 1))
         return min(threads, self.count)
 
     def _more(self, threads: int) -> None:

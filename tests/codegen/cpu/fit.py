@@ -9,9 +9,10 @@ redo.
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,11 @@ def _parts(name: str, values: list[float]) -> str:
     return line if len(line) <= 100 else f"{name} = ({_numbers(values)}\n)"
 
 
+def _table(name: str, numbers: Mapping[str, Real]) -> str:
+    """Numbers by name."""
+    return f"{name} = {json.dumps({key: float(value) for key, value in numbers.items()})}"
+
+
 def module() -> str:
     """The text of tables.py."""
     lines = [
@@ -341,7 +347,7 @@ def module() -> str:
             lines.append(f"# {fit.what}: 2**{bits:.1f}")
             lines.append(f"{fit.name}_{suffix} = ({_numbers(values)}\n)")
     lines += [_pieces(pieces) for pieces in PIECES]
-    lines.append(f"TANH_WIDTH, ERF_WIDTH = {float(TANH_WIDTH)!r}, {float(ERF_WIDTH)!r}")
+    lines.append(_table("WIDTHS", {"tanh": TANH_WIDTH, "erf": ERF_WIDTH}))
     for name, value in (
         ("LN2", mp.log(2)),
         ("LOG10_2", mp.log(2) / mp.log(10)),
@@ -370,8 +376,9 @@ def module() -> str:
         last = fitted(fit, getattr(fit, which))[0][-1]
         parts = split(last, (24,), True) if suffix == "32" else split(last, (53,))
         lines.append(_parts(f"ERFC_LAST_PARTS_{suffix}", parts))
-    lines.append(f"ERFC_FROM = {float(ERFC_FROM)}")
-    lines.append(f"ERFC_MIDDLE_32, ERFC_MIDDLE_64 = {tuple(map(float, ERFC_MIDDLE.values()))}")
+    single, double = ERFC_MIDDLE.values()
+    limits = {"from": ERFC_FROM, "float32": single, "float64": double}
+    lines.append(_table("ERFC_LIMITS", limits))
     with mp.workdps(500):
         words = int(mp.floor(2 / mp.pi * mp.mpf(2) ** (64 * 20)))
     chunks = [(words >> (64 * (19 - i))) & ((1 << 64) - 1) for i in range(20)]

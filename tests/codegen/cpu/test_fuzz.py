@@ -1,5 +1,7 @@
 """Random graphs in machine code give the answers of the reference evaluator, with any vectors."""
 
+from dataclasses import replace
+
 import pytest
 
 import fulgurite as fg
@@ -39,11 +41,13 @@ def test_random_graphs_agree_when_threads_share_every_kernel(
 
 
 def test_random_graphs_agree_when_every_fold_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fulgurite.codegen.cpu.loops import template
+    from fulgurite.codegen.cpu.tiling import CPU
     from fulgurite.kernel.transform import split_reduction
 
-    for name, value in {"SHORT": 4, "LONG": 8, "ENOUGH": 1 << 20}.items():
-        monkeypatch.setattr(split_reduction, name, value)
-    monkeypatch.setattr(split_reduction, "_steps", lambda size, total: 3)
+    every = replace(CPU.loops.split, short=4, long=8, enough=1 << 20)
+    monkeypatch.setattr(template, "CPU", replace(CPU, loops=replace(CPU.loops, split=every)))
+    monkeypatch.setattr(split_reduction, "_steps", lambda size, total, table: 3)
     fg.clear_caches()
     try:
         for seed in range(2_400_000, 2_400_200):

@@ -189,7 +189,7 @@ def test_one_number_gives_the_bits_of_a_vector(name: str, dtype: DType) -> None:
 
 @pytest.mark.parametrize("name", sorted(vecmath.IN_PIECES))
 def test_pieces_meet_where_they_end(name: str) -> None:
-    width = {"tanh": tables.TANH_WIDTH, "erf": tables.ERF_WIDTH}.get(name)
+    width = tables.WIDTHS.get(name)
     ends = (np.arange(16) + 0.5) * width if width else 2.0 ** np.arange(4)[:, None] * (
         1 + np.arange(4) / 4) - 1  # fmt: skip
     middle = ends.ravel().astype(np.float32)

@@ -6,16 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.tiling import CPU
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.index import FOLD, LOAD
 from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.kernel.transform.unroll_outputs import MOST, beside
+from fulgurite.kernel.transform.unroll_outputs import beside
 
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import run
 from tests.properties import kernels
+
+LOOPS = CPU.loops
 
 
 def kernel(x: fg.Tensor) -> IndexKernel:
@@ -41,7 +44,7 @@ def weights_gradient(x: fg.Tensor, w: fg.Tensor, back: fg.Tensor, **how: int) ->
 def test_the_gradient_of_depthwise_weights_reads_what_comes_back_once() -> None:
     x, back = ones(2, 20, 9, 9), ones(2, 20, 9, 9)
     found = kernel(weights_gradient(x, ones(20, 1, 3, 3), back, padding=1, groups=20))
-    written = beside(found)
+    written = beside(found, LOOPS.unroll, LOOPS.vector)
     assert (count(found, FOLD), count(found, LOAD)) == (1, 2)
     assert (count(written, FOLD), count(written, LOAD)) == (9, 10)
     assert len(written.body.src) == 9
@@ -54,13 +57,13 @@ def test_the_gradient_of_depthwise_weights_reads_what_comes_back_once() -> None:
     [
         lambda: ones(30, 4, 500).sum(axis=2),  # nothing is shared
         lambda: (ones(500, 30) * ones(500, 1)).sum(axis=0),  # lanes are results
-        lambda: (ones(7, 1, 500) * ones(7, MOST + 1, 500)).max(axis=2),  # too many
+        lambda: (ones(7, 1, 500) * ones(7, LOOPS.unroll.outputs + 1, 500)).max(axis=2),  # too many
         lambda: ones(30, 4, 500) + 1,  # no fold
     ],
 )
 def test_what_would_save_no_reading_stays_as_it_is(make) -> None:  # type: ignore[no-untyped-def]
     found = kernel(make())
-    assert beside(found) is found
+    assert beside(found, LOOPS.unroll, LOOPS.vector) is found
 
 
 @kernels

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.tiling import CPU
 from fulgurite.core.node import toposort
 from fulgurite.graph.ir.affine import Affine
 from fulgurite.graph.ir.kernel import params_of
@@ -15,8 +16,10 @@ from fulgurite.graph.ir.lower import IndexKernel, lower
 from fulgurite.graph.ir.queries import indices
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.kernel.transform.merge_axes import merge_axes
-from fulgurite.kernel.transform.unroll_short_axes import MOST, unrolled
+from fulgurite.kernel.transform.unroll_short_axes import unrolled
 from fulgurite.runtime.host.index_interpreter import Runner
+
+LOOPS = CPU.loops
 
 
 def ones(*shape: int) -> fg.Tensor:
@@ -40,7 +43,7 @@ def changes(y: fg.Tensor) -> list[tuple[IndexKernel, IndexKernel]]:
             kernel = merge_axes(lower(item.kernel.body, item.kernel.inputs))
         except CannotLower:
             continue
-        after = unrolled(kernel)
+        after = unrolled(kernel, LOOPS.unroll, LOOPS.vector)
         rng = np.random.default_rng(0)
         sizes = [prod([n for n in p.shape if isinstance(n, int)]) for p in params]
         given = [rng.integers(-3, 4, n).astype(p.dtype.numpy)
@@ -106,7 +109,7 @@ def test_short_innermost_axes_are_written_out(y: object, copies: int) -> None:
 
 def test_copies_are_bounded() -> None:
     for before, after in changes(pool_gradient("max_pool3d", (2, 8, 8, 20), 4, 4, 0)):
-        assert len(after.body.src) <= MOST * len(before.body.src)
+        assert len(after.body.src) <= LOOPS.unroll.copies * len(before.body.src)
 
 
 def test_a_condition_that_never_holds_gives_0() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 import fulgurite as fg
+from fulgurite.codegen.cpu.tiling import VECTOR
 from fulgurite.core.node import Node, toposort
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.queries import free_axes
@@ -25,7 +26,7 @@ def read(x: fg.Tensor) -> tuple[list[Node], dict[Node, frozenset[int]], list[int
 def chosen(x: fg.Tensor) -> tuple[int | None, list[int]]:
     """The size of the vector axis and those of the grid."""
     order, free, sizes = read(x)
-    vector = vector_axis(order, free, sizes)
+    vector = vector_axis(order, free, sizes, VECTOR)
     grid = [sizes[a] for a in grid_axes(order, free)]
     return (None if vector is None else sizes[vector]), sorted(grid)
 
@@ -54,7 +55,7 @@ def test_an_axis_too_short_for_lanes_leaves_them_to_a_longer_one() -> None:
 def turned(x: fg.Tensor) -> int | None:
     """The size of the axis that a map reads across, if it does."""
     order, free, sizes = read(x)
-    found = across(order, free, sizes, vector_axis(order, free, sizes))
+    found = across(order, free, sizes, vector_axis(order, free, sizes, VECTOR), VECTOR)
     return None if found is None else sizes[found[0]]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
-from fulgurite.codegen.cpu.driver import COPY, END, HEADER, LAUNCH
+from fulgurite.codegen.cpu.driver import COPY, END, LAUNCH, LIMITS
 from fulgurite.core.op import Array
 
 pytest.importorskip("llvmlite")
@@ -225,9 +225,11 @@ def test_ctrl_c_ends_a_long_plan_between_launches_and_other_signals_do_not() -> 
     with fg.config(device="cpu", tier="native"):
         program: Any = fg.schedule(fg.Tensor(x) * 2).compile().executor
     words = program.records[0]
-    launch = words[HEADER:-2]
+    launch = words[LIMITS.header_words : -2]
     assert launch[0] == LAUNCH and launch[4], "a launch that is large enough to share"
-    long = array("q", words[:HEADER])  # the same kernel for half a minute, then a copy over it
+    long = array(
+        "q", words[: LIMITS.header_words]
+    )  # the same kernel for half a minute, then a copy over it
     for _ in range(20_000):
         long.extend(launch)
     long.extend([COPY, 5, 1, 0, x.nbytes, END, 2])

@@ -21,11 +21,7 @@ from ..llvm.emitter import Emitter, Val, computing
 from ..llvm.maths import select
 from ..spelling import combine, identity
 from ..target import Target
-
-BLOCK = 1 << 14  # elements of a long row that one unit scans
-LONG = 1 << 16  # the shortest row that is cut in blocks
-FEW = 64  # rows from which on rows alone make enough units
-COLUMNS = 4  # vectors of columns that are walked together
+from ..tiling import CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ def scan(line: Line, target: Target) -> Rendered:
         return work.columns()
     if line.in_order:
         return work.one_by_one()
-    if line.n < LONG or line.outer >= FEW:
+    if line.n < CPU.scan.long_elements or line.outer >= CPU.scan.enough_rows:
         return work.rows()
     return work.blocks()
 
@@ -213,8 +209,8 @@ class _Scan:
 
     def blocks(self) -> Rendered:
         """Folds of blocks, then their own scan, then every block after the one before."""
-        line = self.line
-        count = -(-line.n // BLOCK)
+        line, length = self.line, CPU.scan.block_elements
+        count = -(-line.n // length)
         kind = self.scalar()
         work = line.outer * line.n
 
@@ -222,9 +218,9 @@ class _Scan:
             e = self.e
             block = e.let(f"urem i64 {unit}, {count}")
             row = e.let(f"udiv i64 {unit}, {count}")
-            start = self.mul(block, BLOCK)
+            start = self.mul(block, length)
             left = e.let(f"sub i64 {line.n}, {start}")
-            size = e.call("i64", "llvm.smin.i64", f"i64 {left}", f"i64 {BLOCK}")
+            size = e.call("i64", "llvm.smin.i64", f"i64 {left}", f"i64 {length}")
             return self.add(self.mul(row, line.n), start), size
 
         def folded(unit: str) -> None:
@@ -322,8 +318,8 @@ class _Scan:
 
     def columns(self) -> Rendered:
         """A unit goes along the axis with some columns."""
-        line, lanes = self.line, self.lanes
-        wide = COLUMNS * lanes
+        line, lanes, vectors = self.line, self.lanes, CPU.scan.column_vectors
+        wide = vectors * lanes
         chunks = -(-line.inner // wide)
 
         def unit(index: str) -> None:
@@ -334,7 +330,7 @@ class _Scan:
             base = self.add(self.mul(row, line.n * line.inner), start)
             left = e.let(f"sub i64 {line.inner}, {start}")
             full = e.let(f"icmp sge i64 {left}, {wide}")
-            e.branch(full, lambda: self.walk(base, line.inner, None, "row", COLUMNS))
+            e.branch(full, lambda: self.walk(base, line.inner, None, "row", vectors))
 
             def part() -> None:
                 stop = e.call("i64", "llvm.smin.i64", f"i64 {left}", f"i64 {wide}")
@@ -356,4 +352,4 @@ class _Scan:
 
 def block_bytes(line: Line) -> int:
     """Room for the folds of blocks of all rows."""
-    return line.outer * -(-line.n // BLOCK) * 8
+    return line.outer * -(-line.n // CPU.scan.block_elements) * 8

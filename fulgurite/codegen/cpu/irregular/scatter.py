@@ -23,8 +23,7 @@ from ..llvm.emitter import Emitter, Val
 from ..loops.access import Access
 from ..spelling import combine
 from ..target import Target
-
-WIDTH = 4  # vectors of a row that one unit takes
+from ..tiling import CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class _Scatter:
             e.let(f"load ptr, ptr {e.let(f'getelementptr ptr, ptr %params, i64 {i}')}")
             for i in range(len(dtypes) + 1)
         ]
-        chunk = WIDTH * self.lanes
+        chunk = CPU.scatter_row_vectors * self.lanes
         length = 1 if self.vector is None else self.count([self.vector])
         chunks = -(-length // chunk)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 
 from ....core.dtype import (
     DType,
@@ -35,16 +36,10 @@ from ..llvm.emitter import Emitter, Val
 from ..llvm.masked import masked_store
 from ..llvm.maths import compare, select
 from ..target import Target
-from .sorting_network import NETWORK, side_by_side
+from ..tiling import CPU
+from .sorting_network import side_by_side
 
-TINY = 32  # the longest row that is sorted by insertion
-LONG = 1 << 16  # the shortest row that is cut in blocks
-FEW = 8  # rows from which on rows alone make enough units
-BLOCK = 1 << 15  # the least number of elements of a block
-MOST_BLOCKS = 64
-NEAR = 1 << 17  # bytes of keys that caches hold well
-AHEAD = 8  # elements of a digit that memory is fetched for before they are written
-UNROLL = 4
+SORT = CPU.sort
 _UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
 _LARGEST = {  # the bits of the largest value that is a number
     float16: 0x7C00, bfloat16: 0x7F80, float8_e5m2: 0x7C, float8_e4m3fn: 0x7E,
@@ -95,12 +90,12 @@ class Rows:
     @property
     def in_blocks(self) -> bool:
         """Is a row cut?"""
-        return self.n >= LONG and self.outer < FEW
+        return self.n >= SORT.long_elements and self.outer < SORT.enough_rows
 
     @property
     def block(self) -> int:
         """Elements of a block."""
-        return max(BLOCK, -(-self.n // (MOST_BLOCKS * 64)) * 64)
+        return max(SORT.block_elements, -(-self.n // (SORT.max_blocks * 64)) * 64)
 
     @property
     def blocks(self) -> int:
@@ -113,13 +108,18 @@ class Rows:
         return -(-self.outer * self.n * self.words * 8 // 64) * 64
 
 
-STATE = 3  # words of a row: digits done, which of the two arrays is current, has it just moved
+class State(IntEnum):
+    """Words of a row that is cut: how far it is sorted."""
+
+    DONE = 0  # digits
+    CURRENT = 1  # of the two arrays
+    MOVED = 2  # has it just moved?
 
 
 def sort_bytes(rows: Rows) -> int:
     """Room for keys, twice, and for counts and states of rows that are cut."""
     counts = rows.outer * (rows.blocks + 1) * (1 << rows.digit) * 4 if rows.in_blocks else 0
-    return 2 * rows.keys_bytes + counts + rows.outer * STATE * 8
+    return 2 * rows.keys_bytes + counts + rows.outer * len(State) * 8
 
 
 def sort(rows: Rows, target: Target) -> Rendered:
@@ -127,7 +127,7 @@ def sort(rows: Rows, target: Target) -> Rendered:
     work = Sorter(rows, target.lanes)
     if rows.in_blocks:
         return work.cut()
-    if rows.n <= NETWORK and rows.words == 1 and not rows.partly:
+    if rows.n <= SORT.network_elements and rows.words == 1 and not rows.partly:
         return side_by_side(work)
     return work.whole()
 
@@ -155,7 +155,7 @@ class Sorter:
         step = self.rows.keys_bytes
         self.arrays = room, e.let(f"getelementptr i8, ptr {room}, i64 {step}")
         self.counts = e.let(f"getelementptr i8, ptr {room}, i64 {2 * step}")
-        end = sort_bytes(self.rows) - self.rows.outer * STATE * 8
+        end = sort_bytes(self.rows) - self.rows.outer * len(State) * 8
         self.states = e.let(f"getelementptr i8, ptr {room}, i64 {end}")
         self.n = str(self.rows.n)
         if self.rows.partly:
@@ -182,12 +182,12 @@ class Sorter:
 
     def each(self, start: str, stop: str, body: Callable[[str], None]) -> None:
         """Do every index, some at a time."""
-        left = self.op("srem", self.op("sub", stop, start), UNROLL)
+        left = self.op("srem", self.op("sub", stop, start), SORT.unroll_elements)
         whole = self.op("sub", stop, left)
 
         def some(index: str, _: list[str]) -> list[str]:
             body(index)
-            for more in range(1, UNROLL):
+            for more in range(1, SORT.unroll_elements):
                 body(self.op("add", index, more))
             return []
 
@@ -195,7 +195,7 @@ class Sorter:
             body(index)
             return []
 
-        self.e.loop(start, whole, UNROLL, [], some)
+        self.e.loop(start, whole, SORT.unroll_elements, [], some)
         self.e.loop(whole, stop, 1, [], one)
 
     def word(self, array: str, place: str, which: int = 0) -> str:
@@ -304,7 +304,7 @@ class Sorter:
         def unit(row: str) -> None:
             array = self.row_of(self.arrays[0], row)
             self.keys(row, array, "0", self.n)
-            if rows.n <= TINY:
+            if rows.n <= SORT.insertion_elements:
                 self.insertion(array)
             else:
                 array = self.by_digits(array, self.row_of(self.arrays[1], row))
@@ -429,8 +429,10 @@ class Sorter:
                 e.line(f"store i32 {e.let(f'trunc i64 {words[-1]} to i32')}, ptr {at}, align 1")
             else:
                 self.put(target, to, words)
-            if rows.n * rows.words * 8 > NEAR:  # stores to so many places miss all caches
-                further = self.op("add", to, 2 * AHEAD if last else AHEAD)
+            if (
+                rows.n * rows.words * 8 > SORT.cached_bytes
+            ):  # stores to so many places miss all caches
+                further = self.op("add", to, SORT.prefetch_elements * (2 if last else 1))
                 ahead = self.word(target, further)
                 if last:
                     ahead = e.let(f"getelementptr i32, ptr {target}, i64 {further}")
@@ -466,11 +468,11 @@ class Sorter:
             stop = e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {self.n}")
             return self.op("udiv", unit, rows.blocks), block, start, stop
 
-        def state(row: str, which: int) -> str:
-            place = self.op("add", self.op("mul", row, STATE), which)
+        def state(row: str, which: State) -> str:
+            place = self.op("add", self.op("mul", row, len(State)), which)
             return self.e.let(f"getelementptr i64, ptr {self.states}, i64 {place}")
 
-        def known(row: str, which: int) -> str:
+        def known(row: str, which: State) -> str:
             return self.e.let(f"load i64, ptr {state(row, which)}")
 
         def table(row: str, block: str) -> str:
@@ -491,7 +493,7 @@ class Sorter:
             self.keys(row, self.row_of(self.arrays[0], row), start, stop)
 
             def first() -> None:
-                for which in range(STATE):
+                for which in State:
                     self.e.line(f"store i64 0, ptr {state(row, which)}")
 
             self.e.branch(self.e.let(f"icmp eq i64 {block}, 0"), first)
@@ -500,25 +502,26 @@ class Sorter:
             row, block, start, stop = bounds(unit)
             mine = table(row, block)
             self.clear(mine)
-            self.count(array(row, known(row, 1)), start, stop, shift(known(row, 0)), mine)
+            source = array(row, known(row, State.CURRENT))
+            self.count(source, start, stop, shift(known(row, State.DONE)), mine)
 
         def begin(row: str) -> None:
             e = self.e
             alone = self.begins(table(row, "0"))
             moved = self.op("xor", alone, 1)
-            which = self.op("xor", known(row, 1), moved)
-            done = self.op("add", known(row, 0), 1)
-            for place, word in enumerate((done, which, moved)):
+            which = self.op("xor", known(row, State.CURRENT), moved)
+            done = self.op("add", known(row, State.DONE), 1)
+            for place, word in zip(State, (done, which, moved), strict=True):
                 e.line(f"store i64 {word}, ptr {state(row, place)}")
 
         def moved(unit: str, last: bool) -> None:
             row, block, start, stop = bounds(unit)
-            moves = self.e.let(f"icmp ne i64 {known(row, 2)}, 0")
-            now = known(row, 1)
+            moves = self.e.let(f"icmp ne i64 {known(row, State.MOVED)}, 0")
+            now = known(row, State.CURRENT)
 
             def all_of_them() -> None:
                 before = array(row, self.op("xor", now, 1))
-                by = shift(self.op("sub", known(row, 0), 1))
+                by = shift(self.op("sub", known(row, State.DONE), 1))
                 target = array(row, now)
                 if last:
                     first = self.op("mul", row, rows.n)

@@ -17,8 +17,6 @@ from ..llvm.emitter import Val, ramp
 if TYPE_CHECKING:
     from .sort import Sorter
 
-NETWORK = 16  # the longest row that a network sorts
-
 
 def comparisons(n: int) -> list[tuple[int, int]]:
     """Batcher's network by odd and even merges: places whose elements meet, in order."""

@@ -9,6 +9,8 @@ touch no memory. Memory is a user's: no load or store assumes that it is aligned
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from ....core.dtype import (
     DType,
     bfloat16,
@@ -94,17 +96,16 @@ def load_every(
     starts = [min(row * count, last + 1 - count) for row in range(abs(step))]
     base = 0 if step > 0 else -last
     offsets = [lane * step - base for lane in range(count)]
-    owner = [next(r for r, start in enumerate(starts) if o < start + count) for o in offsets]
+    owner = [bisect_right([start + count for start in starts], o) for o in offsets]
     value = ""
     for row, start in enumerate(starts):
-        whose = {offsets[i] - start: i for i in range(count) if owner[i] == row}
+        own = {i: offsets[i] - start for i in range(count) if owner[i] == row}  # lane: its place
+        whose = {spot: lane for lane, spot in own.items()}
         part = _spread(e, live, [whose.get(j, count) for j in range(count)])
-        at = e.let(f"getelementptr {scalar_type(raw)}, ptr {pointer}, i64 {place.text}")
-        if base + start:
-            at = e.let(f"getelementptr {scalar_type(raw)}, ptr {at}, i64 {base + start}")
+        at = _address(e, raw, pointer, place, base + start)
         found = load_row(e, at, raw, part)
-        lanes = [offsets[i] - start + (count if row else 0) if owner[i] == row else i
-                 for i in range(count)]  # fmt: skip
+        first = count if row else 0
+        lanes = [own[i] + first if i in own else i for i in range(count)]
         value = shuffled(e, raw, value or found, found, lanes)
     return from_memory(e, Val(value, raw, True), dtype)
 
@@ -124,11 +125,15 @@ def store_every(
                  else t // step) for t in turns
             ]  # fmt: skip
             value = shuffled(e, raw, value, parts[number].text, lanes)
-        at = e.let(f"getelementptr {scalar_type(raw)}, ptr {pointer}, i64 {place.text}")
-        if row:
-            at = e.let(f"getelementptr {scalar_type(raw)}, ptr {at}, i64 {row * count}")
+        at = _address(e, raw, pointer, place, row * count)
         live = _spread(e, mask, [t // step for t in turns])
         _put_row(e, at, Val(value, raw, True), live)
+
+
+def _address(e: Emitter, raw: DType, pointer: str, place: Val, offset: int) -> str:
+    """The address of a place, or of one a fixed number of elements further."""
+    at = e.let(f"getelementptr {scalar_type(raw)}, ptr {pointer}, i64 {place.text}")
+    return e.let(f"getelementptr {scalar_type(raw)}, ptr {at}, i64 {offset}") if offset else at
 
 
 def _spread(e: Emitter, mask: str | None, lanes: list[int]) -> str | None:

@@ -17,6 +17,7 @@ import platform
 import struct
 import sys
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -25,8 +26,6 @@ from ..target import Machine
 KNOWN = (
     "0.50",
 )  # tests/codegen/cpu/llvm/test_libllvm.py compares calls with what llvmlite declares
-LARGE = 1 << 16  # letters of text after which LLVM's memory is given back
-_LOADED, _WRITABLE, _UNUSED = 1, 2, 4  # ELF's words for parts of a file; madvise's DONTNEED
 _TEXT, _PLACE, _WORD = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _PROBLEM = ctypes.POINTER(_PLACE)
 CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # what each returns and takes
@@ -50,6 +49,13 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # what each returns and takes
 _LIBRARY = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}.get(
     sys.platform, "libllvmlite.so"
 )
+
+
+class Segment(IntEnum):
+    """ELF's numbers for parts of a file: the type, and the flag of writable ones."""
+
+    LOAD = 1
+    WRITABLE = 2
 
 
 class Llvm(Protocol):
@@ -130,7 +136,7 @@ def read_only_pages(path: str, function: Any) -> list[tuple[int, int]]:
         kind, flags, _, place, _, _, size = struct.unpack_from(
             "<IIQQQQQ", head, start + number * each
         )
-        if kind == _LOADED and not flags & _WRITABLE and not place % mmap.PAGESIZE:
+        if kind == Segment.LOAD and not flags & Segment.WRITABLE and not place % mmap.PAGESIZE:
             found.append((about[1] + place, size // mmap.PAGESIZE * mmap.PAGESIZE))
     return found
 
@@ -142,6 +148,8 @@ def _libc() -> Any:
 
 class Direct:
     """The library's functions, called as they are."""
+
+    large_text = 1 << 16  # letters after which LLVM's memory is given back
 
     def __init__(self, path: str) -> None:
         self._library = library = ctypes.CDLL(path)
@@ -181,13 +189,13 @@ class Direct:
             return found
         finally:
             call["ContextDispose"](context)  # and with it what a failure left
-            if sum(map(len, texts)) > LARGE:
+            if sum(map(len, texts)) > self.large_text:
                 self.rest()
 
     def rest(self) -> None:
         """Give back memory until it is used again: pages of the library, and what was freed."""
         for address, size in self._pages:
-            _libc().madvise(_PLACE(address), ctypes.c_size_t(size), _UNUSED)
+            _libc().madvise(_PLACE(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
         if hasattr(_libc(), "malloc_trim"):
             _libc().malloc_trim(ctypes.c_size_t(0))
 

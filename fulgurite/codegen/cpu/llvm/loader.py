@@ -15,6 +15,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,19 +26,71 @@ from ....errors import FulguriteError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_X86, _ARM = 62, 183  # ELF's numbers of architectures
-_ALLOCATED, _WRITABLE = 2, 1
-_SYMBOLS, _RELOCATIONS, _NO_BITS = 2, 4, 8
+
+class Machine(IntEnum):
+    """ELF's numbers of architectures."""
+
+    X86_64 = 62
+    AARCH64 = 183
+
+
+class SectionFlag(IntEnum):
+    """Bits of a section's flags."""
+
+    WRITABLE = 1
+    ALLOCATED = 2
+
+
+class SectionType(IntEnum):
+    """What a section holds."""
+
+    SYMBOLS = 2
+    RELOCATIONS = 4
+    NO_BITS = 8
+
+
+class X86(IntEnum):
+    """Relocations of x86-64, by the names of its ABI."""
+
+    ABS64 = 1
+    PC32 = 2
+    PLT32 = 4
+    GOTPCREL = 9
+    GOTPCRELX = 41
+    REX_GOTPCRELX = 42
+
+
+class Arm(IntEnum):
+    """Relocations of AArch64, by the names of its ABI."""
+
+    ABS64 = 257
+    PREL32 = 261
+    ADR_PREL_PG_HI21 = 275
+    ADD_ABS_LO12_NC = 277
+    LDST8_ABS_LO12_NC = 278
+    JUMP26 = 282
+    CALL26 = 283
+    LDST16_ABS_LO12_NC = 284
+    LDST32_ABS_LO12_NC = 285
+    LDST64_ABS_LO12_NC = 286
+    LDST128_ABS_LO12_NC = 299
+    ADR_GOT_PAGE = 311
+    LD64_GOT_LO12_NC = 312
+
+
 _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"),
      ("size", "<u8")]
 )  # fmt: skip
 _RELA = np.dtype([("offset", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
 _STUB = {  # jump to the address in the word behind it
-    _X86: bytes.fromhex("ff2502000000") + b"\xcc\xcc",
-    _ARM: bytes.fromhex("5000005800021fd6"),
+    Machine.X86_64: bytes.fromhex("ff2502000000") + b"\xcc\xcc",
+    Machine.AARCH64: bytes.fromhex("5000005800021fd6"),
 }
-_BY_WORD = {_X86: (9, 41, 42), _ARM: (311, 312)}  # relocations to a word that holds an address
+_BY_WORD: dict[int, tuple[int, ...]] = {  # relocations to a word that holds an address
+    Machine.X86_64: (X86.GOTPCREL, X86.GOTPCRELX, X86.REX_GOTPCRELX),
+    Machine.AARCH64: (Arm.ADR_GOT_PAGE, Arm.LD64_GOT_LO12_NC),
+}
 
 Words: TypeAlias = "npt.NDArray[np.int64]"
 
@@ -56,95 +109,111 @@ class _Section:
 def load(data: bytes, known: Mapping[str, int] | None = None) -> dict[str, int]:
     """Map an object's code; its functions by name. `known` are functions of other objects."""
     try:
-        return _load(data, known or {})
+        return _Image(data, known or {}).map()
     except (
         struct.error, IndexError, ValueError, OverflowError, OSError, MemoryError, StopIteration
     ) as problem:  # fmt: skip
         raise LoadError(f"the object file is damaged: {problem}", "clear the cache") from problem
 
 
-def _load(data: bytes, known: Mapping[str, int]) -> dict[str, int]:
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise LoadError("this is no object file", "clear the cache")
-    machine = struct.unpack_from("<H", data, 18)[0]
-    if machine not in _STUB or machine != _here():
-        raise LoadError("the object file is for another machine", "clear the cache")
-    start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
-    sections = [
-        _Section(struct.unpack_from("<IIQQQQIIQQ", data, start + 64 * i)) for i in range(count)
-    ]
-    names = _text(data, sections[struct.unpack_from("<H", data, 62)[0]])
-    top = 0
-    for section in sections:
-        if not section.flags & _ALLOCATED or names(section.name).startswith(".eh_frame"):
-            continue
-        if section.flags & _WRITABLE and section.size:
-            raise LoadError(f"it has writable data in {names(section.name)}", "clear the cache")
-        align = max(1, section.align)
-        section.at = -(-top // align) * align
-        top = section.at + section.size
-    table = next(s for s in sections if s.type == _SYMBOLS)
-    symbols = np.frombuffer(data, _SYMBOL, table.size // 24, table.offset)
-    named = _text(data, sections[table.link])
-    outside = [i for i in range(1, len(symbols)) if symbols["section"][i] == 0]
-    entries = {
-        section.info: np.frombuffer(data, _RELA, section.size // 24, section.offset)
-        for section in sections
-        if section.type == _RELOCATIONS and sections[section.info].at >= 0
-    }
-    inside = _asked_by_word(machine, entries.values()) - set(outside)
-    stubs = -(-top // 16) * 16
-    size = stubs + 16 * len(outside) + 8 * len(inside)
-    memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    image = np.zeros(size, np.uint8)
-    for section in sections:
-        if section.at >= 0 and section.type != _NO_BITS:
-            body = np.frombuffer(data, np.uint8, section.size, section.offset)
-            image[section.at : section.at + section.size] = body
-    places = np.full(len(sections), -1, np.int64)
-    places[:] = [s.at for s in sections]
-    homes = np.where(symbols["section"] < len(sections), symbols["section"], 0)
-    values = places[homes] + symbols["value"].astype(np.int64)  # from the start of the image
-    words = np.full(len(symbols), -1, np.int64)  # where a symbol's address stands in memory
-    for slot, i in enumerate(outside):
-        name = named(int(symbols["name"][i]))
-        stub = stubs + 16 * slot
-        address = known.get(name) or find(name)
-        image[stub : stub + 16] = np.frombuffer(
-            _STUB[machine] + struct.pack("<Q", address), np.uint8
-        )
-        values[i], words[i] = stub, stub + 8
-    for slot, i in enumerate(sorted(inside)):
-        words[i] = stubs + 16 * len(outside) + 8 * slot
-        _put(image, words[i : i + 1], values[i : i + 1] + base, 8)
-    relocate = _relocate_x86 if machine == _X86 else _relocate_arm
-    for place, some in entries.items():
-        relocate(image, some, sections[place].at, values, words, base)
-    memory[:size] = image.tobytes()
-    _seal(base, len(memory))
-    _kept.append(memory)
-    return {
-        named(int(s["name"])): base + int(v)
-        for s, v in zip(symbols, values, strict=True)
-        if s["info"] & 15 == 2 and s["info"] >> 4 and s["section"]
-    }
+class _Image:
+    """An object while it is laid out: its sections, then stubs and words of addresses."""
+
+    def __init__(self, data: bytes, known: Mapping[str, int]) -> None:
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise LoadError("this is no object file", "clear the cache")
+        self.data, self.known = data, known
+        self.machine = struct.unpack_from("<H", data, 18)[0]
+        if self.machine not in _STUB or self.machine != _here():
+            raise LoadError("the object file is for another machine", "clear the cache")
+        start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+        self.sections = [
+            _Section(struct.unpack_from("<IIQQQQIIQQ", data, start + 64 * i)) for i in range(count)
+        ]
+        table = next(s for s in self.sections if s.type == SectionType.SYMBOLS)
+        self.symbols = np.frombuffer(data, _SYMBOL, table.size // 24, table.offset)
+        self.named = _text(data, self.sections[table.link])
+        self.top = self.lay_out()
+
+    def lay_out(self) -> int:
+        """Give every section of code and constants its place; where they end."""
+        names = _text(self.data, self.sections[struct.unpack_from("<H", self.data, 62)[0]])
+        top = 0
+        for section in self.sections:
+            allocated = section.flags & SectionFlag.ALLOCATED
+            if not allocated or names(section.name).startswith(".eh_frame"):
+                continue
+            if section.flags & SectionFlag.WRITABLE and section.size:
+                raise LoadError(f"it has writable data in {names(section.name)}", "clear the cache")
+            align = max(1, section.align)
+            section.at = -(-top // align) * align
+            top = section.at + section.size
+        return top
+
+    def relocations(self) -> dict[int, npt.NDArray[Any]]:
+        """The relocations of every section that is laid out."""
+        return {
+            s.info: np.frombuffer(self.data, _RELA, s.size // 24, s.offset)
+            for s in self.sections
+            if s.type == SectionType.RELOCATIONS and self.sections[s.info].at >= 0
+        }
+
+    def copy(self, image: npt.NDArray[np.uint8]) -> None:
+        """The bytes of every section to its place."""
+        for section in self.sections:
+            if section.at >= 0 and section.type != SectionType.NO_BITS:
+                body = np.frombuffer(self.data, np.uint8, section.size, section.offset)
+                image[section.at : section.at + section.size] = body
+
+    def by_word(self, tables: Iterable[npt.NDArray[Any]]) -> set[int]:
+        """The symbols whose address is read from a word in memory."""
+        found: set[int] = set()
+        for entries in tables:
+            for kind in _BY_WORD[self.machine]:
+                found.update(entries["symbol"][entries["type"] == kind].tolist())
+        return found
+
+    def map(self) -> dict[str, int]:
+        """Executable memory with the relocated image; its functions by name."""
+        symbols, machine = self.symbols, self.machine
+        outside = [i for i in range(1, len(symbols)) if symbols["section"][i] == 0]
+        entries = self.relocations()
+        inside = self.by_word(entries.values()).difference(outside)
+        stubs = -(-self.top // 16) * 16
+        size = stubs + 16 * len(outside) + 8 * len(inside)
+        memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        image = np.zeros(size, np.uint8)
+        self.copy(image)
+        places = np.array([s.at for s in self.sections], np.int64)
+        homes = np.where(symbols["section"] < len(places), symbols["section"], 0)
+        values = places[homes] + symbols["value"].astype(np.int64)  # from the start of the image
+        words = np.full(len(symbols), -1, np.int64)  # where a symbol's address stands in memory
+        for slot, i in enumerate(outside):
+            name, stub = self.named(int(symbols["name"][i])), stubs + 16 * slot
+            code = _STUB[machine] + struct.pack("<Q", self.known.get(name) or find(name))
+            image[stub : stub + 16] = np.frombuffer(code, np.uint8)
+            values[i], words[i] = stub, stub + 8
+        for slot, i in enumerate(sorted(inside)):
+            words[i] = stubs + 16 * len(outside) + 8 * slot
+            _put(image, words[i : i + 1], values[i : i + 1] + base, 8)
+        for place, some in entries.items():
+            _RELOCATE[machine](image, some, self.sections[place].at, values, words, base)
+        memory[:size] = image.tobytes()
+        _seal(base, len(memory))
+        _kept.append(memory)
+        return {
+            self.named(int(s["name"])): base + int(v)
+            for s, v in zip(symbols, values, strict=True)
+            if s["info"] & 15 == 2 and s["info"] >> 4 and s["section"]
+        }
 
 
 _kept: list[mmap.mmap] = []  # code lives as long as the process
 
 
-def _asked_by_word(machine: int, tables: Iterable[npt.NDArray[Any]]) -> set[int]:
-    """The symbols whose address is read from a word in memory."""
-    found: set[int] = set()
-    for entries in tables:
-        for kind in _BY_WORD[machine]:
-            found.update(entries["symbol"][entries["type"] == kind].tolist())
-    return found
-
-
 def _here() -> int:
-    return _ARM if os.uname().machine in ("aarch64", "arm64") else _X86
+    return Machine.AARCH64 if os.uname().machine in ("aarch64", "arm64") else Machine.X86_64
 
 
 def _text(data: bytes, section: _Section) -> Callable[[int], str]:
@@ -180,17 +249,20 @@ def _relocate_x86(
     values: Words, words: Words, base: int,
 ) -> None:  # fmt: skip
     for kind, at, target, word, addend in _each(entries, start, values, words):
-        if kind in (2, 4):  # a distance in 32 bits, to a constant or a function
+        if kind in (X86.PC32, X86.PLT32):  # a distance in 32 bits, to a constant or a function
             _put(image, at, _near(target + addend - at, 1 << 31), 4)
-        elif kind == 1:  # an address
+        elif kind == X86.ABS64:
             _put(image, at, target + addend + base, 8)
-        elif kind in _BY_WORD[_X86]:
+        elif kind in _BY_WORD[Machine.X86_64]:
             _put(image, at, _near(word + addend - at, 1 << 31), 4)
         else:
             raise LoadError(f"relocation {kind} is not known", "report this as a bug")
 
 
-_LOW_BITS = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # add, and loads of 1 to 16 bytes
+_LOW_BITS = {  # how far immediates of an addition, and of loads of 1 to 16 bytes, are shifted
+    Arm.ADD_ABS_LO12_NC: 0, Arm.LDST8_ABS_LO12_NC: 0, Arm.LDST16_ABS_LO12_NC: 1,
+    Arm.LDST32_ABS_LO12_NC: 2, Arm.LDST64_ABS_LO12_NC: 3, Arm.LDST128_ABS_LO12_NC: 4,
+}  # fmt: skip
 
 
 def _relocate_arm(
@@ -200,25 +272,28 @@ def _relocate_arm(
     for kind, at, target, word, addend in _each(entries, start, values, words):
         code = image[at[:, None] + np.arange(4)].copy().view("<u4").reshape(-1).astype(np.int64)
         goal = target + addend
-        if kind == 257:
+        if kind == Arm.ABS64:
             _put(image, at, goal + base, 8)
             continue
-        if kind == 261:
+        if kind == Arm.PREL32:
             _put(image, at, _near(goal - at, 1 << 31), 4)
             continue
-        if kind in (282, 283):  # a branch
+        if kind in (Arm.JUMP26, Arm.CALL26):
             code |= (_near(goal - at, 1 << 27) >> 2) & 0x3FFFFFF
-        elif kind in (275, 311):  # a page
-            far = (word if kind == 311 else goal) + base
+        elif kind in (Arm.ADR_PREL_PG_HI21, Arm.ADR_GOT_PAGE):
+            far = (word if kind == Arm.ADR_GOT_PAGE else goal) + base
             pages = _near((far >> 12) - ((at + base) >> 12), 1 << 20)
             code |= ((pages & 3) << 29) | (((pages >> 2) & 0x7FFFF) << 5)
         elif kind in _LOW_BITS:
             code |= (((goal + base) & 0xFFF) >> _LOW_BITS[kind]) << 10
-        elif kind == 312:
+        elif kind == Arm.LD64_GOT_LO12_NC:
             code |= (((word + base) & 0xFFF) >> 3) << 10
         else:
             raise LoadError(f"relocation {kind} is not known", "report this as a bug")
         _put(image, at, code, 4)
+
+
+_RELOCATE = {Machine.X86_64: _relocate_x86, Machine.AARCH64: _relocate_arm}
 
 
 def _seal(base: int, size: int) -> None:
@@ -226,7 +301,7 @@ def _seal(base: int, size: int) -> None:
     library = _library("c")
     if library.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(size), 5):  # read and execute
         raise LoadError("the system forbids executable memory", "use device='reference'")
-    if _here() == _ARM:
+    if _here() == Machine.AARCH64:
         clear = getattr(_library("gcc_s"), "__clear_cache")
         clear(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
 

@@ -14,9 +14,10 @@ alone: AVX-512 has masks of single bits, SSE2 has branches.
 
 from __future__ import annotations
 
+from ..target import VECTORS
 from .emitter import Emitter
 
-_AVX2 = 32  # bytes of a register, with masks in vector registers
+_AVX2 = 4 * VECTORS["avx2"]  # bytes of a register, with masks in vector registers
 _OWN = {"float": ("avx", "ps", 4), "double": ("avx", "pd", 8), "i32": ("avx2", "d", 4),
         "i64": ("avx2", "q", 8)}  # fmt: skip
 

@@ -21,11 +21,11 @@ from ....core.origin import places
 from ....errors import ArgumentError
 from ....graph.ir.kernel import Kernel
 from ...common.api import Phase, Rendered
+from ..compose import Room
 
 SIGNATURE = "void (ptr params, ptr values, i64 first, i64 last)"
 _NAME = r'(?:[\w.$-]+|"[^"\n]+")'
 _DEFINED = re.compile(rf"^[ \t]*(?:define\b[^@\n]*@({_NAME})\s*\(|@({_NAME})\s*=)", re.MULTILINE)
-_ALIGN = 64
 
 
 class NativeFunction(HostFunction):
@@ -106,14 +106,13 @@ def render_user(kernel: Kernel) -> Rendered:
     assert all([s.op is PARAM for s in sources]), "native kernels read memory"
     asked = {root.arg[0]: kernel.inputs + place for place, root in enumerate(roots)}
     room = kernel.inputs + len(roots)
-    lines, top = [], 0
+    lines, unasked = [], Room()
     slots: list[tuple[int, int]] = [(s.arg[0], 0) for s in sources]
     for item, (shape, dtype) in enumerate(results):
         if item in asked:
             slots.append((asked[item], 0))
         else:
-            slots.append((room, top))
-            top += -(-dtype.itemsize * _count(shape) // _ALIGN) * _ALIGN
+            slots.append((room, unasked.take(dtype.itemsize * _count(shape)).offset))
     for place, (slot, offset) in enumerate(slots):
         lines += [
             f"  %from{place} = getelementptr ptr, ptr %params, i64 {slot}",
@@ -133,7 +132,7 @@ def render_user(kernel: Kernel) -> Rendered:
     numbers = tuple([n for shape in shapes for n in shape])
     units = units_of(host, shapes, roots[0])
     work = 8 * sum([_count(shape) for shape in shapes])
-    return Rendered(text, (Phase("kernel", units, work),), (), numbers, top)  # type: ignore[arg-type]
+    return Rendered(text, (Phase("kernel", units, work),), (), numbers, unasked.size)  # type: ignore[arg-type]
 
 
 def _count(shape: Any) -> int:

@@ -9,6 +9,7 @@ several walks need are kept in a scratch row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -19,7 +20,7 @@ from ....core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ....core.ops.leaf import CONST, SINK, VAR
 from ....graph.ir.queries import free_axes
 from ....graph.ir.reshape_groups import CannotLower
-from ....kernel.transform.split_reduction import CHUNK, Part
+from ....kernel.transform.split_reduction import Part
 from ....kernel.transform.vector_axis import grid_axes, vector_axis
 from ...common.api import BROKEN, ERROR, FIRST
 from ..llvm.divide import Divisor, divided, divisor
@@ -27,12 +28,8 @@ from ..llvm.emitter import Emitter, Val, computing
 from ..llvm.maths import compare, random_bits, select
 from ..spelling import cast, operate
 from ..target import Target
+from ..tiling import LoopTiling
 from .access import Access
-
-SCRATCH = 1 << 14  # the longest row, in elements, that is kept
-DEAR = 6  # what costs at least this much, in additions, is worth keeping
-CHEAP = 8  # what costs at most this much is bound by memory and by waiting, not by its work
-COPIES = ((CHEAP, 4), (48, 2))  # up to this cost of a vector, so many vectors a step
 
 Range = tuple[str, str]
 State = list[str]
@@ -44,9 +41,14 @@ class Walk:
     """A part of a kernel being written as loops."""
 
     def __init__(
-        self, part: Part, dtypes: Sequence[DType], target: Target, variables: Sequence[str]
+        self,
+        part: Part,
+        dtypes: Sequence[DType],
+        target: Target,
+        variables: Sequence[str],
+        table: LoopTiling,
     ) -> None:
-        lanes = target.lanes
+        lanes, self.table = target.lanes, table
         self.fused = target.vectors != "sse2"  # is there one instruction for a * b + c?
         sizes = part.kernel.axes
         if not all(isinstance(n, int) for n in sizes):
@@ -60,7 +62,7 @@ class Walk:
         self.at = Access(self.e, dtypes, self.sizes)
         self.variables = {name: FIRST + place for place, name in enumerate(variables)}
         blocks = [block for block, _ in self.windows.values()]
-        self.vector = vector_axis(self.order, self.free, self.sizes, blocks)
+        self.vector = vector_axis(self.order, self.free, self.sizes, table.vector, blocks)
         self.grid = grid_axes(self.order, self.free)
         folds = any(n.op is FOLD for n in self.order)
         self.flat = len(self.sizes) == 1 and self.grid == [self.vector] and not folds
@@ -81,22 +83,24 @@ class Walk:
     def worth_keeping(self) -> list[Node]:
         """Dear values of a row that several walks over it need: computed once, kept in scratch."""
         v = self.vector
-        if v is None or v in self.grid or self.sizes[v] > SCRATCH:
+        if v is None or v in self.grid or self.sizes[v] > self.table.kept_row_elements:
             return []
         folds = [n for n in self.order if n.op is FOLD]
-        inside = set(self.grid)
-        plain = all(f.arg[1] == (v,) and self.free[f] <= inside for f in folds)
-        if not plain or not all(self.free[s] <= inside | {v} for s in self.stores):
+        if not self.is_of_rows(folds, v):
             return []
-        walks = [f.src[0] for f in folds] + [s.src[0] for s in self.stores if v in self.free[s]]
-        count: dict[Node, int] = {}
-        for target in walks:
-            for node in under(target):
-                count[node] = count.get(node, 0) + 1
-        return [
-            n for n, c in count.items()
-            if c > 1 and n.op.family == "elementwise" and n.op.cost >= DEAR and v in self.free[n]
-        ]  # fmt: skip
+        walks = [*folds, *[s for s in self.stores if v in self.free[s]]]
+        count = Counter([node for walk in walks for node in under(walk.src[0])])
+        return [n for n in count if count[n] > 1 and v in self.free[n] and self.is_dear(n)]
+
+    def is_of_rows(self, folds: Sequence[Node], vector: int) -> bool:
+        """True if a unit is one row: every fold is along it, every store an element or a row."""
+        inside = set(self.grid)
+        along = all(f.arg[1] == (vector,) and self.free[f] <= inside for f in folds)
+        return along and all(self.free[s] <= inside | {vector} for s in self.stores)
+
+    def is_dear(self, node: Node) -> bool:
+        """True if a value costs enough to be kept rather than computed again."""
+        return node.op.family == "elementwise" and node.op.cost >= self.table.kept_cost
 
     def room(self, dtype: DType, size: int) -> str:
         """Scratch for a row of whole vectors."""
@@ -142,7 +146,8 @@ class Walk:
     def copies(self, targets: Sequence[Node]) -> int:
         """How many vectors a step does: more for cheap work, fewer than there are."""
         cost = self.cost(targets)
-        wanted = next((copies for limit, copies in COPIES if cost <= limit), 1)
+        choices = self.table.unroll_vectors
+        wanted = next((copies for limit, copies in choices if cost <= limit), 1)
         while wanted > 1 and self.at_most(wanted * self.lanes - 1):
             wanted //= 2
         return wanted
@@ -163,7 +168,7 @@ class Walk:
         if self.vector not in self.ranges:
             size = self.sizes[self.vector]
             return str(size - size % step), size % step != 0
-        block = self.windows[self.vector][1] if self.vector in self.windows else CHUNK
+        block = self.windows.get(self.vector, (0, self.table.split.unit_elements))[1]
         if self.sizes[self.vector] % step == 0 == block % step and not self.flat:
             return stop, False  # every part of it is whole vectors
         count = self.e.let(f"sub i64 {stop}, {start}")
@@ -245,19 +250,25 @@ class Walk:
         if v is None or v in self.grid or not self.grid or self.at.lane_axis is not None:
             return
         self.walks += 1
-        if self.walks != 2 or self.at_most(4 * self.lanes - 1) or self.sizes[v] > SCRATCH:
+        longest = self.table.kept_row_elements
+        if self.walks != 2 or self.at_most(4 * self.lanes - 1) or self.sizes[v] > longest:
             return
         for node in self.order:
-            steps = dict(node.arg[1][1]) if node.op in (LOAD, STORE) else {}
-            next_row = steps.get(self.grid[-1], 0)
-            if steps.get(v) != 1 or not next_row or (node.op is STORE and writes):
-                continue
-            self.at.settle(node)
-            pointer, left = self.at.base(node.arg[0], node.arg[1])
-            if left == (0, ((v, 1),)):
-                size = self.at.dtypes[node.arg[0]].itemsize
-                offset = next_row * size if node.op is LOAD else 0  # this row is written next
-                self.ahead[pointer] = (size, offset, int(node.op is STORE))
+            if node.op is LOAD or (node.op is STORE and not writes):
+                self.plan_prefetch(node, v)
+
+    def plan_prefetch(self, node: Node, vector: int) -> None:
+        """Note the next row of a load or store along memory, to be fetched."""
+        steps = dict(node.arg[1][1])
+        next_row = steps.get(self.grid[-1], 0)
+        if steps.get(vector) != 1 or not next_row:
+            return
+        self.at.settle(node)
+        pointer, left = self.at.base(node.arg[0], node.arg[1])
+        if left == (0, ((vector, 1),)):
+            size = self.at.dtypes[node.arg[0]].itemsize
+            offset = next_row * size if node.op is LOAD else 0  # this row is written next
+            self.ahead[pointer] = (size, offset, int(node.op is STORE))
 
     def fetch_ahead(self) -> None:
         """Ask for memory that lies ahead of the lanes we are at."""

@@ -19,19 +19,9 @@ from ....graph.ir.affine import Affine
 from ....kernel.transform.split_reduction import Part
 from ..llvm.emitter import Val
 from ..target import Target
+from ..tiling import LoopTiling
 from .accumulator import Total, empty
-from .nest import CHEAP, First, State, Walk, under
-
-BLOCK = 32  # vectors that a state of a float sum takes in before it goes to float64
-CHEAP_BLOCK = 16  # the same of cheap values, of which several states run side by side
-SOON = 8  # the same of a sum so long that it waits for memory; a shorter one is no sum of parts
-LONG = 1 << 18  # elements of such a sum
-FEW = 16  # the same where a state is all there is of a result: as good as a pairwise sum
-STEEP = 8  # the same down columns, where a step takes in several rows
-SHORT = 16  # a fold of fewer steps stays inside the lanes
-INLINE = 4  # a fold of so few steps needs no loop
-DEEP = 4  # rows of cheap values that are folded together before they meet the running row
-WIDE = 2048  # columns whose running values are in scratch at once
+from .nest import First, State, Walk, under
 
 Known = dict[Node, Val]
 Bases = dict[tuple[int, Affine], tuple[str, Affine]]
@@ -41,9 +31,14 @@ class Reduce(Walk):
     """Loops with folds."""
 
     def __init__(
-        self, part: Part, dtypes: Sequence[DType], target: Target, variables: Sequence[str]
+        self,
+        part: Part,
+        dtypes: Sequence[DType],
+        target: Target,
+        variables: Sequence[str],
+        table: LoopTiling,
     ) -> None:
-        super().__init__(part, dtypes, target, variables)
+        super().__init__(part, dtypes, target, variables, table)
         self.below: dict[Node, list[Node]] = {}
         # what is stored as it is: the only folds that windows are for
         self.targets = {s.src[0] for s in self.stores if s.src}
@@ -53,7 +48,7 @@ class Reduce(Walk):
         v = self.vector
         if v is None or v not in self.grid or v not in self.free[fold] or v in fold.arg[1]:
             return False
-        return self.count(fold) >= SHORT and not self.needs_lanes(fold)
+        return self.count(fold) >= self.table.column_steps and not self.needs_lanes(fold)
 
     def needs_lanes(self, fold: Node) -> bool:
         """Does it depend on axes of an outer fold?"""
@@ -76,24 +71,22 @@ class Reduce(Walk):
 
     def hoist(self, targets: Sequence[Node]) -> None:
         """Work out every fold under the targets whose axes are all open, in order."""
-        here = set(self.at.open)
         columns = self.at.lane_axis is None and not self.shadows
-
-        def can(fold: Node) -> bool:
-            if fold in self.filled or self.known(fold) is not None:
-                return False
-            if self.free[fold] <= here:
-                return True
-            return columns and self.is_column(fold) and self.free[fold] <= here | {self.vector}
-
-        below = [fold for node in targets for fold in self.folds_below(node)]
-        waiting = [n for n in dict.fromkeys(below) if can(n)]
+        below = dict.fromkeys([fold for node in targets for fold in self.folds_below(node)])
+        waiting = [fold for fold in below if self.can_fold(fold, columns)]
         while waiting:
-            ready = [f for f in waiting if not any(o in f.slice for o in waiting if o is not f)]
+            ready = [f for f in waiting if not set(waiting).intersection(f.slice)]
             axes, column = ready[0].arg[1], self.is_column(ready[0]) and columns
             group = [f for f in ready if f.arg[1] == axes and self.is_column(f) == column]
             self.fold(group, column)
             waiting = [f for f in waiting if f not in group]
+
+    def can_fold(self, fold: Node, columns: bool) -> bool:
+        """True if a fold is not known yet and its axes are open, or lanes down columns."""
+        if fold in self.filled or self.known(fold) is not None:
+            return False
+        left = self.free[fold] - self.at.open.keys()
+        return not left or (columns and left == {self.vector} and self.is_column(fold))
 
     def fold(self, group: Sequence[Node], column: bool = False) -> None:
         """Fold several values over the same axes; an open axis of that name is another one."""
@@ -133,27 +126,17 @@ class Reduce(Walk):
 
     def fold_here(self, group: Sequence[Node]) -> None:
         """Fold several values over the same axes in one loop nest."""
-        axes = list(group[0].arg[1])
-        lanes = self.vector is not None and self.vector in axes and self.at.lane_axis is None
+        lanes = self.vector in group[0].arg[1] and self.at.lane_axis is None
+        vector = lanes or self.at.lane_axis is not None
         bodies = [f.src[0] for f in group]
         self.hoist(bodies)
-        self.prepare(bodies, lanes or self.at.lane_axis is not None)
-        totals = [Total(self.e, f, lanes or self.at.lane_axis is not None) for f in group]
-        copies = 1
-        if lanes:
-            assert self.vector is not None
-            axes.remove(self.vector)
-            copies = self.side_by_side(bodies, totals)
+        self.prepare(bodies, vector)
+        totals = [Total(self.e, f, vector) for f in group]
+        copies = self.side_by_side(bodies, totals) if lanes else 1
         if lanes:
             self.begin_walk(writes=False)
-        steps = -(-self.count(group[0]) // (copies * self.lanes if lanes else 1))
-        most = SOON if copies > 1 else BLOCK if lanes else FEW
-        wide = steps > most and any(t.is_sum for t in totals)
-        nest = _Nest(self, group, totals, lanes, copies, wide)
-        first = [t.start_wide() if wide else t.start() for t in totals]
-        done = nest.loops(axes, [pair for state in first for pair in state])
-        for fold, total, state in zip(group, totals, _parts(done, first), strict=True):
-            found = total.finish_wide(state, lanes) if wide else total.finish(state, lanes)
+        nest = _Nest(self, group, totals, lanes, copies)
+        for fold, found in zip(group, nest.results(), strict=True):
             self.scopes[-1][fold] = found
             self.filled.update(n for n in under(fold.src[0]) if n in self.rows)
 
@@ -161,63 +144,23 @@ class Reduce(Walk):
         """How many states run at once: several where taking in is what takes the time."""
         if all(t.by_bits or t.dtype.kind != "f" for t in totals):
             return 1  # whole numbers need no waiting
-        return self.copies(bodies) if self.cost(bodies) <= CHEAP else 1
+        return self.copies(bodies) if self.cost(bodies) <= self.table.cheap_cost else 1
 
     # --- columns ---------------------------------------------------------------------------------
 
     def columns(self, group: Sequence[Node]) -> None:
         """Fold down columns: scratch rows take in row after row, each a walk along memory."""
-        assert self.vector is not None
         bodies = [f.src[0] for f in group]
         self.hoist(bodies)
         self.prepare(bodies, True)
-        totals = [Total(self.e, f, True, whole=False) for f in group]
-        size = min(self.sizes[self.vector], WIDE)
-        rows = [self.room(t.dtype, size) for t in totals]
-        *outer, axis = group[0].arg[1]
-        down = _Down(self, axis, group, totals, rows)
-        wide = self.count(group[0]) > down.block and any(t.is_sum for t in totals)
-        rests = [
-            [self.room(float64, size) for _ in total.start_wide()] if wide and total.is_sum else []
-            for total in totals
-        ]
-        wider = [some for some in zip(totals, rows, rests, strict=True) if len(some[2])]
-
-        def start() -> None:
-            for total, row in zip(totals, rows, strict=True):
-                self.store_row(row, total.identity())
-            for total, _, names in wider:
-                for name, (_, value) in zip(names, total.start_wide(), strict=True):
-                    self.store_row(name, Val(value, float64, True))
-
-        def flush() -> None:
-            for some in wider:
-                self.flush_row(*some)
-
-        def finish() -> None:
-            for some in wider:
-                self.finish_row(*some)
-
-        self.lanes_plain(start)
-        self.each(outer, bodies, lambda: down.all(flush if wide else None))
-        if wide:
-            self.lanes_plain(finish)
-        for fold, row in zip(group, rows, strict=True):
+        down = _Columns(self, group)
+        self.lanes_plain(down.start)
+        self.each(group[0].arg[1][:-1], bodies, down.all)
+        if down.wide:
+            self.lanes_plain(down.finish)
+        for fold, row in zip(group, down.rows, strict=True):
             self.rows[fold] = row
             self.filled.add(fold)
-
-    def flush_row(self, total: Total, row: str, names: Sequence[str]) -> None:
-        """Add a scratch row to the wide one, and start it again."""
-        now = [self.load_row(name, float64).text for name in names]
-        block = self.load_row(row, total.dtype).text
-        for name, text in zip(names, total.flush(now, [block]), strict=True):
-            self.store_row(name, Val(text, float64, True))
-        self.store_row(row, total.identity())
-
-    def finish_row(self, total: Total, row: str, names: Sequence[str]) -> None:
-        """The wide row as the fold's own values."""
-        now = [self.load_row(name, float64).text for name in names]
-        self.store_row(row, total.finish_wide(now, False))
 
     def lanes_plain(self, body: Callable[[], object]) -> None:
         """All lanes of the vector axis, one vector a step."""
@@ -235,23 +178,59 @@ class Reduce(Walk):
             self.rest(whole, [], step)
 
 
-class _Down:
-    """The loops down the columns of one group of folds."""
+class _Columns:
+    """The loops down the columns of one group of folds, with accumulators in scratch rows."""
 
-    def __init__(
-        self, walk: Reduce, axis: int, group: Sequence[Node], totals: Sequence[Total],
-        rows: Sequence[str],
-    ) -> None:  # fmt: skip
-        self.walk, self.axis, self.totals, self.rows = walk, axis, totals, rows
+    def __init__(self, walk: Reduce, group: Sequence[Node]) -> None:
+        assert walk.vector is not None
+        self.walk, table = walk, walk.table
+        self.axis: int = group[0].arg[1][-1]
         self.bodies = [f.src[0] for f in group]
-        self.deep = DEEP if walk.cost(self.bodies) <= CHEAP else 1
-        self.block = STEEP * self.deep if self.deep > 1 else FEW
+        self.totals = [Total(walk.e, f, True, whole=False) for f in group]
+        size = min(walk.sizes[walk.vector], table.column_elements)
+        self.rows = [walk.room(t.dtype, size) for t in self.totals]
+        self.deep = table.column_rows if walk.cost(self.bodies) <= table.cheap_cost else 1
+        self.block = table.sum_block_steps
+        if self.deep > 1:
+            self.block = table.sum_block_row_groups * self.deep
+        # float sums of many blocks: the accumulator, its row, and the rows it is flushed to
+        self.wide: list[tuple[Total, str, list[str]]] = []
+        if walk.count(group[0]) > self.block:
+            self.wide = [
+                (total, row, [walk.room(float64, size) for _ in total.start_wide()])
+                for total, row in zip(self.totals, self.rows, strict=True)
+                if total.is_sum
+            ]
 
-    def all(self, flush: Callable[[], None] | None) -> None:
+    def start(self) -> None:
+        """Every accumulator at its identity."""
+        for total, row in zip(self.totals, self.rows, strict=True):
+            self.walk.store_row(row, total.identity())
+        for total, _, names in self.wide:
+            for name, (_, value) in zip(names, total.start_wide(), strict=True):
+                self.walk.store_row(name, Val(value, float64, True))
+
+    def flush(self) -> None:
+        """Add rows of a block to the wide ones, and start them again."""
+        walk = self.walk
+        for total, row, names in self.wide:
+            now = [walk.load_row(name, float64).text for name in names]
+            block = walk.load_row(row, total.dtype).text
+            for name, text in zip(names, total.flush(now, [block]), strict=True):
+                walk.store_row(name, Val(text, float64, True))
+            walk.store_row(row, total.identity())
+
+    def finish(self) -> None:
+        """The wide rows as the folds' own values."""
+        for total, row, names in self.wide:
+            now = [self.walk.load_row(name, float64).text for name in names]
+            self.walk.store_row(row, total.finish_wide(now, False))
+
+    def all(self) -> None:
         """All rows of the axis, in blocks if there is something to flush."""
         e = self.walk.e
         start, stop = self.walk.range_of(self.axis)
-        if flush is None:
+        if not self.wide:
             self.between(start, stop)
             return
 
@@ -259,7 +238,7 @@ class _Down:
             end = e.let(f"add i64 {first}, {self.block}")
             last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {stop}"))
             self.between(first, last)
-            self.walk.lanes_plain(flush)
+            self.walk.lanes_plain(self.flush)
             return []
 
         e.loop(start, stop, self.block, [], block)
@@ -282,7 +261,7 @@ class _Down:
 
     def is_even(self) -> bool:
         """Does every part of the axis, a unit's or a block, have whole steps?"""
-        steps = self.walk.windows[self.axis][1] if self.axis in self.walk.windows else 0
+        steps = self.walk.windows.get(self.axis, (0, 0))[1]
         return self.walk.sizes[self.axis] % self.deep == 0 == steps % self.deep
 
     def step(self, index: str, deep: int) -> State:
@@ -324,15 +303,30 @@ class _Nest:
     """The loops of one group of folds, outermost first; states go in and come out."""
 
     def __init__(
-        self, walk: Reduce, group: Sequence[Node], totals: Sequence[Total], lanes: bool,
-        copies: int, wide: bool,
-    ) -> None:  # fmt: skip
+        self, walk: Reduce, group: Sequence[Node], totals: Sequence[Total], lanes: bool, copies: int
+    ) -> None:
         self.walk, self.group, self.totals = walk, group, totals
-        self.lanes, self.copies, self.wide = lanes, copies, wide
+        self.lanes, self.copies = lanes, copies
         self.bodies = [f.src[0] for f in group]
         self.fresh = [t.start() for t in totals]
-        long = prod([walk.sizes[a] for a in group[0].arg[1]]) >= LONG
-        self.block = BLOCK if copies == 1 else SOON if long else CHEAP_BLOCK
+        table, self.few = walk.table, walk.table.sum_block_steps
+        steps = -(-walk.count(group[0]) // (copies * walk.lanes if lanes else 1))
+        far = prod([walk.sizes[a] for a in group[0].arg[1]]) >= table.sum_far_elements
+        most = self.block = table.sum_block_vectors if lanes else self.few
+        if copies > 1:
+            most = table.sum_block_vectors_far
+            self.block = most if far else table.sum_block_vectors_unrolled
+        self.wide = steps > most and any(t.is_sum for t in totals)
+
+    def results(self) -> list[Val]:
+        """The values of the folds, once all their axes are walked."""
+        first = [t.start_wide() if self.wide else t.start() for t in self.totals]
+        axes = [a for a in self.group[0].arg[1] if not self.lanes or a != self.walk.vector]
+        done = self.loops(axes, [pair for state in first for pair in state])
+        return [
+            total.finish_wide(state, self.lanes) if self.wide else total.finish(state, self.lanes)
+            for total, state in zip(self.totals, _parts(done, first), strict=True)
+        ]
 
     def loops(self, axes: list[int], carried: First) -> State:
         """Loops over some axes and then, if lanes are parts, over the vector axis."""
@@ -393,7 +387,11 @@ class _Nest:
             return found
 
         start, stop = walk.range_of(axis)
-        if axis not in walk.ranges and walk.sizes[axis] <= INLINE and not self.lanes:
+        if (
+            axis not in walk.ranges
+            and walk.sizes[axis] <= walk.table.inline_steps
+            and not self.lanes
+        ):
             state = [value for _, value in carried]
             for index in range(walk.sizes[axis]):
                 state = once(str(index), state)
@@ -418,11 +416,11 @@ class _Nest:
             return found
 
         def block(first: str, names: State) -> State:
-            end = e.let(f"add i64 {first}, {FEW}")
+            end = e.let(f"add i64 {first}, {self.few}")
             last = e.opaque(e.call("i64", "llvm.smin.i64", f"i64 {end}", f"i64 {stop}"))
             return self.flush(names, e.loop(first, last, 1, fresh, once))
 
-        return e.loop(start, stop, FEW, carried, block)
+        return e.loop(start, stop, self.few, carried, block)
 
     def blocks(self, carried: First) -> State:
         """The vector axis, several states side by side."""

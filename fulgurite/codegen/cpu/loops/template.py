@@ -18,20 +18,22 @@ from ....core.dtype import DType, int64
 from ....core.node import Node, toposort
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import VAR
-from ....kernel.transform.split_reduction import CHUNK, ENOUGH, Part, Shared, Split
+from ....kernel.transform.split_reduction import Part, Shared, Split
 from ....kernel.transform.vector_axis import across
 from ...common.api import FIRST, Phase, Rendered
 from ..gemm.microkernel import MASKS
 from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
 from ..target import Target
+from ..tiling import CPU, LoopTiling
 from ..transpose import TRANSPOSE, transpose_square
-from .reduce import WIDE, Reduce
+from .reduce import Reduce
 
 
 def loops(value: Split, target: Target) -> Rendered:
     """Any kernel as loops over its axes: what no template before this one took."""
     kernel, dtypes, parts, shared = value
+    table = CPU.loops
     offsets, workspace = _layout(shared)
     names = [n.arg[0] for n in toposort([kernel.body]) if n.op is VAR]
     variables = tuple(dict.fromkeys(names))
@@ -43,7 +45,8 @@ def loops(value: Split, target: Target) -> Rendered:
     library: dict[str, None] = {}
     for place, part in enumerate(parts):
         symbol = f"kernel_{place}" if len(parts) > 1 else "kernel"
-        written = Loops(part, every, target, variables, FIRST + len(variables) + len(numbers))
+        length = FIRST + len(variables) + len(numbers)
+        written = Loops(part, every, target, variables, table, length)
         written.own, written.offsets = len(dtypes), offsets
         texts.append(written.function(symbol))
         declared.update(written.e.declared)
@@ -71,13 +74,19 @@ class Loops(Reduce):
     offsets: list[int]
 
     def __init__(
-        self, part: Part, dtypes: Sequence[DType], target: Target, variables: Sequence[str],
+        self,
+        part: Part,
+        dtypes: Sequence[DType],
+        target: Target,
+        variables: Sequence[str],
+        table: LoopTiling,
         length: int,
-    ) -> None:  # fmt: skip
-        super().__init__(part, dtypes, target, variables)
+    ) -> None:
+        super().__init__(part, dtypes, target, variables, table)
         self.length = length  # where in the table of values the length of a flat map is
         self.numbers = (self.sizes[0],) if self.flat else ()
-        self.chunk = WIDE if any(self.is_column(f) for f in self.folds) else CHUNK
+        down = any(self.is_column(f) for f in self.folds)
+        self.chunk = table.column_elements if down else table.split.unit_elements
         self.library: list[str] = []
         self.across, self.squares = self.turned(target)
         self.outer = [a for a in self.grid if a != self.vector]
@@ -92,14 +101,15 @@ class Loops(Reduce):
         row = 1 if self.vector is None else self.sizes[self.vector]
         while len(axes) > 1 and not self.folds:
             row *= self.sizes[axes[-1]]
-            if row > CHUNK or prod([self.sizes[a] for a in axes[:-1]]) < 4 * ENOUGH:
+            split, units = self.table.split, prod([self.sizes[a] for a in axes[:-1]])
+            if row > split.unit_elements or units < 4 * split.enough:
                 break
             axes = axes[:-1]
         return axes
 
     def turned(self, target: Target) -> tuple[int | None, dict[Node, str]]:
         """The axis of squares, if the map reads across memory, and scratch for each such load."""
-        found = across(self.order, self.free, self.sizes, self.vector)
+        found = across(self.order, self.free, self.sizes, self.vector, self.table.vector)
         if found is None or self.flat or target.vectors not in MASKS:
             return None, {}
         axis, loads = found

@@ -7,6 +7,7 @@ Multiples of pi are pairs, and so is the quotient, so that the sum is rounded ab
 
 from __future__ import annotations
 
+import math
 from math import inf, nan
 
 from ....core.dtype import float32
@@ -25,7 +26,7 @@ from .values import (
     where,
 )
 
-_TAN_EIGHTH = 0.41421356237309503
+_TAN_EIGHTH = math.tan(math.pi / 8)
 
 
 def _asin_parts(a: Num) -> tuple[Num, Num, Num]:

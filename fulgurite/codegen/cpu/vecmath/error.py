@@ -37,7 +37,7 @@ def _near(a: Num, size: Num) -> Num:
 
 def _slow_function(x: Num) -> tuple[Pair, Pair]:
     """(1 + 2 x) exp(x * x) erfc(x), and 1 + 2 x, for x from 1/2 on."""
-    middle = T.ERFC_MIDDLE_32 if x.dtype is float32 else T.ERFC_MIDDLE_64
+    middle = T.ERFC_LIMITS[x.dtype.name]
     t = (x - middle) / (x + middle)
     table = pick(x, T.ERFC_32, T.ERFC_64)
     last, low = pick(x, T.ERFC_LAST_PARTS_32, T.ERFC_LAST_PARTS_64)
@@ -60,10 +60,10 @@ def _narrow_erfc(a: Num, size: Num) -> Num:
     """
     x = least(size, 10.2)
     square, low = exact_product(x, x)
-    below, lost = quick_sum(x.const(T.ERFC_FROM), x)
+    below, lost = quick_sum(x.const(T.ERFC_LIMITS["from"]), x)
     inverse = 1.0 / below
     off = fma(-lost, inverse, fma(-inverse, below, 1.0))
-    t = fma(inverse, -2 * T.ERFC_FROM, 1.0)
+    t = fma(inverse, -2 * T.ERFC_LIMITS["from"], 1.0)
     last, table = T.ERFC_ALL_32[-1], T.ERFC_ALL_32[:-1]
     slow, err = quick_sum(x.const(last), polynomial(t, table) * t)
     share, rest = exact_product(slow, inverse)
@@ -91,7 +91,7 @@ def erf(a: Num) -> Num:
     """The error function."""
     size = a.magnitude()
     if has_pieces(a):
-        return odd_in_pieces(a, 3.94, T.ERF_WIDTH, T.ERF_PIECES)
+        return odd_in_pieces(a, 3.94, T.WIDTHS["erf"], T.ERF_PIECES)
     near = a + _near(a, size)
     if a.dtype is float32:
         x = least(size, 4.0)

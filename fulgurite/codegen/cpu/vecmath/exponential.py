@@ -8,6 +8,7 @@ Every path is free of branches; a result that is denormal is rounded once more, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ....core.dtype import float32
@@ -28,7 +29,7 @@ from .values import (
     where,
 )
 
-_LOG2_E, _LOG_2 = 1.4426950408889634, 0.6931471805599453
+_LOG2_E, _LOG_2 = math.log2(math.e), math.log(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ def tanh(a: Num) -> Num:
     form = format_of(a)
     size = a.magnitude()
     if has_pieces(a):
-        return odd_in_pieces(a, 9.05, T.TANH_WIDTH, T.TANH_PIECES)
+        return odd_in_pieces(a, 9.05, T.WIDTHS["tanh"], T.TANH_PIECES)
     x = least(size, form.flat)
     if a.dtype is float32:
         shift = form.shift + form.bias

@@ -27,8 +27,12 @@ from .values import (
     where,
 )
 
-_STIRLING = 8.0
 _LOG_PI = T.LOG_PI_PARTS_64
+
+
+def _is_far(x: Num) -> Num:
+    """True in lanes from which on Stirling's series has all digits."""
+    return x >= 8.0
 
 
 def _stepped(x: Num) -> tuple[Num, Num, Num, Num]:
@@ -58,7 +62,7 @@ def _full_log(high: Num, low: Num | None) -> Pair:
 
 def _positive(x: Num) -> Pair:
     """lgamma of a number above -1/2."""
-    far = x >= _STIRLING
+    far = _is_far(x)
     down, d, steps, lost = _stepped(x)
     log, low = _full_log(where(far, x, steps), where(far, 0.0, lost))
     slope = constant_pair(x, T.LGAMMA_SLOPE_PARTS_64)
@@ -114,7 +118,7 @@ def _single(a: Num) -> Num:
     mirrored = a <= -0.5
     size = a.magnitude()
     x = where(mirrored, size, a)
-    far = x >= _STIRLING
+    far = _is_far(x)
     down, d, steps, _ = _stepped(x)
     log = _plain_log(where(far, x, steps))
     curve = d * fma(polynomial(d, T.LGAMMA_WIDE), d, T.LGAMMA_SLOPE_PARTS_64[0])

@@ -8,6 +8,7 @@ multiplied by the exponent; in float32 it is computed in float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import inf, nan
 
@@ -34,7 +35,7 @@ from .values import (
     where,
 )
 
-_LOG2_E = 1.4426950408889634
+_LOG2_E = math.log2(math.e)
 _ROOT_HALF = {float32: 0x3F3504F3, float64: 0x3FE6A09E667F3BCD}
 
 

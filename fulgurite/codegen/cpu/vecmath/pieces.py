@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 from ....core.dtype import float32
 from ..llvm.emitter import Val, literal
+from ..target import VECTORS
 from .values import Num, fma, least, where
 
-AVX512 = 16  # lanes that no other target has
-_ROUND = 1.5 * 2.0**23  # adding it puts the nearest whole number into the last bits
+AVX512 = VECTORS["avx512"]  # lanes that no other target has
 
 
 def has_pieces(a: Num) -> bool:
@@ -71,7 +71,8 @@ def odd_in_pieces(a: Num, top: float, width: float, table: Sequence[Sequence[flo
     if not a.val.vector:
         return as_vector(lambda one: odd_in_pieces(one, top, width, table), a)
     x = least(a.magnitude(), top)
-    slope, t, value = in_pieces(x, fma(x, 1 / width, _ROUND).bits(), table)
+    shifted = fma(x, 1 / width, 1.5 * 2.0**23)  # the nearest whole number is in the last bits
+    slope, t, value = in_pieces(x, shifted.bits(), table)
     # value is 0 in the first piece, and larger than t in all others
     return fma(slope, t, where(t > value, t, value)).with_sign(a)
 

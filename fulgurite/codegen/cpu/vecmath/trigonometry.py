@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import inf
+from math import inf, pi
 
 from ....core.dtype import float32, float64, int32, int64
 from ..llvm.emitter import Val
@@ -33,10 +33,9 @@ from .values import (
     where,
 )
 
-_LIMIT = 2.0**17  # of float32
-_LIMIT_DOUBLE = 2.0**20
+_LIMIT = {float32: 2.0**17, float64: 2.0**20}  # above which an argument is huge
 WORDS = "vecmath.two_over_pi"  # only functions that are called use it
-_TWO_OVER_PI = 0.6366197723675814
+_TWO_OVER_PI = 2 / pi
 
 
 # --- huge arguments ------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ def _narrow(r: Num) -> Pair:
 
 def _huge(x: Num) -> Num:
     size = x.magnitude()
-    return (size > (_LIMIT if x.dtype is float32 else _LIMIT_DOUBLE)) & (size < inf)
+    return (size > _LIMIT[x.dtype]) & (size < inf)
 
 
 # --- polynomials ---------------------------------------------------------------------------------
@@ -241,7 +240,7 @@ def trigonometric(name: str, far: Callable[[Num], Num]) -> Callable[[Num], Num]:
         size = a.magnitude()
         narrow = a.dtype is float32
         usual = FINISH[name](*(_reduce_single(a, name == "tan") if narrow else _reduce(a)))
-        huge = (size > (_LIMIT if narrow else _LIMIT_DOUBLE)) & (size < inf)
+        huge = (size > _LIMIT[a.dtype]) & (size < inf)
 
         def slow() -> list[Num]:
             return [where(huge, far(where(huge, a, 2.0**20)), usual)]

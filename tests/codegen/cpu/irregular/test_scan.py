@@ -13,7 +13,7 @@ from fulgurite.core.ops.leaf import param
 
 pytest.importorskip("llvmlite")
 
-from fulgurite.codegen.cpu.irregular import scan as scan_template
+from fulgurite.codegen.cpu.tiling import CPU
 from tests.codegen.cpu.machine import VECTORS
 from tests.codegen.cpu.parity import Array, agree, hostile, results
 from tests.properties import program
@@ -99,7 +99,7 @@ def test_a_sum_of_negative_zeros_stays_negative() -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("extra", [0, 1, 4097])
 def test_long_rows_are_cut_in_blocks_that_any_thread_may_take(extra: int, reverse: bool) -> None:
-    shape = (2, scan_template.LONG + extra)
+    shape = (2, CPU.scan.long_elements + extra)
     x = hostile(int32, shape, 3)
     root = scan("add", param(0, shape, int32), 1, reverse)
     got, meant, rendered = results(root, [x])

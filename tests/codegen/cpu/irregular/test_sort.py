@@ -12,7 +12,7 @@ from fulgurite.core.ops.leaf import param, variable
 
 pytest.importorskip("llvmlite")
 
-from fulgurite.codegen.cpu.irregular import sort as sorting
+from fulgurite.codegen.cpu.tiling import CPU
 from tests.codegen.cpu.machine import VECTORS
 from tests.codegen.cpu.parity import agree, hostile, results
 from tests.properties import program
@@ -39,7 +39,7 @@ def test_every_small_float_has_its_place(dtype: DType) -> None:
 @pytest.mark.parametrize("vectors", VECTORS)
 @pytest.mark.parametrize("dtype", [float32, int64, int32], ids=str)
 def test_long_rows_are_cut_in_blocks_that_any_thread_may_take(dtype: DType, vectors: str) -> None:
-    shape = (2, sorting.LONG + 77)
+    shape = (2, CPU.sort.long_elements + 77)
     x = hostile(dtype, shape, 1)
     if dtype is int64:
         x = np.random.default_rng(1).integers(*dtype.limits, shape)
@@ -51,7 +51,7 @@ def test_long_rows_are_cut_in_blocks_that_any_thread_may_take(dtype: DType, vect
 
 
 def test_numbers_that_share_digits_need_fewer_moves_and_come_out_right() -> None:
-    n = sorting.LONG
+    n = CPU.sort.long_elements
     for x in (np.zeros(n, np.int32), np.arange(n, dtype=np.int32) % 5, np.full(n, -7, np.int32)):
         for descending in (False, True):
             agree(build.sort_order(param(0, (n,), int32), 0, descending), [x])

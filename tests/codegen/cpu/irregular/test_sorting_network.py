@@ -11,9 +11,12 @@ from fulgurite.core.ops.leaf import param
 
 pytest.importorskip("llvmlite")
 
-from fulgurite.codegen.cpu.irregular.sorting_network import NETWORK, comparisons
+from fulgurite.codegen.cpu.irregular.sorting_network import comparisons
+from fulgurite.codegen.cpu.tiling import CPU
 from tests.codegen.cpu.machine import VECTORS
 from tests.codegen.cpu.parity import hostile, results
+
+NETWORK = CPU.sort.network_elements
 
 
 @pytest.mark.parametrize("n", range(1, 13))

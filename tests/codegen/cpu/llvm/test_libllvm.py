@@ -13,7 +13,6 @@ from fulgurite.codegen.cpu.driver import driver_text
 from fulgurite.codegen.cpu.llvm.libllvm import (
     CALLS,
     KNOWN,
-    LARGE,
     Binding,
     Direct,
     Llvm,
@@ -185,7 +184,9 @@ def test_memory_is_given_back_until_it_is_used_again() -> None:
     direct.rest()
     assert resident(path) < 1000
     assert direct.emit([ONE], X86) == before
-    many = "".join([ONE.replace("@one", f"@one{i}") for i in range(1 + LARGE // len(ONE))])
+    many = "".join(
+        [ONE.replace("@one", f"@one{i}") for i in range(1 + Direct.large_text // len(ONE))]
+    )
     direct.emit([many], X86)
     assert resident(path) < 1000
 

@@ -145,12 +145,12 @@ def test_kernels_for_neon_assemble_to_its_vector_instructions() -> None:
 
 def test_relocations_of_aarch64_reach_what_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
-    monkeypatch.setattr(loader, "_here", lambda: loader._ARM)
+    monkeypatch.setattr(loader, "_here", lambda: loader.Machine.AARCH64)
     monkeypatch.setattr(
         loader, "_seal", lambda base, size: seen.append(ctypes.string_at(base, size))
     )
     found = load(compile_object([TEXT], NEON), {"elsewhere": 0x1234567890})
-    stub = loader._STUB[loader._ARM]
+    stub = loader._STUB[loader.Machine.AARCH64]
     image = np.frombuffer(seen[0][: seen[0].index(stub)], "<u4")  # addresses lie behind
     base = min(found.values()) & ~0xFFF
     assert struct.pack("<Q", 0x1234567890) in seen[0]
