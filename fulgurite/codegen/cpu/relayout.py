@@ -26,7 +26,7 @@ from .gemm.microkernel import MASKS
 from .llvm.convert import load_every, store_every
 from .llvm.divide import divided_lanes
 from .llvm.emitter import Val, ramp
-from .loops.function import Frame, Numbers
+from .loops.function import FunctionBuilder, Numbers
 from .target import Target
 from .tiling import CPU
 
@@ -55,7 +55,7 @@ def _rendered(m: Relayout, dtypes: Sequence[DType], target: Target) -> Rendered:
     return Rendered(text, (phase,), tuple(f.numbers.variables), tuple(f.numbers.values))
 
 
-class _Rows(Frame):
+class _Rows(FunctionBuilder):
     """The one function of such a map."""
 
     def __init__(self, m: Relayout, dtypes: Sequence[DType], target: Target) -> None:

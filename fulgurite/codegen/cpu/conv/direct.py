@@ -21,7 +21,7 @@ from ..gemm.widen import gathered, widened
 from ..llvm.convert import from_memory, load_row, memory_dtype, shuffled
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_store
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
 from .pack_im2col import Packer
@@ -53,7 +53,7 @@ class _Table:
     """What is known of a tile: how many pieces; for each step of k where it moves both operands;
     for each piece its memory, its first column and its lanes; and the lanes left at each step."""
 
-    def __init__(self, f: Frame, memory: str, pieces: str, depth: str) -> None:
+    def __init__(self, f: FunctionBuilder, memory: str, pieces: str, depth: str) -> None:
         self.count, place = memory, "8"
         found = []
         steps, numbers = f.mul(depth, "8"), f.mul(pieces, "8")
@@ -80,7 +80,7 @@ def direct_functions(
                 f = kind(registers, load, count, memories)
                 f.sums()
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
-    whole = Frame("PART_direct", Numbers([]), [], registers.target.lanes, False)
+    whole = FunctionBuilder("PART_direct", Numbers([]), [], registers.target.lanes, False)
     _all_rows(whole, scalar_type(registers.dtype), scalar_type(memory_dtype(memories[0])))
     phase = _table_phase(registers, memories)
     return [
@@ -93,7 +93,7 @@ def direct_functions(
 # --- sums ----------------------------------------------------------------------------------------
 
 
-def _all_rows(f: Frame, inner: str, outside: str) -> None:
+def _all_rows(f: FunctionBuilder, inner: str, outside: str) -> None:
     """Rows in groups, or columns where there are none, by the functions for so many."""
     e = f.e
     near, two = [e.let(f"icmp eq i64 %step, {n}") for n in (1, 2)]
@@ -125,7 +125,7 @@ def _all_rows(f: Frame, inner: str, outside: str) -> None:
             e.loop(first, last, step, [], partial(one, function))
 
 
-class _RowSums(Frame):
+class _RowSums(FunctionBuilder):
     """The sums of a few rows over all pieces of a tile."""
 
     def __init__(
@@ -332,7 +332,7 @@ class _ColumnSums(_RowSums):
 
 def _total(registers: Registers) -> tuple[str, dict[str, str]]:
     """The function that adds up the lanes of a vector, the upper half onto the lower one."""
-    f = Frame("PART_total", Numbers([]), [], registers.target.lanes, False)
+    f = FunctionBuilder("PART_total", Numbers([]), [], registers.target.lanes, False)
     e, inner = f.e, scalar_type(registers.dtype)
     kind, add = f"<{e.lanes} x {inner}>", "fadd" if registers.dtype.kind == "f" else "add"
     found, half = "%all", e.lanes // 2
@@ -356,7 +356,7 @@ _TABLE = (
 )
 
 
-def _table_phase(registers: Registers, memories: tuple[DType, DType]) -> Frame:
+def _table_phase(registers: Registers, memories: tuple[DType, DType]) -> FunctionBuilder:
     """The phase: the tables of some tiles of columns."""
     views = ViewOperands(registers, memories)
     t = LibraryFunction(registers, views)

@@ -20,7 +20,7 @@ from ..gemm.widen import GOAL, first_lanes, gathered, widened
 from ..llvm.convert import load_row, memory_dtype
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_load
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from .view_args import DESCRIPTOR, WHOLE
 
 _BEGIN = 1 << 40  # what stands for the first number of `DESCRIPTOR`
@@ -34,7 +34,7 @@ def _line(name: str) -> Line:
     return Line(tuple(range(first, first + SLOTS)), sizes, frozenset({first + SLOTS - 1}))
 
 
-class Packer(Frame):
+class Packer(FunctionBuilder):
     """A function that packs a block of a view: lanes along one line, the other one by one.
 
     First it finds out where the lanes are: which runs of memory make up each vector, or where each

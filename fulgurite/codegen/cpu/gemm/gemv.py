@@ -15,7 +15,7 @@ from functools import lru_cache
 from ....core.dtype import DType, float32, float64, int64
 from ..llvm.convert import load_row, load_value, memory_dtype, store_value
 from ..llvm.emitter import Val, scalar_type
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
 from .microkernel import Module, Registers, library_module, multiplied, shuffle, vector_of
@@ -155,7 +155,7 @@ class _Row:
     def __init__(self, registers: Registers, memories: tuple[DType, DType]) -> None:
         self.registers, self.inner = registers, scalar_type(registers.dtype)
         self.memories = memories
-        self.f = Frame("SELF", Numbers([]), [], registers.width, False)
+        self.f = FunctionBuilder("SELF", Numbers([]), [], registers.width, False)
         is_short = registers.dtype is float32
         self.long, self.parts = (float64, 2) if is_short else (registers.dtype, 1)
         self.lanes = registers.width // self.parts

@@ -18,7 +18,7 @@ from ..conv.tile import tile as conv_tile
 from ..conv.view_args import PACK
 from ..llvm.convert import memory_dtype
 from ..llvm.emitter import scalar_type
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from .geometry import Geometry
 from .microkernel import Module, block, keeper
 from .pack_dense import pack_dense
@@ -37,23 +37,25 @@ class LibraryCalls:
         self.modules: dict[str, Module] = {}
         self.phases: set[str] = set()  # modules whose function is a phase
 
-    def frame(self, symbol: str) -> Frame:
+    def frame(self, symbol: str) -> FunctionBuilder:
         """A new function of the kernel."""
         target = self.gemm.target
-        return Frame(symbol, self.numbers, self.dtypes, target.lanes, target.vectors == "avx512")
+        return FunctionBuilder(
+            symbol, self.numbers, self.dtypes, target.lanes, target.vectors == "avx512"
+        )
 
-    def call(self, f: Frame, module: Module, types: str, operands: Sequence[str]) -> None:
+    def call(self, f: FunctionBuilder, module: Module, types: str, operands: Sequence[str]) -> None:
         """Call the function of a module."""
         typed = [f"{t} {o}" for t, o in zip(types.split(", "), operands, strict=True)]
         f.e.line(f"call void {self.address(f, module, types)}({', '.join(typed)})")
 
-    def address(self, f: Frame, module: Module, types: str) -> str:
+    def address(self, f: FunctionBuilder, module: Module, types: str) -> str:
         """The function of a module, to be called by another."""
         self.modules[module.name] = module
         f.e.declare(f"void @{module.name}({types})", module.name)
         return f"@{module.name}"
 
-    def table(self, f: Frame) -> str:
+    def table(self, f: FunctionBuilder) -> str:
         """Where the table of numbers is."""
         if "table" not in f.read:
             f.read["table"] = f.e.name("n")
@@ -68,7 +70,7 @@ class LibraryCalls:
 
     # --- dense operands --------------------------------------------------------------------------
 
-    def source(self, f: Frame, s: Operand, own: str, k: str) -> tuple[str, str]:
+    def source(self, f: FunctionBuilder, s: Operand, own: str, k: str) -> tuple[str, str]:
         """Where a dense operand has a place, and the step that is not 1."""
         f.part = s.part
         folded = s.part.folded.axes
@@ -84,13 +86,13 @@ class LibraryCalls:
         kind = scalar_type(memory_dtype(self.gemm.memory_of(s)))
         return f.e.let(f"getelementptr {kind}, ptr {pointer}, i64 {place}"), stride
 
-    def base(self, f: Frame, s: Operand, batch: str) -> str:
+    def base(self, f: FunctionBuilder, s: Operand, batch: str) -> str:
         """Where a dense operand begins for one product of a batch."""
         f.part = s.part
         f.opened(s.part.batch, f.coordinates(s.part.batch, batch))
         return self.source(f, s, "0", "0")[0]
 
-    def pack_dense(self, f: Frame, s: Operand) -> str:
+    def pack_dense(self, f: FunctionBuilder, s: Operand) -> str:
         """The function that packs a dense operand."""
         return self.address(f, pack_dense(self.registers, s.name, s.is_transposed), MOVE)
 
@@ -101,7 +103,7 @@ class LibraryCalls:
         self.phases.add(module.name)
         return module.name
 
-    def own_dense_phase(self, s: Operand) -> Frame:
+    def own_dense_phase(self, s: Operand) -> FunctionBuilder:
         """A phase of this kernel's own that packs a dense operand."""
         f = self.frame(f"kernel_{s.name}")
         many = self.geometry.pack_units(s)
@@ -130,7 +132,7 @@ class LibraryCalls:
         self.modules[module.name] = module
         return module
 
-    def view_phase(self, name: str, own: str, frames: list[Frame]) -> str:
+    def view_phase(self, name: str, own: str, frames: list[FunctionBuilder]) -> str:
         """A phase that is a function of the library, or one of this kernel's own that calls it."""
         if not self.numbers.variables:
             return name
@@ -143,15 +145,17 @@ class LibraryCalls:
 
     # --- tiles -----------------------------------------------------------------------------------
 
-    def tile(self, f: Frame, place: tuple[str, str, str], span: tuple[str, str], sums: str,
-             width: str) -> None:  # fmt: skip
+    def tile(
+        self, f: FunctionBuilder, place: tuple[str, str, str], span: tuple[str, str], sums: str,
+        width: str,
+    ) -> None:  # fmt: skip
         """The sums of the tile at a batch, row and column over a span of blocks of k."""
         if self.gemm.kind.reads_views:
             self.view_tile(f, [*place, *span, sums, width])
         else:
             self.dense_tile(f, [*place, *span, sums, width])
 
-    def view_tile(self, f: Frame, tile: list[str]) -> None:
+    def view_tile(self, f: FunctionBuilder, tile: list[str]) -> None:
         """The same over views."""
         r, views = self.registers, im2col(self.registers, self.gemm.memories)
         f.e.declare(f"void @{direct(views)}({DIRECT})", direct(views))
@@ -163,7 +167,7 @@ class LibraryCalls:
             self.address(f, views, PACK), f"@{direct(views)}",
         ])  # fmt: skip
 
-    def dense_tile(self, f: Frame, tile_at: list[str]) -> None:
+    def dense_tile(self, f: FunctionBuilder, tile_at: list[str]) -> None:
         """The same over dense matrices."""
         gemm, r = self.gemm, self.registers
         left, right = [self.base(f, s, tile_at[0]) for s in (gemm.left, gemm.right)]

@@ -20,7 +20,7 @@ from ....core.digest import blake2b
 from ....core.dtype import DType
 from ..llvm.emitter import scalar_type
 from ..llvm.masked import declaration, reading, writing
-from ..loops.function import Frame
+from ..loops.function import FunctionBuilder
 from ..target import Target
 from ..tiling import GEMM
 from .avx512_asm import keeping, module_assembly, register_block
@@ -96,13 +96,13 @@ def named(stem: str, body: str) -> Module:
     return Module(name, body.replace("@SELF", f"@{name}").replace("PART", f"{name}_part"))
 
 
-def defined(f: Frame, head: str) -> tuple[str, dict[str, str]]:
+def defined(f: FunctionBuilder, head: str) -> tuple[str, dict[str, str]]:
     """A function that was written, as a definition, and what it declares."""
     body = "\n".join([*f.entry, *f.e.lines])
     return f"define {head} nounwind {{\nentry:\n{body}\n  ret void\n}}", f.e.declared
 
 
-def library_module(stem: str, f: Frame, arguments: str, *more: str) -> Module:
+def library_module(stem: str, f: FunctionBuilder, arguments: str, *more: str) -> Module:
     """A function that was written as a module, with `more` functions of its own."""
     text, declared = defined(f, f"void @SELF({arguments})")
     return named(stem, "\n".join([text, *more, *declared.values()]))

@@ -18,7 +18,7 @@ from ....core.ops.index import LOAD
 from ....kernel.contract.analysis import Line
 from ....kernel.contract.problem import GemmProblem, Operand, operand
 from ..llvm.emitter import Val, scalar_type
-from ..loops.function import Frame
+from ..loops.function import FunctionBuilder
 from ..spelling import cast
 from ..tiling import GEMM
 from .microkernel import Registers, transpose
@@ -53,7 +53,7 @@ class Packer:
     """Writes an operand's packing into a frame."""
 
     def __init__(
-        self, f: Frame, s: Operand, registers: Registers, free: dict[Node, frozenset[int]]
+        self, f: FunctionBuilder, s: Operand, registers: Registers, free: dict[Node, frozenset[int]]
     ):
         self.f, self.s, self.registers, self.free = f, s, registers, free
         self.inner = scalar_type(registers.dtype)

@@ -20,7 +20,7 @@ from ....kernel.contract.analysis import Line, Part
 from ....kernel.contract.problem import Operand
 from ..llvm.emitter import Val
 from ..llvm.masked import masked_load
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from .microkernel import MASKS, Module, Registers, named, transpose
 from .pack import Packer, Span, Target
 
@@ -28,7 +28,7 @@ _STEP = 1 << 20  # stands for the argument
 _NOTHING = Line((), (), frozenset())
 
 
-class _Function(Frame):
+class _Function(FunctionBuilder):
     """A function whose only number is its argument."""
 
     def number(self, name: Hashable, value: int = 0) -> str:
@@ -73,7 +73,7 @@ def pack_dense(registers: Registers, name: str, transposed: bool) -> Module:
     return named(stem, "\n".join([text, *declared]))
 
 
-def _panels(f: Frame, packer: Packer, to: Target) -> None:
+def _panels(f: FunctionBuilder, packer: Packer, to: Target) -> None:
     """Columns as they lie: whole panels of a row at a time, 0 after the last column."""
     e, lanes, wide = f.e, f.e.lanes, packer.registers.panel
     kind, ramps = packer.kind, f"<{lanes} x i32>"
@@ -99,7 +99,7 @@ def _panels(f: Frame, packer: Packer, to: Target) -> None:
     e.loop("0", "%depth", 1, [], row)
 
 
-def _squares(f: Frame, packer: Packer, to: Target) -> None:
+def _squares(f: FunctionBuilder, packer: Packer, to: Target) -> None:
     """Whole squares straight from memory; what is left of k, then of the own line, as it comes."""
     lanes, side = f.e.lanes, packer.s
     turn = transpose(packer.registers)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ..llvm.emitter import scalar_type
 from ..llvm.masked import masked_load, masked_store
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from ..tiling import GEMM
 from .microkernel import MASKS, Module, Registers, library_module, multiplied, shuffle
 
@@ -27,7 +27,7 @@ def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
     i64 rows, i64 columns, i1 first)`: B's strides are between columns and between steps of k.
     Columns that are contiguous along k are read in place, others are transposed into scratch."""
     inner, width = scalar_type(registers.dtype), registers.width
-    f = Frame("SELF", Numbers([]), [], width, registers.target.vectors in MASKS)
+    f = FunctionBuilder("SELF", Numbers([]), [], width, registers.target.vectors in MASKS)
     e = f.e
     e.register = 4 * registers.target.lanes
     kind = f"<{width} x {inner}>"
@@ -103,7 +103,7 @@ def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
     return library_module(stem, f, arguments)
 
 
-def _summed(f: Frame, vectors: list[str], registers: Registers) -> list[str]:
+def _summed(f: FunctionBuilder, vectors: list[str], registers: Registers) -> list[str]:
     """The sum of each vector's lanes, four of them to a row: halves of two go into one."""
     width, inner = registers.width, scalar_type(registers.dtype)
     kind, add = f"<{width} x {inner}>", "fadd" if registers.dtype.kind == "f" else "add"
@@ -124,7 +124,7 @@ def _summed(f: Frame, vectors: list[str], registers: Registers) -> list[str]:
     return [f.e.let(shuffle(vectors[r // each], "poison", kind, picks[r])) for r in range(_SIDE)]
 
 
-def _put(f: Frame, total: str, place: str, count: str, registers: Registers) -> None:
+def _put(f: FunctionBuilder, total: str, place: str, count: str, registers: Registers) -> None:
     """Add the first sums of a row to where they go, or put them there."""
     e, inner = f.e, scalar_type(registers.dtype)
     kind, kinds = f"<{_SIDE} x {inner}>", f"<{_SIDE} x i32>"

@@ -23,7 +23,7 @@ from ..conv.view_args import VIEW_TABLE
 from ..llvm.convert import round_small
 from ..llvm.emitter import Val, scalar_type
 from ..llvm.masked import masked_load
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..target import Target
 from ..tiling import GEMM
@@ -89,7 +89,7 @@ class _Template:
             table = geo.table()
             for key in VIEW_TABLE if gemm.kind.reads_views else TABLE:
                 self.numbers.place(key, table[key])
-        frames: list[Frame] = []
+        frames: list[FunctionBuilder] = []
         phases: list[Phase] = []
         workspace = sum(self.pack_phase(s, frames, phases) for s in (gemm.left, gemm.right))
         if gemm.kind.is_direct:
@@ -113,7 +113,7 @@ class _Template:
             workspace, library,
         )  # fmt: skip
 
-    def pack_phase(self, s: Operand, frames: list[Frame], phases: list[Phase]) -> int:
+    def pack_phase(self, s: Operand, frames: list[FunctionBuilder], phases: list[Phase]) -> int:
         """Write the phase that packs an operand, and launch it if tiles share what it packs; the
         bytes of workspace that it takes."""
         gemm, geo, kind = self.gemm, self.geometry, self.gemm.kind
@@ -165,7 +165,7 @@ class _Template:
 
     # --- packing ---------------------------------------------------------------------------------
 
-    def pack(self, f: Frame, s: Operand, span: Span, to: Goal) -> None:
+    def pack(self, f: FunctionBuilder, s: Operand, span: Span, to: Goal) -> None:
         """Fill a block; the batch is open. Dense operands have functions in the library."""
         if self.gemm.is_dense(s):
             module = pack_dense(self.registers, s.name, s.is_transposed)
@@ -184,11 +184,11 @@ class _Template:
             self.calls.modules[module.name] = module
         f.scope(lambda: packer.pack(span, to))
 
-    def goal(self, f: Frame, memory: str) -> Goal:
+    def goal(self, f: FunctionBuilder, memory: str) -> Goal:
         k_packed = self.tiles.k_packed
         return Goal(memory, f.number("stride", k_packed), f.number("deep", k_packed))
 
-    def own_pack_phase(self, s: Operand) -> Frame:
+    def own_pack_phase(self, s: Operand) -> FunctionBuilder:
         """A phase that packs an operand once for all tiles."""
         f, geo = self.calls.frame(f"kernel_{s.name}"), self.geometry
         all_ = f.number(("all", s.name), geo.size_of(s))
@@ -221,7 +221,14 @@ class _Template:
         return f
 
     def shared(
-        self, f: Frame, s: Operand, batch: str, begin: str, tile: str, number: str, down: str
+        self,
+        f: FunctionBuilder,
+        s: Operand,
+        batch: str,
+        begin: str,
+        tile: str,
+        number: str,
+        down: str,
     ) -> str:
         """Where in the workspace a block of an operand is: places from `begin`, k from `down`."""
         geo = self.geometry
@@ -237,7 +244,7 @@ class _Template:
         base = f.pointer(len(self.c.dtypes))
         return f.e.let(f"getelementptr {self.inner}, ptr {base}, i64 {place}")
 
-    def constants(self, f: Frame, nodes: Sequence[Node]) -> None:
+    def constants(self, f: FunctionBuilder, nodes: Sequence[Node]) -> None:
         """What depends on no axis, computed once."""
         for node in nodes:
             if not self.c.free[node]:
@@ -245,7 +252,7 @@ class _Template:
 
     # --- a tile ----------------------------------------------------------------------------------
 
-    def extent(self, f: Frame, name: str) -> _Extent:
+    def extent(self, f: FunctionBuilder, name: str) -> _Extent:
         """Places of an operand in all, in a tile, and how many tiles there are."""
         gemm, geo, tiles = self.gemm, self.geometry, self.tiles
         sizes = (
@@ -257,7 +264,7 @@ class _Template:
                                                               strict=True)]  # fmt: skip
         return _Extent(*names)
 
-    def main(self) -> Frame:
+    def main(self) -> FunctionBuilder:
         """The last phase: sums of a tile, then the epilogue."""
         f = self.calls.frame("kernel")
         rows, columns = self.extent(f, "left"), self.extent(f, "right")
@@ -278,7 +285,7 @@ class _Template:
         f.e.loop("%first", "%last", 1, [], unit)
         return f
 
-    def sums_in_place_now(self, f: Frame) -> str:
+    def sums_in_place_now(self, f: FunctionBuilder) -> str:
         """True if this run keeps accumulators where results go: convolutions share texts."""
         return f.e.let(f"icmp ne i64 {f.number('direct', int(self.tiles.in_place))}, 0")
 
@@ -287,7 +294,7 @@ class _Template:
         """True if the text knows both places of accumulators."""
         return self.gemm.kind.reads_views and self.gemm.may_sum_in_place
 
-    def results_place(self, f: Frame, top: str, start: str) -> tuple[str, str]:
+    def results_place(self, f: FunctionBuilder, top: str, start: str) -> tuple[str, str]:
         """Where a tile's results are, and how far apart their rows are."""
         store, row = self.c.stores[0], self.above.rows.axes[-1]
         number, index = store.arg[:2]
@@ -300,7 +307,7 @@ class _Template:
         return f.e.let(f"getelementptr {self.inner}, ptr {f.pointer(number)}, i64 {place}"), stride
 
     def block_of(
-        self, f: Frame, s: Operand, batch: str, tile: str, number: str, span: Span
+        self, f: FunctionBuilder, s: Operand, batch: str, tile: str, number: str, span: Span
     ) -> tuple[str, str, str]:
         """Where a block of an operand is, and its strides, own and of k; packed now if need be."""
         e, route = f.e, self.geometry.route(s)
@@ -334,8 +341,8 @@ class _Template:
         return known, f.number(("own", s.name), own), f.number(("folded", s.name), folded)
 
     def multiply(
-        self, f: Frame, a: tuple[str, str, str], b: tuple[str, str, str], sums: str, rows: str,
-        columns: str, width: str, depth: str, first: str,
+        self, f: FunctionBuilder, a: tuple[str, str, str], b: tuple[str, str, str], sums: str,
+        rows: str, columns: str, width: str, depth: str, first: str,
     ) -> None:  # fmt: skip
         """All rows of a tile times one panel after the other."""
         e, r, gemm = f.e, self.registers, self.gemm
@@ -374,7 +381,14 @@ class _Template:
     # --- the epilogue ----------------------------------------------------------------------------
 
     def epilogue(
-        self, f: Frame, sums: str, top: str, rows: str, start: str, columns: str, width: str
+        self,
+        f: FunctionBuilder,
+        sums: str,
+        top: str,
+        rows: str,
+        start: str,
+        columns: str,
+        width: str,
     ) -> None:
         """Evaluate everything above the sum and store it, row by row."""
         e, above = f.e, self.above
@@ -410,7 +424,7 @@ class _Template:
         f.parted = False
         e.lanes //= several
 
-    def read_sums(self, f: Frame, where: str, mask: str | None) -> Val:
+    def read_sums(self, f: FunctionBuilder, where: str, mask: str | None) -> Val:
         """Sums from their tile: it has room for whole vectors, memory of results has not."""
         e, dtype = f.e, self.registers.dtype
         kind = f"<{e.lanes} x {self.inner}>"
@@ -418,7 +432,7 @@ class _Template:
             return Val(e.let(f"load {kind}, ptr {where}, align 1"), dtype, True)
         return Val(masked_load(e, kind, where, mask), dtype, True)
 
-    def rounded(self, f: Frame, value: Val) -> Val:
+    def rounded(self, f: FunctionBuilder, value: Val) -> Val:
         """A sum in its own dtype."""
         dtype = self.c.fold.dtype
         if dtype.is_small_float:
@@ -430,7 +444,7 @@ class _TileText:
     """A unit of the last phase: one tile, or one chunk of k of a tile."""
 
     def __init__(
-        self, template: _Template, f: Frame, rows: _Extent, columns: _Extent, index: str
+        self, template: _Template, f: FunctionBuilder, rows: _Extent, columns: _Extent, index: str
     ) -> None:
         self.template, self.f = template, f
         self.all_rows, self.all_columns = rows, columns
@@ -526,7 +540,7 @@ class _Chunk:
     from there on compute the sums of one chunk, into the workspace.
     """
 
-    def __init__(self, template: _Template, f: Frame, index: str) -> None:
+    def __init__(self, template: _Template, f: FunctionBuilder, index: str) -> None:
         self.template, self.f = template, f
         self.tiles = f.number("tiles", template.geometry.count)
         self.count = f.number("chunks", template.tiles.k_chunks)

@@ -18,7 +18,7 @@ from ....core.dtype import float32, int64
 from ...common.api import FIRST
 from ..llvm.convert import store_value
 from ..llvm.emitter import Val, scalar_type
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from .microkernel import MASKS, Module, Registers, library_module
 from .pack_dense import pack_dense
 from .skinny import SKINNY
@@ -108,7 +108,7 @@ class LibraryFunction:
 
     def __init__(self, registers: Registers, operands: Operands) -> None:
         lanes, masked = registers.target.lanes, registers.target.vectors in MASKS
-        self.f = Frame("SELF", LibraryTable(operands.table), [], lanes, masked)
+        self.f = FunctionBuilder("SELF", LibraryTable(operands.table), [], lanes, masked)
         self.inner, self.operands = scalar_type(registers.dtype), operands
 
     def at(self, memory: str, place: str) -> str:

@@ -14,7 +14,7 @@ from ....core.dtype import DType, bool_, int32, int64, uint8, uint32
 from ..llvm.convert import from_memory, load_row, memory_dtype
 from ..llvm.emitter import Emitter, Val, scalar_type
 from ..llvm.masked import masked_gather
-from ..loops.function import Frame, Numbers
+from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
 from .microkernel import Registers, defined
@@ -56,7 +56,7 @@ def gathered(e: Emitter, source: str, places: str, memory: DType, live: str) -> 
     return e.let(f"trunc {kind} {found} to <{lanes} x {inner}>")
 
 
-def first_lanes(f: Frame, count: str) -> str:
+def first_lanes(f: FunctionBuilder, count: str) -> str:
     """The first `count` lanes, of any number of them."""
     return f.tail(f.e.call("i64", "llvm.smax.i64", f"i64 {count}", "i64 0"))
 
@@ -70,7 +70,7 @@ def fours(registers: Registers) -> tuple[str, dict[str, str]]:
     Rows of bytes are `apart`, columns `between` from one panel to the next. Four rows of a panel
     and its numbers of one step can be at the same place. What is after the last step is 0.
     """
-    f = Frame("PART_fours", Numbers([]), [], registers.target.lanes, False)
+    f = FunctionBuilder("PART_fours", Numbers([]), [], registers.target.lanes, False)
     e, lanes, panel = f.e, f.e.lanes, registers.panel
     kind = f"<{lanes} x i32>"
     whole = e.let("and i64 %depth, -4")

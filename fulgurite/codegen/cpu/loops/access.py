@@ -1,46 +1,122 @@
 """Where values are: indices, conditions, loads and stores while loops are open.
 
-In: affine indices and the loops that are open (an axis is an SSA index; one axis may be live as
-lanes). Out: values and memory accesses: one element, a row of consecutive lanes, or lanes at
-places of their own, whichever the index says. What is known of an index before a loop opens is
-taken into a pointer there (`settle`), so that inner loops add one index to one address.
+In: nodes of a kernel's body and the loops that are open (an axis is an SSA index; one axis may be
+live as lanes). Out: values and memory accesses: one element, a row of consecutive lanes, or lanes
+at places of their own, whichever the index says. Numbers of indices (steps, offsets, sizes) are
+literal here; a `FunctionBuilder` is the same with numbers that are loaded at the function's entry,
+each under a `name` made of where it stands. What is known of an index before a loop opens is taken
+into a pointer there (`settle`), so that inner loops add one index to one address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from ....core.dtype import DType, bool_, int32, int64
 from ....core.node import Node, Source
+from ....core.ops.index import BITS, GUARD, INDEX, LOAD, VALID
+from ....core.ops.leaf import CONST, VAR
 from ....graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
 from ....graph.ir.reshape_groups import CannotLower
+from ...common.api import BROKEN, ERROR
 from ..llvm.convert import load_every, load_value, store_every, store_value
 from ..llvm.emitter import Emitter, Val, ramp
-from ..llvm.maths import compare, select
+from ..llvm.maths import compare, random_bits, select
+from ..spelling import cast, operate
 
 NEAR = (-1, 2, 3, 4)  # steps between lanes whose rows are read whole
 
 
 class Access:
-    """The open loops, and memory seen from inside them."""
+    """The open loops, and values and memory seen from inside them."""
+
+    knows_steps = True  # does the text know how far apart lanes are?
 
     def __init__(
-        self, e: Emitter, dtypes: Sequence[DType], sizes: Sequence[int] | None = None
+        self,
+        e: Emitter,
+        dtypes: Sequence[DType],
+        sizes: Sequence[int] | None = None,
+        variables: Mapping[str, int] | None = None,
     ) -> None:
-        self.e, self.dtypes = e, dtypes
+        self.e, self.dtypes, self.variables = e, dtypes, variables or {}
         self.sizes = sizes  # of axes, if known
         self.open: dict[int, str] = {}  # axis -> its index now
-        self.lane_axis: int | None = None  # the axis whose lanes are live
+        self.lane: int | None = None  # the axis whose lanes are live
         self.mask: str | None = None  # lanes that exist, in the last vector of a row
         self.pointers: dict[int, str] = {}
         # by open loop: (param, index) -> an address so far, and what of the index is left
         self.bases: list[dict[tuple[int, Affine], tuple[str, Affine]]] = [{}]
 
-    def pointer(self, numbers: Iterable[int]) -> None:
+    def read_pointers(self, numbers: Iterable[int]) -> None:
         """Read the addresses of params."""
         for number in numbers:
             place = self.e.let(f"getelementptr ptr, ptr %params, i64 {number}")
             self.pointers[number] = self.e.let(f"load ptr, ptr {place}")
+
+    def pointer(self, number: int) -> str:
+        """The address of a param."""
+        return self.pointers[number]
+
+    def number(self, name: Hashable, value: int = 0) -> str:
+        """A number of an index, by where it stands."""
+        return str(value)
+
+    def name_of(self, node: Node) -> Hashable:
+        """What names of a node's numbers begin with."""
+        return None
+
+    # --- values ----------------------------------------------------------------------------------
+
+    def emit(self, node: Node, sources: Sequence[Val]) -> Val:
+        """A node's value from those of its sources."""
+        op, name = node.op, self.name_of(node)
+        if op is LOAD:
+            return self.load(node, sources)
+        if op is CONST:
+            return self.e.const_bits(node.arg[0], node.dtype)
+        if op is INDEX:
+            return self.index(node.arg, sources, name)
+        if op is VALID:
+            return self.conditions(node.arg, sources, name)
+        if op.family == "elementwise":
+            return operate(self.e, node, list(sources))
+        if op is GUARD:
+            return self.guard(node, sources[0], name)
+        if op is BITS:
+            return random_bits(self.e, sources)
+        if op is VAR:
+            return cast(self.e, self.passed(self.variables[node.arg[0]]), int64, node.dtype)
+        raise CannotLower(f"{op} has no native form yet")
+
+    def passed(self, place: int) -> Val:
+        """A number from the table of values that every call brings."""
+        at = self.e.let(f"getelementptr i64, ptr %values, i64 {place}")
+        return Val(self.e.let(f"load i64, ptr {at}"), int64)
+
+    def guard(self, node: Node, value: Val, name: Hashable) -> Val:
+        """An index kept inside its axis; one that was not is reported in the error word."""
+        e = self.e
+        size, inside = self.within_size(value, node.arg, name)
+        bad = e.let(f"xor {e.typed(inside)}, {e.const(1, bool_, inside.vector).text}")
+        if inside.vector:
+            if self.mask is not None:
+                bad = e.let(f"and <{e.lanes} x i1> {bad}, {self.mask}")
+            bad = e.call("i1", f"llvm.vector.reduce.or.v{e.lanes}i1", f"<{e.lanes} x i1> {bad}")
+
+        def report() -> None:
+            for word, found in ((ERROR, "1"), (BROKEN, size)):
+                at = e.let(f"getelementptr i64, ptr %values, i64 {word}")
+                e.line(f"store i64 {found}, ptr {at}")
+
+        e.branch(bad, report)
+        return select(e, inside, value, e.const(0, value.dtype, value.vector))
+
+    def within_size(self, value: Val, size: int, name: Hashable) -> tuple[str, Val]:
+        """The size of an axis, and whether values are indices of it."""
+        fits = size - 1 > value.dtype.limits[1]  # then every value that is not negative is inside
+        limit = self.e.const(0 if fits else size, value.dtype, value.vector)
+        return str(size), compare(self.e, "icmp sge" if fits else "icmp ult", value, limit)
 
     # --- addresses -------------------------------------------------------------------------------
 
@@ -66,56 +142,57 @@ class Access:
         self.bases[-1][number, index] = self.e.opaque(address, "ptr"), left
 
     def _is_settled(self, atom: Atom) -> bool:
-        return isinstance(atom, int) and atom in self.open and atom != self.lane_axis
+        return isinstance(atom, int) and atom in self.open and atom != self.lane
 
     # --- indices ---------------------------------------------------------------------------------
 
-    def atom(self, atom: Atom, sources: Sequence[Val]) -> Val:
+    def atom(self, atom: Atom, sources: Sequence[Val], name: Hashable) -> Val:
+        """The value of an atom."""
         e = self.e
         if isinstance(atom, int):
             base = Val(self.open[atom], int64)
-            if atom != self.lane_axis:
+            if atom != self.lane:
                 return base
             each = e.splat(base)
             return Val(e.let(f"add {e.typed(each)}, {ramp(e.lanes, 1, 'i64')}"), int64, True)
         if isinstance(atom, Source):
-            found = sources[atom.index]
-            if found.dtype.bits == 64:
-                return Val(found.text, int64, found.vector)
-            how = "sext" if found.dtype.kind == "i" else "zext"
-            kind = e.type_of(int64, found.vector)
-            return Val(e.let(f"{how} {e.typed(found)} to {kind}"), int64, found.vector)
+            return self.widened(sources[atom.index])
         sign, index, by = atom
-        inner = self.index(index, sources)
-        divisor = e.const(by, int64, inner.vector)
-        if sign == "//":
-            return _floor_div(e, inner, divisor)
-        return _floor_mod(e, inner, divisor)
+        inner = self.index(index, sources, (name, "in"))
+        return _floor(e, sign, *e.alike(inner, Val(self.number((name, "by"), by), int64)))
 
-    def index(self, index: Affine, sources: Sequence[Val]) -> Val:
+    def widened(self, value: Val) -> Val:
+        """A whole number in 64 bits."""
+        if value.dtype.bits == 64:
+            return Val(value.text, int64, value.vector)
+        return cast(self.e, value, value.dtype, int64)
+
+    def index(self, index: Affine, sources: Sequence[Val], name: Hashable = None) -> Val:
         """The value of an index: a number, or one for each lane."""
-        e = self.e
         total = Val(str(index[0]), int64)
         for atom, coefficient in index[1]:
-            part = self.atom(atom, sources)
-            if coefficient != 1:
-                factor = e.const(coefficient, int64, part.vector)
-                part = Val(e.let(f"mul {e.typed(part)}, {factor.text}"), int64, part.vector)
-            if total.text == "0":
-                total = part
-                continue
-            total, part = e.alike(total, part)
-            total = Val(e.let(f"add {e.typed(total)}, {part.text}"), int64, total.vector)
+            total = self.plus(total, self.atom(atom, sources, name), str(coefficient))
         return total
 
-    def conditions(self, conditions: Sequence[Condition], sources: Sequence[Val]) -> Val:
+    def plus(self, total: Val, part: Val, factor: str) -> Val:
+        """total + factor * part."""
+        e = self.e
+        if factor != "1":
+            part, by = e.alike(part, Val(factor, int64))
+            part = Val(e.let(f"mul {e.typed(part)}, {by.text}"), int64, part.vector)
+        if total.text == "0":
+            return part
+        total, part = e.alike(total, part)
+        return Val(e.let(f"add {e.typed(total)}, {part.text}"), int64, total.vector)
+
+    def conditions(
+        self, conditions: Sequence[Condition], sources: Sequence[Val], name: Hashable = None
+    ) -> Val:
+        """Where all conditions hold."""
         e = self.e
         holds: Val | None = None
-        for index, size in conditions:
-            inside = self.between(index, size)
-            if inside is None:
-                place = self.index(index, sources)
-                inside = compare(e, "icmp ult", place, e.const(size, int64, place.vector))
+        for number, condition in enumerate(conditions):
+            inside = self.inside(condition, sources, (name, number))
             if holds is None:
                 holds = inside
             else:
@@ -123,19 +200,31 @@ class Access:
                 holds = Val(e.let(f"and {e.typed(holds)}, {inside.text}"), bool_, holds.vector)
         return holds or Val("true", bool_)
 
-    def between(self, index: Affine, size: int) -> Val | None:
-        """Which lanes of an index are from 0 to a size: where 32 bits will do, else None."""
-        rest, step, tangled = self.split(index)
+    def inside(self, condition: Condition, sources: Sequence[Val], name: Hashable) -> Val:
+        """Where one condition holds."""
+        e, (index, size) = self.e, condition
+        if self._fits_32_bits(index, size):
+            return self.between(self.first_lane(index, (), name), self.along(index)[0],
+                                Val(str(size), int64))  # fmt: skip
+        place = self.index(index, sources, name)
+        return compare(e, "icmp ult", place, e.const(size, int64, place.vector))
+
+    def _fits_32_bits(self, index: Affine, size: int) -> bool:
+        step, tangled = self.along(index)
         if step == 0 or tangled or self.sizes is None or sources_of(index):
-            return None
+            return False
         low, high = bounds(index, self._bound)
-        if low < -(1 << 31) or max(high, size) >= 1 << 31:
-            return None
-        e = self.e
-        first = self.beyond(self.index(rest, ()), step)
-        short = e.splat(Val(e.let(f"trunc i64 {first.text} to i32"), int32))
-        places = e.let(f"add {e.typed(short)}, {ramp(e.lanes, step, 'i32')}")
-        return compare(e, "icmp ult", Val(places, int32, True), e.const(size, int32, True))
+        return low >= -(1 << 31) and max(high, size) < 1 << 31
+
+    def between(self, first: Val, step: int, limit: Val) -> Val:
+        """Which lanes of an index are within 0 and a limit: in 32 bits, which sizes of axes fit."""
+        e, kind = self.e, f"<{self.e.lanes} x i32>"
+        start, end = e.let(f"trunc i64 {first.text} to i32"), limit.text
+        if end.startswith("%"):
+            end = e.let(f"trunc i64 {end} to i32")
+        at, below = [e.splat(Val(text, int32)).text for text in (start, end)]
+        places = e.let(f"add {kind} {at}, {ramp(e.lanes, step, 'i32')}")
+        return Val(e.let(f"icmp ult {kind} {places}, {below}"), bool_, True)
 
     def _bound(self, atom: int | Source) -> tuple[int, int]:
         assert isinstance(atom, int) and self.sizes is not None
@@ -145,18 +234,25 @@ class Access:
         """An index without the lanes' own term, its step, and whether lanes are elsewhere too."""
         step, rest, tangled = 0, [], False
         for atom, coefficient in index[1]:
-            if atom == self.lane_axis and isinstance(atom, int):
+            if atom == self.lane and isinstance(atom, int):
                 step = coefficient
                 continue
             rest.append((atom, coefficient))
-            if isinstance(atom, tuple) and self.lane_axis is not None:
-                tangled = tangled or self.lane_axis in axes_of(atom[1])
+            if isinstance(atom, tuple) and self.lane is not None:
+                tangled = tangled or self.lane in axes_of(atom[1])
         return (index[0], tuple(rest)), step, tangled
 
-    def beyond(self, place: Val, step: int = 1) -> Val:
-        """A place plus that of the first lane, lanes being so many steps apart."""
-        assert self.lane_axis is not None
-        first = self.open[self.lane_axis]
+    def along(self, index: Affine, sources: Sequence[Val] = ()) -> tuple[int, bool]:
+        """The step of an index along the lanes, and whether lanes are elsewhere in it too."""
+        _, step, tangled = self.split(index)
+        given = sources_of(index) if sources else ()
+        return step, tangled or any(sources[a.index].vector for a in given)
+
+    def first_lane(self, index: Affine, sources: Sequence[Val], name: Hashable) -> Val:
+        """An index at the first lane."""
+        assert self.lane is not None
+        rest, step, _ = self.split(index)
+        place, first = self.index(rest, sources, name), self.open[self.lane]
         if step != 1:
             first = self.e.let(f"mul i64 {first}, {step}")
         if place.text == "0":
@@ -166,34 +262,35 @@ class Access:
     # --- memory ----------------------------------------------------------------------------------
 
     def load(self, node: Node, sources: Sequence[Val]) -> Val:
+        """The value of a LOAD."""
         number, index, conditions = node.arg
-        dtype = self.dtypes[number]
+        e, dtype, name = self.e, self.dtypes[number], self.name_of(node)
         pointer, left = self.base(number, index)
-        rest, step, tangled = self.split(left)
-        dynamic = tangled or any(sources[a.index].vector for a in sources_of(rest))
-        holds = self.conditions(conditions, sources) if conditions else None
-        lanes = self.lane_axis is not None and (step != 0 or dynamic)
-        if holds is not None and holds.vector:
-            lanes = True
-        if not lanes and holds is not None:  # reads the param's first element where it fails
-            whole = self.index(index, sources)
-            return load_value(self.e, self.pointers[number], whole, dtype, holds, None, "one")
-        if not lanes:
-            return load_value(self.e, pointer, self.index(left, sources), dtype, None, None, "one")
-        if step == 1 and not dynamic:
-            place = self.index(rest, sources)
-            start = self.beyond(place)
-            return load_value(self.e, pointer, start, dtype, holds, self.mask, "row")
-        if step and not dynamic:
-            start = self.beyond(self.index(rest, sources), step)
-            if step in NEAR:
-                return load_every(self.e, pointer, start, dtype, holds, self.mask, step)
-            pointer, place = self.apart(pointer, start, step, dtype)
-        else:
-            place = self.e.splat(self.index(left, sources))
-        return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
+        step, dynamic = self.along(left, sources)
+        holds = self.conditions(conditions, sources, (name, "if")) if conditions else None
+        lanes = self.lane is not None and (step != 0 or dynamic)
+        if not lanes and (holds is None or not holds.vector):
+            if holds is not None:  # reads the param's first element where it fails
+                pointer, left = self.pointer(number), index
+            return load_value(
+                e, pointer, self.index(left, sources, name), dtype, holds, None, "one"
+            )
+        if dynamic or not (step == 1 or (step and self.knows_steps)):
+            place = e.splat(self.index(left, sources, name))
+            return load_value(e, pointer, place, dtype, holds, self.mask, "places")
+        start = self.first_lane(left, sources, name)
+        if step == 1:
+            return self.by_mask(lambda m: load_value(e, pointer, start, dtype, holds, m, "row"))
+        if step in NEAR:
+            return load_every(e, pointer, start, dtype, holds, self.mask, step)
+        first, place = self.strided_places(pointer, start, step, dtype)
+        return load_value(e, first, place, dtype, holds, self.mask, "places")
 
-    def apart(self, pointer: str, start: Val, step: int, dtype: DType) -> tuple[str, Val]:
+    def by_mask(self, act: Callable[[str | None], Val]) -> Val:
+        """What `act` makes of the mask of lanes that exist."""
+        return act(self.mask)
+
+    def strided_places(self, pointer: str, start: Val, step: int, dtype: DType) -> tuple[str, Val]:
         """Lanes so many steps apart: the address of the first, and where the others are from it."""
         e = self.e
         address = f"getelementptr [{dtype.itemsize} x i8], ptr {pointer}, i64 {start.text}"
@@ -201,26 +298,28 @@ class Access:
         return e.let(address), Val(ramp(e.lanes, step, f"i{wide.bits}"), wide, True)
 
     def store(self, node: Node, value: Val) -> None:
-        number, index, _, _ = node.arg
+        """Write a value where a STORE says."""
+        number, index = node.arg[:2]
         if not _is_plain(node):
             raise CannotLower("a scatter has no native form yet")
-        dtype = self.dtypes[number]
-        pointer, index = self.base(number, index)
-        rest, step, tangled = self.split(index)
-        if self.lane_axis is None:
-            store_value(self.e, pointer, self.index(index, ()), value, dtype, None, "one")
-        elif step == 1 and not tangled:
-            place = self.index(rest, ())
-            start = self.beyond(place)
-            store_value(self.e, pointer, start, self.e.splat(value), dtype, self.mask, "row")
+        e, dtype, name = self.e, self.dtypes[number], self.name_of(node)
+        pointer, left = self.base(number, index)
+        step, tangled = self.along(left)
+        if self.lane is None:
+            store_value(e, pointer, self.index(left, (), name), value, dtype, None, "one")
+            return
+        value = e.splat(value)
+        if step == 1 and not tangled:
+            place = self.first_lane(left, (), name)
+            store_value(e, pointer, place, value, dtype, self.mask, "row")
+            return
+        if step and not tangled and self.knows_steps:
+            pointer, place = self.strided_places(
+                pointer, self.first_lane(left, (), name), step, dtype
+            )
         else:
-            if step and not tangled:
-                start = self.beyond(self.index(rest, ()), step)
-                pointer, places = self.apart(pointer, start, step, dtype)
-            else:
-                places = self.e.splat(self.index(index, ()))
-            value = self.e.splat(value)
-            store_value(self.e, pointer, places, value, dtype, self.mask, "places")
+            place = e.splat(self.index(left, (), name))
+        store_value(e, pointer, place, value, dtype, self.mask, "places")
 
     def stores(self, found: Sequence[tuple[Node, Val]]) -> None:
         """Write values where STOREs say, those whose lanes take turns in memory together."""
@@ -236,7 +335,7 @@ class Access:
                 self.store(*waiting.pop(_where(node)))
                 continue
             pointer, left = self.base(number, node.arg[1])
-            start = self.beyond(self.index(self.split(left)[0], ()), step)
+            start = self.first_lane(left, (), None)
             values = [self.e.splat(waiting.pop(t)[1]) for t in turns]
             store_every(self.e, pointer, start, values, self.dtypes[number], self.mask)
 
@@ -252,16 +351,15 @@ def _where(node: Node) -> tuple[int, int, object]:
     return number, offset, terms
 
 
-def _floor_div(e: Emitter, a: Val, b: Val) -> Val:
-    q = Val(e.let(f"sdiv {e.typed(a)}, {b.text}"), int64, a.vector)
-    r = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
-    down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
-    less = Val(e.let(f"sub {e.typed(q)}, {e.const(1, int64, a.vector).text}"), int64, a.vector)
-    return select(e, down, less, q)
+def _floor(e: Emitter, sign: str, a: Val, b: Val) -> Val:
+    """Quotient or remainder, rounded down; the divisor is above 0."""
 
+    def op(how: str, x: Val, y: Val) -> Val:
+        return Val(e.let(f"{how} {e.typed(x)}, {y.text}"), int64, a.vector)
 
-def _floor_mod(e: Emitter, a: Val, b: Val) -> Val:
-    r = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
-    down = compare(e, "icmp slt", r, e.const(0, int64, a.vector))
-    more = Val(e.let(f"add {e.typed(r)}, {b.text}"), int64, a.vector)
-    return select(e, down, more, r)
+    quotient = op("sdiv", a, b) if sign == "//" else a
+    rest = op("srem", a, b)
+    down = compare(e, "icmp slt", rest, e.const(0, int64, a.vector))
+    if sign == "//":
+        return select(e, down, op("sub", quotient, e.const(1, int64, a.vector)), quotient)
+    return select(e, down, op("add", rest, b), rest)

@@ -27,7 +27,7 @@ _ACROSS = {  # of lanes
 _INFINITY = {float32: 0x7F800000, float64: 0x7FF0000000000000}
 
 
-class Total:
+class Accumulator:
     """The running value of one fold."""
 
     def __init__(self, e: Emitter, fold: Node, vector: bool, whole: bool = True) -> None:

@@ -9,20 +9,18 @@ computed before the loop over them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from ....core.dtype import DType, bool_, int32, int64
-from ....core.node import Node, Source
-from ....core.ops.index import BITS, GUARD, INDEX, LOAD, VALID
-from ....core.ops.leaf import CONST, VAR
-from ....graph.ir.affine import Affine, Atom, Condition, axes_of, sources_of
-from ....graph.ir.reshape_groups import CannotLower
+from ....core.node import Node
+from ....core.ops.leaf import VAR
+from ....graph.ir.affine import Affine, Atom, Condition, axes_of
 from ....kernel.contract.analysis import Line, Part
-from ...common.api import BROKEN, ERROR, FIRST
-from ..llvm.convert import load_value, store_value
+from ...common.api import FIRST
+from ..llvm.convert import load_value
 from ..llvm.emitter import Emitter, Val, ramp
-from ..llvm.maths import compare, random_bits, select
-from ..spelling import cast, operate
+from ..llvm.maths import compare
+from .access import Access
 
 Body = Callable[[], None]
 _LITERAL: tuple[int, ...] = (1, 2, 3, 4)  # steps of lanes that are worth a text of their own
@@ -49,19 +47,19 @@ class Numbers:
         return FIRST + len(self.variables) + place
 
 
-class Frame:
-    """One function being written."""
+class FunctionBuilder(Access):
+    """One function being written, with the numbers of its indices loaded at its entry."""
+
+    knows_steps = False
 
     def __init__(
         self, symbol: str, numbers: Numbers, dtypes: Sequence[DType], lanes: int, masked: bool
     ) -> None:
-        self.e = Emitter(lanes)
-        self.symbol, self.numbers, self.dtypes, self.masked = symbol, numbers, dtypes, masked
+        super().__init__(Emitter(lanes), dtypes)
+        self.symbol, self.numbers, self.masked = symbol, numbers, masked
+        self.variables = {name: FIRST + i for i, name in enumerate(numbers.variables)}
         self.entry: list[str] = []  # lines before all others
         self.read: dict[Hashable, str] = {}
-        self.open: dict[int, str] = {}  # axis -> its index now
-        self.lane: int | None = None  # the axis whose lanes are live
-        self.mask: str | None = None
         self.literal = _LITERAL  # steps of lanes that the text knows
         self.steady = False  # is every number of an index read, whatever it is?
         self.parted = False  # do whole vectors go without a mask, by a branch?
@@ -75,6 +73,10 @@ class Frame:
         args = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
         body = "\n".join([*self.entry, *self.e.lines])
         return f"define void @{self.symbol}({args}) nounwind {{\nentry:\n{body}\n  ret void\n}}"
+
+    def name_of(self, node: Node) -> Hashable:
+        """What names of a node's numbers begin with."""
+        return "at", self.numbers.position[node]
 
     # --- what is read at the entry ---------------------------------------------------------------
 
@@ -230,7 +232,7 @@ class Frame:
         for node in before:
             self.value(node)
         for node in loads:
-            self.settle(node, axis, first, last)
+            self.settle_load(node, axis, first, last)
         width = e.lanes
 
         def once(index: str, mask: str | None) -> None:
@@ -287,24 +289,12 @@ class Frame:
     # --- indices ---------------------------------------------------------------------------------
 
     def atom(self, atom: Atom, sources: Sequence[Val], name: Hashable) -> Val:
-        """The value of an atom that is not the lanes' own axis."""
-        e = self.e
+        """The value of an atom; an axis that is live as lanes is where the first one is."""
         if isinstance(atom, int):
             return Val(self.open[atom], int64)
-        if isinstance(atom, Source):
-            found = sources[atom.index]
-            if found.dtype is int64:
-                return found
-            how = "sext" if found.dtype.kind == "i" else "zext"
-            kind = e.type_of(int64, found.vector)
-            return Val(e.let(f"{how} {e.typed(found)} to {kind}"), int64, found.vector)
-        sign, index, by = atom
-        inner = self.index(index, sources, (name, "in"))
-        divisor = Val(self.number((name, "by"), by), int64)
-        inner, divisor = e.alike(inner, divisor)
-        return _floor(e, sign, inner, divisor)
+        return super().atom(atom, sources, name)
 
-    def settle(self, node: Node, axis: int, first: str, last: str) -> None:
+    def settle_load(self, node: Node, axis: int, first: str, last: str) -> None:
         """Work out what does not change along an axis in the indices of a load, and between which
         of its steps all conditions hold."""
         _, index, conditions = node.arg
@@ -320,7 +310,7 @@ class Frame:
         low, high = first, last
         for number, ((condition, size), step) in enumerate(zip(conditions, steps, strict=True)):
             at = self.first(condition, (), ((name, "if"), number), axis)[0].text
-            limit = self.number(((name, "if"), number, "below"), size)
+            limit = self.number((((name, "if"), number), "below"), size)
             if step:
                 low = self.e.call("i64", "llvm.smax.i64", f"i64 {low}", f"i64 {self.sub('0', at)}")
                 high = self.least(high, self.sub(limit, at))
@@ -343,42 +333,43 @@ class Frame:
         self, index: Affine, sources: Sequence[Val], name: Hashable, without: int | None = None
     ) -> tuple[Val, Val | None]:
         """An index at the first lane, and what other lanes add to it if they are along it."""
-        assert self.part is not None
-        e = self.e
         known = self.ahead.get(name)
         offset = "0"
         if (index[0] or self.steady) and not known:
             offset = self.number((name, "offset"), index[0])
         total = known or Val(offset, int64)
         lanes: Val | None = None
-        for place, (atom, step) in enumerate(index[1]):
-            if isinstance(atom, int) and (atom in self.part.absorbed or atom == without):
-                continue
+        for place, (atom, step) in self.terms(index, known is not None, without):
             along = isinstance(atom, int) and atom == self.lane
-            if known and not along:
-                continue
             found = self.atom(atom, sources, (name, place))
             if found.text == "0" and not along:
                 continue
-            if along and step in self.literal:
-                factor = Val(str(step), int64)
-                lanes = Val(ramp(e.lanes, step, "i64"), int64, True)
-            else:
-                factor = Val(self.number((name, place, "step"), step), int64)
-                if along:
-                    each, all_ = e.splat(factor).text, ramp(e.lanes, 1, "i64")
-                    lanes = Val(e.let(f"mul <{e.lanes} x i64> {all_}, {each}"), int64, True)
-            if factor.text != "1":
-                found, factor = e.alike(found, factor)
-                found = Val(e.let(f"mul {e.typed(found)}, {factor.text}"), int64, found.vector)
-            if total.text == "0":
-                total = found
-                continue
-            total, found = e.alike(total, found)
-            total = Val(e.let(f"add {e.typed(total)}, {found.text}"), int64, total.vector)
+            literal = along and step in self.literal
+            factor = str(step) if literal else self.number((name, place, "step"), step)
+            lanes = self.lane_offsets(factor) if along else lanes
+            total = self.plus(total, found, factor)
         return total, lanes
 
-    def index(self, index: Affine, sources: Sequence[Val], name: Hashable) -> Val:
+    def terms(
+        self, index: Affine, known: bool, without: int | None
+    ) -> Iterator[tuple[int, tuple[Atom, int]]]:
+        """The terms of an index that are still to be added, with their places."""
+        assert self.part is not None
+        for place, (atom, step) in enumerate(index[1]):
+            axis = atom if isinstance(atom, int) else None
+            gone = axis is not None and (axis in self.part.absorbed or axis == without)
+            if not gone and (not known or (axis is not None and axis == self.lane)):
+                yield place, (atom, step)
+
+    def lane_offsets(self, step: str) -> Val:
+        """How far lanes are from the first one."""
+        e = self.e
+        if not step.startswith("%"):
+            return Val(ramp(e.lanes, int(step), "i64"), int64, True)
+        each, all_ = e.splat(Val(step, int64)).text, ramp(e.lanes, 1, "i64")
+        return Val(e.let(f"mul <{e.lanes} x i64> {all_}, {each}"), int64, True)
+
+    def index(self, index: Affine, sources: Sequence[Val], name: Hashable = None) -> Val:
         """The value of an index: a number, or one for each lane."""
         total, lanes = self.first(index, sources, name)
         if lanes is None:
@@ -386,90 +377,42 @@ class Frame:
         total = self.e.splat(total)
         return Val(self.e.let(f"add {self.e.typed(total)}, {lanes.text}"), int64, True)
 
-    def conditions(
-        self, conditions: Sequence[Condition], sources: Sequence[Val], name: Hashable
-    ) -> Val:
-        """Do all conditions hold?"""
-        e = self.e
-        holds: Val | None = None
-        for number, (index, size) in enumerate(conditions):
-            limit = Val(self.number((name, number, "below"), size), int64)
-            place, lanes = self.first(index, sources, (name, number))
-            if lanes is not None and not place.vector and self.along(index)[0] in self.literal:
-                inside = self.between(place, self.along(index)[0], limit)
-            else:
-                if lanes is not None:
-                    text = f"add <{e.lanes} x i64> {e.splat(place).text}, {lanes.text}"
-                    place = Val(e.let(text), int64, True)
-                place, limit = e.alike(place, limit)
-                inside = compare(e, "icmp ult", place, limit)
-            if holds is None:
-                holds = inside
-            else:
-                holds, inside = e.alike(holds, inside)
-                holds = Val(e.let(f"and {e.typed(holds)}, {inside.text}"), bool_, holds.vector)
-        return holds or Val("true", bool_)
-
-    def along(self, index: Affine) -> tuple[int, bool]:
-        """The step of an index along the lanes, and whether lanes are inside a division too."""
-        step, tangled = 0, False
-        for atom, coefficient in index[1]:
-            if isinstance(atom, int) and atom == self.lane:
-                step = coefficient
-            elif isinstance(atom, tuple) and self.lane is not None:
-                tangled = tangled or self.lane in axes_of(atom[1])
-        return step, tangled
-
-    def between(self, first: Val, step: int, limit: Val) -> Val:
-        """Which lanes of an index are within 0 and a limit: in 32 bits, which sizes of axes fit."""
-        e = self.e
-        kind = f"<{e.lanes} x i32>"
-        short = [Val(e.let(f"trunc i64 {v.text} to i32"), int32) for v in (first, limit)]
-        at, below = [e.splat(v).text for v in short]
-        places = e.let(f"add {kind} {at}, {ramp(e.lanes, step, 'i32')}")
-        return Val(e.let(f"icmp ult {kind} {places}, {below}"), bool_, True)
+    def inside(self, condition: Condition, sources: Sequence[Val], name: Hashable) -> Val:
+        """Where one condition holds."""
+        e, (index, size) = self.e, condition
+        limit = Val(self.number((name, "below"), size), int64)
+        place, lanes = self.first(index, sources, name)
+        step = self.along(index)[0]
+        if lanes is not None and not place.vector and step in self.literal:
+            return self.between(place, step, limit)
+        if lanes is not None:
+            text = f"add <{e.lanes} x i64> {e.splat(place).text}, {lanes.text}"
+            place = Val(e.let(text), int64, True)
+        return compare(e, "icmp ult", *e.alike(place, limit))
 
     # --- memory ----------------------------------------------------------------------------------
 
+    def base(self, number: int, index: Affine) -> tuple[str, Affine]:
+        """The address of a param, and the index that is still to be added."""
+        return self.pointer(number), index
+
+    def first_lane(self, index: Affine, sources: Sequence[Val], name: Hashable) -> Val:
+        """An index at the first lane."""
+        return self.first(index, sources, name)[0]
+
     def load(self, node: Node, sources: Sequence[Val]) -> Val:
-        number, index, conditions = node.arg
-        name = ("at", self.numbers.position[node])
-        dtype, pointer = self.dtypes[number], self.pointer(number)
-        step, tangled = self.along(index)
-        dynamic = tangled or any(sources[a.index].vector for a in sources_of(index))
-        if (name, "from") in self.ahead and step == 1:
-            live = self.holding(self.ahead[name, "from"], self.ahead[name, "count"])
-            place = self.first(index, sources, name)[0]
-            return load_value(self.e, pointer, place, dtype, live, None, "row")
-        holds = self.conditions(conditions, sources, (name, "if")) if conditions else None
-        lanes = self.lane is not None and (step != 0 or dynamic)
-        if not lanes and not (holds is not None and holds.vector):
-            place = self.index(index, sources, name)
-            return load_value(self.e, pointer, place, dtype, holds, None, "one")
-        if step == 1 and not dynamic:
-            place = self.first(index, sources, name)[0]
+        """The value of a LOAD; one whose conditions are settled is a masked row."""
+        (number, index, _), name = node.arg, self.name_of(node)
+        if (name, "from") not in self.ahead or self.along(index)[0] != 1:
+            return super().load(node, sources)
+        pointer = self.pointer(number)
+        live = self.holding(self.ahead[name, "from"], self.ahead[name, "count"])
+        place = self.first(index, sources, name)[0]
+        return load_value(self.e, pointer, place, self.dtypes[number], live, None, "row")
 
-            def row(mask: str | None) -> Val:
-                return load_value(self.e, pointer, place, dtype, holds, mask, "row")
-
-            return self.masked_if_need_be(row) or row(self.mask)
-        place = self.e.splat(self.index(index, sources, name))
-        return load_value(self.e, pointer, place, dtype, holds, self.mask, "places")
-
-    def store(self, node: Node, value: Val) -> None:
-        """Write a value where a STORE says."""
-        number, index, _, _ = node.arg
-        name = ("at", self.numbers.position[node])
-        dtype, pointer = self.dtypes[number], self.pointer(number)
-        step, tangled = self.along(index)
-        assert self.lane is not None
-        value = self.e.splat(value)
-        if step == 1 and not tangled:
-            place = self.first(index, (), name)[0]
-            store_value(self.e, pointer, place, value, dtype, self.mask, "row")
-        else:
-            place = self.e.splat(self.index(index, (), name))
-            store_value(self.e, pointer, place, value, dtype, self.mask, "places")
+    def by_mask(self, act: Callable[[str | None], Val]) -> Val:
+        """What `act` makes of the mask, or of none where lanes are all there."""
+        return self.masked_if_need_be(act) or act(self.mask)
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -506,64 +449,10 @@ class Frame:
 
     def compute(self, node: Node) -> Val:
         """A node's value from its sources'."""
-        op = node.op
-        name = ("at", self.numbers.position[node])
-        sources = [v for s in node.src if (v := self.known(s)) is not None]
-        if op is LOAD:
-            return self.load(node, sources)
-        if op is CONST:
-            return self.e.const_bits(node.arg[0], node.dtype)
-        if op is INDEX:
-            return self.index(node.arg, sources, name)
-        if op is VALID:
-            return self.conditions(node.arg, sources, name)
-        if op.family == "elementwise":
-            return operate(self.e, node, sources)
-        if op is GUARD:
-            return self.guard(node, sources[0], name)
-        if op is BITS:
-            return random_bits(self.e, sources)
-        if op is VAR:
-            place = FIRST + self.numbers.variables.index(node.arg[0])
-            at = self.e.let(f"getelementptr i64, ptr %values, i64 {place}")
-            return cast(self.e, Val(self.e.let(f"load i64, ptr {at}"), int64), int64, node.dtype)
-        raise CannotLower(f"{op} has no native form in a contraction")
+        return self.emit(node, [v for s in node.src if (v := self.known(s)) is not None])
 
-    def guard(self, node: Node, value: Val, name: Hashable) -> Val:
-        """An index kept inside its axis; one that was not is reported in the error word."""
-        e = self.e
-        size = Val(self.number((name, "below"), node.arg), int64)
-        how = "sext" if value.dtype.kind == "i" else "zext"
-        wide = value
-        if value.dtype.bits < 64:
-            kind = e.type_of(int64, value.vector)
-            wide = Val(e.let(f"{how} {e.typed(value)} to {kind}"), int64, value.vector)
-        wide, limit = e.alike(wide, size)
-        inside = compare(e, "icmp ult", wide, limit)
-        one = e.const(1, bool_, inside.vector).text
-        bad = e.let(f"xor {e.typed(inside)}, {one}")
-        if inside.vector:
-            if self.mask is not None:
-                bad = e.let(f"and <{e.lanes} x i1> {bad}, {self.mask}")
-            bad = e.call("i1", f"llvm.vector.reduce.or.v{e.lanes}i1", f"<{e.lanes} x i1> {bad}")
-
-        def report() -> None:
-            word = e.let(f"getelementptr i64, ptr %values, i64 {ERROR}")
-            e.line(f"store i64 1, ptr {word}")
-            at = e.let(f"getelementptr i64, ptr %values, i64 {BROKEN}")
-            e.line(f"store i64 {size.text}, ptr {at}")
-
-        e.branch(bad, report)
-        return select(e, inside, value, e.const(0, value.dtype, value.vector))
-
-
-def _floor(e: Emitter, sign: str, a: Val, b: Val) -> Val:
-    """Quotient or remainder, rounded down; the divisor is above 0."""
-    rest = Val(e.let(f"srem {e.typed(a)}, {b.text}"), int64, a.vector)
-    down = compare(e, "icmp slt", rest, e.const(0, int64, a.vector))
-    if sign == "//":
-        q = Val(e.let(f"sdiv {e.typed(a)}, {b.text}"), int64, a.vector)
-        less = Val(e.let(f"sub {e.typed(q)}, {e.const(1, int64, a.vector).text}"), int64, a.vector)
-        return select(e, down, less, q)
-    more = Val(e.let(f"add {e.typed(rest)}, {b.text}"), int64, a.vector)
-    return select(e, down, more, rest)
+    def within_size(self, value: Val, size: int, name: Hashable) -> tuple[str, Val]:
+        """The size of an axis, and whether values are indices of it."""
+        limit = Val(self.number((name, "below"), size), int64)
+        wide = value if value.dtype.bits == 64 else self.widened(value)
+        return limit.text, compare(self.e, "icmp ult", *self.e.alike(wide, limit))

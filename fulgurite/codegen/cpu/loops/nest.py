@@ -13,20 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ....core.dtype import DType, bool_, int32, int64
+from ....core.dtype import DType, int32
 from ....core.node import Node, toposort
 from ....core.ops.elementwise import DIV
-from ....core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
-from ....core.ops.leaf import CONST, SINK, VAR
+from ....core.ops.index import FOLD, LOAD, STORE
+from ....core.ops.leaf import SINK
 from ....graph.ir.queries import free_axes
 from ....graph.ir.reshape_groups import CannotLower
 from ....kernel.transform.split_reduction import Part
 from ....kernel.transform.vector_axis import grid_axes, vector_axis
-from ...common.api import BROKEN, ERROR, FIRST
+from ...common.api import FIRST
 from ..llvm.divide import Divisor, divided, divisor
 from ..llvm.emitter import Emitter, Val, computing
-from ..llvm.maths import compare, random_bits, select
-from ..spelling import cast, operate
 from ..target import Target
 from ..tiling import LoopTiling
 from .access import Access
@@ -37,7 +35,7 @@ First = list[tuple[str, str]]  # types and first values of what a loop carries
 Step = Callable[[State], State]
 
 
-class Walk:
+class LoopNest:
     """A part of a kernel being written as loops."""
 
     def __init__(
@@ -59,8 +57,8 @@ class Walk:
         self.stores = list(part.kernel.body.src)  # and indices that are only checked
         self.free = free_axes(self.order)
         self.e = Emitter(lanes)
-        self.at = Access(self.e, dtypes, self.sizes)
-        self.variables = {name: FIRST + place for place, name in enumerate(variables)}
+        places = {name: FIRST + place for place, name in enumerate(variables)}
+        self.at = Access(self.e, dtypes, self.sizes, places)
         blocks = [block for block, _ in self.windows.values()]
         self.vector = vector_axis(self.order, self.free, self.sizes, table.vector, blocks)
         self.grid = grid_axes(self.order, self.free)
@@ -247,7 +245,7 @@ class Walk:
         """
         self.ahead.clear()
         v = self.vector
-        if v is None or v in self.grid or not self.grid or self.at.lane_axis is not None:
+        if v is None or v in self.grid or not self.grid or self.at.lane is not None:
             return
         self.walks += 1
         longest = self.table.kept_row_elements
@@ -296,12 +294,12 @@ class Walk:
         """Run `body` with the lanes of the vector axis live."""
         assert self.vector is not None
         at = self.at
-        at.open[self.vector], at.lane_axis, at.mask = index, self.vector, mask
+        at.open[self.vector], at.lane, at.mask = index, self.vector, mask
         self.enter()
         found = body(state)
         self.leave()
         del at.open[self.vector]
-        at.lane_axis, at.mask = None, None
+        at.lane, at.mask = None, None
         return found
 
     def each(self, axes: Sequence[int], targets: Sequence[Node], body: Callable[[], None]) -> None:
@@ -310,7 +308,7 @@ class Walk:
             body()
             return
         axis = axes[0]
-        self.prepare(targets, self.at.lane_axis is not None)
+        self.prepare(targets, self.at.lane is not None)
 
         def once(index: str, _: State) -> State:
             self.at.open[axis] = index
@@ -358,7 +356,7 @@ class Walk:
     def make_divisor(self, node: Node, lanes: bool) -> None:
         """Get ready to divide many lanes by one number: those of a long row, or of many rows."""
         value = self.known(node)
-        many = not (lanes and self.at_most(4 * self.lanes - 1)) and self.at.lane_axis is None
+        many = not (lanes and self.at_most(4 * self.lanes - 1)) and self.at.lane is None
         if value is None or value.vector or value.dtype.kind != "f" or not many:
             return
         if not any(value.text in level for level in self.divisors):
@@ -431,59 +429,12 @@ class Walk:
 
     def compute(self, node: Node) -> Val:
         """A node's value from those of its sources."""
-        op = node.op
         sources = [v for s in node.src if (v := self.known(s)) is not None]
-        if op is LOAD:
-            return self.at.load(node, sources)
-        if op is CONST:
-            return self.e.const_bits(node.arg[0], node.dtype)
-        if op is INDEX:
-            return self.at.index(node.arg, sources)
-        if op is VALID:
-            return self.at.conditions(node.arg, sources)
-        if op is DIV and not node.dtype.is_small_float:
+        if node.op is DIV and not node.dtype.is_small_float:
             found = self.quotient(sources)
             if found is not None:
                 return found
-        if op.family == "elementwise":
-            return operate(self.e, node, sources)
-        if op is GUARD:
-            return self.guard(node, sources[0])
-        if op is BITS:
-            return random_bits(self.e, sources)
-        if op is VAR:
-            return cast(self.e, self.passed(self.variables[node.arg[0]]), int64, node.dtype)
-        raise CannotLower(f"{op} has no native form yet")
-
-    def passed(self, place: int) -> Val:
-        """A number from the table of values that every call brings."""
-        at = self.e.let(f"getelementptr i64, ptr %values, i64 {place}")
-        return Val(self.e.let(f"load i64, ptr {at}"), int64)
-
-    def guard(self, node: Node, value: Val) -> Val:
-        """An index kept inside its axis; one that was not is reported in the error word."""
-        e, size = self.e, node.arg
-        limit = e.const(size, value.dtype, value.vector)
-        fits = size - 1 > value.dtype.limits[1]  # then every value that is not negative is inside
-        how = "icmp sge" if fits else "icmp ult"
-        inside = compare(e, how, value, e.const(0, value.dtype, value.vector) if fits else limit)
-        bad = Val(e.let(f"xor {e.typed(inside)}, {e.const(1, bool_, value.vector).text}"),
-                  bool_, value.vector)  # fmt: skip
-        any_bad = bad.text
-        if value.vector:
-            if self.at.mask is not None:
-                bad = Val(e.let(f"and {e.typed(bad)}, {self.at.mask}"), bool_, True)
-            name = f"llvm.vector.reduce.or.v{self.lanes}i1"
-            any_bad = e.call("i1", name, e.typed(bad))
-
-        def report() -> None:
-            word = e.let(f"getelementptr i64, ptr %values, i64 {ERROR}")
-            e.line(f"store i64 1, ptr {word}")
-            at = e.let(f"getelementptr i64, ptr %values, i64 {BROKEN}")
-            e.line(f"store i64 {size}, ptr {at}")
-
-        e.branch(any_bad, report)
-        return select(e, inside, value, e.const(0, value.dtype, value.vector))
+        return self.at.emit(node, sources)
 
     def elements(self, node: Node) -> int:
         """How often a node is computed."""

@@ -20,14 +20,14 @@ from ....kernel.transform.split_reduction import Part
 from ..llvm.emitter import Val
 from ..target import Target
 from ..tiling import LoopTiling
-from .accumulator import Total, empty
-from .nest import First, State, Walk, under
+from .accumulator import Accumulator, empty
+from .nest import First, LoopNest, State, under
 
 Known = dict[Node, Val]
 Bases = dict[tuple[int, Affine], tuple[str, Affine]]
 
 
-class Reduce(Walk):
+class Reduce(LoopNest):
     """Loops with folds."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Reduce(Walk):
 
     def hoist(self, targets: Sequence[Node]) -> None:
         """Work out every fold under the targets whose axes are all open, in order."""
-        columns = self.at.lane_axis is None and not self.shadows
+        columns = self.at.lane is None and not self.shadows
         below = dict.fromkeys([fold for node in targets for fold in self.folds_below(node)])
         waiting = [fold for fold in below if self.can_fold(fold, columns)]
         while waiting:
@@ -108,9 +108,9 @@ class Reduce(Walk):
             self.ranges = before
             return
         outer = {axis: at.open.pop(axis) for axis in shadowed}
-        lanes, bases = (at.lane_axis, at.mask), at.bases
-        if at.lane_axis in shadowed:
-            at.lane_axis, at.mask = None, None
+        lanes, bases = (at.lane, at.mask), at.bases
+        if at.lane in shadowed:
+            at.lane, at.mask = None, None
         self.shadows.append((len(self.scopes), shadowed))
         at.bases = [{}]
         self.enter()
@@ -119,19 +119,19 @@ class Reduce(Walk):
         self.leave()
         self.shadows.pop()
         at.open.update(outer)
-        (at.lane_axis, at.mask), at.bases, self.ranges = lanes, bases, before
+        (at.lane, at.mask), at.bases, self.ranges = lanes, bases, before
         self.scopes[-1].update(found)
 
     # --- rows, and inside lanes ------------------------------------------------------------------
 
     def fold_here(self, group: Sequence[Node]) -> None:
         """Fold several values over the same axes in one loop nest."""
-        lanes = self.vector in group[0].arg[1] and self.at.lane_axis is None
-        vector = lanes or self.at.lane_axis is not None
+        lanes = self.vector in group[0].arg[1] and self.at.lane is None
+        vector = lanes or self.at.lane is not None
         bodies = [f.src[0] for f in group]
         self.hoist(bodies)
         self.prepare(bodies, vector)
-        totals = [Total(self.e, f, vector) for f in group]
+        totals = [Accumulator(self.e, f, vector) for f in group]
         copies = self.side_by_side(bodies, totals) if lanes else 1
         if lanes:
             self.begin_walk(writes=False)
@@ -140,7 +140,7 @@ class Reduce(Walk):
             self.scopes[-1][fold] = found
             self.filled.update(n for n in under(fold.src[0]) if n in self.rows)
 
-    def side_by_side(self, bodies: Sequence[Node], totals: Sequence[Total]) -> int:
+    def side_by_side(self, bodies: Sequence[Node], totals: Sequence[Accumulator]) -> int:
         """How many states run at once: several where taking in is what takes the time."""
         if all(t.by_bits or t.dtype.kind != "f" for t in totals):
             return 1  # whole numbers need no waiting
@@ -186,7 +186,7 @@ class _Columns:
         self.walk, table = walk, walk.table
         self.axis: int = group[0].arg[1][-1]
         self.bodies = [f.src[0] for f in group]
-        self.totals = [Total(walk.e, f, True, whole=False) for f in group]
+        self.totals = [Accumulator(walk.e, f, True, whole=False) for f in group]
         size = min(walk.sizes[walk.vector], table.column_elements)
         self.rows = [walk.room(t.dtype, size) for t in self.totals]
         self.deep = table.column_rows if walk.cost(self.bodies) <= table.cheap_cost else 1
@@ -194,7 +194,7 @@ class _Columns:
         if self.deep > 1:
             self.block = table.sum_block_row_groups * self.deep
         # float sums of many blocks: the accumulator, its row, and the rows it is flushed to
-        self.wide: list[tuple[Total, str, list[str]]] = []
+        self.wide: list[tuple[Accumulator, str, list[str]]] = []
         if walk.count(group[0]) > self.block:
             self.wide = [
                 (total, row, [walk.room(float64, size) for _ in total.start_wide()])
@@ -303,7 +303,12 @@ class _Nest:
     """The loops of one group of folds, outermost first; states go in and come out."""
 
     def __init__(
-        self, walk: Reduce, group: Sequence[Node], totals: Sequence[Total], lanes: bool, copies: int
+        self,
+        walk: Reduce,
+        group: Sequence[Node],
+        totals: Sequence[Accumulator],
+        lanes: bool,
+        copies: int,
     ) -> None:
         self.walk, self.group, self.totals = walk, group, totals
         self.lanes, self.copies = lanes, copies

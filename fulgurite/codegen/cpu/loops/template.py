@@ -139,15 +139,15 @@ class Loops(Reduce):
         """The text of the function."""
         e = self.e
         used = {n.arg[0]: None for n in self.order if n.op in (LOAD, STORE)}
-        self.at.pointer([n for n in used if n < self.own])
+        self.at.read_pointers([n for n in used if n < self.own])
         shared = [n for n in used if n >= self.own]
         if shared:
-            self.at.pointer([self.own])
+            self.at.read_pointers([self.own])
             base = self.at.pointers.pop(self.own)
             for number in shared:
                 place = self.offsets[number - self.own]
                 self.at.pointers[number] = e.let(f"getelementptr i8, ptr {base}, i64 {place}")
-        length = self.passed(self.length).text if self.numbers else ""
+        length = self.at.passed(self.length).text if self.numbers else ""
         if self.units:
             e.loop("%first", "%last", 1, [], lambda unit, _: self.unit(unit, length))
         e.line("ret void")
@@ -199,7 +199,7 @@ class Loops(Reduce):
                 continue
             if not axes:
                 self.write(members)
-            elif self.vector in axes and self.at.lane_axis is None:
+            elif self.vector in axes and self.at.lane is None:
                 inside = partial(self.results, members)
                 if self.across is not None:
                     self.lanes_over(members, partial(self.through_squares, members, inside))
@@ -236,10 +236,10 @@ class Loops(Reduce):
         for node, square in self.squares.items():
             number, index = node.arg[:2]
             raw = memory_dtype(at.dtypes[number])
-            at.open[self.across], at.lane_axis = start, None
+            at.open[self.across], at.lane = start, None
             place = at.index(index, ()).text
             del at.open[self.across]
-            at.lane_axis = self.vector
+            at.lane = self.vector
             inner, step = scalar_type(raw), dict(index[1])[self.vector]
             source = e.let(f"getelementptr {inner}, ptr {at.pointers[number]}, i64 {place}")
             module = transpose_square(raw, self.lanes)

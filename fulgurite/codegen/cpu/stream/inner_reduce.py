@@ -16,12 +16,12 @@ from ....core.node import Node
 from ....core.ops.index import FOLD
 from ..llvm.emitter import Val
 from ..llvm.maths import select
-from ..loops.accumulator import Total
-from ..loops.function import Frame
+from ..loops.accumulator import Accumulator
+from ..loops.function import FunctionBuilder
 from .bounded_exp import emit_bounded_exp
 
 
-class StreamBuilder(Frame):
+class StreamBuilder(FunctionBuilder):
     """A function whose values may be reductions."""
 
     sizes: Sequence[int]
@@ -46,7 +46,7 @@ class StreamBuilder(Frame):
         e = self.e
         along = axes[-1] if self.lane is None and node.arg[0] == "add" else None
         vector = self.lane is not None or along is not None
-        total = Total(e, node, vector, whole=False)
+        total = Accumulator(e, node, vector, whole=False)
 
         def walk(left: list[int], state: list[tuple[str, str]]) -> list[str]:
             axis, *rest = left
