@@ -215,15 +215,40 @@ def is_bijection(
     return True
 
 
-def implied(conditions: Iterable[Condition], bound: Bound) -> list[Condition]:
-    """The conditions that bounds do not settle already; those on the same sum of axes are one."""
-    ranges: dict[tuple[tuple[Atom, int], ...], tuple[int, int]] = {}
-    for (start, terms), size in conditions:
-        first, last = ranges.get(terms, (-start, size - start))
-        ranges[terms] = max(first, -start), min(last, size - start)
-    left: list[Condition] = []
-    for terms, (first, last) in ranges.items():
-        low, high = bounds((0, terms), bound)
-        if low < first or high >= last:
-            left.append(((-first, terms), max(0, last - first)))
-    return left
+class Domain(tuple[Condition, ...]):
+    """The places where all of some conditions hold: plain tuples in arguments of nodes."""
+
+    __slots__ = ()
+
+    def intersect(self, other: Iterable[Condition]) -> Domain:
+        """The places in both: every condition once."""
+        return Domain(dict.fromkeys((*self, *other)))
+
+    def implies(self, other: Iterable[Condition]) -> bool:
+        """True if all conditions of another domain are among these."""
+        return set(self).issuperset(other)
+
+    def map(self, change: Callable[[Affine], Affine]) -> Domain:
+        """The domain in terms of other indices."""
+        return Domain([(change(index), size) for index, size in self])
+
+    def is_empty(self, bound: Bound) -> bool:
+        """True if bounds say that some condition never holds."""
+        for index, size in self:
+            low, high = bounds(index, bound)
+            if high < 0 or low >= size:
+                return True
+        return False
+
+    def simplify(self, bound: Bound) -> Domain:
+        """The conditions that bounds do not settle; those on the same sum of axes are one."""
+        ranges: dict[tuple[tuple[Atom, int], ...], tuple[int, int]] = {}
+        for (start, terms), size in self:
+            first, last = ranges.get(terms, (-start, size - start))
+            ranges[terms] = max(first, -start), min(last, size - start)
+        left: list[Condition] = []
+        for terms, (first, last) in ranges.items():
+            low, high = bounds((0, terms), bound)
+            if low < first or high >= last:
+                left.append(((-first, terms), max(0, last - first)))
+        return Domain(left)

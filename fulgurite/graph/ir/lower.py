@@ -45,13 +45,13 @@ from .affine import (
     Affine,
     Atom,
     Condition,
+    Domain,
     add,
     axes_of,
     axis,
     bounds,
     divide,
     flat,
-    implied,
     is_bijection,
     number,
     rename,
@@ -64,8 +64,7 @@ from .queries import affine_value, free_axes
 from .reshape_groups import CannotLower, groups, inner_sizes
 
 Index: TypeAlias = tuple[Affine, ...]
-Valid: TypeAlias = tuple[Condition, ...]
-Request: TypeAlias = tuple[Node, Index, Valid]
+Request: TypeAlias = tuple[Node, Index, tuple[Condition, ...]]
 Lowering: TypeAlias = Generator[Request, Node, Node]
 AxisName: TypeAlias = tuple[object, ...]
 
@@ -143,7 +142,7 @@ def is_zero_outside(value: Node, checks: Sequence[Condition]) -> bool:
     if not checks or value.op is LOAD:
         return True
     load = value.src[0] if value.op is CAST else value
-    return load.op is LOAD and set(checks) <= set(load.arg[2])
+    return load.op is LOAD and Domain(load.arg[2]).implies(checks)
 
 
 class _Place:
@@ -151,8 +150,8 @@ class _Place:
 
     __slots__ = ("index", "valid", "values")
 
-    def __init__(self, index: Index, valid: Valid) -> None:
-        self.index, self.valid = index, valid
+    def __init__(self, index: Index, valid: tuple[Condition, ...]) -> None:
+        self.index, self.valid = index, Domain(valid)
         self.values: dict[Node, Node] = {}
 
 
@@ -163,7 +162,7 @@ class _Lower:
         self.sizes: list[Size] = []  # of each axis
         self.named: dict[AxisName, Affine] = {}
         self.names: dict[int, AxisName] = {}
-        self.places: dict[tuple[Index, Valid], _Place] = {}
+        self.places: dict[tuple[Index, tuple[Condition, ...]], _Place] = {}
         self.dynamic: dict[Node, Source] = {}
         self.values: list[Node] = []  # the node of each dynamic index
         self.limits: list[Bounds] = []  # its sound bounds
@@ -198,7 +197,7 @@ class _Lower:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def place(self, index: Index, valid: Valid) -> _Place:
+    def place(self, index: Index, valid: tuple[Condition, ...]) -> _Place:
         found = self.places.get((index, valid))
         if found is None:
             found = self.places[index, valid] = _Place(index, valid)
@@ -262,9 +261,16 @@ class _Lower:
         named = [rename(i, lambda a: local[a] if isinstance(a, Source) else a) for i in indices]
         return named, tuple([self.values[s.index] for s in found])
 
-    def load(self, node: Node, place: Affine, valid: Valid) -> Node:
-        named, sources = self.localised([place, *[i for i, _ in valid]])
-        checks = tuple([(i, size) for i, (_, size) in zip(named[1:], valid, strict=True)])
+    def localised_checks(
+        self, conditions: Sequence[Condition], *places: Affine
+    ) -> tuple[Sequence[Affine], tuple[Condition, ...], tuple[Node, ...]]:
+        """Places and conditions whose dynamic atoms are named as sources of one node."""
+        named, sources = self.localised([*places, *[i for i, _ in conditions]])
+        own = zip(named[len(places) :], conditions, strict=True)
+        return named, tuple([(i, size) for i, (_, size) in own]), sources
+
+    def load(self, node: Node, place: Affine, valid: Domain) -> Node:
+        named, checks, sources = self.localised_checks(valid, place)
         return make(LOAD, node.dtype, sources, (node.arg[0], named[0], checks))
 
     def store(
@@ -278,10 +284,12 @@ class _Lower:
 
     def where(self, conditions: Sequence[Condition], value: Node) -> Node:
         """A value where conditions hold, and 0 elsewhere."""
-        named, sources = self.localised([i for i, _ in conditions])
-        checks = tuple([(i, size) for i, (_, size) in zip(named, conditions, strict=True)])
-        holds = make(VALID, bool_, sources, checks)
-        return make(WHERE, value.dtype, (holds, value, self.zero(value.dtype)))
+        return make(WHERE, value.dtype, (self.holds(conditions), value, self.zero(value.dtype)))
+
+    def holds(self, conditions: Sequence[Condition]) -> Node:
+        """Where conditions hold, as a value."""
+        _, checks, sources = self.localised_checks(conditions)
+        return make(VALID, bool_, sources, checks)
 
     def zero(self, dtype: DType) -> Node:
         return make(CONST, dtype, (), (0, ()))
@@ -318,7 +326,9 @@ class _Lower:
             return 0, max(0, upper(self.sizes[atom]) - 1)
         return self.limits[atom.index]
 
-    def dynamic_index(self, value: Node, chosen: Node, size: Size, valid: Valid = ()) -> Affine:
+    def dynamic_index(
+        self, value: Node, chosen: Node, size: Size, valid: Sequence[Condition] = ()
+    ) -> Affine:
         """The value of `chosen` as an atom, guarded unless bounds prove that it is inside."""
         low, high = value.bounds or (-1, 0)
         if chosen.bounds is not None:  # of an IOTA, say, only the tensor level knows them
@@ -397,46 +407,46 @@ class _Lower:
 
     # --- what each op does -----------------------------------------------------------------------
 
-    def param(self, node: Node, index: Index, valid: Valid) -> Node:
+    def param(self, node: Node, index: Index, valid: Domain) -> Node:
         return self.load(node, self.position(index, node.shape), valid)
 
-    def view(self, node: Node, index: Index, valid: Valid) -> Node:
+    def view(self, node: Node, index: Index, valid: Domain) -> Node:
         memory, offset = node.src[0], node.arg[0]
         if memory.op is not PARAM:
             raise CannotLower("a view of what is not memory")
         place = add(self.position(index, node.shape), number(offset))
         return self.load(memory, place, valid)
 
-    def constant(self, node: Node, index: Index, valid: Valid) -> Node:
+    def constant(self, node: Node, index: Index, valid: Domain) -> Node:
         return make(CONST, node.dtype, (), (node.arg[0], ()))
 
-    def variable(self, node: Node, index: Index, valid: Valid) -> Node:
+    def variable(self, node: Node, index: Index, valid: Domain) -> Node:
         return make(VAR, node.dtype, (), (*node.arg[:3], ()))
 
-    def iota(self, node: Node, index: Index, valid: Valid) -> Node:
+    def iota(self, node: Node, index: Index, valid: Domain) -> Node:
         (place,), sources = self.localised([index[node.arg[0]]])
         value = make(INDEX, int64, sources, place)
         return value if node.dtype is int64 else make(CAST, node.dtype, (value,), node.dtype)
 
-    def reshape(self, node: Node, index: Index, valid: Valid) -> Node | Index:
+    def reshape(self, node: Node, index: Index, valid: Domain) -> Node | Index:
         source = node.src[0]
         fixed = all(isinstance(n, int) for n in (*node.shape, *source.shape))
         if source.op is PARAM and fixed:  # memory needs only the flat place
             return self.load(source, self.position(index, node.shape), valid)
         return self.reshaped(index, node.shape, source.shape)
 
-    def expand(self, node: Node, index: Index, valid: Valid) -> Index:
+    def expand(self, node: Node, index: Index, valid: Domain) -> Index:
         source = node.src[0]
         kept = zip(index, source.shape, node.shape, strict=True)
         return tuple([ZERO if n == 1 and m != 1 else i for i, n, m in kept])
 
-    def permute(self, node: Node, index: Index, valid: Valid) -> Index:
+    def permute(self, node: Node, index: Index, valid: Domain) -> Index:
         out = [ZERO] * len(index)
         for part, d in zip(index, node.arg, strict=True):
             out[d] = part
         return tuple(out)
 
-    def shrink(self, node: Node, index: Index, valid: Valid) -> Index:
+    def shrink(self, node: Node, index: Index, valid: Domain) -> Index:
         starts = zip(index, pairs(node), strict=True)
         return tuple([self.moved(i, start) for i, (start, _) in starts])
 
@@ -455,38 +465,36 @@ class _Lower:
     def sized(self, size: Node) -> Node:
         return make(size.op, size.dtype, tuple([self.sized(s) for s in size.src]), size.arg)
 
-    def flip(self, node: Node, index: Index, valid: Valid) -> Index:
+    def flip(self, node: Node, index: Index, valid: Domain) -> Index:
         out = list(index)
         for d in node.arg:
             n = node.shape[d]
             out[d] = add(self.moved(number(-1), n), index[d], -1)
         return tuple(out)
 
-    def pad(self, node: Node, index: Index, valid: Valid) -> Lowering:
-        out, checks = [], []
+    def pad(self, node: Node, index: Index, valid: Domain) -> Lowering:
+        out: list[Affine] = []
+        checks: list[Condition] = []
         source = node.src[0]
         for part, (before, after), n in zip(index, pairs(node), source.shape, strict=True):
             part = self.moved(part, before, -1)
-            low, high = bounds(part, self.bound)
-            if high < 0 or low >= upper(n):
-                return self.zero(node.dtype)
             checks.append((part, upper(n)))
+            if Domain(checks[-1:]).is_empty(self.bound):
+                return self.zero(node.dtype)
             padded = (before, after) != (0, 0)  # else an index of the whole is one of the source
             if padded and not isinstance(n, int):  # part < n, as sizes of conditions are fixed
                 below = add(add(part, number(upper(n))), self.size_value(n), -1)
                 checks.append((below, upper(n)))
             out.append(ZERO if n == 1 else part)  # where it is looked at, that is its index
-        checks = implied(checks, self.bound)
-        inner: Node = yield source, tuple(out), tuple(dict.fromkeys((*valid, *checks)))
-        return inner if is_zero_outside(inner, checks) else self.where(checks, inner)
+        return (yield from self.zero_outside(source, tuple(out), valid, checks))
 
-    def window(self, node: Node, index: Index, valid: Valid) -> Index:
+    def window(self, node: Node, index: Index, valid: Domain) -> Index:
         place, _, stride, dilation = node.arg
         out = list(index[:-1])
         out[place] = add(add(ZERO, index[place], stride), index[-1], dilation)
         return tuple(out)
 
-    def unwindow(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def unwindow(self, node: Node, index: Index, valid: Domain) -> Lowering:
         """Σ over the window's axis, where the place is met by a whole number of strides."""
         place, _, stride, dilation = node.arg
         source = node.src[0]
@@ -501,19 +509,24 @@ class _Lower:
         else:
             first, left = self.divided(start, stride)
             checks = [(left, 1)]
-        checks = implied([*checks, (first, count)], self.bound)
         at = (*index[:place], first, *index[place + 1 :], offset)
-        inner: Node = yield source, at, tuple(dict.fromkeys((*valid, *checks)))
-        if not is_zero_outside(inner, checks):
-            inner = self.where(checks, inner)
+        inner = yield from self.zero_outside(source, at, valid, [*checks, (first, count)])
         return self.folded("add", inner, axes_of(offset))
+
+    def zero_outside(
+        self, source: Node, index: Index, valid: Domain, checks: Sequence[Condition]
+    ) -> Lowering:
+        """The value of a source at an index where checks hold, and 0 elsewhere."""
+        inside = Domain(checks).simplify(self.bound)
+        inner: Node = yield source, index, valid.intersect(inside)
+        return inner if is_zero_outside(inner, inside) else self.where(inside, inner)
 
     def folded(self, name: str, value: Node, axes: frozenset[int]) -> Node:
         if not axes:  # over dimensions of size 1: the value itself
             return value
         return make(FOLD, value.dtype, (value,), (name, tuple(sorted(axes))))
 
-    def reduce(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def reduce(self, node: Node, index: Index, valid: Domain) -> Lowering:
         name, axes = node.arg
         source = node.src[0]
         kept = [i for d, i in enumerate(index) if d not in axes]
@@ -525,7 +538,7 @@ class _Lower:
         value = yield source, tuple(out), valid
         return self.folded(name, value, folded)
 
-    def gather(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def gather(self, node: Node, index: Index, valid: Domain) -> Lowering:
         place = node.arg
         table, chosen = node.src
         value = yield chosen, index, valid
@@ -534,10 +547,10 @@ class _Lower:
             row = self.dynamic_index(value, chosen, table.shape[place], valid)
         return (yield table, (*index[:place], row, *index[place + 1 :]), valid)
 
-    def passed(self, node: Node, index: Index, valid: Valid) -> Index:
+    def passed(self, node: Node, index: Index, valid: Domain) -> Index:
         return index
 
-    def scan(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def scan(self, node: Node, index: Index, valid: Domain) -> Lowering:
         name, place, reverse = node.arg
         along = self.whole_axis(node, index, place, valid)
         sources = []
@@ -545,13 +558,13 @@ class _Lower:
             sources.append((yield source, index, valid))
         return make(RUN, node.dtype, tuple(sources), (name, along, reverse))
 
-    def sort(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def sort(self, node: Node, index: Index, valid: Domain) -> Lowering:
         place, descending = node.arg
         along = self.whole_axis(node, index, place, valid)
         value = yield node.src[0], index, valid
         return make(ORDER, node.dtype, (value,), (along, descending))
 
-    def whole_axis(self, node: Node, index: Index, place: int, valid: Valid) -> tuple[int, ...]:
+    def whole_axis(self, node: Node, index: Index, place: int, valid: Domain) -> tuple[int, ...]:
         """The axes that run over a whole dimension in order, outermost first."""
         n = node.shape[place]
         part = index[place]
@@ -563,7 +576,7 @@ class _Lower:
         terms = sorted(part[1], key=lambda term: -term[1])
         return tuple([atom for atom, _ in terms if isinstance(atom, int)])
 
-    def random(self, node: Node, index: Index, valid: Valid) -> Lowering:
+    def random(self, node: Node, index: Index, valid: Domain) -> Lowering:
         key, counter = node.src[:2]
         shape = shape_of(node.arg, node.src)
         batch = counter.ndim
@@ -597,7 +610,7 @@ class _Lower:
         return [first, second]
 
 
-Step: TypeAlias = Callable[[_Lower, Node, Index, Valid], Node | Index | Lowering]
+Step: TypeAlias = Callable[[_Lower, Node, Index, Domain], Node | Index | Lowering]
 _STEPS: dict[Op, Step] = {
     PARAM: _Lower.param, VIEW: _Lower.view, CONST: _Lower.constant, VAR: _Lower.variable,
     IOTA: _Lower.iota,

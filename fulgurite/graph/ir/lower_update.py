@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from ...core.dtype import bool_
 from ...core.node import Node, Size, constant, make
 from ...core.ops.elementwise import MAX, MIN, WHERE
-from ...core.ops.index import VALID
 from ...core.ops.leaf import CONST
 from ...core.shape import upper
-from .affine import Affine, Condition, add, bounds, implied, number
+from .affine import Affine, Condition, Domain, add, number
 
 if TYPE_CHECKING:
-    from .lower import Index, Lowering, Request, Valid, _Lower
+    from .lower import Index, Lowering, Request, _Lower
 
 
-def updated(lower: _Lower, node: Node, index: Index, valid: Valid) -> Lowering:
+def updated(lower: _Lower, node: Node, index: Index, valid: Domain) -> Lowering:
     """The part where the index is in the box, the old value elsewhere."""
     old, part, *starts = node.src
     inside: list[Affine] = []
@@ -36,21 +34,18 @@ def updated(lower: _Lower, node: Node, index: Index, valid: Valid) -> Lowering:
         if step > 1:
             at, left = lower.divided(at, step)
             checks.append((left, 1))
-        low, high = bounds(at, lower.bound)
-        if high < 0 or low >= upper(n):
-            return (yield old, index, valid)
         checks.append((at, upper(n)))
+        if Domain(checks[-1:]).is_empty(lower.bound):
+            return (yield old, index, valid)
         if not isinstance(n, int):  # sizes of conditions are fixed, so shift the varying end there
             checks.append((add(add(at, number(upper(n))), lower.size_value(n), -1), upper(n)))
         inside.append(at)
-    checks = implied(checks, lower.bound)
-    new: Node = yield part, tuple(inside), tuple(dict.fromkeys((*valid, *checks)))
-    if not checks:
+    box = Domain(checks).simplify(lower.bound)
+    new: Node = yield part, tuple(inside), valid.intersect(box)
+    if not box:
         return new
     before: Node = yield old, index, valid
-    named, sources = lower.localised([i for i, _ in checks])
-    tests = tuple([(i, size) for i, (_, size) in zip(named, checks, strict=True)])
-    return make(WHERE, node.dtype, (make(VALID, bool_, sources, tests), new, before))
+    return make(WHERE, node.dtype, (lower.holds(box), new, before))
 
 
 def _limit(whole: Size, n: Size, step: int) -> int:

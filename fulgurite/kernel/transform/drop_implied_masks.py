@@ -11,17 +11,17 @@ from __future__ import annotations
 from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import WHERE
 from ...core.ops.index import LOAD, VALID
-from ...graph.ir.affine import ZERO, Condition
+from ...graph.ir.affine import ZERO, Domain
 from ...graph.ir.lower import IndexKernel
 
-State = tuple[Node, frozenset[Condition]]  # a node, and the conditions that hold where it counts
+State = tuple[Node, Domain]  # a node, and the places where it counts
 
 
 def assumed(kernel: IndexKernel) -> IndexKernel:
     """The kernel whose scalars are read without conditions that are asked around them."""
     if not any(_is_number(node) for node in toposort([kernel.body])):
         return kernel
-    root: State = (kernel.body, frozenset())
+    root: State = (kernel.body, Domain())
     done: dict[State, Node] = {}
     waiting = [root]
     while waiting:
@@ -43,16 +43,16 @@ def _sources(state: State) -> list[State]:
     """The sources of a node: a choice asks about one of them, a fold begins anew."""
     node, asked = state
     if node.op.family != "elementwise":
-        return [(s, frozenset()) for s in node.src]
+        return [(s, Domain()) for s in node.src]
     found = [(s, asked) for s in node.src]
     if node.op is WHERE and node.src[0].op is VALID and not node.src[0].src:
-        found[1] = node.src[1], asked | frozenset(node.src[0].arg)
+        found[1] = node.src[1], asked.intersect(node.src[0].arg)
     return found
 
 
 def _rebuilt(state: State, src: tuple[Node, ...]) -> Node:
     node, asked = state
     arg = node.arg
-    if _is_number(node) and asked.issuperset(arg[2]):
+    if _is_number(node) and asked.implies(arg[2]):
         arg = (*arg[:2], ())
     return make(node.op, node.dtype, src, arg)

@@ -14,7 +14,7 @@ from math import prod
 from ...core.node import Node, Source, make, toposort
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN
 from ...core.ops.leaf import SINK
-from ...graph.ir.affine import implied, number
+from ...graph.ir.affine import Domain, number
 from ...graph.ir.bodies import argument_at
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, is_scatter
@@ -83,5 +83,5 @@ def _at(node: Node, short: int, step: int, sizes: list[int], src: tuple[Node, ..
 
     arg = argument_at(node, {short: number(step)}, bound=True)
     if node.op is LOAD:
-        arg = (*arg[:2], tuple(implied(arg[2], bound)))
+        arg = (*arg[:2], tuple(Domain(arg[2]).simplify(bound)))
     return make(node.op, node.dtype, src, arg)

@@ -24,12 +24,11 @@ from ...graph.ir.affine import (
     Atom,
     Bound,
     Condition,
+    Domain,
     add,
     axes_of,
     axis,
-    bounds,
     divide,
-    implied,
     number,
 )
 from ...graph.ir.lower import IndexKernel
@@ -159,12 +158,8 @@ class _Fixed:
 
     def conditions(self, conditions: Iterable[Condition]) -> tuple[Condition, ...] | None:
         """The conditions that are still to be asked; None if one never holds."""
-        found = [(self.index(index), size) for index, size in conditions]
-        for index, size in found:
-            low, high = bounds(index, self.bound)
-            if high < 0 or low >= size:
-                return None
-        return tuple(implied(found, self.bound))
+        found = Domain(conditions).map(self.index)
+        return None if found.is_empty(self.bound) else tuple(found.simplify(self.bound))
 
     def index(self, index: Affine) -> Affine:
         """An index of this copy, its divisions done where they can be."""
@@ -203,4 +198,4 @@ def _follows(inner: Node, outer: Node) -> bool:
     """Does the outer condition hold wherever the inner one does?"""
     if inner.op is not VALID or outer.op is not VALID or inner.src or outer.src:
         return inner is outer
-    return set(outer.arg) <= set(inner.arg)
+    return Domain(inner.arg).implies(outer.arg)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
 import pytest
@@ -150,10 +150,25 @@ def test_bounds_hold_for_dynamic_atoms() -> None:
 def test_only_conditions_that_can_fail_are_left() -> None:
     for index in indices(9, 200):
         for size in (1, 3, 9):
-            left = affine.implied([(index, size), (index, size)], limits)
+            left = affine.Domain([(index, size), (index, size)]).simplify(limits)
             fails = any(not 0 <= at(index, v) < size for v in VALUES)
-            assert left in ([], [(index, size)])
+            assert left in ((), ((index, size),))
             assert left or not fails
+
+
+def test_a_domain_is_empty_or_implied_only_where_its_places_are() -> None:
+    made = [affine.Domain([(index, size)]) for index in indices(10, 40) for size in (1, 4)]
+
+    def places(domain: affine.Domain) -> set[int]:
+        inside = [all(0 <= at(index, v) < size for index, size in domain) for v in VALUES]
+        return {place for place, holds in enumerate(inside) if holds}
+
+    for a, b in pairwise(made):
+        both = a.intersect(b)
+        assert places(both) == places(a) & places(b) == places(both.simplify(limits))
+        assert both.implies(a) and both.implies(b) and both.intersect(a) == both
+        assert not both.is_empty(limits) or not places(both)
+        assert places(a.map(lambda index: add(index, number(0)))) == places(a)
 
 
 # --- division ------------------------------------------------------------------------------------

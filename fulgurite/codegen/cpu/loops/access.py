@@ -68,7 +68,7 @@ class Access:
 
     # --- values ----------------------------------------------------------------------------------
 
-    def emit(self, node: Node, sources: Sequence[Val]) -> Val:
+    def emit(self, node: Node, sources: list[Val]) -> Val:
         """A node's value from those of its sources."""
         op, name = node.op, self.name_of(node)
         if op is LOAD:
@@ -80,7 +80,7 @@ class Access:
         if op is VALID:
             return self.conditions(node.arg, sources, name)
         if op.family == "elementwise":
-            return operate(self.e, node, list(sources))
+            return operate(self.e, node, sources)
         if op is GUARD:
             return self.guard(node, sources[0], name)
         if op is BITS:
