@@ -65,7 +65,12 @@ PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
         INDEX,
         INDEX,
     ),
-    Pass("split_reduction", lambda v, c: split_typed(*v, CPU.loops.split), INDEX, PARTS),
+    Pass(
+        "split_reduction",
+        lambda v, c: split_typed(v.kernel, v.dtypes, CPU.loops.split),
+        INDEX,
+        PARTS,
+    ),
     Pass("loops", lambda v, c: loops(v, c.target), PARTS, CODE),
 )
 PASSES: tuple[Pass, ...] = (

@@ -41,12 +41,12 @@ def test_random_graphs_agree_when_threads_share_every_kernel(
 
 
 def test_random_graphs_agree_when_every_fold_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fulgurite.codegen.cpu.loops import template
+    from fulgurite.codegen.cpu import render
     from fulgurite.codegen.cpu.tiling import CPU
     from fulgurite.kernel.transform import split_reduction
 
     every = replace(CPU.loops.split, short=4, long=8, enough=1 << 20)
-    monkeypatch.setattr(template, "CPU", replace(CPU, loops=replace(CPU.loops, split=every)))
+    monkeypatch.setattr(render, "CPU", replace(CPU, loops=replace(CPU.loops, split=every)))
     monkeypatch.setattr(split_reduction, "_steps", lambda size, total, table: 3)
     fg.clear_caches()
     try:
