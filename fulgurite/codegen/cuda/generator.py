@@ -12,10 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import FORK_LOCK
-from ...core.node import toposort
-from ...core.ops.leaf import PARAM
-from ...graph.ir.kernel import Kernel
-from ...graph.ir.lower import lower
+from ...config import current
+from ...core.passes import Observe, Pass, Watch
+from ...graph.ir.kernel import Kernel, param_dtypes
+from ...graph.ir.lower import lower_kernel
 from .source import KernelSource
 
 if TYPE_CHECKING:
@@ -55,16 +55,20 @@ class CudaCodeGenerator:
         """None: there is no template for online folds yet, so nothing is merged into them."""
         return ()
 
-    def render(self, kernel: Kernel) -> KernelSource:
-        """A kernel as text; `CannotLower` says why not."""
-        params = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}
-        nodes = [*[params[i] for i in range(kernel.inputs)], *kernel.body.src]
-        indexed = lower(kernel.body, kernel.inputs)
+    @property
+    def passes(self) -> Sequence[Pass]:
+        """From index notation to text."""
         with FORK_LOCK:
-            from . import render as render_module
-        render = render_module.render
-        found: KernelSource = render(indexed, [n.dtype for n in nodes])
-        return found
+            from . import render
+        return render.PASSES
+
+    def render(self, kernel: Kernel, observe: Observe | None = None) -> KernelSource:
+        """A kernel as text; `CannotLower` says why not."""
+        with FORK_LOCK:
+            from . import render
+        watch = Watch.of(current(), observe)
+        indexed = lower_kernel(kernel).indexed
+        return render.render(indexed, param_dtypes(kernel), watch=watch)
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """Launches are compiled one by one, each with its signature: see `compile_launch`."""

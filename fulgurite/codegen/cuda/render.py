@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from ...core.dtype import DType
 from ...core.node import Node, toposort
 from ...core.ops.index import STORE
 from ...core.ops.leaf import SINK
+from ...core.passes import UNWATCHED, Level, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
-from ...kernel.transform.complex_to_real import in_pairs
 from ...kernel.transform.drop_implied_masks import assumed
 from ...kernel.transform.merge_axes import merge_axes
-from ...kernel.transform.move_as_bits import moved_as_bits
-from ...kernel.transform.pad_dynamic_axes import fixed_sizes
+from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
 from ...kernel.transform.split_reduction import Part, split
 from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
@@ -31,29 +31,68 @@ from .source import KernelSource, Launch, Place, Room, params
 from .tiling import HOPPER, GpuTable, choose_tiling
 
 
-def render(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER) -> KernelSource:
+class Rendering(NamedTuple):
+    """What passes of a kernel may know besides it."""
+
+    table: GpuTable
+    places: Sequence[Place]  # of its params
+    room: Room  # memory that launches share
+    watch: Watch
+
+
+CODE = Level("code", lambda launches: "\n".join([launch.text for launch in launches]))
+
+PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
+    Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
+    Pass("tile", lambda v, c: tile(v, c), INDEX, CODE),
+)
+PASSES: tuple[Pass, ...] = (
+    *TRANSFORMS[:-1],
+    Pass("drop_dead_roots", lambda v, c: v.of(drop_dead_roots(v.kernel)), INDEX, INDEX),
+    TRANSFORMS[-1],  # what nobody stores is in the way of merging axes
+    Pass("irregular", lambda v, c: irregular(v, c), INDEX, CODE),
+    *PLAIN,
+)
+
+
+def render(
+    kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable = HOPPER,
+    watch: Watch = UNWATCHED,
+) -> KernelSource:  # fmt: skip
     """The kernel as launches."""
-    kernel, dtypes = in_pairs(kernel, dtypes)
-    kernel, dtypes = moved_as_bits(fixed_sizes(kernel), dtypes)
-    free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
-    roots = live_roots(kernel, free)
-    if not roots:
-        return KernelSource(())
     room = Room()
-    places = params(len(dtypes))
-    merged = merge_axes(kernel._replace(body=SINK(*roots)))
-    launches = in_parts(merged, dtypes, places, room, table, plain)
-    if launches is None:
-        launches = plain(merged, dtypes, places, room, table)
+    context = Rendering(table, params(len(dtypes)), room, watch)
+    launches = run_passes(TypedKernel(kernel, tuple(dtypes)), context, PASSES, watch)
     return KernelSource(tuple(launches), room.used)
 
 
-def plain(
-    kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], room: Room,
-    table: GpuTable,
-) -> list[Launch]:  # fmt: skip
-    """A kernel without scans, sorts and scatters."""
-    kernel = merge_axes(assumed(kernel))
+def drop_dead_roots(kernel: IndexKernel) -> IndexKernel:
+    """The kernel without roots that no index reaches."""
+    free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
+    roots = live_roots(kernel, free)
+    same = len(roots) == len(kernel.body.src)
+    return kernel if same else kernel._replace(body=SINK(*roots))
+
+
+def irregular(value: TypedKernel, context: Rendering) -> list[Launch] | None:
+    """A kernel with scans, sorts or scatters, cut in parts."""
+
+    def plain(
+        kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], room: Room,
+        table: GpuTable,
+    ) -> list[Launch]:  # fmt: skip
+        here = Rendering(table, places, room, context.watch)
+        part = TypedKernel(kernel, tuple(dtypes))
+        found: list[Launch] = run_passes(part, here, PLAIN, context.watch)
+        return found
+
+    table, places, room, _ = context
+    return in_parts(value.kernel, value.dtypes, places, room, table, plain)
+
+
+def tile(value: TypedKernel, context: Rendering) -> list[Launch]:
+    """A kernel without scans, sorts and scatters as tiled programs."""
+    (kernel, dtypes), (table, places, room, _) = value, context
     found: list[Launch] = []
     for group in _groups(kernel, dtypes, table):
         parts, shared = _split(group, dtypes, table)
