@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from fulgurite.core.cache import WeakCache
+from fulgurite.core.context import Table
 from fulgurite.graph.fusion import build_schedule, greedy
 from fulgurite.graph.ir import affine, kernel, lower, reshape_groups
 from fulgurite.graph.memory import arena
@@ -153,9 +154,9 @@ PLANTS = [
           "key=position.__getitem__)[-1:]"),
     Plant("roots in the wrong order", build_schedule, "build_schedule",
           "for root in partition.sink.src])", "for root in partition.sink.src[::-1]])"),
-    Plant("constants mixed up", kernel.Extractor, "cut", "(node.arg[0], node.dtype)",
+    Plant("constants mixed up", kernel.Extractor, "_copied", "(node.arg[0], node.dtype)",
           "(0, node.dtype)"),
-    Plant("inputs numbered anew for each use", kernel.Extractor, "cut",
+    Plant("inputs numbered anew for each use", kernel.Extractor, "_copied",
           "self.param(number, ", "self.param(0, "),
     Plant("stores dropped that are read", _Greedy, "cut", "wanted.update(cut[1])", "pass",
           test_greedy.test_no_reduction_scan_sort_or_scatter_of_random_graphs_is_done_twice),
@@ -203,7 +204,7 @@ def plant(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
         if getattr(module, bug.function, None) is original:
             monkeypatch.setattr(module, bug.function, wrong)
     monkeypatch.setattr(lower, "_known", WeakKeyDictionary())
-    monkeypatch.setattr(plan, "KERNELS", WeakCache("planted"))
+    monkeypatch.setattr(plan, "KERNELS", Table(lambda: WeakCache("planted")))
 
 
 @pytest.mark.parametrize("bug", PLANTS, ids=lambda bug: bug.name.replace(" ", "-"))
