@@ -69,13 +69,21 @@ def read_seconds() -> dict[str, float]:
 
 
 def write_seconds(tests: Mapping[str, float]) -> None:
-    """Write down what tests took; functions that did not run keep their line."""
+    """Write down what tests took; functions that did not run keep their line while they exist."""
     found: dict[str, float] = defaultdict(float)
     for test, took in tests.items():
         found[function_of(test)] += took
-    listed = {name: round(took, 1) for name, took in sorted((read_seconds() | found).items())}
+    known = {name: took for name, took in read_seconds().items() if exists(name)}
+    listed = {name: round(took, 1) for name, took in sorted((known | found).items())}
     text = json.dumps({name: took for name, took in listed.items() if took >= LISTED}, indent=1)
     SECONDS.write_text(text + "\n", encoding="utf-8")
+
+
+def exists(function: str) -> bool:
+    """True if there is a function of this name in its file."""
+    file, _, name = function.partition("[")[0].partition("::")
+    path = SECONDS.parents[1] / file
+    return path.exists() and f"def {name}(" in path.read_text(encoding="utf-8")
 
 
 class LongestFirst(OrderedDict[str, Any]):
