@@ -16,7 +16,7 @@ from typing import TypeAlias
 from ...core.node import Node
 from ...core.ops.elementwise import ADD, CAST, SUB
 from ...core.ops.leaf import PARAM
-from ..ir.kernel import Cut, Extractor
+from ..ir.kernel import Cut, Extractor, in_laws
 from ..ir.queries import elements
 from . import KINDS
 from .segments import About, Piece, Pieces
@@ -41,6 +41,7 @@ class Way:
     rows: tuple[int, ...] = ()  # pieces of rows whose row values it reads
     kind: str = "fold"
     plan: object = field(default=None, compare=False, repr=False)  # of who proposed it
+    body: Node | None = field(default=None, compare=False, repr=False)  # that the plan is for
 
 
 class Regions(Pieces):
@@ -306,7 +307,7 @@ class Regions(Pieces):
         parts: list[Hashable] = []
         for place in region:
             _, outputs, (kernel, reads, _) = self.pieces[place]
-            joined = tuple([number.setdefault(r, len(number)) for r in reads])
+            joined = tuple([r if in_laws(r) else number.setdefault(r, len(number)) for r in reads])
             made = tuple([(number.setdefault(n, len(number)), n in wanted) for n in outputs])
             parts.append((kernel.kind, kernel.body, joined, made))
         return tuple(parts)
@@ -345,6 +346,7 @@ class Regions(Pieces):
         rows = {node for r in way.rows for node in self.row_values(region[r])}
         readable = ((self.stored | self.params) - gone) | rows
         kernel, memory, origins = self.extractor.cut(way.kind, outputs, readable)
+        assert way.plan is None or kernel.body is way.body, "a plan for another kernel"
         return outputs, (replace(kernel, plan=way.plan), memory, origins)
 
     def made(self, way: Way, region: Sequence[int]) -> list[Node]:

@@ -382,7 +382,8 @@ class RegionSearch:
             for rule, count in found.rules:
                 report.rules[rule] = report.rules.get(rule, 0) + count
             name = f"{source} {len(self.ways)}"
-            self.ways[name] = replace(way, kind=found.kind, plan=found.plan), found.what
+            chosen = replace(way, kind=found.kind, plan=found.plan, body=merged[0].body)
+            self.ways[name] = chosen, found.what
             self.inside[name] = self.products_in(way)
             self.parts[name] = Part(found.kind, outputs, needs)
             cost = found.cost + beside

@@ -184,12 +184,15 @@ def _copy(node: Node, made: Mapping[Node, Node], is_output: bool) -> Node:
 
 def _stays(kind: str, node: Node) -> bool:
     """Is a number part of the kernel? In a fold those are that laws speak of."""
-    return bool(node.src) or (
-        kind == KernelKind.FOLD and decode(node.arg[0], node.dtype) in _SPOKEN_OF
-    )
+    return bool(node.src) or (kind == KernelKind.FOLD and in_laws((node.arg[0], node.dtype)))
 
 
-_SPOKEN_OF = (0.0, 1.0, 2.0, inf, -inf)
+def in_laws(memory: Memory) -> bool:
+    """Is it a number that laws of folds name? It is a constant in their kernels, not an input."""
+    return not isinstance(memory, Node) and decode(*memory) in _NAMED
+
+
+_NAMED = (0.0, 1.0, 2.0, inf, -inf)
 
 
 def _param(number: int, dtype: DType, shape: Shape) -> Node:

@@ -259,6 +259,17 @@ def test_threads_that_search_at_once_while_regions_are_forgotten_find_what_one_f
     assert found == [[wanted[i] for i in some] for some in places]
 
 
+@pytest.mark.device("cpu")
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_a_region_with_another_constant_gets_no_plan_of_the_first(first: int) -> None:
+    x, often = np.random.default_rng(0).normal(size=6), np.arange(1, 7)
+    weights = fg.Tensor(often)
+    fg.clear_caches()
+    for less in (first, 0, 1, 2, 3):  # laws of folds name some, which are constants there
+        found = fg.cov(fg.Tensor(x), fweights=weights, correction=less)
+        np.testing.assert_allclose(found.numpy(), np.cov(x, fweights=often, ddof=less))
+
+
 def test_where_nothing_pays_nobody_is_asked() -> None:
     who = Searcher(SOURCES, SHIPPED)
     assert "fold" not in kinds(searched(gradients(16, 64, 192), who))
