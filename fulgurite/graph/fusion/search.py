@@ -47,7 +47,7 @@ class Known:
     """What is known of a region: enough to choose again by other costs without searching again."""
 
     asked: dict[Hashable, list[tuple[str, Proposal]]] = field(default_factory=dict)
-    kernels: dict[Way, Kernel] = field(default_factory=dict)  # their streams are kept with them
+    kernels: dict[tuple[Way, Node], Kernel] = field(default_factory=dict)  # with their streams
     chosen: dict[Hashable, tuple[Choice, RegionReport]] = field(default_factory=dict)
 
 
@@ -95,19 +95,17 @@ class Searcher:
                 equal[mine], total, self.table.digest, self.steps, self.tag, self.curious,
                 within, place,
             )  # fmt: skip
-            if key not in known.chosen:
+            found = None
+            if key in known.chosen:
+                choice, report = known.chosen[key]
+                report, found = replace(report, cached=True), _cut(work, choice, region)
+            if found is None:
                 self.searched += 1
                 search = RegionSearch(self, work, region, equal[mine], known, total)
                 search.writers = writers if asked else None
                 choice, report = known.chosen[key] = search.run()
-            else:
-                choice, report = known.chosen[key]
-                report = replace(report, cached=True)
+                found = _cut(work, choice, region)
             self.reports.append(report)
-            found = [
-                (max([region[piece] for piece, _ in way.makes]), (what, *work.cut(way, region)))
-                for way, what in choice
-            ]
             if found:
                 made[len(self.reports) - 1] = found
         return self.lawful(work, writers, self.within(work, made), made)
@@ -149,6 +147,17 @@ def _part(work: Regions, piece: Piece) -> Part:
     """A piece as a part of a plan."""
     _, outputs, cut = piece
     return Part(cut[0].kind, outputs, work.memory(cut))
+
+
+def _cut(work: Regions, choice: Choice, region: Sequence[int]) -> list[tuple[int, Piece]] | None:
+    """The kernels of a choice; None if one is planned for another body: of other reshapes, say."""
+    found = []
+    for way, what in choice:
+        outputs, cut = work.cut(way, region)
+        if way.plan is not None and way.body is not cut[0].body:
+            return None
+        found.append((max([region[piece] for piece, _ in way.makes]), (what, outputs, cut)))
+    return found
 
 
 class RegionSearch:
@@ -397,9 +406,9 @@ class RegionSearch:
 
     def proposals(self, way: Way, kernel: Kernel) -> list[tuple[str, Proposal]]:
         """What sources have for a way; each is asked once by one table."""
-        key = (way, self.who.table.digest)
+        key = (way, kernel.body, self.who.table.digest)
         if key not in self.known.asked:
-            self.known.kernels[way] = kernel
+            self.known.kernels[way, kernel.body] = kernel
             asked = [(s.name, s.propose(kernel, self.who.table)) for s in self.who.sources]
             other = way.taken or way.rows  # or it is a piece as it was
             found = [(name, p) for name, p in asked if p is not None]
