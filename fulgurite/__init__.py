@@ -14,8 +14,6 @@ from typing import Any as _Any
 from . import kernel as _kernel_package  # before the function of this name takes its place
 from . import random, tree
 from ._hints import surface as _surface
-from .aot.explain import explain
-from .aot.schedule import load_schedule, schedule
 from .autodiff.custom_jvp import custom_jvp
 from .autodiff.custom_vjp import custom_vjp
 from .autodiff.grad import grad, value_and_grad, vjp
@@ -389,7 +387,13 @@ _LATER = (
     "optim",
     "data",
 )  # packages that are imported when somebody asks for them
-_OF_IO = ("save", "load")
+_FOUND_IN = {  # functions whose modules are imported when somebody asks for them
+    "explain": "aot.explain",
+    "load": "io",
+    "load_schedule": "aot.schedule",
+    "save": "io",
+    "schedule": "aot.schedule",
+}
 _absent, _ = _surface(__name__)
 
 
@@ -416,8 +420,9 @@ def from_dlpack(x: object, /, *, device: str | None = None, copy: _Any = None) -
 def __getattr__(name: str) -> _Any:
     if name in _LATER:
         return _import_module(f"{__name__}.{name}")
-    if name in _OF_IO:
-        return getattr(_import_module(f"{__name__}.io"), name)
+    if name in _FOUND_IN:
+        found = getattr(_import_module(f"{__name__}.{_FOUND_IN[name]}"), name)
+        return globals().setdefault(name, found)
     return _absent(name)
 
 
@@ -426,7 +431,7 @@ def __dir__() -> list[str]:
     modules = {"random", "tree", "tensor", *_LATER}
     found = {name for name, value in globals().items() if not isinstance(value, type(_sys))}
     private = {name for name in found if name.startswith("_") and not name.endswith("__")}
-    return sorted((found - private) | modules | {*_OF_IO})
+    return sorted((found - private) | modules | {*_FOUND_IN})
 
 
 if _TYPE_CHECKING:  # what is found when it is asked for, and the module that can be called
@@ -445,6 +450,9 @@ if _TYPE_CHECKING:  # what is found when it is asked for, and the module that ca
     from . import nn as nn
     from . import onnx as onnx
     from . import optim as optim
+    from .aot.explain import explain as explain
+    from .aot.schedule import load_schedule as load_schedule
+    from .aot.schedule import schedule as schedule
     from .io import load as load
     from .io import save as save
 

@@ -37,10 +37,10 @@ from ..runtime.pipeline import (
     PIPELINE,
     Context,
     Reports,
-    cache_key,
     may_be_tiny,
     run_pipeline,
 )
+from ..runtime.plan_key import cache_key
 from ..runtime.realize import FAMILIES, is_realized
 from ..runtime.views import view_of
 from ..tensor import Tensor

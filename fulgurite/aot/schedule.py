@@ -33,8 +33,8 @@ from ..graph.memory.arena import bytes_moved, slot_bytes
 from ..runtime import multi_device
 from ..runtime.device import Buffer, get_device, is_shared
 from ..runtime.incremental import Incremental, Values
-from ..runtime.pipeline import cache_key
 from ..runtime.plan import Plan
+from ..runtime.plan_key import cache_key
 from ..runtime.realize import (
     OBSERVER,
     Compiled,

@@ -29,8 +29,9 @@ from ..graph.ir.kernel import Kernel, Schedule
 from ..graph.memory.in_place import Pair
 from .device import Buffer, Device, Pass, Values
 from .host.evaluate import evaluate, size_value
-from .pipeline import body_context, cache_key, planned, schedule_of
+from .pipeline import body_context, planned, schedule_of
 from .plan import Plan
+from .plan_key import cache_key
 from .step_executor import StepCode, concrete
 
 BODIES: Table[WeakCache[tuple[object, ...], Plan]] = Table(lambda: WeakCache("bodies"))

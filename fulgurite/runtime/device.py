@@ -9,7 +9,6 @@ never by its name. `runtime/device_base.py` fills in all that follows from the r
 from __future__ import annotations
 
 import os
-import pkgutil
 import threading
 from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
 from functools import cache
@@ -354,10 +353,11 @@ def has_device(name: object) -> TypeGuard[str]:
 @cache
 def _discover() -> None:
     """Import every package next to this file: those of devices register themselves."""
-    for found in pkgutil.iter_modules([os.path.dirname(__file__)]):
-        if found.ispkg:
+    folder = os.path.dirname(__file__)
+    for name in sorted(os.listdir(folder)):
+        if os.path.exists(os.path.join(folder, name, "__init__.py")):
             with FORK_LOCK:
-                import_module(f"{__package__}.{found.name}")
+                import_module(f"{__package__}.{name}")
 
 
 @cache

@@ -9,7 +9,7 @@ exported schedules, and whoever asks what a graph would cost. So what is shown i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +39,6 @@ from ..graph.fusion.build_schedule import (
     choose_kernels,
 )
 from ..graph.fusion.greedy import copy_leaf_roots, fuse
-from ..graph.fusion.user_patterns import PATTERNS, version
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.lower import IndexKernel, lower_schedule
 from ..graph.memory.in_place import InPlace, Pair
@@ -56,6 +55,7 @@ from ..graph.passes.unwindow import unwindow
 from ..graph.tiny import is_tiny, whole
 from .device import get_device
 from .plan import Plan, compile_schedule, lay_out, link_compiled
+from .plan_key import has_patterns, is_searched
 
 if TYPE_CHECKING:
     from ..graph.fusion.report import RegionReport
@@ -338,11 +338,6 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
     return chosen
 
 
-def is_searched(options: Options) -> bool:
-    """Is anything looked for? Folds reassociate, which `exact` forbids."""
-    return options.search and options.fuse and not options.exact
-
-
 def searcher(options: Options, device: str = "") -> Searcher | None:
     """Who chooses among kernels, if anybody does."""
     if not is_searched(options):
@@ -356,32 +351,4 @@ def searcher(options: Options, device: str = "") -> Searcher | None:
         with FORK_LOCK:
             from . import user_kernels as user_kernels_module
         found = user_kernels_module.wide_searcher(options, device or options.device)
-    return found
-
-
-def has_patterns(options: Options) -> bool:
-    """May kernels of the user stand in for expressions?"""
-    return is_searched(options) and bool(PATTERNS)
-
-
-# --- what a plan depends on ----------------------------------------------------------------------
-
-
-def cache_key(
-    device: str, options: Options, donated: tuple[Pair, ...] = ()
-) -> tuple[Hashable, ...]:
-    """What a plan depends on besides the graph; most devices have one tier only."""
-    tier = options.tier if get_device(device).has_tiny_tier else ""
-    if not options.search:
-        return device, options.key, tier, donated
-    return device, options.key, tier, donated, tuned(options), version()
-
-
-def tuned(options: Options) -> str:
-    """Which table of rates plans are chosen by."""
-    if options.tune == "off" or not options.search:
-        return ""
-    with FORK_LOCK:
-        from . import tuning
-    found: str = tuning.table_for(options).digest
     return found

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .._lazy import FORK_LOCK
 from ..config import Options, current
 from ..core.cache import Cache, Stats
 from ..core.context import Table
@@ -25,7 +26,6 @@ from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, BoundsError, VariableError
-from ..graph.fusion.single_writer import kept_with
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
 from ..graph.memory.in_place import Pair
@@ -35,8 +35,8 @@ from .donation import assigned_tensors, candidates, run_in_place
 from .gc_pause import held_back
 from .host.evaluate import evaluate
 from .multi_device import bring
-from .pipeline import Context, cache_key, has_patterns, planned
 from .plan import KERNELS, Plan
+from .plan_key import cache_key, has_patterns
 from .step_executor import concrete
 from .views import view_of
 
@@ -146,6 +146,8 @@ def compile_graph(
     """Run the stages on the graph that a key describes."""
     value = restore(normal.structure, normal.constants, lifted, normal.nodes)
     inputs = len(normal.buffers) + len(lifted)
+    with FORK_LOCK:
+        from .pipeline import Context, planned
     plan, seconds = planned(value, Context(options, device, inputs, donated))
     return Compiled(normal.constants, lifted, plan, seconds)
 
@@ -256,6 +258,8 @@ def _realize(pending: dict[Entry, Node], device: str | None) -> None:
         if len(shared) > before:
             normal = normalize(shared)
     if normal.extremes:  # of what is held: both are known then, and agree to the last bit
+        with FORK_LOCK:
+            from ..graph.fusion.single_writer import kept_with
         kept = kept_with(shared, normal.extremes, has_tensor)
         kept = [node for node in kept if node not in shared and node.device == device]
         if kept:

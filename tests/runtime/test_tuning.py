@@ -30,7 +30,7 @@ from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.passes.simplify import simplify
 from fulgurite.runtime import tuning
 from fulgurite.runtime.host.evaluate import evaluate
-from fulgurite.runtime.pipeline import cache_key
+from fulgurite.runtime.plan_key import cache_key
 from fulgurite.runtime.tuning import Entrant, Key, Race, Times
 from fulgurite.runtime.user_kernels import race_for
 from tests.graph.scheduling import schedule
