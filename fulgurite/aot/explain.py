@@ -190,7 +190,7 @@ def _trace(kernel: Kernel, device: str, observe: Observe) -> None:
 
 def _report(item: Item, found: Schedule, device: str) -> KernelReport:
     inner = _inner(item.kernel, device)
-    flops = _flops(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
+    flops = flops_of(item.kernel.body) + _times(item.kernel) * sum([k.flops for k in inner])
     return KernelReport(
         item.kernel.kind, bytes_moved(found, item), flops, item.lines,
         item.reason + _by_library(item, device), _text(item), inner,
@@ -222,7 +222,7 @@ def _text(item: Item) -> str:
         return f"{show(item.kernel.body)}\n# run on the host: {reason}"
 
 
-def _flops(body: Node) -> int:
+def flops_of(body: Node) -> int:
     """Scalar operations: one for each element of a map, one for each that a fold takes in."""
     total = 0
     for node in toposort([body]):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from functools import update_wrapper
 from typing import Any
 
 from ..config import current
-from ..errors import ArgumentError, JitWarning, user_frame
+from ..errors import ArgumentError, JitWarning, user_frame, user_line
 from ..runtime.gc_pause import held_back
+from ..runtime.recording import note
 from ..tensor import SCOPES, is_recording
 from .capture import MISS, Capture, Captured, Inline, Mismatch, RetryCapture
 from .dynamic_shapes import check_dynamic
@@ -113,6 +115,7 @@ class Jitted:
             difference = self._mismatch(args, keywords)
             LOG.info("%s is captured: %s", name, difference.why)
             self.captured += 1
+            begin, about = time.perf_counter_ns(), self._about(difference)
             if self.captured > MOST and not self._warned:
                 self._warned = True
                 self._warn(name, difference)
@@ -122,7 +125,9 @@ class Jitted:
             except Inline as reason:
                 self._gave_up(name, str(reason))
                 found, problem = None, ""
+                note("capture", name, begin, about | {"refused": str(reason)})
             else:
+                note("capture", name, begin, about | {"refused": problem})
                 if found is None:
                     self._gave_up(name, problem)
                     return result
@@ -139,6 +144,13 @@ class Jitted:
                 self._captures = self._captures[1:]
                 self._gave_up(name, f"its checks do not hold: {found.mismatch(args, keywords).why}")
         return self.function(*args, **keywords)
+
+    def _about(self, difference: Mismatch) -> dict[str, Any]:
+        """What is remembered of a capture: why it was needed, what would help, and who called."""
+        return {
+            "why": difference.why, "advice": self._advice(difference), "line": user_line(3),
+            "times": self.captured, "first": not self._captures and not self._vanity,
+        }  # fmt: skip
 
     def _attempt(
         self, args: tuple[Any, ...], keywords: dict[str, Any]
@@ -177,25 +189,28 @@ class Jitted:
                 self._floating.add(found.number)
         return found if found.why else Mismatch("another thread changed something")
 
+    def _advice(self, difference: Mismatch) -> str:
+        """What to do about captures that hold for too few calls."""
+        number, shape = difference.number, difference.shape
+        if number:
+            label = number if number.isidentifier() else "n"
+            return (f'give a variable in its place, fg.Var("{label}", low, high).bind(value), or a '
+                    "tensor, and let neither choose a branch or a length of Python's")  # fmt: skip
+        if shape:
+            return (f'name the sizes that vary, fg.jit(f, dynamic={{"{shape}": {{axis: '
+                    'fg.Var("n", low, high)}}), or pad to a few shapes')  # fmt: skip
+        if not self._captures:
+            return "mend that, or leave fg.jit out: each attempt costs more than the call"
+        return "let it stay as it is from call to call, or pass tensors and numbers instead"
+
     def _warn(self, name: str, difference: Mismatch) -> None:
         """Say once that a function is captured again and again, at the line that calls it."""
-        number, shape = difference.number, difference.shape
+        number = difference.number
         lines = [f"{name} was captured {self.captured} times, now because: {difference.why}"]
         if self._fixed.get(number):
             lines.append(f"  its value decides something at {self._fixed[number]}")
-        if number:
-            label = number if number.isidentifier() else "n"
-            hint = (f'give a variable in its place, fg.Var("{label}", low, high).bind(value), or a '
-                    "tensor, and let neither choose a branch or a length of Python's")  # fmt: skip
-        elif shape:
-            hint = (f'name the sizes that vary, fg.jit(f, dynamic={{"{shape}": {{axis: '
-                    'fg.Var("n", low, high)}}), or pad to a few shapes')  # fmt: skip
-        elif not self._captures:
-            hint = "mend that, or leave fg.jit out: each attempt costs more than the call"
-        else:
-            hint = "let it stay as it is from call to call, or pass tensors and numbers instead"
         frame = user_frame(2)
-        text = "\n".join([*lines, f"  try: {hint}"])
+        text = "\n".join([*lines, f"  try: {self._advice(difference)}"])
         if frame is None:
             warnings.warn(text, JitWarning, stacklevel=2)
             return

@@ -22,6 +22,7 @@ from ..core.passes import Observe
 from ..errors import FulguriteError
 from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.memory.arena import Layout
+from .recording import NOW, Recorder
 
 if TYPE_CHECKING:
     from ..codegen.common.api import CodeGenerator
@@ -191,6 +192,7 @@ class Device(Protocol):
     has_tiny_tier: bool  # tiny graphs are run by NumPy in its memory
     dlpack: tuple[int, int]  # DLPack's name of its memory
     align: int  # bytes: values inside an arena begin at multiples of it
+    recorder: Recorder | None  # who is told of launches
 
     @property
     def codegen(self) -> CodeGenerator | None:
@@ -255,6 +257,12 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Tell a recorder of all launches and copies from now on; None: nobody, all is told.
+
+        An executor asks `recorder` once a run, or is another one while somebody records.
+        """
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Bytes `used`, `peak` and `idle`, and blocks `fresh` and `reused`."""
@@ -334,6 +342,8 @@ def get_device(name: str) -> Device:
                 _devices[name] = get_device(kind)  # the first member has the name itself
             else:
                 _devices[name] = _factories[kind][0](name)
+                if NOW.recorder is not None:
+                    _devices[name].record(NOW.recorder)
         return _devices[name]
 
 

@@ -22,6 +22,7 @@ from ..core.passes import Observe
 from ..graph.ir.kernel import Kernel, Schedule, params_of
 from ..graph.memory.arena import Layout
 from .device import Buffer, Device, DeviceError, Executable, Executor, NumberBlock, Values
+from .recording import Recorder
 from .step_executor import StepCode, StepExecutor, concrete
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class BaseDevice:
     has_tiny_tier = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
     align = 64  # a cache line, and the widest vector
+    recorder: Recorder | None = None
 
     # --- what a backend writes -------------------------------------------------------------------
 
@@ -152,6 +154,10 @@ class BaseDevice:
 
     def synchronize(self) -> None:
         """Nothing to wait for: launches return when they are done."""
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Steps are timed where they are launched, by the clock of the host."""
+        self.recorder = recorder
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Nothing is counted."""

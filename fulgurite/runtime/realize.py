@@ -37,6 +37,7 @@ from .host.evaluate import evaluate
 from .multi_device import bring
 from .plan import KERNELS, Plan
 from .plan_key import cache_key, has_patterns
+from .recording import HISTORY, note
 from .step_executor import concrete
 from .views import view_of
 
@@ -94,13 +95,28 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
             found = family.find(normal.constants)
             if found is None:
                 _STATS().misses += 1
+                begin = time.perf_counter_ns()
                 with held_back():
                     lifted = _lift(family, normal)
                     found = _found_or_made(normal, device, options, lifted, donated)
+                _note(normal, device, options, found, begin)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
     _STATS().hits += 1
     return found
+
+
+def _note(normal: Normal, device: str, options: Options, found: Compiled, begin: int) -> None:
+    """Remember that a graph was compiled: what it was and where it comes from, but no node."""
+    lines = tuple([node.origins[:1] for node in normal.nodes])
+    about = {
+        "structure": normal.structure, "constants": normal.constants, "lines": lines,
+        "device": device, "options": options, "seconds": found.seconds,
+        "kernels": len(found.plan.schedule.items), "loaded": "load" in found.seconds,
+        "lifted": len(found.lifted),
+    }  # fmt: skip
+    names = [item.kernel.name for item in found.plan.schedule.items[:3]]
+    note("graph", ", ".join(names), begin, about)
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -380,3 +396,4 @@ def cache_stats() -> dict[str, dict[str, int]]:
 def clear_caches() -> None:
     """Forget every compiled graph and, with them, their kernels."""
     FAMILIES().clear()
+    HISTORY.clear()

@@ -17,6 +17,7 @@ from ..core.node import Shape
 from ..graph.ir.kernel import Item, Schedule
 from ..graph.memory.arena import Layout
 from .host.evaluate import size_value
+from .recording import Recorder, timed_step
 
 if TYPE_CHECKING:
     from .device import Buffer, Device, Executable, Pass, Replay, Values
@@ -110,13 +111,28 @@ class StepExecutor:
 
     def _run(self, slots: Mapping[int, Buffer], inputs: Sequence[Buffer], values: Values) -> None:
         saved = saved_copies(self.device, self.schedule, inputs)
+        recorder = self.device.recorder
+        code = self.code if recorder is None else self._timed(recorder)
         try:
-            for item, execute in zip(self.schedule.items, self.code, strict=True):
+            for item, execute in zip(self.schedule.items, code, strict=True):
                 reads = [slots[i] for i in item.reads]
                 execute(reads, [slots[i] for i in item.writes], values)
         except BaseException:
             restore_copies(self.device, inputs, saved)
             raise
+
+    def _timed(self, recorder: Recorder) -> Sequence[StepCode]:
+        """The code of every item, which tells a recorder how long it takes."""
+        used = self.device.memory_stats()["used"]
+
+        def timed(number: int, execute: StepCode) -> StepCode:
+            def run(reads: Sequence[Buffer], writes: Sequence[Buffer], values: Values) -> None:
+                with timed_step(recorder, self.schedule, self.device.name, number, used):
+                    execute(reads, writes, values)
+
+            return run
+
+        return [timed(number, execute) for number, execute in enumerate(self.code)]
 
     def _acquire(self, poison: bool) -> StepArena:
         with self._lock:

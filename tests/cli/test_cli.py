@@ -1,5 +1,6 @@
 """Tests of fulgurite/cli/__init__.py, fulgurite/cli/cache.py and fulgurite/cli/selftest.py."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -309,3 +310,32 @@ def test_cache_has_help_for_newcomers(words: list[str], capsys: pytest.CaptureFi
 )  # fmt: skip
 def test_sizes_are_for_people(size: int, text: str) -> None:
     assert human(size) == text
+
+
+def test_trace_runs_a_script_shows_a_table_and_writes_a_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, out = tmp_path / "work.py", tmp_path / "trace.json"
+    script.write_text(
+        "import sys\nimport fulgurite as fg\nprint(sys.argv[1:])\n"
+        "fg.softmax(fg.ones((8, 8)) * 2.0).sum().realize()\n"
+    )
+    stacks = tmp_path / "stacks"
+    words = ["trace", "-o", str(out), "--by", "line", "--folded", str(stacks), str(script), "-x"]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert "['-x']" in shown and "work.py:4" in shown
+    events = json.loads(out.read_text(encoding="utf-8"))["traceEvents"]
+    assert any(event.get("cat") == "kernel" for event in events)
+    assert "work.py:4;" in stacks.read_text(encoding="utf-8")
+
+
+def test_trace_says_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trace", str(tmp_path / "nothing.py")]) == 1
+    assert "there is no file" in capsys.readouterr().err
+    script = tmp_path / "fails.py"
+    script.write_text("raise ValueError('as it should')\n")
+    assert cli.main(["trace", str(script)]) == 1
+    assert "ValueError: as it should" in capsys.readouterr().err
+    script.write_text("raise SystemExit(3)\n")
+    assert cli.main(["trace", str(script)]) == 3

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ...codegen.common.api import Rendered
     from ...codegen.cpu.generator import CpuCodeGenerator
     from ...graph.fusion.proposals import Source
+    from ..recording import Recorder
+    from .timed_calls import TimedCalls
 
 
 class CpuDevice(HostDevice):
@@ -44,6 +46,7 @@ class CpuDevice(HostDevice):
     def __init__(self) -> None:
         self.native = 0
         self.interpreted: list[str] = []
+        self._timed: TimedCalls | None = None
 
     # --- memory ----------------------------------------------------------------------------------
 
@@ -84,6 +87,24 @@ class CpuDevice(HostDevice):
         """Give the pool's free blocks back to the system."""
         forget_idle()
         return POOL.empty()
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Native calls go through the driver with a clock while somebody records."""
+        super().record(recorder)
+        if self._timed is not None:
+            self._timed.stop()
+            self._timed = None
+        if recorder is None:
+            return
+        with FORK_LOCK:
+            from ...codegen.cpu.llvm import versions
+        if versions.unusable():  # then nothing is native
+            return
+        with FORK_LOCK:
+            from . import timed_calls, toolchain
+        self._timed = timed_calls.TimedCalls(
+            toolchain.workers(), toolchain.timed_workers(), recorder, self.name
+        )
 
     # --- code ------------------------------------------------------------------------------------
 
@@ -166,7 +187,7 @@ class CpuDevice(HostDevice):
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """Records for the driver; host steps split them."""
         if is_whole(schedule):
-            return TinyExecutor(schedule)
+            return TinyExecutor(schedule, self)
         with FORK_LOCK:
             from . import toolchain
         return cast("Executor", toolchain.program(self, schedule, code, layout))

@@ -29,6 +29,7 @@ from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, MemoryLimitError, Values
 from ..dynamic_sizes import check_extremes, sizes_of_extremes
 from ..host.device import POISON, HostBuffer, HostDevice
+from ..recording import timed_step
 from ..step_executor import (
     IDLE,
     StepCode,
@@ -131,6 +132,7 @@ class Program:
         self.names, self.word, self.variables_at = at.names, at.word, at.variables
         self.made = [_result(schedule, place) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
+        self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
         self.segments = self._segments(code, address)
         self.over = self._first_over(code)
         self.restored = bool(schedule.aliases) and bool(self.host_items)
@@ -163,12 +165,15 @@ class Program:
     ) -> list[int | tuple[Item, StepCode]]:
         """Host steps, and the addresses of the records of what lies between them."""
         steps: list[Any] = []  # words of records, and host steps
-        for item, made in zip(self.schedule.items, code, strict=True):
+        items: list[list[int]] = []
+        for number, (item, made) in enumerate(zip(self.schedule.items, code, strict=True)):
             if not isinstance(made, Native):
                 steps.append((item, made))
                 continue
             if not steps or isinstance(steps[-1], tuple):
                 steps.append(array("q", self.frame_layout.header))
+                items.append([])
+            items[-1] += [number] * len(made.phases)
             try:
                 steps[-1].extend(self.frame_layout.launches(item, made, address))
             except OverflowError as problem:
@@ -178,6 +183,8 @@ class Program:
         self.records = [s for s in steps if not isinstance(s, tuple)]
         for words in self.records:
             words.extend([END, 2])
+        places = [words.buffer_info()[0] for words in self.records]
+        self.launched = dict(zip(places, items, strict=True))
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
 
     def _first_over(self, code: Sequence[Native | StepCode]) -> int:
@@ -443,7 +450,14 @@ class Program:
             return HostBuffer(whole[_corner(sizes)])
 
         item, execute = step
-        execute([view(i) for i in item.reads], [view(i) for i in item.writes], values)
+        reads, writes = [view(i) for i in item.reads], [view(i) for i in item.writes]
+        recorder = self.device.recorder
+        if recorder is None:
+            execute(reads, writes, values)
+            return
+        number, used = self.schedule.items.index(item), POOL.stats.used
+        with timed_step(recorder, self.schedule, self.device.name, number, used):
+            execute(reads, writes, values)
 
     def _cut(self, place: int, whole: Any, values: Values) -> Buffer:
         slot = self.schedule.slots[place]

@@ -34,18 +34,16 @@ _FASTCALL = 0x80
 class Workers:
     """The driver's functions and its pool."""
 
-    def __init__(self, functions: dict[str, int]) -> None:
-        """Take the driver's functions, as the loader found them."""
+    def __init__(self, functions: dict[str, int], prefix: str = "fulgurite") -> None:
+        """Take the driver's functions, as the loader found them, by how their names begin."""
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
-        self._method = _Method(b"call", functions["fulgurite_call"], _FASTCALL, None)
-        self.call: Callable[[int, int, int, int], int] = make(
-            ctypes.addressof(self._method), None, None
-        )
+        self._method = _Method(b"call", functions[f"{prefix}_call"], _FASTCALL, None)
+        self.call: Callable[..., int] = make(ctypes.addressof(self._method), None, None)
         word, place = ctypes.c_int64, ctypes.c_void_p
         start = ctypes.CFUNCTYPE(word, place, word, word)
-        self._start = start(functions["fulgurite_start"])
-        self._stop = ctypes.CFUNCTYPE(None, place, word)(functions["fulgurite_stop"])
+        self._start = start(functions[f"{prefix}_start"])
+        self._stop = ctypes.CFUNCTYPE(None, place, word)(functions[f"{prefix}_stop"])
         self._fresh()
         os.register_at_fork(after_in_child=self._fresh)
         atexit.register(self.stop)
@@ -54,6 +52,11 @@ class Workers:
         """A pool without workers."""
         self._lock = threading.Lock()
         self.own = own_threads()
+        self._left: list[object] = []  # pools without workers, which a call may still read
+        self._empty()
+
+    def _empty(self) -> None:
+        """Begin with new memory, in which there are no workers."""
         self.count = 1  # threads, with the caller's own
         self._memory = np.zeros(POOL_BYTES + 64, np.uint8)
         start = self._memory.ctypes.data
@@ -81,8 +84,8 @@ class Workers:
         with self._lock:
             if self.count > 1:
                 self._stop(self.pool, self.count)
-                self._memory[:] = 0
-                self.count = 1
+                self._left.append(self._memory)
+                self._empty()
 
 
 def own_threads() -> int:

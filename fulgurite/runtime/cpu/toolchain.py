@@ -16,6 +16,7 @@ from ...codegen.cpu.driver import driver_text
 from ...codegen.cpu.generator import CpuCodeGenerator
 from ...codegen.cpu.llvm.compiler import Refusal
 from ...codegen.cpu.target import VECTORS, target
+from ...codegen.cpu.timed_driver import timed_driver_text
 from ...config import current
 from ...core.cache import Cache
 from ...core.origin import places
@@ -72,7 +73,7 @@ def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Na
 
 
 _CODES: Cache[str, Code] = Cache("code", lambda: len(VECTORS) + 1)
-_WORKERS: Cache[str, Workers] = Cache("workers", lambda: 1)
+_WORKERS: Cache[str, Workers] = Cache("workers", lambda: 2)
 
 
 def code_for(wish: str) -> Code:
@@ -108,6 +109,18 @@ def workers() -> Workers:
         return Workers(made.functions)
 
     return _WORKERS.get_or_make("", make)
+
+
+def timed_workers() -> Workers:
+    """The driver with a clock and threads of its own, for those who record launches."""
+
+    def make() -> Workers:
+        made = code_for("auto")
+        text = timed_driver_text(made.target.arch)
+        made.have([(made.digest(text), text, ())])
+        return Workers(made.functions, "fulgurite_timed")
+
+    return _WORKERS.get_or_make("timed", make)
 
 
 def driver_digest() -> str:

@@ -11,8 +11,9 @@ import os
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,10 +25,14 @@ from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
 from ..device import Buffer, Device, DeviceError, Executable, Executor, MemoryLimitError
 from ..device_base import CONTROL, HOST, BaseDevice
+from ..recording import Recorder
 from ..step_executor import StepCode
 from . import driver as cuda
 from .kernels import CudaKernel, KernelTable
 from .memory import CudaBuffer, MemoryPool
+
+if TYPE_CHECKING:
+    from .timing import StreamTimes
 
 POISON = 0xA5
 DLPACK_CUDA = 2
@@ -70,6 +75,7 @@ class CudaDevice(BaseDevice):
         self._threads = threading.local()
         self._threads.entered = True
         self._lost = ""
+        self.times: StreamTimes | None = None  # while somebody records
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
@@ -138,18 +144,21 @@ class CudaDevice(BaseDevice):
     def copy_in(self, host: Array, to: Buffer) -> None:
         """Values of a contiguous host array; pageable memory is staged before this returns."""
         self.enter()
-        cuda.copy_in(self.driver, to.address, host.ctypes.data, host.nbytes, self.stream)
+        with self._timed("to the device", host.nbytes):
+            cuda.copy_in(self.driver, to.address, host.ctypes.data, host.nbytes, self.stream)
 
     def copy_out(self, source: Buffer, host: Array) -> None:
         """Values into a contiguous host array, when all that was launched before has run."""
         self.enter()
-        cuda.copy_out(self.driver, host.ctypes.data, source.address, host.nbytes, self.stream)
+        with self._timed("to the host", host.nbytes):
+            cuda.copy_out(self.driver, host.ctypes.data, source.address, host.nbytes, self.stream)
         self.stream.synchronize()
 
     def copy(self, source: Buffer, to: Buffer) -> None:
         """All of a buffer into another one, after what was launched before."""
         self.enter()
-        cuda.copy(self.driver, to.address, source.address, source.nbytes, self.stream)
+        with self._timed("within the device", source.nbytes):
+            cuda.copy(self.driver, to.address, source.address, source.nbytes, self.stream)
 
     def copied(self, source: Buffer) -> CudaBuffer:
         """The same values in memory of their own."""
@@ -167,6 +176,21 @@ class CudaDevice(BaseDevice):
     ) -> Buffer:
         """A value of another device, by way of the host."""
         return self.from_host(np.ascontiguousarray(other.to_host(source, shape, dtype)))
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Events in the stream time launches and copies; they are asked when recording ends."""
+        super().record(recorder)
+        if self.times is not None:
+            self.times.stop()
+            self.times = None
+        if recorder is not None:
+            with FORK_LOCK:
+                from . import timing
+            self.times = timing.StreamTimes(self, recorder)
+
+    def _timed(self, what: str, nbytes: int) -> AbstractContextManager[None]:
+        """Note a copy if somebody records."""
+        return nullcontext() if self.times is None else self.times.copy(what, nbytes)
 
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""

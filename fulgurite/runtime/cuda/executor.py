@@ -29,6 +29,7 @@ from ...graph.ir.kernel import Item, Schedule
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, Pass, Values
 from ..dynamic_sizes import check_extremes, sizes_of_extremes
+from ..recording import timed_step
 from ..step_executor import (
     IDLE,
     StepCode,
@@ -44,6 +45,7 @@ from .memory import Block, CudaBuffer
 
 if TYPE_CHECKING:
     from .device import CudaDevice
+    from .timing import StreamTimes
 
 POISON = 0xA5
 ROOM, ERROR = "workspace", "error words"  # places beside the slots
@@ -53,15 +55,18 @@ Key = int | str  # a slot, one of these two, or the name of a variable (behind a
 class Segment:
     """Consecutive kernels: their launches, and which arguments are a slot's or a variable's."""
 
-    def __init__(self, items: Sequence[tuple[Item, CudaKernel]]) -> None:
+    def __init__(self, schedule: Schedule, items: Sequence[tuple[int, Item, CudaKernel]]) -> None:
+        self.schedule = schedule
+        self.items: list[int] = []  # of each launch
         self.launches: list[LoadedLaunch] = []
         self.cells: list[list[tuple[str, int]]] = []  # types and numbers of arguments
         self.uses: dict[Key, list[tuple[int, int, int]]] = {}  # launch, argument, offset
-        self.reports = any(kernel.reports_bounds for _, kernel in items)
-        for item, kernel in items:
+        self.reports = any(kernel.reports_bounds for _, _, kernel in items)
+        for number, item, kernel in items:
             slots = (*item.reads, *item.writes)
             for launch in kernel.launches:
                 self._add(launch, slots)
+                self.items.append(number)
 
     def _add(self, launch: LoadedLaunch, slots: Sequence[int]) -> None:
         number = len(self.launches)
@@ -105,6 +110,9 @@ class Launches:
         """Run the segment after all that was launched before."""
         device, launches = self.device, self.segment.launches
         self.runs += 1
+        if device.times is not None:
+            self._timed(device.times)
+            return
         if self.graph is None and (self.runs == 1 or len(launches) == 1):
             for n, arguments in zip(launches, self.arguments, strict=True):
                 cuda.launch(device.driver, n.function, n.grid, arguments, device.stream)
@@ -119,6 +127,17 @@ class Launches:
             graph.update(self.nodes[number], n.function, n.grid, self.arguments[number])
         self.changed.clear()
         graph.launch(device.stream)
+
+    def _timed(self, times: StreamTimes) -> None:
+        """Run it kernel by kernel, with an event before the first and behind each.
+
+        What changed is remembered: the graph has not been told.
+        """
+        device, events = self.device, [times.event()]
+        for n, arguments in zip(self.segment.launches, self.arguments, strict=True):
+            cuda.launch(device.driver, n.function, n.grid, arguments, device.stream)
+            events.append(times.event())
+        times.launched(self.segment.schedule, self.segment.items, events)
 
     def _build(self) -> None:
         graph = cuda.Graph(self.device.driver)
@@ -228,19 +247,19 @@ class CudaProgram:
     def _steps(self, code: Sequence[CudaKernel | StepCode]) -> list[Segment | tuple[Item, Any]]:
         """Segments and host steps; a plan that writes over inputs is cut before it begins to."""
         steps: list[Segment | tuple[Item, Any]] = []
-        pending: list[tuple[Item, CudaKernel]] = []
+        pending: list[tuple[int, Item, CudaKernel]] = []
 
         def flush() -> None:
             if pending:
-                steps.append(Segment(pending))
+                steps.append(Segment(self.schedule, pending))
                 pending.clear()
 
-        for item, made in zip(self.schedule.items, code, strict=True):
+        for number, (item, made) in enumerate(zip(self.schedule.items, code, strict=True)):
             if self.over < 0 and any(slot in self.taken for slot in item.writes):
                 flush()
                 self.over = len(steps)
             if isinstance(made, CudaKernel):
-                pending.append((item, made))
+                pending.append((number, item, made))
             else:
                 flush()
                 steps.append((item, made))
@@ -381,7 +400,12 @@ class CudaProgram:
             sizes = concrete(slot.shape, values)
             varies = place in self.symbolic
             writes.append(device.allocate(sizes, slot.dtype) if varies else whole[place])
-        execute(reads, writes, values)
+        if device.recorder is None:
+            execute(reads, writes, values)
+        else:
+            number = self.schedule.items.index(item)
+            with timed_step(device.recorder, self.schedule, device.name, number):
+                execute(reads, writes, values)
         for place, made in zip(item.writes, writes, strict=True):
             if place in self.symbolic:
                 self._paste(place, made, whole[place], values)

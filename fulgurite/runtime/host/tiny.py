@@ -18,7 +18,8 @@ from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
 from ...graph.ir.kernel import Item, Schedule
 from ...graph.memory.arena import Layout
-from ..device import Buffer, MemoryLimitError, Pass, Replay, Values
+from ..device import Buffer, Device, MemoryLimitError, Pass, Replay, Values
+from ..recording import timed_step
 from ..step_executor import StepArena
 from .device import HostBuffer
 
@@ -49,7 +50,8 @@ class TinyExecutor:
     workspace = 0
     deferred = False
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, device: Device) -> None:
+        self.schedule, self.device = schedule, device
         (item,) = schedule.items
         order = [n for n in toposort([item.kernel.body]) if n.op is not SINK]
         place = {node: i for i, node in enumerate(order)}
@@ -73,6 +75,14 @@ class TinyExecutor:
 
     def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
         """One pass over the nodes."""
+        recorder = self.device.recorder
+        if recorder is None:
+            return self._run(inputs)
+        used = self.device.memory_stats()["used"]
+        with timed_step(recorder, self.schedule, self.device.name, 0, used):
+            return self._run(inputs)
+
+    def _run(self, inputs: Sequence[Buffer]) -> list[Buffer]:
         now = self.first.copy()
         for i, number, shape in self.params:
             array: Array = inputs[number].array  # type: ignore[attr-defined]

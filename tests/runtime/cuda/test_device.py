@@ -311,3 +311,23 @@ def test_a_lost_gpu_is_said_clearly(library: ctypes.CDLL) -> None:
         (x + 1).numpy()
     library.fake_fail(b"", 0, 0)
     assert (x + 1).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_profile_has_the_times_of_launches_and_copies_from_events_of_the_stream(
+    library: ctypes.CDLL,
+) -> None:
+    training, plain = Training(), Training()
+    for _ in range(3):
+        training.jitted(training.x, training.y)
+        plain.jitted(plain.x, plain.y)
+    with fg.profile() as p:
+        loss = training.jitted(training.x, training.y).item()
+    assert loss == plain.jitted(plain.x, plain.y).item()
+    kernels = [run for run in p.runs if run.device == "cuda"]
+    assert kernels and {run.end - run.begin for run in kernels} == {1_000_000}  # the fake clock's
+    assert {copy.what for copy in p.copies} == {"to the host"}
+    for _ in range(2):  # and the graphs go on with what changed meanwhile
+        training.jitted(training.x, training.y)
+        plain.jitted(plain.x, plain.y)
+    for ours, theirs in zip(training.weights(), plain.weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

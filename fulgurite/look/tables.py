@@ -1,0 +1,87 @@
+"""Tables for the terminal: rows of a profile under a head that says what they add up to.
+
+In: a profile and its rows. Out: text of at most a hundred columns or so, the longest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .profile import Profile, Row
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds:.0f} s"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def size(count: float) -> str:
+    """A number of bytes in the unit that suits it."""
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << bits:
+            return f"{count / (1 << bits):.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
+    """Rows of cells under each other; columns in `left` begin, others end together."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _head(profile: Profile) -> list[str]:
+    inside, whole = profile.kernel_seconds, max(profile.seconds, 1e-9)
+    lines = [
+        f"{duration(whole)} in all, {duration(inside)} ({inside / whole:.1%}) in "
+        f"{len(profile.runs)} runs of kernels"
+    ]
+    compiled = [e for e in profile.events if e.kind == "graph"]
+    captured = [e for e in profile.events if e.kind == "capture"]
+    known = profile.cache.get("schedule hits", 0)
+    if compiled or captured or known:
+        took = sum([e.end - e.begin for e in compiled]) / 1e9
+        loaded = sum([e.about["loaded"] for e in compiled])
+        lines.append(
+            f"{len(compiled)} graphs compiled in {duration(took)} ({loaded} of them loaded from "
+            f"disk), {known} found in the cache, {len(captured)} captures"
+        )
+    if profile.copies:
+        moved = sum([c.nbytes for c in profile.copies])
+        took = sum([c.end - c.begin for c in profile.copies]) / 1e9
+        lines.append(f"{len(profile.copies)} copies of {size(moved)} in {duration(took)}")
+    if profile.memory:
+        lines.append(f"at most {size(max([used for _, used in profile.memory]))} in use")
+    lines += [f"limit of {name}: {rates.source}" for name, rates in profile.rates.items()]
+    return lines
+
+
+def show_profile(profile: Profile, rows: Sequence[Row], by: str, most: int) -> str:
+    """A profile as a table."""
+    head = ["time", "share", "calls", "GB/s", "GFLOP/s", "limit", "bound", "threads", by]
+    cells = [head + (["from"] if by == "kernel" else [])]
+    for row in rows[:most]:
+        took = max(row.seconds, 1e-9)
+        line = [
+            duration(row.seconds), f"{row.share:.1%}", str(row.calls),
+            f"{row.bytes / took / 1e9:.1f}", f"{row.flops / took / 1e9:.1f}",
+            f"{row.limit:.0%}", row.bound, f"{row.busy:.0%}", row.name,
+        ]  # fmt: skip
+        if by == "kernel":
+            line.append(row.lines[0] + (" ..." if len(row.lines) > 1 else ""))
+        cells.append(line)
+    text = [*_head(profile), "", *columns(cells, left=(6, 8, 9))]
+    if len(rows) > most:
+        rest = sum([row.seconds for row in rows[most:]])
+        text.append(f"{len(rows) - most} more, {duration(rest)}")
+    return "\n".join(text)

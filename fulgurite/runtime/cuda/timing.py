@@ -1,0 +1,101 @@
+"""Times of a GPU's launches and copies, by events in its stream.
+
+In: launches and copies while somebody records. Out: when recording ends, `recording.Launches` and
+`recording.Copy` with times of the host's clock. An event is put into the stream before the first
+launch of a segment and behind each; their distances from one that was there when recording began,
+and when the host saw that, give the times. Segments are launched kernel by kernel meanwhile: a
+graph cannot say how long its nodes took.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...graph.ir.kernel import Schedule
+from .. import recording
+from . import driver as cuda
+
+if TYPE_CHECKING:
+    from .device import CudaDevice
+
+
+class _Segment(NamedTuple):
+    """Launches whose events are in the stream."""
+
+    schedule: Schedule
+    items: Sequence[int]
+    events: list[cuda.Event]
+    thread: int
+    used: int
+
+
+class _Copied(NamedTuple):
+    """A copy whose events are in the stream."""
+
+    what: str
+    nbytes: int
+    events: list[cuda.Event]
+    thread: int
+
+
+class StreamTimes:
+    """The events of a stream, from now on until `stop`."""
+
+    def __init__(self, device: CudaDevice, recorder: recording.Recorder) -> None:
+        self.device, self.recorder = device, recorder
+        self._told: list[_Segment | _Copied] = []
+        device.synchronize()
+        self._base = self.event()
+        device.stream.synchronize()
+        self._start = time.perf_counter_ns()
+
+    def event(self) -> cuda.Event:
+        """An event in the stream."""
+        made = cuda.Event(self.device.driver, timing=True)
+        made.record(self.device.stream)
+        return made
+
+    def launched(self, schedule: Schedule, items: Sequence[int], events: list[cuda.Event]) -> None:
+        """Note launches: one event before, one behind each."""
+        used, thread = self.device.pool.stats()["used"], threading.get_ident()
+        self._told.append(_Segment(schedule, items, events, thread, used))
+
+    @contextmanager
+    def copy(self, what: str, nbytes: int) -> Iterator[None]:
+        """Note a copy."""
+        before = self.event()
+        yield
+        self._told.append(_Copied(what, nbytes, [before, self.event()], threading.get_ident()))
+
+    def stop(self) -> None:
+        """Wait for all of it, and tell the recorder."""
+        self.device.synchronize()
+        name = self.device.name
+        for told in self._told:
+            times = self._times(told.events)
+            if isinstance(told, _Copied):
+                copy = recording.Copy(name, told.what, told.nbytes, told.thread, *times)
+                self.recorder.copied(copy)
+                continue
+            stamps = [t for pair in pairwise(times) for t in pair]
+            self.recorder.launched(
+                recording.Launches(
+                    told.schedule, name, told.thread, told.items, stamps, 0, told.used
+                )
+            )
+        self._told.clear()
+        self._base.close()
+
+    def _times(self, events: list[cuda.Event]) -> list[int]:
+        """When events were, each by its distance from the one before: those are exact."""
+        found = [self._start + round(1e6 * events[0].since(self._base))]
+        for before, event in pairwise(events):
+            found.append(found[-1] + round(1e6 * event.since(before)))
+        for event in events:
+            event.close()
+        return found

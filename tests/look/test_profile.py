@@ -1,0 +1,192 @@
+"""Tests of look/profile.py and what it records: every device's kernels, lines, modules, events."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.errors import ArgumentError
+from fulgurite.look.profile import Profile
+from fulgurite.look.tables import duration, size
+from fulgurite.runtime.device import get_device
+from fulgurite.runtime.recording import NOW
+
+DATA = np.random.default_rng(5).normal(size=(64, 64)).astype(np.float32)
+
+
+class Net(fg.nn.Module):
+    def __init__(self) -> None:
+        self.first = fg.nn.Linear(64, 64)
+        self.second = fg.nn.Linear(64, 64)
+
+    def forward(self, x: fg.Tensor) -> fg.Tensor:
+        return self.second(fg.relu(self.first(x)))
+
+
+@pytest.fixture(autouse=True)
+def _native() -> Any:
+    with fg.config(tier="native"):
+        yield
+
+
+def profiled() -> tuple[Profile, fg.Tensor]:
+    """One call of a network, captured before."""
+    net, x = Net(), fg.Tensor(DATA).realize()
+    call = fg.jit(lambda x: net(x))
+    with fg.no_grad():
+        call(x)
+        with fg.profile() as p:
+            y = call(x)
+    return p, y
+
+
+def test_rows_by_kernel_line_and_module_add_up_to_the_time_in_kernels() -> None:
+    p, _ = profiled()
+    assert p.kernel_seconds > 0
+    for rows in (p.kernels, p.lines, p.modules):
+        assert sum(row.seconds for row in rows) == pytest.approx(p.kernel_seconds)
+        assert sum(row.share for row in rows) == pytest.approx(1)
+    assert p.seconds >= p.kernel_seconds
+
+
+def test_a_kernel_has_its_user_line_and_module_path() -> None:
+    p, _ = profiled()
+    assert {row.name for row in p.modules} >= {"Net/first", "Net/second"}
+    assert all("test_profile.py:" in row.name for row in p.lines)
+    products = [row for row in p.kernels if row.name.startswith("contract")]
+    assert sum(row.flops for row in products) >= 2 * 2 * 64**3
+    assert all(row.bytes > 0 and row.limit > 0 for row in products)
+
+
+def test_a_profiled_call_gives_the_same_bits() -> None:
+    net, x = Net(), fg.Tensor(DATA).realize()
+    call = fg.jit(lambda x: net(x))
+    plain = call(x).numpy()
+    with fg.profile() as p:
+        np.testing.assert_array_equal(call(x).numpy(), plain)
+    np.testing.assert_array_equal(call(x).numpy(), plain)
+    assert p.runs
+
+
+def test_nothing_is_recorded_outside_of_the_block() -> None:
+    p, y = profiled()
+    count = len(p.runs)
+    (y + 1).realize()
+    assert len(p.runs) == count
+    assert NOW.recorder is None and get_device(y.device).recorder is None
+
+
+def test_compilations_and_captures_are_events() -> None:
+    fg.clear_caches()
+    x = fg.Tensor(DATA).realize()
+    call = fg.jit(lambda x: (x * 3.25).sum())
+    with fg.profile() as p:
+        call(x)
+        call(x)
+    kinds = [event.kind for event in p.events]
+    assert kinds.count("capture") == 1 and kinds.count("graph") == 1
+    assert p.events[0].end > p.events[0].begin
+    assert p.cache["schedule misses"] == 1
+
+
+def test_a_loop_is_not_counted_twice() -> None:
+    x = fg.Tensor(DATA).realize()
+    with fg.profile() as p:
+        fg.scan(lambda c, row: (fg.tanh(c @ x) + row, c.sum()), fg.zeros(64), x)[0].realize()
+    loops = [run for run in p.runs if run.facts.kind == "loop"]
+    assert loops and all(run.own < run.end - run.begin for run in loops)
+    assert p.kernel_seconds <= p.seconds
+
+
+def test_the_trace_is_what_perfetto_reads(tmp_path: Path) -> None:
+    p, _ = profiled()
+    p.save(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert {e["cat"] for e in spans} >= {"kernel"}
+    for e in spans:
+        assert e["ts"] >= 0 and e["dur"] >= 0 and isinstance(e["pid"], int)
+    names = {e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"}
+    assert fg.ones(1).device in names
+    kernel = next(e for e in spans if e["cat"] == "kernel")
+    assert kernel["args"]["lines"] and kernel["args"]["of the limit"] >= 0
+
+
+def test_a_flame_graph_is_a_tree_whose_values_add_up() -> None:
+    p, _ = profiled()
+    tree = p.flame()
+    assert tree["value"] == pytest.approx(p.kernel_seconds * 1e9)
+
+    def check(node: dict[str, Any]) -> None:
+        if node["children"]:
+            assert node["value"] == pytest.approx(sum(c["value"] for c in node["children"]))
+        for child in node["children"]:
+            check(child)
+
+    check(tree)
+    assert "Net;first;" in p.folded()
+
+
+def test_the_table_names_what_it_is_by_and_refuses_what_it_does_not_know() -> None:
+    p, _ = profiled()
+    assert str(p) == p.table("kernel") and "limit of" in str(p)
+    assert "Net/first" in p.table("module") and "test_profile.py" in p.table("line")
+    assert "1 more" in p.table("kernel", most=len(p.kernels) - 1)
+    with pytest.raises(ArgumentError, match="there is no table by 'colour'"):
+        p.table("colour")
+
+
+def test_one_profile_at_a_time_and_none_is_left_behind_by_an_error() -> None:
+    with fg.profile(), pytest.raises(ArgumentError, match="taken already"), fg.profile():
+        pass
+    with pytest.raises(ZeroDivisionError), fg.profile():
+        1 / 0  # noqa: B018
+    with fg.profile() as p:
+        pass
+    assert p.kernels == [] and p.kernel_seconds == 0
+
+
+def test_other_threads_are_recorded_too() -> None:
+    x = fg.Tensor(DATA).realize()
+    with fg.profile() as p:
+        thread = threading.Thread(target=lambda: (x @ x).realize())
+        with fg.config(tier="native"):
+            thread.start()
+            thread.join()
+    assert threading.get_ident() not in {run.thread for run in p.runs}
+
+
+def test_tiny_graphs_that_numpy_runs_are_recorded() -> None:
+    with fg.config(tier="auto"), fg.profile() as p:
+        (fg.Tensor([1.0, 2.0]) + 1).realize()
+    assert len(p.runs) == 1
+
+
+@pytest.mark.device("cpu")
+def test_threads_that_shared_a_kernel_have_parts_and_memory_is_noted() -> None:
+    pytest.importorskip("llvmlite")
+    x = fg.Tensor(np.ones((256, 256), np.float32), device="cpu").realize()
+    with fg.config(threads=2), fg.profile() as p:
+        y = (x @ x).realize()
+    (run,) = [run for run in p.runs if run.threads == 2]
+    assert 0 < run.busy <= 1.01
+    assert all(run.begin <= begin <= end <= run.end for _, begin, end in run.parts)
+    assert p.memory[-1][1] >= 4 * y.size
+
+
+def test_times_and_sizes_have_units() -> None:
+    assert [duration(t) for t in (2.0, 0.0123, 4.5e-5, 3e-8)] == [
+        "2 s",
+        "12.3 ms",
+        "45 us",
+        "30 ns",
+    ]
+    assert [size(n) for n in (12, 3 << 10, 5 << 20, 7 << 30)] == [
+        "12 B", "3.0 KiB", "5.0 MiB", "7.0 GiB",
+    ]  # fmt: skip
