@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
     from ...graph.ir.kernel import Kernel
 
-ERROR, BROKEN, FIRST = 0, 1, 2  # places in `values`: error word, the size broken, first variable
+
+class Word(IntEnum):
+    """Places in `values`."""
+
+    ERROR = 0  # set by a launch whose variables break a kernel's assumptions
+    BROKEN = 1  # the size that broke one
+    FIRST = 2  # the first variable
+
+
+ERROR, BROKEN, FIRST = Word
 
 
 @dataclass(frozen=True, slots=True)
