@@ -103,6 +103,8 @@ def _device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The device that is the default in a file's tests, with no plans from other tests."""
     with running_on(request.param):
         importlib.import_module("fulgurite").clear_caches()
+        gc.collect()
+        gc.freeze()  # a collection inside a test walks over what the file's own tests made
         yield request.param
 
 

@@ -20,7 +20,7 @@ from tests import fuzz
 
 pytestmark = pytest.mark.device("none")
 
-GRAPHS = 3000  # in the default suite, in PARTS tests
+GRAPHS = 2000  # in the default suite, in PARTS tests
 PARTS = 6
 
 
@@ -68,6 +68,8 @@ def test_every_op_that_can_be_lowered_is_in_a_random_graph() -> None:
     wanted |= {f"scan.{name}" for name in (*REDUCERS, "affine")}
     for seed in range(GRAPHS):
         wanted -= set(map(fuzz.label, fuzz.generate(seed).nodes))
+        if not wanted:
+            break
     assert not wanted
 
 
