@@ -235,7 +235,7 @@ def flops_of(body: Node) -> int:
 
 def _times(kernel: Kernel) -> int:
     """How often a kernel runs its bodies, at most; once if nobody knows."""
-    steps = Loop.of(kernel.body.src[0]).steps if kernel.kind == "loop" else 1
+    steps = Loop.of(kernel.body.src[0]).steps if kernel.kind is KernelKind.LOOP else 1
     return 1 if steps is None else steps if isinstance(steps, int) else upper(steps)
 
 
