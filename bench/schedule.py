@@ -97,11 +97,11 @@ def best(work: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
 
 def work_ratio(schedule: Any, sink: Any) -> float:
     """Scalar operations in the kernels over those of the graph node by node: 1 is no recompute."""
-    from fulgurite.aot.explain import _flops
+    from fulgurite.aot.explain import flops_of
     from fulgurite.core.node import toposort
     from fulgurite.graph.ir.queries import elements
 
-    done = sum(_flops(item.kernel.body) for item in schedule.items)
+    done = sum(flops_of(item.kernel.body) for item in schedule.items)
     graph = 0
     for node in toposort([sink]):
         if node.op.name in ("reduce", "scan"):

@@ -172,17 +172,17 @@ def test_live_ids_and_counts_name_what_is_alive() -> None:
     assert node.live_counts()["exp"] >= 1
 
 
-def test_a_100_000_deep_chain_builds_keys_rewrites_prints_and_frees_without_recursion() -> None:
+def test_a_200_000_deep_chain_builds_keys_rewrites_prints_and_frees_without_recursion() -> None:
     gc.collect()
     before = node.live_count()
-    top = chain(100_000)
+    top = chain(200_000)
     assert top.shape == (4,)
     assert top.device == "reference"
-    assert len(normalize([top]).structure) == 100_002
-    assert len(top.slice) == 100_000
+    assert len(normalize([top]).structure) == 200_002
+    assert len(top.slice) == 200_000
     assert rewrite(top, SIMPLIFY) is x()  # an even number of minus signs
     assert substitute(top, {x(): x(1)}) is not top
-    assert "100001" in summary(top).replace(",", "").replace("_", "")
+    assert "200001" in summary(top).replace(",", "").replace("_", "")
     del top
     gc.collect()
     assert node.live_count() <= before + 2

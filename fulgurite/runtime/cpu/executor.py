@@ -173,7 +173,7 @@ class Program:
             if not steps or isinstance(steps[-1], tuple):
                 steps.append(array("q", self.frame_layout.header))
                 items.append([])
-            items[-1] += [number] * len(made.phases)
+            items[-1] += [number] * len(made.launches)
             try:
                 steps[-1].extend(self.frame_layout.launches(item, made, address))
             except OverflowError as problem:
