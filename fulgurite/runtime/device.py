@@ -123,6 +123,9 @@ class Replay(Protocol):
     ) -> list[Buffer]:
         """A pass over the addresses of its inputs; fresh results."""
 
+    def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
+        """A pass over the addresses of its inputs and, behind them, of memory for its results."""
+
     def bind(self, addresses: Sequence[int]) -> Any:
         """A frame for passes that write over these inputs; its `begun` says if one has begun to."""
 

@@ -242,6 +242,19 @@ class Program:
             self._idle.append(frame)
         return results
 
+    def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
+        """A program's pass over addresses of its inputs and, behind them, of its outputs."""
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self.frame(False, self.layout)
+        workers = self.workers
+        ready = workers.ready(threads) if self.shares else 1
+        if workers.call(self.entry, frame.address, workers.pool, ready, *addresses):
+            raise out_of_range(frame.words[SIZE])
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
+
     def bind(self, addresses: Sequence[int]) -> Frame:
         """A frame for passes that write over these inputs."""
         frame = self.frame(False, self.layout)
