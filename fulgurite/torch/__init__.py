@@ -10,9 +10,10 @@ from __future__ import annotations
 from torch._dynamo import list_backends, register_backend
 
 from .backend import fulgurite
+from .looking import Explanation, explain
 from .reporting import FallbackWarning, Report, report
 
-__all__ = ["FallbackWarning", "Report", "fulgurite", "report"]
+__all__ = ["Explanation", "FallbackWarning", "Report", "explain", "fulgurite", "report"]
 
 if "fulgurite" not in list_backends(exclude_tags=None):
     register_backend(fulgurite, name="fulgurite")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +26,18 @@ from .segment import RefusedNode, Segment
 from .table import HOST, name_of
 
 PROGRAMS = 64  # sets of sizes whose programs a graph keeps
+_watchers: list[list[Graph]] = []
+
+
+@contextmanager
+def watching() -> Iterator[list[Graph]]:
+    """The graphs that are made while a block runs."""
+    found: list[Graph] = []
+    _watchers.append(found)
+    try:
+        yield found
+    finally:
+        _watchers.remove(found)
 
 
 class Graph:
@@ -44,6 +57,8 @@ class Graph:
                         if isinstance(n.meta.get("val"), torch.SymInt)]  # fmt: skip
         self.programs: dict[tuple[Any, ...], Program] = {}
         REPORT.graphs += 1
+        for watcher in _watchers:
+            watcher.append(self)
 
     def program(self, sizes: tuple[Any, ...]) -> Program:
         """The program for some values of the symbols, found or made."""
@@ -143,7 +158,7 @@ class Program:
     def _reason(self, node: fx.Node, eager: dict[fx.Node, str]) -> str | None:
         """Why a node is torch's to run; None if it is ours."""
         if node.target is operator.getitem:
-            return eager.get(node.args[0])  # type: ignore[call-overload, no-any-return]
+            return eager.get(node.args[0])
         if node in self.graph.refused:
             return self.graph.refused[node]
         if not is_operator(node):
@@ -160,7 +175,7 @@ class Program:
     def _wanted(self, levels: dict[fx.Node, int], eager: dict[fx.Node, str]) -> set[fx.Node]:
         """Nodes of segments whose values are read outside of them."""
         found = {n for n in self.graph.results if isinstance(n, fx.Node)}
-        found |= {n.args[1] for n in self.graph.nodes if _is_copy_back(n)}  # type: ignore[misc]
+        found |= {n.args[1] for n in self.graph.nodes if _is_copy_back(n)}
         for node in levels:
             for source in node.all_input_nodes:
                 if source in levels and (levels[source] != levels[node] or node in eager):
@@ -214,7 +229,7 @@ class Program:
             else:
                 env[step] = self._eager(step, env)
         for node in self.copies:
-            env[node.args[0]].copy_(env[node.args[1]])  # type: ignore[index]
+            env[node.args[0]].copy_(env[node.args[1]])
         return [env[r] if r in env else self.numbers.number(r) if isinstance(r, fx.Node) else r
                 for r in graph.results]  # fmt: skip
 
@@ -227,7 +242,7 @@ class Program:
         args = fx.node.map_arg(node.args, real)
         named = fx.node.map_arg(node.kwargs, real)
         with torch.no_grad():
-            return node.target(*args, **named)  # type: ignore[operator]
+            return node.target(*args, **named)
 
 
 class _Numbers:

@@ -60,14 +60,10 @@ def layout_of(tensor: Any) -> Layout:
     if tensor.numel() == 0 or stride == contiguous(size):
         axes = tuple(range(len(size)))
         return Layout(size, contiguous(size), axes, size, True)
-    order = sorted(
-        range(len(size)), key=lambda d: (size[d] != 1 and not spread[d], -stride[d], d)
-    )
+    order = sorted(range(len(size)), key=lambda d: (size[d] != 1 and not spread[d], -stride[d], d))
     held = tuple([1 if spread[d] else size[d] for d in order])
     wanted = contiguous(held)
-    dense = all(
-        held[i] == 1 or stride[d] == wanted[i] for i, d in enumerate(order)
-    )
+    dense = all(held[i] == 1 or stride[d] == wanted[i] for i, d in enumerate(order))
     if not dense:
         axes = tuple(range(len(size)))
         return Layout(size, contiguous(size), axes, size, False)

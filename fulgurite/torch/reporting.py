@@ -1,4 +1,4 @@
-"""What the backend compiled and what it left to torch: counts, and one warning for each operator."""
+"""What was compiled and what was left to torch: counts, and one warning for each operator."""
 
 from __future__ import annotations
 

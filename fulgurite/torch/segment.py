@@ -28,7 +28,7 @@ from ..random.generator import Tape
 from ..runtime.device import get_device
 from ..runtime.gc_pause import held_back
 from ..runtime.realize import inputs_of, lookup, name_the_line, storage_of
-from ..tensor import Tensor, no_grad, node_of
+from ..tensor import node_of, wrap
 from .dtypes import TO_TORCH
 from .layout import Layout, layout_of
 from .lower import Lowering
@@ -57,7 +57,7 @@ class Segment:
         self.nodes, self.outputs = list(nodes), list(outputs)
         lowering = Lowering(device, known, number)
         key = new_buffer((2,), uint32, device)
-        with held_back(), config(device=device, **options), no_grad(), \
+        with held_back(), config(device=device, **options), \
                 Tape(key, constant(0, uint64)) as tape:  # fmt: skip
             for node in nodes:
                 try:
@@ -132,7 +132,7 @@ class Segment:
     def _slow(self, tensors: Sequence[Any]) -> list[Any]:
         """A call of any plan: memory in any layout, random numbers, host steps."""
         tensors = [
-            t if m.dense and t.stride() == m.stride or t.numel() == 0 else _restrided(t, m)
+            t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else _restrided(t, m)
             for t, m in zip(tensors, self.layouts, strict=True)
         ]
         key = torch.empty(1, dtype=torch.int64).random_() if self.random else None
@@ -188,8 +188,6 @@ class Segment:
 
     def explain(self) -> Any:
         """What the compiler made of this part; see `fg.explain`."""
-        from ..tensor import wrap
-
         return explain(*[wrap(root) for root in self.roots])
 
 
@@ -230,8 +228,3 @@ def _tensor(array: Any, root: Node, layout: Layout) -> Any:
     if flat is None:
         return torch.empty(layout.size, dtype=dtype)
     return flat.view(dtype).as_strided(layout.size, layout.stride)
-
-
-def wrap_results(results: Sequence[Tensor]) -> list[Node]:
-    """The nodes of some results."""
-    return [node_of(result) for result in results]

@@ -56,7 +56,9 @@ def convolution_backward(
 
 
 @aten("col2im")
-def col2im(use: Use, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+def col2im(
+    use: Use, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any
+) -> Any:
     """Columns of windows added up to an image."""
     return F.fold(x, list(size), list(kernel), list(dilation), list(padding), list(stride))
 

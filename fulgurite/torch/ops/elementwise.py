@@ -28,10 +28,11 @@ def _enter(names: str, function: Callable[..., Any]) -> None:
 UNARY: dict[str, Callable[..., Any]] = {
     name: getattr(fg, name)
     for name in (
-        "acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor "
-        "lgamma log log10 log1p log2 relu rsqrt sigmoid sin sinh sqrt square tan tanh trunc silu "
-        "mish reciprocal bitwise_not"
-    ).split()
+        "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh",
+        "digamma", "erf", "erfc", "exp", "exp2", "expm1", "floor", "lgamma", "log", "log10",
+        "log1p", "log2", "mish", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sinh",
+        "sqrt", "square", "tan", "tanh", "trunc",
+    )
 } | {"neg": fg.negative}  # fmt: skip
 BINARY: dict[str, Callable[..., Any]] = {
     "mul.Tensor mul.Scalar": fg.multiply,
@@ -309,3 +310,11 @@ def complex_of(use: Use, real: Any, imag: Any) -> Any:
 def angle(use: Use, x: Any) -> Any:
     """The angle in the plane."""
     return fg.angle(cast(x, use.dtype) if use.dtype.bits == x.dtype.bits else x)
+
+
+@aten("soft_margin_loss_backward")
+def soft_margin_loss_backward(use: Use, grad: Any, x: Any, target: Any, reduction: int) -> Any:
+    """The gradient of log(1 + exp(-x target)), without the cancellation of a difference from 1."""
+    share = fg.sigmoid(-x * target)
+    found = -target * share * grad
+    return found / x.size if reduction == 1 else found

@@ -76,4 +76,4 @@ def pdist(use: Use, x: Any, p: float = 2.0) -> Any:
     if not len(rows) or not x.shape[1]:
         return fg.full(use.shape, cast(0, use.dtype), dtype=use.dtype)
     places = [fg.Tensor(i.astype(np.int64)) for i in (rows, columns)]
-    return _distance(*[fg.take(x, i, axis=0) for i in places], float(p))
+    return _distance(fg.take(x, places[0], axis=0), fg.take(x, places[1], axis=0), float(p))

@@ -133,9 +133,7 @@ def split_with_sizes(use: Use, x: Any, sizes: Sequence[int], dim: int = 0) -> An
     """Pieces of an axis, one after the other."""
     ends = np.cumsum(sizes)
     where = (slice(None),) * (dim % x.ndim)
-    return tuple(
-        [x[(*where, slice(int(e) - n, int(e)))] for n, e in zip(sizes, ends, strict=True)]
-    )
+    return tuple([x[(*where, slice(int(e) - n, int(e)))] for n, e in zip(sizes, ends, strict=True)])
 
 
 @aten("split.Tensor")
@@ -274,9 +272,9 @@ def as_strided(
     """Elements by their places in memory, as the layout of x in torch would have them."""
     fake = use.fakes[0]
     start = fake.storage_offset() if offset is None else offset
-    if list(size) == list(fake.shape) and list(stride) == list(fake.stride()):
-        if start == fake.storage_offset():
-            return x
+    same = (list(size), list(stride), start)
+    if same == (list(fake.shape), list(fake.stride()), fake.storage_offset()):
+        return x
     flat = _in_memory_order(x, fake)
     places = np.array(start - fake.storage_offset(), np.int64)
     for n, s in zip(size, stride, strict=True):

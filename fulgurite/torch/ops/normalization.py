@@ -18,7 +18,7 @@ def _types(use: Use) -> list[Any]:
 
 def _as_promised(use: Use, *results: Any) -> tuple[Any, ...]:
     """Results in the types and shapes that torch's meta function said."""
-    found = []
+    found: list[Any] = []
     for result, out in zip(results, use.out, strict=True):
         if result is None or out is None:
             found.append(None)

@@ -40,9 +40,7 @@ class _Windows:
         self.dilation = _per_axis(dilation, count)
         pads = _per_axis(padding, count)
         self.pads = []
-        for n, k, s, p, d in zip(
-            space, self.kernel, self.stride, pads, self.dilation, strict=True
-        ):
+        for n, k, s, p, d in zip(space, self.kernel, self.stride, pads, self.dilation, strict=True):
             more = overhang(n, (k - 1) * d + 1, s, (p, p), ceil_mode)
             assert isinstance(more, int)
             self.pads.append((p, p + more))
@@ -70,9 +68,7 @@ class _Windows:
         for d in reversed(range(self.count)):
             low, high = self.pads[d]
             whole = self.space[d] + low + high
-            node = build.note(
-                unwindow(node, first + d, whole, self.stride[d], self.dilation[d])
-            )
+            node = build.note(unwindow(node, first + d, whole, self.stride[d], self.dilation[d]))
         kept += [(low, low + n) for (low, _), n in zip(self.pads, self.space, strict=True)]
         return wrap(build.shrink(node, kept))
 

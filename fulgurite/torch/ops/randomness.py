@@ -6,19 +6,20 @@ not those of eager torch (docs/torch.md). With `options={"eager_random": True}` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import fulgurite as fg
 
-from ..table import TABLE, Refused, Use, aten, cast
+from ..table import TABLE, Build, Refused, Use, aten, cast
 
 RANDOM: set[str] = set()
 
 
-def _random(*names: str) -> Any:
+def _random(*names: str) -> Callable[[Build], Build]:
     """Enter a random operator."""
 
-    def enter(function: Any) -> Any:
+    def enter(function: Build) -> Build:
         before = set(TABLE)
         aten(*names)(function)
         RANDOM.update(set(TABLE) - before)
