@@ -550,11 +550,9 @@ class CudaProgram:
         frame = self.acquire(False)
         inputs = len(addresses) - len(self.made)
         for (place, _), address in zip(self.made, addresses[inputs:], strict=True):
-            if frame.known.get(place) != address:
-                frame.set(place, address)
+            frame.set(place, address)
         for place, address in enumerate(addresses[:inputs]):
-            if frame.known.get(place) != address:
-                frame.set(place, address)
+            frame.set(place, address)
         self.device.enter()
         for part in frame.parts:
             part.launch()  # type: ignore[union-attr]
