@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from math import isinf, isnan
+from sys import _getframe
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..errors import ConstantError
@@ -179,6 +180,7 @@ class Law(Rule):
     exact: bool = field(default=True, kw_only=True)  # bit for bit; else it reassociates
     # an equation of whole numbers: used where sound bounds show that neither side wraps around
     unwrapped: bool = field(default=False, kw_only=True)
+    place: tuple[str, int] = field(default=("", 0), kw_only=True)  # the file and line of it
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.left!r} == {self.right!r}"
@@ -223,6 +225,8 @@ class Rules:
         if unwrapped:
             build = _if_unwrapped(build, lifted)
         law = Law(name, left, build, when, right=lifted, exact=exact, unwrapped=unwrapped)
+        declared = _getframe(1)
+        law.place = declared.f_code.co_filename, declared.f_lineno
         self.add(law)
         return law
 
