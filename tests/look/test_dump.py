@@ -13,7 +13,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError
-from fulgurite.graph.passes.simplify import SIMPLIFY
+from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.look import dump
 from fulgurite.look.inspection import law_source
 
@@ -30,7 +30,7 @@ class Block(fg.nn.Module):
         self.qkv = fg.nn.Linear(16, 48)
 
     def forward(self, x: fg.Tensor) -> fg.Tensor:
-        q, k, v = self.qkv(x).split(16, dim=-1)
+        q, k, v = self.qkv(x).split(16, axis=-1)
         return fg.softmax(q @ k.mT * 0.25, axis=-1) @ v + x * 1
 
 
@@ -74,7 +74,7 @@ def test_nodes_know_their_sources_lines_modules_and_kernels() -> None:
         assert all(source < node["id"] for source in node["src"])
     product = next(n for n in nodes if n["op"] == "reduce" and n["path"] == ["Block", "qkv"])
     (line,) = {lines[i]["code"] for i in product["lines"]}
-    assert line == "q, k, v = self.qkv(x).split(16, dim=-1)"
+    assert line == "q, k, v = self.qkv(x).split(16, axis=-1)"
     assert product["kernels"] and set(product["kernels"]) < set(range(len(data["kernels"])))
     assert data["graph"]["text"].count("\n") + 1 >= len(nodes)
 
