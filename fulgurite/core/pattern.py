@@ -381,7 +381,7 @@ def _bits(pattern: Pattern) -> _Bits:
 
 
 def _same_class(value: Number, kept: Number) -> bool:
-    """Is a number still NaN, infinite or finite after rounding to its grid?"""
+    """True if a number is still NaN, infinite or finite after rounding to its grid."""
     if isinstance(value, complex) or isinstance(kept, complex):
         return True
     return (isnan(value), isinf(value)) == (isnan(kept), isinf(kept))
@@ -391,7 +391,7 @@ def _same_class(value: Number, kept: Number) -> bool:
 
 
 def stays_whole(node: Node) -> bool:
-    """Do sound bounds show that a node's own arithmetic does not leave its dtype?"""
+    """True if sound bounds show that a node's arithmetic does not overflow its dtype."""
     if not node.dtype.is_integer:
         return False
     found = node.op.interval(node, [s.bounds for s in node.src])

@@ -66,7 +66,7 @@ def prod(shape: Iterable[Size]) -> Size:
 
 
 def same(a: Size, b: Size) -> bool:
-    """Are two sizes always equal?"""
+    """True if two sizes are always equal."""
     if type(a) is int and type(b) is int:
         return a == b
     return a is b or sub(a, b) == 0

@@ -429,12 +429,12 @@ class _Line:
 
     @property
     def at_end(self) -> bool:
-        """Is nothing left?"""
+        """True if nothing is left."""
         return self.current.kind == "end"
 
     @property
     def is_number(self) -> bool:
-        """Can the next token be the number of a constant?"""
+        """True if the next token can be the number of a constant."""
         return self.kind in ("number", "bits") or self.word in ("True", "False")
 
     def fail(self, problem: str, hint: str = _HINT, token: _Token | None = None) -> NoReturn:

@@ -36,10 +36,10 @@ def tuned(options: Options) -> str:
 
 
 def is_searched(options: Options) -> bool:
-    """Is anything looked for? Folds reassociate, which `exact` forbids."""
+    """True if kernels are searched for; folds reassociate, which `exact` forbids."""
     return options.search and options.fuse and not options.exact
 
 
 def has_patterns(options: Options) -> bool:
-    """May kernels of the user stand in for expressions?"""
+    """True if kernels of the user may replace expressions."""
     return is_searched(options) and bool(PATTERNS)

@@ -92,7 +92,7 @@ class _Decision:
         self.reports: list[RegionReport] = []
 
     def pays(self, sink: Node, other: Node, written: Written, places: int) -> bool:
-        """Is the graph with the kernel cheaper? What was compared is reported."""
+        """True if the graph with the kernel is cheaper; what was compared is reported."""
         before, after = self.cost(sink), self.cost(other)
         what, as_it_was = f"kernel {self.name!r} of the user", "the expression it stands for"
         right = self.is_right(written)
@@ -115,7 +115,7 @@ class _Decision:
         return chosen
 
     def is_right(self, written: Written) -> bool:
-        """Does the kernel give what the expression gives?"""
+        """True if the kernel gives what the expression gives."""
         entrant = self.entrant(written, True)
         if not is_checkable(SINK(*entrant.expected)):
             return False

@@ -139,7 +139,7 @@ def _lowered(sink: Node, inputs: int) -> IndexKernel:
 
 
 def is_zero_outside(value: Node, checks: Sequence[Condition]) -> bool:
-    """Is a value 0 where checks fail: a load that makes them, as it is or in another dtype?"""
+    """True if a value is 0 where its mask is false: a masked load, or a cast of one."""
     if not checks or value.op is LOAD:
         return True
     load = value.src[0] if value.op is CAST else value

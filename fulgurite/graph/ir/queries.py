@@ -59,7 +59,7 @@ def indices(node: Node) -> list[Affine]:
 
 
 def is_scatter(node: Node) -> bool:
-    """Is it a store whose place is data or that combines, or one with several steps at a place?"""
+    """True if it is a store that combines, or that may visit a place several times."""
     if node.op is not STORE:
         return False
     _, index, mode, axes = node.arg

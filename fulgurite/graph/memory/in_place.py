@@ -113,7 +113,7 @@ def _chain(writer: Mapping[int, Item], slot: int, param: int) -> dict[int, int] 
 
 
 def _is_assigned(node: Node | None) -> bool:
-    """Is it an assignment after all? What holds its parts already is the memory itself."""
+    """True if it is an assignment, not memory that holds its parts already."""
     while node is not None and node.op is RESHAPE:
         node = node.src[0]
     return node is not None and node.op is ASSIGN
@@ -223,7 +223,7 @@ def _guards(kernel: Kernel) -> tuple[Node, ...] | None:
 
 
 def _can_fail(kernel: Kernel) -> bool:
-    """May it raise when it runs?"""
+    """True if it may raise when it runs."""
     return _guards(kernel) != ()
 
 
@@ -255,7 +255,7 @@ def _is_one_place(loads: Sequence[Node]) -> bool:
 
 
 def _walks_all(load: Node, kernel: Kernel) -> bool:
-    """Does a kernel load every number of some memory?"""
+    """True if a kernel loads every element of a buffer."""
     memory = [n for n in toposort([kernel.body]) if n.op is PARAM and n.arg[0] == load.arg[0]]
     axes, (start, terms), step = kernel.indexed.axes, load.arg[1], 1
     for atom, coefficient in sorted(terms, key=lambda term: term[1]):
@@ -269,7 +269,7 @@ def _walks_all(load: Node, kernel: Kernel) -> bool:
 
 
 def _same_place(kernel: IndexKernel, param: int) -> bool:
-    """Is a param loaded, if at all, only where the one store of the kernel puts its value?"""
+    """True if a param is loaded only at the index where the kernel's one store writes."""
     nodes = toposort([kernel.body])
     stores = [n for n in nodes if n.op is STORE]
     if len(stores) != 1 or any(n.op is GUARD for n in nodes):
@@ -297,7 +297,7 @@ def _target(item: Item) -> int:
 
 
 def _keeps_to_itself(item: Item) -> bool:
-    """May an assigning kernel write over its target while it runs?"""
+    """True if an assigning kernel may write over its target while it runs."""
     roots = item.kernel.body.src
     if item.kernel.kind is not KernelKind.ASSIGN or len(roots) != 1 or roots[0].op is not ASSIGN:
         return False
@@ -309,7 +309,7 @@ def _keeps_to_itself(item: Item) -> bool:
 
 
 def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
-    """May a kernel store an output over an input?"""
+    """True if a kernel may store an output over an input."""
     a, b = found.slots[read], found.slots[write]
     if a is None or b is None or read not in item.reads:
         return False
@@ -359,7 +359,7 @@ def _places_read(nodes: Sequence[Node]) -> dict[int, set[object]]:
 
 
 def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
-    """Does it only load values and store them where they are?"""
+    """True if it stores values only where it loaded them."""
     found = _lowered(item.kernel)
     if found is None or not all(slot in aliases for slot in item.writes):
         return False

@@ -107,7 +107,7 @@ class Code:
             store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
 
     def fetch(self, digest: str) -> bool:
-        """Is a text's code in memory, or could it be had from the disk?"""
+        """True if a text's code is in memory, or was loaded from the disk."""
         if digest in self.objects:
             return True
         with self._lock:  # of two threads that ask for it one loads it

@@ -28,7 +28,7 @@ MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
 
 
 def is_whole(schedule: Schedule) -> bool:
-    """Is a schedule one host step over sizes that are known?"""
+    """True if a schedule is one host step over static sizes."""
     if len(schedule.items) != 1 or schedule.items[0].kernel.kind is not KernelKind.HOST:
         return False
     nodes = toposort([schedule.items[0].kernel.body])

@@ -444,7 +444,7 @@ class FunctionBuilder(Access):
         return found
 
     def is_whole(self, node: Node) -> bool:
-        """Is a node computed without its sources being worked out here before it?"""
+        """True if a node is computed without its sources being computed here before it."""
         return False
 
     def compute(self, node: Node) -> Val:

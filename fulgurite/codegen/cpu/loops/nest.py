@@ -155,7 +155,7 @@ class LoopNest:
         return sum([n.op.cost for n in self.cone(targets) if self.vector in self.free[n]])
 
     def at_most(self, count: int) -> bool:
-        """Is the vector axis known to be this short? The length of a flat map is not."""
+        """True if the vector axis is known to be this short; the length of a flat map is not."""
         return not self.flat and self.sizes[self.vector or 0] <= count
 
     def whole(self, copies: int) -> tuple[str, bool]:

@@ -44,14 +44,14 @@ class Reduce(LoopNest):
         self.targets = {s.src[0] for s in self.stores if s.src}
 
     def is_column(self, fold: Node) -> bool:
-        """Is it folded down columns, into a scratch row of this unit?"""
+        """True if it is folded down columns, into a scratch row of this unit."""
         v = self.vector
         if v is None or v not in self.grid or v not in self.free[fold] or v in fold.arg[1]:
             return False
         return self.count(fold) >= self.table.column_steps and not self.needs_lanes(fold)
 
     def needs_lanes(self, fold: Node) -> bool:
-        """Does it depend on axes of an outer fold?"""
+        """True if it depends on axes of an outer fold."""
         return not self.free[fold] <= set(self.grid)
 
     def count(self, fold: Node) -> int:
@@ -260,7 +260,7 @@ class _Columns:
             e.loop(whole, stop, 1, [], lambda index, _: self.step(index, 1))
 
     def is_even(self) -> bool:
-        """Does every part of the axis, a unit's or a block, have whole steps?"""
+        """True if every part of the axis, a unit's or a block's, is whole vectors."""
         steps = self.walk.windows.get(self.axis, (0, 0))[1]
         return self.walk.sizes[self.axis] % self.deep == 0 == steps % self.deep
 

@@ -328,6 +328,6 @@ class PanelGemm:
         return replace(p, a=a, b=b, depth=depth, first=first, ahead=ahead)
 
     def begins(self, k: str, first: str) -> str:
-        """Is it the first step of a first block?"""
+        """True if it is the first step of a first block."""
         begins = self.tile.e.let(f"icmp eq i64 {k}, 0")
         return self.tile.e.let(f"and i1 {begins}, {first}")
