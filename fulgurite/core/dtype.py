@@ -38,7 +38,7 @@ class DType:
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's type for it; what NumPy lacks is imported when it is first asked for."""
+        """NumPy's type for it; what NumPy lacks is imported on first use."""
         if self.layout:
             return np.dtype(self.layout)
         import ml_dtypes

@@ -351,7 +351,7 @@ def _both_orders(pattern: Pattern) -> bool:
 
 
 class _Bits(dict[DType, "int | None"]):
-    """The bits of a pattern's number in every dtype asked for; None where it does not have it."""
+    """The bits of a pattern's number in every dtype requested; None where it does not have it."""
 
     def __init__(self, number: Any) -> None:
         self.number = number

@@ -146,7 +146,7 @@ def show(shape: Shape) -> str:
 
 
 def _polynomial(size: Size) -> Polynomial:
-    """The normal form; each shared part is worked out once, whatever the depth."""
+    """The normal form; each shared part is computed once, whatever the depth."""
     if isinstance(size, int):
         return {(): size} if size else {}
     if size.op.name in _ATOMS:

@@ -202,7 +202,7 @@ class BaseDevice:
         return 0
 
     def library_name(self, kernel: Kernel) -> str:
-        """Nobody's library."""
+        """No library."""
         return ""
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:

@@ -2,10 +2,11 @@
 
 In: options, and kernels that cost about the same. Out: a `CostTable` that `fulgurite tune` wrote,
 or the one that ships; and times. Nothing here is reached with `tune="off"`: then no file is read or
-written and plans depend on the graph alone. Who enters a race is checked first: a result that is
-not the reference's is a verdict, not a time. Runs take turns and the least time of each counts, to
-two digits. Times are kept in SQLite by kernel digest, shape bucket, device, compiler and sources:
-later processes choose the same. Damaged files are a warning, and then as if they were not there.
+written and plans depend on the graph alone. Candidates of a race are checked first: a result that
+is not the reference's is a verdict, not a time. Runs take turns and the least time of each counts,
+to two digits. Times are kept in SQLite by kernel digest, shape bucket, device, compiler and
+sources: later processes choose the same. Damaged files are a warning, and then as if they were not
+there.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ def times_for(options: Options) -> Times:
 
 
 class Entrant(NamedTuple):
-    """Who takes part in a race: something to run, and what it should give."""
+    """A candidate of a race: something to run, and what it should give."""
 
     schedule: Schedule
     expected: tuple[Node, ...]  # over PARAMs whose numbers are those of its inputs

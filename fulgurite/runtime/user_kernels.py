@@ -37,7 +37,7 @@ PREDICTED = SCHEDULING[1:]  # the passes after the one that asks
 
 
 def wide_searcher(options: Options, device: str) -> Searcher:
-    """Who chooses when more than our own kernels compete."""
+    """The chooser where not only our own kernels compete."""
     backend = get_device(device)
     alone = [p for p in backend.providers if p.deterministic or not options.deterministic]
     table, race = table_for(options, device), race_for(options, device)
@@ -45,7 +45,7 @@ def wide_searcher(options: Options, device: str) -> Searcher:
 
 
 def race_for(options: Options, device: str) -> Race | None:
-    """Who times kernels, if anybody does: times of interpreted ones say nothing."""
+    """The timer of kernels, if there is one: times of interpreted kernels say nothing."""
     if options.tune == "off" or get_device(device).codegen is None:
         return None
     store = store_for(options)

@@ -1,6 +1,6 @@
 """The processor as a target: what its device and the search ask of it.
 
-In: kernels in the tensor grammar. Out: LLVM text for the vectors that are asked for, and objects.
+In: kernels in the tensor grammar. Out: LLVM text for the chosen vector width, and objects.
 The compiler and the renderer are loaded when they are first needed: plans that come from the disk
 need neither.
 """
@@ -31,7 +31,7 @@ class CpuCodeGenerator:
 
     @property
     def key(self) -> str:
-        """The compiler, and the target for the vectors that are asked for."""
+        """The compiler, and the target for the chosen vector width."""
         return f"{identity()}\n{target(current().vectors).settings}"
 
     @property

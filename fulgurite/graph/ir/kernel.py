@@ -37,7 +37,7 @@ class Kernel:
     body: Node  # SINK of the outputs; interned, so its identity is the kernel's structure
     inputs: int
     lowered: IndexKernel | CannotLower | None = field(default=None, compare=False, repr=False)
-    plan: object = field(default=None, compare=False, repr=False)  # of whoever proposed its kind
+    plan: object = field(default=None, compare=False, repr=False)  # of its provider
 
     @property
     def indexed(self) -> IndexKernel:

@@ -3,7 +3,7 @@
 In: a SINK over PARAMs and the pairs (param, root) of memory that may be written over. Out: a
 `Schedule` with aliases. Updates of a part become ASSIGNs, which store the part and nothing else; a
 map may store over what it reads. It is legal only where every load of the memory in that kernel has
-the store's index, everybody else who reads the old value runs before, and so does everything that
+the store's index, all other readers of the old value run before, and so does everything that
 can fail (of those that check one index, the first): a run that fails has written over nothing. A
 pair for which that cannot be arranged is dropped, and its output is memory of its own. A load that
 is stored straight back is no kernel.
@@ -126,7 +126,7 @@ def _assignment(root: Node, number: int, within: bool) -> Node | None:
     """A chain of updates of a param as assignments to its memory; None: it is something else.
 
     A part that reads what was updated before reads that memory `within` the chain, which orders the
-    kernels, or else is worked out apart, from a copy.
+    kernels, or else is computed apart, from a copy.
     """
     links = _updates(root, number)
     if not links:
@@ -181,7 +181,7 @@ def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> N
 
 
 def _ready(part: Node, memory: Node) -> Node:
-    """A part that can be stored over memory: worked out before if it reads it, or could fail."""
+    """A part that can be stored over memory: computed before if it reads it, or could fail."""
     order = toposort([part])
     safe = all(n.op.family in _SAFE or n.op is CONTIGUOUS for n in order)
     return part if safe and memory not in order else CONTIGUOUS(part)
@@ -412,9 +412,9 @@ def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item],
 def _precedence(
     items: Sequence[Item], over: dict[int, Item], aliases: dict[int, int]
 ) -> list[set[int]]:
-    """The items that must run before each: who writes what it reads, and checks its indices.
+    """The items that must run before each: writers of what it reads, and checks of its indices.
 
-    Before those that write `over` something: all who read that, and all that can fail.
+    Before those that write `over` something: all its readers, and all that can fail.
     """
     before: list[set[int]] = []
     writer = {slot: n for n, item in enumerate(items) for slot in item.writes}

@@ -88,7 +88,7 @@ class CpuDevice(HostDevice):
         return POOL.empty()
 
     def record(self, recorder: Recorder | None) -> None:
-        """Native calls go through the driver with a clock while somebody records."""
+        """Native calls go through the driver with a clock while a recorder is set."""
         super().record(recorder)
         if self._timed is not None:
             self._timed.stop()

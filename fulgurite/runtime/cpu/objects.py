@@ -72,7 +72,7 @@ class Code:
         self._lock = threading.RLock()
 
     def add(self, kernels: Sequence[KernelText]) -> list[Native]:
-        """Functions for all kernels; those that nobody compiled yet are compiled together."""
+        """Functions for all kernels; new ones are compiled together."""
         digests = [self.digest(k.text) for k in kernels]
         self.have([(d, k.text, k.library) for d, k in zip(digests, kernels, strict=True)])
         return [_native(k, d) for k, d in zip(kernels, digests, strict=True)]

@@ -2,7 +2,7 @@
 
 In: the one host kernel of a schedule made by `graph.whole`. Out: `run(inputs)`. Results are the
 arrays that NumPy made, not copies of them, unless they share memory with something else; what
-depends on no input is worked out once.
+depends on no input is computed once.
 """
 
 from __future__ import annotations

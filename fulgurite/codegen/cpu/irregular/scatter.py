@@ -126,7 +126,7 @@ class _Scatter:
         """Combine at one place, or along a row from it."""
         e, read = self.e, self.work.read
         if self.vector is not None:
-            self.at.open[self.vector] = "0"  # rows are added to what is worked out here
+            self.at.open[self.vector] = "0"  # rows are added to what is computed here
         chosen = [
             load_value(e, self.pointers[i], self.at.index(index, ()), dtype, None, None, "one")
             for i, (dtype, index) in enumerate(read) if i

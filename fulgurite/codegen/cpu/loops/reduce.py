@@ -3,8 +3,8 @@
 In: groups of FOLDs over the same axes, while loops are open. Out: their values, known in the
 innermost open loop. Three ways: lanes are parts of the fold (rows: several states run side by side
 and are joined in a fixed tree); lanes are results and the fold is short (a loop inside the lanes);
-lanes are results and the fold is long (columns: memory is walked row by row, four at a time, into
-scratch rows of running values). Order depends on sizes, dtypes and vector width alone.
+lanes are results and the fold is long (columns: memory is traversed row by row, four at a time,
+into scratch rows of running values). Order depends on sizes, dtypes and vector width alone.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Reduce(LoopNest):
     # --- which, and when -------------------------------------------------------------------------
 
     def hoist(self, targets: Sequence[Node]) -> None:
-        """Work out every fold under the targets whose axes are all open, in order."""
+        """Compute every fold under the targets whose axes are all open, in order."""
         columns = self.at.lane is None and not self.shadows
         below = dict.fromkeys([fold for node in targets for fold in self.folds_below(node)])
         waiting = [fold for fold in below if self.can_fold(fold, columns)]
@@ -324,7 +324,7 @@ class _Nest:
         self.wide = steps > most and any(t.is_sum for t in totals)
 
     def results(self) -> list[Val]:
-        """The values of the folds, once all their axes are walked."""
+        """The values of the folds, once all their axes are traversed."""
         first = [t.start_wide() if self.wide else t.start() for t in self.totals]
         axes = [a for a in self.group[0].arg[1] if not self.lanes or a != self.walk.vector]
         done = self.loops(axes, [pair for state in first for pair in state])

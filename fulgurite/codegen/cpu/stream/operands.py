@@ -241,7 +241,7 @@ class PanelGemm:
         self.tile.loop("0", f.panels(columns, wide, reach), 1, turn)
 
     def even_panels(self, columns: str, panel: Callable[[str, str], None]) -> None:
-        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
+        """Panels of nearly the same number of vectors: one vector alone leaves units idle."""
         f, r = self.tile.f, self.tile.registers
         vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
         panels = f.panels(vectors, str(r.vectors), str(r.most))
