@@ -391,12 +391,12 @@ _LATER = (
 )  # packages that are imported when somebody asks for them
 _FOUND_IN = {  # functions whose modules are imported when somebody asks for them
     "explain": "aot.explain",
-    "from_torch": "interop.torch_models",
+    "from_torch": "torch_models",
     "load": "io",
     "load_schedule": "aot.schedule",
     "save": "io",
     "schedule": "aot.schedule",
-    "to_torch": "interop.torch_models",
+    "to_torch": "torch_models",
 }
 _absent, _ = _surface(__name__)
 
@@ -457,10 +457,10 @@ if _TYPE_CHECKING:  # what is found when it is asked for, and the module that ca
     from .aot.explain import explain as explain
     from .aot.schedule import load_schedule as load_schedule
     from .aot.schedule import schedule as schedule
-    from .interop.torch_models import from_torch as from_torch
-    from .interop.torch_models import to_torch as to_torch
     from .io import load as load
     from .io import save as save
+    from .torch_models import from_torch as from_torch
+    from .torch_models import to_torch as to_torch
 
 
 class _Making(type(_sys)):  # type: ignore[misc]

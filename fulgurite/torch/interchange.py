@@ -28,7 +28,7 @@ CONTAINERS = ("Sequential", "ModuleList")
 def from_torch(source: Any, *args: Any, **named: Any) -> Any:
     """A tensor or module of ours from one of torch's; see `fg.from_torch`."""
     if isinstance(source, torch.Tensor):
-        return fg.Tensor(array_of(source), dtype=TO_OURS[source.dtype])
+        return fg.from_numpy(array_of(source))  # shares its memory
     if isinstance(source, str | os.PathLike):
         return Exported(torch.export.load(os.fspath(source)))
     if isinstance(source, torch.export.ExportedProgram):

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._lazy import FORK_LOCK
-from ..errors import ArgumentError
+from ._lazy import FORK_LOCK
+from .errors import ArgumentError
 
 
 def _interchange() -> Any:
     with FORK_LOCK:
         try:
-            from ..torch import interchange
+            from .torch import interchange
         except ModuleNotFoundError as missing:
             if missing.name != "torch":
                 raise
