@@ -268,8 +268,7 @@ def user_kernels(sink: Node, context: Context) -> Node:
     found, reports = user_kernels_module.with_kernels(sink, context)
     if context.reports is not None:
         context.reports.kernels = reports
-    made: Node = found
-    return made
+    return found
 
 
 def distinct_roots(sink: Node) -> Node:

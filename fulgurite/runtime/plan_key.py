@@ -31,8 +31,7 @@ def tuned(options: Options) -> str:
         return ""
     with FORK_LOCK:
         from . import tuning
-    found: str = tuning.table_for(options).digest
-    return found
+    return tuning.table_for(options).digest
 
 
 def is_searched(options: Options) -> bool:

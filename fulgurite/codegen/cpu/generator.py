@@ -49,8 +49,7 @@ class CpuCodeGenerator:
         """Streaming folds, and rows with what is picked from them."""
         with FORK_LOCK:
             from . import providers
-        found: Sequence[Source] = providers.SOURCES
-        return found
+        return providers.SOURCES
 
     @property
     def passes(self) -> Sequence[Pass]:
@@ -64,8 +63,7 @@ class CpuCodeGenerator:
         if kernel.kind is KernelKind.USER:
             with FORK_LOCK:
                 from .llvm import user_kernel
-            user: KernelText = user_kernel.render_user(kernel)
-            return user
+            return user_kernel.render_user(kernel)
         with FORK_LOCK:
             from ...kernel.transform.passes import TypedKernel
             from . import render
@@ -90,5 +88,4 @@ class CpuCodeGenerator:
         """An object that holds all texts."""
         with FORK_LOCK:
             from .llvm import compiler
-        found: bytes = compiler.compile_object(texts, target(current().vectors))
-        return found
+        return compiler.compile_object(texts, target(current().vectors))
