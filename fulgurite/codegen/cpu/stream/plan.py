@@ -205,6 +205,7 @@ class _OnePass:
         """Columns of a tile, and units, where no product would be computed again."""
         width, panel = self.widths[0], self.block.panel
         least = 2 * panel - self.block.lanes  # of which two tiles are about equal
+        least = max(least, panel + 1)  # one panel is not cut
         while units * -(-width // wide) < self.busy and min(width, wide) >= least:
             wide = _even(width, max(panel, wide // 2), panel)
         return (wide,), units * -(-width // wide)
