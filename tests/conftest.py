@@ -13,13 +13,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from hypothesis import settings
 
-from tests.devices import DEVICES, default_mark, devices_of, running_on
+from tests.devices import GPU, chosen_devices, default_mark, devices_of, running_on
 from tests.parallel import make_scheduler, write_seconds
 
 pytest_plugins = ("tests.backends.plugin",)
@@ -66,8 +67,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--device",
-        default=",".join(DEVICES),
-        help="devices to run tests on, as their marks say (default: %(default)s)",
+        default="",
+        help="devices to run tests on, as their marks say (default: all but cuda; with -m cuda it)",
     )
 
 
@@ -79,28 +80,45 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("device")
     file = metafunc.definition.path.relative_to(TESTS).as_posix()
     forced = os.environ.get("FULGURITE_DEVICE")
-    chosen = metafunc.config.getoption("--device").split(",")
-    names = [forced] if forced else devices_of(mark.args if mark else default_mark(file), chosen)
+    config = metafunc.config
+    chosen = chosen_devices(config.getoption("--device"), config.getoption("-m"))
+    said = mark.args if mark else default_mark(file)
+    names = [forced] if forced else devices_of(said, chosen)
     names = names or [ELSEWHERE]
     ids = names if len(names) > 1 else [pytest.HIDDEN_PARAM]
-    metafunc.parametrize("_device", names, ids=ids, indirect=True, scope="module")
+    # a device that an environment variable forces is tested whatever marks are asked for
+    marks = [[pytest.mark.cuda] if n == GPU and not forced else [] for n in names]
+    values = [pytest.param(n, marks=m) for n, m in zip(names, marks, strict=True)]
+    metafunc.parametrize("_device", values, ids=ids, indirect=True, scope="module")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests that run on none of the devices of this run."""
+    """Leave out tests that run on none of the devices of this run, and slow ones nobody named."""
     unstable = [item.nodeid for item in items if " at 0x" in item.nodeid.lower()]
     if unstable:  # processes that share tests call each by its name
         raise pytest.UsageError(f"an address is in the name of {unstable[0]}: give it other ids")
     elsewhere = [i for i in items if i.callspec.params["_device"] == ELSEWHERE]  # type: ignore[attr-defined]
+    marks = config.getoption("-m")
+    if "slow" not in marks and GPU in chosen_devices("", marks):  # -m cuda replaces -m "not slow"
+        elsewhere += [i for i in items if i.get_closest_marker("slow") is not None]
     if elsewhere:
         left = set(map(id, elsewhere))
         items[:] = [item for item in items if id(item) not in left]
         config.hook.pytest_deselected(items=elsewhere)
 
 
+@cache
+def gpu_count() -> int:
+    """How many NVIDIA GPUs there are."""
+    found: int = importlib.import_module("fulgurite.runtime.cuda.device").count()
+    return found
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The device that is the default in a file's tests, with no plans from other tests."""
+    if request.param == GPU and not gpu_count():
+        pytest.skip("there is no NVIDIA GPU")
     with running_on(request.param):
         importlib.import_module("fulgurite").clear_caches()
         yield request.param

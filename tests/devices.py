@@ -11,6 +11,7 @@ names of devices:
     none    once: it computes nothing, or chooses its devices itself
 
 `FULGURITE_DEVICE=cpu pytest tests/x.py` runs what is named on that device, whatever its mark says.
+`pytest -m cuda` runs on an NVIDIA GPU what says `every` or `first`; without one, that is skipped.
 A new device is one more line of `DEVICES`.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
@@ -28,7 +30,9 @@ DEVICES: dict[str, dict[str, str]] = {  # options that are the defaults of tests
     "cpu": {"device": "cpu", "tier": "native", "threads": "2"},
     "reference": {"device": "reference"},
     "remote": {"device": "remote"},  # tests/backends/remote.py
+    "cuda": {"device": "cuda"},  # for `pytest -m cuda`: see `chosen_devices`
 }
+GPU = "cuda"
 NOWHERE = "reference"  # the defaults of tests that need no device
 FOLDERS = {  # marks of files that have none, by the folder that is nearest
     "": ("first",),
@@ -64,6 +68,14 @@ def devices_of(mark: Sequence[str], chosen: Sequence[str]) -> list[str]:
             return [name for name in chosen if name in names]
     known = ", ".join(["every", "first", "none", *DEVICES])
     raise ValueError(f"mark.device{tuple(mark)}: give it one of {known}, or several devices")
+
+
+def chosen_devices(given: str, marks: str) -> list[str]:
+    """The devices of a run: those that are given, else `cuda` for `-m cuda`, else all others."""
+    if given:
+        return given.split(",")
+    wanted = re.search(r"(?<!not )\bcuda\b", marks) is not None
+    return [name for name in DEVICES if (name == GPU) == wanted]
 
 
 def default_mark(file: str) -> tuple[str, ...]:

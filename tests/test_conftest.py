@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices import FOLDERS, default_mark, devices_of
+from tests.devices import FOLDERS, chosen_devices, default_mark, devices_of
 from tests.parallel import LongestFirst, function_of, parts_of
 
 pytestmark = pytest.mark.device("none")
@@ -44,10 +44,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *arguments: str, device: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    project: Path, *arguments: str, device: str = "", no_gpu: bool = False
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("FULGURITE_", "PYTEST_"))}
     chosen = clean | ({"FULGURITE_DEVICE": device} if device else {})
+    chosen |= {"FULGURITE_LIBCUDA": "/nowhere/libcuda.so"} if no_gpu else {}
     return subprocess.run(command, cwd=project, capture_output=True, text=True, env=chosen)
 
 
@@ -98,6 +101,20 @@ def test_a_test_and_the_processes_it_starts_run_where_its_mark_says(
     assert result.returncode == 0, result.stdout
     ran = (project / "ran.txt").read_text().splitlines()
     assert sorted(ran) == [f"test_{name} {where}" for name, where in expected.items()]
+
+
+def test_the_gpu_is_a_device_of_the_run_only_where_it_is_asked_for() -> None:
+    others = ["cpu", "reference", "remote"]
+    assert chosen_devices("", "not slow and not cuda and not browser") == others
+    assert chosen_devices("", "") == others and chosen_devices("cpu,cuda", "") == ["cpu", "cuda"]
+    assert chosen_devices("", "cuda") == chosen_devices("", "cuda and not slow") == ["cuda"]
+
+
+def test_without_a_gpu_its_tests_are_skipped_and_counted(project: Path) -> None:
+    (project / "tests" / "test_marked.py").write_text(DEVICES)
+    result = run(project, "-m", "cuda", no_gpu=True)
+    assert result.returncode == 0, result.stdout
+    assert "2 skipped, 2 deselected" in result.stdout  # those of every device and of the first
 
 
 def test_a_file_without_a_mark_has_that_of_the_nearest_folder() -> None:

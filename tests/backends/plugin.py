@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_remote(item: pytest.Item) -> bool:
-    """True if a test is run on the remote device."""
+    """True if a test is run on a device whose memory is not the host's."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     device = params.get("_device") or os.environ.get("FULGURITE_DEVICE", "")
-    return str(device).partition(":")[0] == "remote"
+    return str(device).partition(":")[0] in ("remote", "cuda")
