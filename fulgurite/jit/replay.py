@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,6 +171,8 @@ class Replay:
         self.bare: tuple[Callable[..., list[Buffer]], list[int], list[int]] | None = None
         self.slow = False  # is no plan of it one native call?
         self.fed = bool(numbers or blocks or self.arrays_at)
+        # the tensors that may be indices: a launch whose checks nobody has asked about keeps them
+        self.index_at = [i for i, e in enumerate(expected) if e.dtype.kind in "iu"]
 
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""
@@ -309,7 +312,8 @@ class Replay:
         try:
             memories: Sequence[Buffer | None] | None = None
             if self.pairs:
-                memories = self._over(bound, tensors, values, late)
+                again = (tensors, values, arrays, numbers, state)
+                memories = self._over(bound, again, late)
             if memories is None:
                 program = self.program(False)
                 if program is None:
@@ -362,17 +366,24 @@ class Replay:
         return kept
 
     def _over(
-        self, bound: Bound, tensors: Sequence[Tensor], values: Sequence[int],
-        late: list[BaseException],
-    ) -> list[Buffer | None] | None:  # fmt: skip
-        """Run the plan that writes over its inputs, if by now it may."""
+        self, bound: Bound, again: tuple[Any, ...], late: list[BaseException]
+    ) -> list[Buffer | None] | None:
+        """Run the plan that writes over its inputs, if by now it may.
+
+        `again` is what names the user's line, if an index turns out to be outside.
+        """
         program, status = self._programs[True], list[int]()
         assert program is not None
+        tensors: Sequence[Tensor] = again[0]
+        values: Sequence[int] = again[1]
         addresses = bound.addresses + self._constants(True)
         frame = bound.frame
         if frame is None:
             frame = bound.frame = program.bind(addresses)
         frame.begun = False
+        if program.deferred:
+            kept = [tensors[i] for i in self.index_at]
+            frame.tell = partial(self.name_the_line_later, kept, *again[1:])
         with REGISTRY.rewriting:
             before, REGISTRY.writing = REGISTRY.writing, threading.get_ident()
             try:
@@ -461,6 +472,19 @@ class Replay:
     ) -> None:  # fmt: skip
         """Raise an index error again with the user's line."""
         self._name_the_line(*self._inputs(tensors, arrays, numbers, values, state))
+
+    def name_the_line_later(
+        self, kept: Sequence[Tensor], values: Sequence[int], arrays: Sequence[Any],
+        numbers: Sequence[Any], state: Any,
+    ) -> None:  # fmt: skip
+        """The same when only indices are known any more; all else is 0."""
+        tensors: list[Any] = [
+            Tensor(np.zeros(e.shape, e.dtype.numpy), device=e.device) for e in self.expected
+        ]
+        for i, tensor in zip(self.index_at, kept, strict=True):
+            tensors[i] = tensor
+        realize_together([t.entry for t in tensors])
+        self.name_the_line(tensors, values, arrays, numbers, state)
 
     def _name_the_line(self, inputs: list[Buffer], values: dict[str, int]) -> None:
         bound = without_values(self.roots)  # to what they were when the function was captured

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableSequence, Sequence, Set
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
@@ -113,7 +113,11 @@ class Replay(Protocol):
     `places` say where the values of variables go (`places_of`). Only addresses and values differ
     from launch to launch. `launch_in_place` is for plans that write over inputs. A launch need not
     have run when it returns, but for the kernels that check an index: it raises `BoundsError`.
+    A plan that writes over inputs may leave that for later if it is `deferred`: it writes nothing
+    then, and the frame's `tell` names the user's line when the error is found.
     """
+
+    deferred: bool
 
     def places_of(self, names: Sequence[str]) -> list[int]:
         """Where the values of these variables go."""
@@ -193,6 +197,7 @@ class Device(Protocol):
     dlpack: tuple[int, int]  # DLPack's name of its memory
     align: int  # bytes: values inside an arena begin at multiples of it
     recorder: Recorder | None  # who is told of launches
+    guards_writes: bool  # kernels that write over inputs can wait for checks: `compile_guarded`
 
     @property
     def codegen(self) -> CodeGenerator | None:
@@ -277,6 +282,9 @@ class Device(Protocol):
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Code for kernels that are all different, made together."""
+
+    def compile_guarded(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> list[Executable]:
+        """The same; those that write `over` inputs do nothing once a check of an index failed."""
 
     def trace(self, kernel: Kernel, observe: Observe) -> None:
         """Run the passes of a kernel for somebody who looks on."""

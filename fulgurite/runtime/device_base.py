@@ -9,7 +9,7 @@ members, code on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,7 @@ class BaseDevice:
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
     align = 64  # a cache line, and the widest vector
     recorder: Recorder | None = None
+    guards_writes = False
 
     # --- what a backend writes -------------------------------------------------------------------
 
@@ -176,6 +177,10 @@ class BaseDevice:
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """A callable for each kernel."""
         return [self.step_code(kernel) for kernel in kernels]
+
+    def compile_guarded(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> list[Executable]:
+        """Checks are known to be good before anything is written over."""
+        return self.compile(kernels)
 
     def step_code(self, kernel: Kernel) -> StepCode:
         """Loops, choices and host functions run from here, all others on the device."""

@@ -9,7 +9,7 @@ after the other is the device's own business (`Device.link`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import NamedTuple
 
 from ..config import current
@@ -99,8 +99,12 @@ def lay_out(schedule: Schedule, device: str) -> LaidOut:
 def compile_schedule(laid_out: LaidOut, device: str) -> Compiled:
     """Kernels through the kernel cache."""
     schedule, layout = laid_out
+    taken = {slot for slot, _ in schedule.aliases}
+    over = frozenset([item.kernel for item in schedule.items if taken & {*item.writes}])
     try:
-        kernels = compile_kernels([item.kernel for item in schedule.items], get_device(device))
+        kernels = compile_kernels(
+            [item.kernel for item in schedule.items], get_device(device), over
+        )
     except CompilerError as problem:  # an item knows its lines, a kernel alone does not
         item = next((i for i in schedule.items if i.kernel is problem.kernel), None)
         if item is None:
@@ -133,13 +137,27 @@ def _key(kernel: Kernel) -> object:
     return (kernel.key, current().key) if kernel.kind.is_control else kernel.key
 
 
-def compile_kernels(kernels: Sequence[Kernel], backend: Device) -> list[CompiledKernel]:
-    """The code of every kernel; those that are new are compiled together."""
+def compile_kernels(
+    kernels: Sequence[Kernel], backend: Device, over: Set[Kernel] = frozenset()
+) -> list[CompiledKernel]:
+    """The code of every kernel; those that are new are compiled together.
+
+    Those that write `over` inputs have code of their own on a device that guards them.
+    """
     target = backend.code_key()
-    keys = [(backend.name, target, _key(kernel)) for kernel in kernels]
+    guarded = over if backend.guards_writes else frozenset()
+    keys = [
+        (backend.name, (target, True) if kernel in guarded else target, _key(kernel))
+        for kernel in kernels
+    ]
     held = {key: found for key in keys if (found := KERNELS().get(key)) is not None}
     new = {key: k for key, k in zip(keys, kernels, strict=True) if key not in held}
-    made = dict(zip(new, backend.compile(list(new.values())), strict=True))
+    compiled = (
+        backend.compile_guarded(list(new.values()), guarded)
+        if guarded
+        else backend.compile(list(new.values()))
+    )
+    made = dict(zip(new, compiled, strict=True))
     for key, kernel in new.items():
         held[key] = KERNELS().get_or_make(key, lambda k=kernel, m=made[key]: CompiledKernel(k, m))  # type: ignore[misc]
     return [held[key] for key in keys]

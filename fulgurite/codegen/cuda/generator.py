@@ -15,6 +15,7 @@ from ..._lazy import FORK_LOCK
 from ...config import current
 from ...core.passes import Observe, Pass, Watch
 from ...graph.ir.kernel import Kernel, param_dtypes
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from .source import KernelSource
 
@@ -52,8 +53,11 @@ class CudaCodeGenerator:
 
     @property
     def sources(self) -> Sequence[Source]:
-        """None: there is no template for online folds yet, so nothing is merged into them."""
-        return ()
+        """Streaming folds, and rows with what is picked from them."""
+        with FORK_LOCK:
+            from . import providers
+        found: Sequence[Source] = providers.SOURCES
+        return found
 
     @property
     def passes(self) -> Sequence[Pass]:
@@ -67,6 +71,8 @@ class CudaCodeGenerator:
         with FORK_LOCK:
             from . import render
         watch = Watch.of(current(), observe)
+        if kernel.kind is KernelKind.FOLD:
+            return render.render_fold(kernel.plan, watch=watch)
         indexed = lower_kernel(kernel).indexed
         return render.render(indexed, param_dtypes(kernel), watch=watch)
 

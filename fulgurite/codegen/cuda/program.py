@@ -4,19 +4,21 @@ In: an `IndexKernel` of maps and folds, its params and a `Tiling`. Out: a `Launc
 one role: a tile axis is a dimension of every tensor (size 1 where a value does not depend on it); a
 parallel axis outside the tile is one number of a program; a folded axis outside the tile, or longer
 than its block, is a loop. Folds of the same axes share a loop; a sum of products whose factors miss
-an axis each is a `tl.dot`. Sizes and strides are arguments: a kernel of another shape has the same
+an axis each is a `tl.dot`: its factors are matrices, so they are worked out in a view of the tile
+that has two of its axes alone. Sizes and strides are arguments: a kernel of another shape has the same
 text, unless it divides by them or needs other blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
 from ...core.dtype import DType, float32
 from ...core.node import Node, Source, toposort
-from ...core.ops.elementwise import MUL
+from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
@@ -64,6 +66,7 @@ class Tiling:
     warps: int = 4
     stages: int = 2
     dot: tuple[int, int, int] | None = None  # axes m, n, k of a product for the tensor cores
+    precision: str = "ieee"  # of products of float32 there: ieee or tf32
 
 
 class TileProgram:
@@ -78,10 +81,16 @@ class TileProgram:
         self.windows = windows or {}
         self.free = free_axes([n for n in toposort([kernel.body]) if n.op is not SINK])
         self.roots = live_roots(kernel, self.free)
-        self.order = toposort(self.roots)
+        self._begin(toposort(self.roots), parallel_axes(self.roots, self.free))
+
+    def _begin(self, order: Sequence[Node], parallel: frozenset[int]) -> None:
+        """What follows from the tiling and the order of all nodes."""
+        tiling = self.tiling
+        self.order, self.parallel = order, parallel
         self.block = dict(zip(tiling.axes, tiling.blocks, strict=True))
         self.tile = frozenset(tiling.axes)
-        self.parallel = parallel_axes(self.roots, self.free)
+        self.dims = tiling.axes if tiling.dot is None else tiling.dot[:2]  # of the view at hand
+        self.views: dict[tuple[int, ...], str] = {self.dims: ""}  # and how names in it end
         self.looped = frozenset(
             a for a in range(len(self.sizes)) if a not in self.parallel and self._loops(a)
         )
@@ -128,7 +137,7 @@ class TileProgram:
         used = [i for i in range(len(self.dtypes)) if any(_names(n, i) for n in self.order)]
         arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
         if self.checks:
-            arguments.append(source.error_words())
+            arguments += [source.error_words(), source.lock_word()]
         arguments += [
             Argument(short, "i64", False, source.VARIABLE, name)
             for name, short in self.variables.items()
@@ -160,27 +169,46 @@ class TileProgram:
                 top.say(f"s{axis} = left % {count}")
                 top.say(f"left = left // {count}")
             if axis in self.block:
-                self._tile_axis(top, axis, f"a{axis}", f"m{axis}", f"{step} * {self.block[axis]}")
+                self._tile_axis(top, axis, f"{step} * {self.block[axis]}")
             else:
                 top.say(f"a{axis} = {step}")
         for axis in self.tiling.axes:  # folded axes that one block holds
             if axis not in self.parallel and axis not in self.looped:
-                self._tile_axis(top, axis, f"a{axis}", f"m{axis}", "")
+                self._tile_axis(top, axis, "")
         return prod(counts.values())
 
-    def _tile_axis(self, scope: Scope, axis: int, name: str, mask: str, start: str) -> None:
-        """The places of a block along an axis, as a tensor of the tile's rank, and their mask."""
-        places = [":" if a == axis else "None" for a in self.tiling.axes]
-        spread = f"[{', '.join(places)}]" if len(places) > 1 else ""
+    def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
+        """The places of a block along an axis."""
         arange = f"tl.arange(0, {self.block[axis]})"
         if self.wide:
             arange += ".to(tl.int64)"
-        scope.say(f"{name} = {f'({start} + {arange})' if start else arange}{spread}")
-        if self._is_ragged(axis):
-            end = self._number(self.sizes[axis])
-            if axis in self.windows:
-                end = f"w{axis}"
-            scope.say(f"{mask} = {name} < {end}")
+        name = self._bound_name(axis, scope)
+        scope.say(f"i{name} = {f'({start} + {arange})' if start else arange}")
+
+    def _bound_name(self, axis: int, scope: Scope) -> str:
+        return f"{axis}_{scope.bound[axis]}" if axis in self.looped else f"{axis}"
+
+    def _spread_axis(self, axis: int, scope: Scope) -> str:
+        """Ensure that the places of a block are a tensor of the view's rank, with their mask."""
+        bound = self._bound_name(axis, scope)
+        name = f"{bound}{self.views[self.dims]}"
+        home = scope.home([axis] if axis in self.looped else [])
+        if name not in home.spread:
+            home.spread.add(name)
+            places = ", ".join([":" if a == axis else "None" for a in self.dims])
+            home.say(f"a{name} = i{bound}{f'[{places}]' if len(self.dims) > 1 else ''}")
+            if self._is_ragged(axis):
+                end = f"w{axis}" if axis in self.windows else self._number(self.sizes[axis])
+                home.say(f"m{name} = a{name} < {end}")
+        return name
+
+    @contextmanager
+    def _view(self, dims: tuple[int, ...]) -> Iterator[None]:
+        """Work values out as tensors of these axes of the tile alone."""
+        before, self.dims = self.dims, dims
+        self.views.setdefault(dims, f"v{len(self.views)}")
+        yield
+        self.dims = before
 
     def _is_ragged(self, axis: int) -> bool:
         size, block = self.sizes[axis], self.block[axis]
@@ -228,10 +256,10 @@ class TileProgram:
                 end = f"w{axis}"
                 scope.say(f"{end} = tl.minimum({start} + {self._number(steps)}, "
                           f"{self._number(self.sizes[axis])})")  # fmt: skip
-            name, mask = f"a{axis}_{number}", f"m{axis}_{number}"
+            name = f"a{axis}_{number}"
             if axis in self.block:
                 inner.header = f"for r{number} in range({start}, {end}, {self.block[axis]}):"
-                self._tile_axis(inner, axis, name, mask, f"r{number}")
+                self._tile_axis(inner, axis, f"r{number}")
             else:
                 inner.header = f"for r{number} in range({start}, {end}):"
                 inner.say(f"{name} = r{number}")
@@ -261,7 +289,7 @@ class TileProgram:
         """The shape of a tensor that depends on these axes; "" if it is one number."""
         if not shaped and not axes & self.tile:
             return ""
-        dims = [str(self.block[a]) if a in axes else "1" for a in self.tiling.axes]
+        dims = [str(self.block[a]) if a in axes else "1" for a in self.dims]
         return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
 
     def _spread(
@@ -280,15 +308,15 @@ class TileProgram:
         waiting = [root]
         while waiting:
             node = waiting[-1]
-            home = scope.home(self.free[node] & self.looped)
-            if home.known(node) is not None:
+            home = self._home(node, scope)
+            if home.known(self._key(node)) is not None:
                 waiting.pop()
                 continue
             if node.op is FOLD and self._is_looped(node):
                 waiting.pop()
                 self._fold_loop(node, home)
                 continue
-            sources = () if node.op is FOLD and self._is_empty(node) else node.src
+            sources = self._needs(node)
             missing = [s for s in sources if self._known(s, scope) is None]
             if missing:
                 waiting.extend(reversed(missing))
@@ -298,11 +326,23 @@ class TileProgram:
             name = self._name()
             text = self._expression(node, values, home)
             home.say(f"{name} = {text}")
-            home.names[node] = name
+            home.names[self._key(node)] = name
         return self._named(root, scope)
 
+    def _home(self, node: Node, scope: Scope) -> Scope:
+        """The block that a value belongs to."""
+        return scope.home(self.free[node] & self.looped)
+
+    def _key(self, node: Node) -> Hashable:
+        """What a value is known by: in another view it is another tensor."""
+        return node, self.dims
+
+    def _needs(self, node: Node) -> tuple[Node, ...]:
+        """The values that a node is worked out from; of nothing, nothing is read."""
+        return () if node.op is FOLD and self._is_empty(node) else node.src
+
     def _known(self, node: Node, scope: Scope) -> str | None:
-        return scope.home(self.free[node] & self.looped).known(node)
+        return self._home(node, scope).known(self._key(node))
 
     def _named(self, node: Node, scope: Scope) -> str:
         name = self._known(node, scope)
@@ -359,7 +399,7 @@ class TileProgram:
         return from_memory(f"tl.load(p{param} + {place}{extra})", self.dtypes[param])
 
     def _guard(self, node: Node, values: list[str], scope: Scope) -> str:
-        """A dynamic index kept inside its axis; one that is not sets the error words."""
+        """A dynamic index kept inside its axis; one that is not sets error words and lock."""
         self.checks = True
         value, limit = values[0], self._number(node.arg)
         bad = self._name()
@@ -370,12 +410,15 @@ class TileProgram:
         spread = f" + tl.zeros({shape}, tl.int32)" if shape else ""
         scope.say(f"tl.store(err{spread}, 1, mask={bad_here})")
         scope.say(f"tl.store(err + 1{spread}, {limit}, mask={bad_here})")
+        scope.say(f"tl.store(lock{spread}, 1, mask={bad_here})")
         return f"tl.where({bad}, 0, {value}).to({type_name(node.dtype)})"
 
     # --- indices and masks -----------------------------------------------------------------------
 
     def _axis(self, axis: int, scope: Scope) -> str:
-        return f"a{axis}_{scope.bound[axis]}" if axis in self.looped else f"a{axis}"
+        if axis in self.block:
+            return f"a{self._spread_axis(axis, scope)}"
+        return f"a{self._bound_name(axis, scope)}"
 
     def _index(self, index: Affine, node: Node, scope: Scope) -> str:
         terms = [] if index[0] == 0 and index[1] else [self._number(index[0])]
@@ -423,13 +466,13 @@ class TileProgram:
         self, axes: frozenset[int], conditions: Sequence[Condition], node: Node, scope: Scope
     ) -> str:
         """Where a tensor over these axes is inside the kernel's sizes and conditions hold."""
-        ragged = self._ragged_masks([a for a in self.tiling.axes if a in axes], scope)
+        ragged = self._ragged_masks([a for a in self.dims if a in axes], scope)
         tests = self._conditions(conditions, node, scope)
         return " & ".join([*ragged, *([tests] if tests else [])])
 
     def _ragged_masks(self, axes: Sequence[int], scope: Scope) -> list[str]:
         found = [a for a in axes if a in self.block and self._is_ragged(a)]
-        return [f"m{self._axis(a, scope)[1:]}" for a in found]
+        return [f"m{self._spread_axis(a, scope)}" for a in found]
 
     # --- folds -----------------------------------------------------------------------------------
 
@@ -464,7 +507,7 @@ class TileProgram:
     def _reduced(self, name: str, value: str, axes: Sequence[int], held: DType) -> str:
         """Tile dimensions folded away; they stay with size 1."""
         function = combiner(name, held)
-        for dim, axis in enumerate(self.tiling.axes):
+        for dim, axis in enumerate(self.dims):
             if axis in axes:
                 value = f"tl.reduce({value}, {dim}, {function}, keep_dims=True)"
         return value
@@ -476,7 +519,7 @@ class TileProgram:
         group = [
             n for n in self.order
             if n.op is FOLD and (n.arg[1], self.levels[n], self.free[n] & self.looped) == alike
-            and home.known(n) is None
+            and home.known(self._key(n)) is None
         ]  # fmt: skip
         totals = [self._accumulator(n, home) for n in group]
         inner = self._open(home, frozenset(axes) & self.looped)
@@ -485,13 +528,10 @@ class TileProgram:
         self._close(inner, home)
         for node, total in zip(group, totals, strict=True):
             name, held = node.arg[0], computing(node.dtype)
-            if self._is_dot(node):
-                text = self._from_dot(total)
-            else:
-                text = self._reduced(name, total, axes, held)
+            text = total if self._is_dot(node) else self._reduced(name, total, axes, held)
             found = self._name()
             home.say(f"{found} = {rounded(text, node.dtype)}")
-            home.names[node] = found
+            home.names[self._key(node)] = found
 
     def _accumulator(self, node: Node, home: Scope) -> str:
         name, axes = node.arg
@@ -509,7 +549,10 @@ class TileProgram:
     def _accumulate(self, node: Node, total: str, scope: Scope) -> None:
         name = node.arg[0]
         if self._is_dot(node):
-            self._dot(node, total, scope)
+            assert self.tiling.dot is not None
+            factors = dot_factors(node, self.free, self.tiling.dot)
+            assert factors is not None
+            scope.say(f"{total} = {self._dot(factors, self.tiling.dot, total, scope)}")
             return
         value = self._value(node.src[0], scope)
         value = self._ready(name, value, node, scope)
@@ -521,40 +564,47 @@ class TileProgram:
         dot = self.tiling.dot
         return dot is not None and dot_factors(node, self.free, dot) is not None
 
-    def _dot(self, node: Node, total: str, scope: Scope) -> None:
-        """One block of k: both factors as matrices, m x k and k x n."""
-        assert self.tiling.dot is not None
-        m, n, k = self.tiling.dot
-        factors = dot_factors(node, self.free, self.tiling.dot)
-        assert factors is not None
-        types = [stored_type(f) for f in factors]
+    def _dot(
+        self, factors: Sequence[Node], axes: tuple[int, int, int], total: str, scope: Scope,
+        dtypes: Sequence[DType] = (),
+    ) -> str:  # fmt: skip
+        """One block of k added to a total: both factors as matrices, m x k and k x n."""
+        m, n, k = axes
+        types = dtypes or [stored_type(f) for f in factors]
         common = types[0] if types[0] is types[1] else float32
-        names = []
-        for factor, rows in zip(factors, (m, n), strict=True):
-            value = self._value(factor, scope)
-            ragged = self._ragged_masks([rows, k], scope)
-            if ragged:  # what is beyond an end may be NaN, also in rows that nobody stores
-                found = self._name()
-                scope.say(f"{found} = tl.where({' & '.join(ragged)}, {value}, 0.0)")
-                value = found
-            if common.is_small_float:
-                value = f"{value}.to({type_name(common)})"
-            first = self.tiling.axes.index(rows) < self.tiling.axes.index(k)
-            shape = (rows, k) if first else (k, rows)
-            text = f"tl.reshape({value}, ({self.block[shape[0]]}, {self.block[shape[1]]}))"
-            name = self._name()
-            scope.say(f"{name} = {f'tl.trans({text})' if first == (rows == n) else text}")
-            names.append(name)
-        scope.say(f'{total} = tl.dot({names[0]}, {names[1]}, {total}, input_precision="ieee")')
+        names = [
+            self._matrix(factor, rows, k, common, scope, turned=rows == n)
+            for factor, rows in zip(factors, (m, n), strict=True)
+        ]
+        return f'tl.dot({names[0]}, {names[1]}, {total}, input_precision="{self.tiling.precision}")'
 
-    def _from_dot(self, total: str) -> str:
-        """A product of m x n as a tensor of the tile's rank."""
-        assert self.tiling.dot is not None
-        m, n, k = self.tiling.dot
-        order = [a for a in self.tiling.axes if a != k]
-        text = total if order == [m, n] else f"tl.trans({total})"
-        dims = [str(self.block[a]) if a != k else "1" for a in self.tiling.axes]
-        return f"tl.reshape({text}, ({', '.join(dims)}))"
+    def _matrix(
+        self, factor: Node, rows: int, k: int, dtype: DType, scope: Scope, turned: bool
+    ) -> str:
+        """A factor as a matrix of rows x k, or turned; it is 0 beyond its ends."""
+        view = (rows, k) if self._is_contiguous(factor, k) else (k, rows)
+        with self._view(view):
+            value = self._value(factor, scope)
+            missing = frozenset(view) - self.free[factor]
+            if missing or not self.shaped[factor]:
+                value = f"tl.broadcast_to({value}, {self._shape(frozenset(view))})"
+            read = factor.src[0] if factor.op is CAST else factor
+            ragged = self._ragged_masks([rows, k], scope)
+            # what is beyond an end may be NaN, also in rows that nobody stores; loads give 0 there
+            if ragged and not (read.op is LOAD and not missing):
+                value = f"tl.where({' & '.join(ragged)}, {value}, 0.0)"
+        if dtype.is_small_float:
+            value = f"{value if value.isidentifier() else f'({value})'}.to({type_name(dtype)})"
+        name = self._name()
+        scope.say(f"{name} = {f'tl.trans({value})' if turned == (view[0] == rows) else value}")
+        return name
+
+    def _is_contiguous(self, factor: Node, axis: int) -> bool:
+        """True if most of what a factor is read from lies along an axis, or nothing says so."""
+        along = [
+            (axis, 1) in n.arg[1][1] for n in toposort([factor]) if n.op is LOAD and self.free[n]
+        ]
+        return not along or 2 * sum(along) >= len(along)
 
 
 class _Bound:

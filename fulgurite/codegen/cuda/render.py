@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ..._lazy import FORK_LOCK
 from ...core.dtype import DType
 from ...core.node import Node, toposort
 from ...core.ops.index import STORE
@@ -19,6 +20,7 @@ from ...core.ops.leaf import SINK
 from ...core.passes import UNWATCHED, Level, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes
+from ...graph.ir.reshape_groups import CannotLower
 from ...kernel.transform.drop_implied_masks import assumed
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
@@ -29,6 +31,9 @@ from .parts import in_parts
 from .program import TileProgram
 from .source import KernelSource, Launch, Place, Room, params
 from .tiling import HOPPER, GpuTable, choose_tiling
+
+if TYPE_CHECKING:
+    from ...kernel.stream.roles import StreamedKernel
 
 
 class Rendering(NamedTuple):
@@ -42,11 +47,14 @@ class Rendering(NamedTuple):
 
 CODE = Level("code", lambda launches: "\n".join([launch.text for launch in launches]))
 
+STREAM = Level("streamed kernel")
+
 PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
     Pass("tile", lambda v, c: tile(v, c), INDEX, CODE),
 )
 PASSES: tuple[Pass, ...] = (
+    Pass("stream", lambda v, c: stream(v, c), STREAM, CODE),
     *TRANSFORMS[:-1],
     Pass("drop_dead_roots", lambda v, c: v.of(drop_dead_roots(v.kernel)), INDEX, INDEX),
     TRANSFORMS[-1],  # what nobody stores is in the way of merging axes
@@ -62,8 +70,30 @@ def render(
     """The kernel as launches."""
     room = Room()
     context = Rendering(table, params(len(dtypes)), room, watch)
-    launches = run_passes(TypedKernel(kernel, tuple(dtypes)), context, PASSES, watch)
+    launches = run_passes(TypedKernel(kernel, tuple(dtypes)), context, PASSES, watch, INDEX)
     return KernelSource(tuple(launches), room.used)
+
+
+def render_fold(plan: object, table: GpuTable = HOPPER, watch: Watch = UNWATCHED) -> KernelSource:
+    """A kernel that a search chose as an online reduction, as launches."""
+    with FORK_LOCK:
+        from ...kernel.stream.roles import StreamedKernel
+    if not isinstance(plan, StreamedKernel):
+        raise CannotLower("a fold that nobody planned")
+    room = Room()
+    context = Rendering(table, params(len(plan.dtypes)), room, watch)
+    launches = run_passes(plan, context, PASSES, watch, STREAM)
+    if not isinstance(launches, list):
+        raise CannotLower("no template takes it")
+    return KernelSource(tuple(launches), room.used)
+
+
+def stream(value: StreamedKernel, context: Rendering) -> list[Launch] | None:
+    """A kernel that streams over an axis, as its search found it."""
+    with FORK_LOCK:
+        from . import stream as template
+    found = template.render_stream(value, context.places, context.table)
+    return None if found is None else [found]
 
 
 def drop_dead_roots(kernel: IndexKernel) -> IndexKernel:

@@ -8,10 +8,8 @@ what is loop-invariant is hoisted by construction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-
-from ...core.node import Node
 
 
 @dataclass(slots=True)
@@ -23,7 +21,8 @@ class Scope:
     indent: int
     header: str = ""  # the `for` line around it
     lines: list[str] = field(default_factory=list)
-    names: dict[Node, str] = field(default_factory=dict)
+    names: dict[Hashable, str] = field(default_factory=dict)
+    spread: set[str] = field(default_factory=set)  # axes that have tensors of some view
 
     def say(self, line: str) -> None:
         """One line at this block's depth."""
@@ -50,11 +49,11 @@ class Scope:
             found = found.parent
         return found
 
-    def known(self, node: Node) -> str | None:
-        """The name of a node's value, if it has one in this block or around it."""
+    def known(self, key: Hashable) -> str | None:
+        """The name of a value, if it has one in this block or around it."""
         scope: Scope | None = self
         while scope is not None:
-            if node in scope.names:
-                return scope.names[node]
+            if key in scope.names:
+                return scope.names[key]
             scope = scope.parent
         return None

@@ -4,19 +4,21 @@ A kernel is one or more launches, in order; each is one function of Triton text 
 programs. Arguments are params (inputs, then outputs), places in a workspace that the launches
 share, the error words, variables, and numbers. Numbers (sizes, strides, counts) and grids are no
 part of the text: kernels of other shapes are often compiled once. The error words are two int64:
-1 if a checked index was outside its axis, and the size of that axis. Params begin at multiples of
-16 bytes; the workspace at one of 256.
+1 if a checked index was outside its axis, and the size of that axis. The lock is a word of the
+GPU's memory that such a check sets too: a guarded launch does nothing while it is set. Params begin
+at multiples of 16 bytes; the workspace at one of 256.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...core.dtype import DType
 
 PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "number"
+LOCK = "lock"
 ROOM_ALIGNMENT = 256  # bytes
 
 
@@ -26,7 +28,7 @@ class Argument(NamedTuple):
     name: str
     type: str  # as Triton's signatures have it: "*fp32", "i32"
     even: bool  # a multiple of 16
-    source: str  # PARAM, ROOM, ERROR, VARIABLE or NUMBER
+    source: str  # PARAM, ROOM, ERROR, LOCK, VARIABLE or NUMBER
     value: int | str = 0  # param number, offset in the workspace, variable's name, the number
 
 
@@ -51,6 +53,15 @@ class Launch:
         """Launches with equal keys have the same machine code."""
         return self.text, self.symbol, self.warps, self.stages, self.signature
 
+    def guarded(self) -> Launch:
+        """The same launch, which does nothing while the lock is set."""
+        assert all(a.source != LOCK for a in self.arguments), "what checks an index is not guarded"
+        head, start, body = self.text.rpartition(f"def {self.symbol}(")
+        names, _, lines = body.partition("):\n")
+        inner = "".join([f"    {line}\n" for line in lines.splitlines()])
+        text = f"{head}{start}lock, {names}):\n    if tl.load(lock) == 0:\n{inner}"
+        return replace(self, text=text, arguments=(lock_word(), *self.arguments))
+
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
@@ -58,6 +69,10 @@ class KernelSource:
 
     launches: tuple[Launch, ...]
     workspace: int = 0  # bytes
+
+    def guarded(self) -> KernelSource:
+        """The same kernel, which does nothing while the lock is set."""
+        return replace(self, launches=tuple([launch.guarded() for launch in self.launches]))
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -118,6 +133,11 @@ def number(name: str, value: int) -> Argument:
     """A number known when the kernel is made, 64 bits wide where 32 are too few."""
     wide = not -(1 << 31) <= value < 1 << 31
     return Argument(name, "i64" if wide else "i32", value % 16 == 0, NUMBER, value)
+
+
+def lock_word() -> Argument:
+    """The lock."""
+    return Argument("lock", "*i32", True, LOCK)
 
 
 def error_words() -> Argument:

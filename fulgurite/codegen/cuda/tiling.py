@@ -49,6 +49,10 @@ class GpuTable:
     dot_rows: int = 128  # of a product in 16 bits; half of it in 32
     dot_depth: int = 64
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
+    stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
+    stream_block: int = 64  # streamed elements of a block; fewer where columns are many
+    stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
+    stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024
     scan_chunk: int = 8192  # elements of a line that one program scans where lines are few
     sort_tile: int = 64  # elements that a program ranks at a time

@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..._lazy import FORK_LOCK
 from ...core.dtype import DType
 from ...core.op import Array
+from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 POISON = 0xA5
 DLPACK_CUDA = 2
+BATCH = 4  # launches whose checks are looked at together
 _lock = threading.Lock()
 _driver: cuda.Driver | None = None
 
@@ -57,8 +59,18 @@ def count() -> int:
         return 0
 
 
+class Unchecked(NamedTuple):
+    """A launch of which it is not known yet whether its indices were inside."""
+
+    errors: Any  # its `ErrorWords`
+    results: Sequence[weakref.ref[Any]]
+    tell: Callable[[], None] | None  # raises the error with the user's line
+
+
 class CudaDevice(BaseDevice):
     """One GPU."""
+
+    guards_writes = True
 
     def __init__(self, name: str = "cuda") -> None:
         member = int(name.partition(":")[2] or 0)
@@ -66,16 +78,20 @@ class CudaDevice(BaseDevice):
         self.driver = the_driver()
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
+        self._discarded: list[cuda.Graph | cuda.Pinned] = []
+        self._threads = threading.local()
+        self._threads.entered = True
+        self._lost = ""
         self.stream = cuda.Stream(self.driver)
         self.pool = MemoryPool(self.context, self.stream)
         self.pool.reclaim = self._reclaim
         self.programs: weakref.WeakSet[Any] = weakref.WeakSet()
         self.interpreted: list[str] = []
-        self._discarded: list[cuda.Graph | cuda.Pinned] = []
-        self._threads = threading.local()
-        self._threads.entered = True
-        self._lost = ""
         self.times: StreamTimes | None = None  # while somebody records
+        self.lock = self.taken_zero(256)
+        self.unchecked: list[Unchecked] = []
+        self._settling = threading.RLock()
+        self._mark = cuda.Event(self.driver)
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
@@ -104,7 +120,66 @@ class CudaDevice(BaseDevice):
         for program in list(self.programs):
             program.forget()
 
+    # --- checks of indices that are waited for later ---------------------------------------------
+
+    def leave_unchecked(
+        self, errors: Any, results: Sequence[Buffer], tell: Callable[[], None] | None
+    ) -> None:
+        """Find out later whether a launch that writes only if its checks are good did so."""
+        waiting = self.unchecked
+        waiting.append(Unchecked(errors, [weakref.ref(b) for b in results], tell))
+        count = len(waiting)
+        if count == BATCH:
+            self._mark.record(self.stream)
+        elif count == 2 * BATCH:  # the first half has run by now, unless the host is far ahead
+            self._mark.synchronize()
+            if any([one.errors.words[0] for one in waiting]):
+                self.settle()
+                return
+            del waiting[:BATCH]
+            self._mark.record(self.stream)
+
+    def settle(self) -> None:
+        """Wait for checks that nobody asked about yet; an error if one failed."""
+        if self.unchecked:
+            self.enter()
+            self.stream.synchronize()
+            self.judge()
+
+    def judge(self) -> None:
+        """Raise the error of the first launch whose check failed; it and later ones did nothing."""
+        with self._settling:
+            waiting, self.unchecked = self.unchecked, []
+            wrong = {id(one.errors): one.errors for one in waiting if one.errors.words[0]}
+            if not wrong:
+                return
+            (problem, *_) = [errors.taken() for errors in wrong.values()]
+            first = 0
+            for number, one in enumerate(waiting):
+                if id(one.errors) in wrong and one.tell is not None:
+                    try:
+                        one.tell()
+                    except BoundsError as named:
+                        first, problem = number, named
+                        break
+            for one in waiting[first:]:
+                for found in one.results:
+                    buffer = found()
+                    if buffer is not None:
+                        buffer.block.failed, buffer.address = problem, 0
+        raise problem
+
+    def unlock(self) -> None:
+        """Let kernels write over inputs again."""
+        self.fill(self.lock, 0)
+
     # --- memory ----------------------------------------------------------------------------------
+
+    def taken_zero(self, nbytes: int) -> CudaBuffer:
+        """Memory of zeros."""
+        made = self.taken(nbytes)
+        self.fill(made, 0)
+        return made
 
     def taken(self, nbytes: int) -> CudaBuffer:
         """Memory for so many bytes."""
@@ -150,9 +225,13 @@ class CudaDevice(BaseDevice):
     def copy_out(self, source: Buffer, host: Array) -> None:
         """Values into a contiguous host array, when all that was launched before has run."""
         self.enter()
+        if not source.address and source.block.failed is not None:  # type: ignore[attr-defined]
+            raise source.block.failed  # type: ignore[attr-defined]
         with self._timed("to the host", host.nbytes):
             cuda.copy_out(self.driver, host.ctypes.data, source.address, host.nbytes, self.stream)
         self.stream.synchronize()
+        if self.unchecked:
+            self.judge()
 
     def copy(self, source: Buffer, to: Buffer) -> None:
         """All of a buffer into another one, after what was launched before."""
@@ -193,9 +272,10 @@ class CudaDevice(BaseDevice):
         return nullcontext() if self.times is None else self.times.copy(what, nbytes)
 
     def synchronize(self) -> None:
-        """Wait until all that was launched has run."""
+        """Wait until all that was launched has run; an error if a check failed."""
         self.enter()
         self.stream.synchronize()
+        self.judge()
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Figures of the pool."""
@@ -228,6 +308,10 @@ class CudaDevice(BaseDevice):
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Machine code for kernels; those that have none run on the host."""
+        return self.compile_guarded(kernels, frozenset())
+
+    def compile_guarded(self, kernels: Sequence[Kernel], over: Set[Kernel]) -> list[Executable]:
+        """The same; those that write over inputs look at the lock before."""
         self.enter()
         found: list[Executable] = [None] * len(kernels)
         sources = {}
@@ -236,12 +320,13 @@ class CudaDevice(BaseDevice):
                 found[number] = self.step_code(kernel)
                 continue
             try:
-                sources[number] = self.codegen.render(kernel)
+                made = self.codegen.render(kernel)
+                sources[number] = made.guarded() if kernel in over else made
             except CannotLower as reason:
                 self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.staged(kernel)
-        for number, made in zip(sources, self.table.add(list(sources.values())), strict=True):
-            found[number] = made
+        for number, code in zip(sources, self.table.add(list(sources.values())), strict=True):
+            found[number] = code
         return found
 
     def staged(self, kernel: Kernel) -> StepCode:

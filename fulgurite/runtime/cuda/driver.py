@@ -458,6 +458,7 @@ class Graph:
         self.driver = driver
         self.handle = driver.number("cuGraphCreate", 0)
         self.executable = 0
+        self._launch = driver.functions["cuGraphLaunch"]
 
     def add(
         self, function: Function, grid: int, arguments: Arguments, after: Sequence[int] = ()
@@ -482,7 +483,9 @@ class Graph:
 
     def launch(self, stream: Stream) -> None:
         """All of it, after what the stream was given before."""
-        self.driver.call("cuGraphLaunch", self.executable, stream.handle)
+        code = self._launch(self.executable, stream.handle)
+        if code:
+            raise self.driver.error("cuGraphLaunch", code)
 
     def close(self) -> None:
         """Destroy it."""

@@ -5,17 +5,22 @@ In: a schedule, loaded kernels (or Python callables) for its items, the layout o
 of a plan: addresses of the arena, the workspace and constants are set once, those of inputs,
 outputs and the values of variables when they differ from the run before; only kernels that read
 them are told (`cuGraphExecKernelNodeSetParams`). The first run launches kernel by kernel, as many
-plans run once; from the second on a segment is one `cuGraphLaunch`. Nothing is waited for: a frame
-may be used again at once, since all work is in the order of one stream. Kernels report an index
-outside its axis in two words of pinned memory that `check` waits for and reads. A plan that writes
-over its inputs is cut before it begins to: what checks an index has run, and is asked, before then.
+plans run once; from the second on a segment is one `cuGraphLaunch`. Addresses that come again, such
+as those of results that take turns, have a graph of their own, so a steady step updates nothing.
+Nothing is waited for: a frame may be used again at once, since all work is in the order of one
+stream. Kernels report an index outside its axis in two words of pinned memory that `check` waits
+for and reads, and in the lock, a word of the GPU's. Kernels that write over inputs look at the lock
+and do nothing while it is set (`Launch.guarded`): a replay that writes over inputs need not wait
+for its checks, the device asks when somebody reads a value (`CudaDevice.settle`). A plan that has
+unguarded writers, in Python, is cut before them, and asked there.
 Sizes that vary are laid out at their upper bound inside the plan; what leaves it is cut to size.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +46,18 @@ from ..step_executor import (
 )
 from . import driver as cuda
 from .kernels import CudaKernel, LoadedLaunch
-from .memory import Block, CudaBuffer
+from .memory import Block, CudaBuffer, Spares
 
 if TYPE_CHECKING:
     from .device import CudaDevice
     from .timing import StreamTimes
 
 POISON = 0xA5
-ROOM, ERROR = "workspace", "error words"  # places beside the slots
-Key = int | str  # a slot, one of these two, or the name of a variable (behind a dot)
+ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slots
+BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
+Key = int | str  # a slot, one of these three, or the name of a variable (behind a dot)
+MOST_GRAPHS = 4  # of one frame, each for addresses of its own
+REMEMBERED = 8  # sets of addresses of the last runs, among which one is looked for
 
 
 class Segment:
@@ -61,7 +69,6 @@ class Segment:
         self.launches: list[LoadedLaunch] = []
         self.cells: list[list[tuple[str, int]]] = []  # types and numbers of arguments
         self.uses: dict[Key, list[tuple[int, int, int]]] = {}  # launch, argument, offset
-        self.reports = any(kernel.reports_bounds for _, _, kernel in items)
         for number, item, kernel in items:
             slots = (*item.reads, *item.writes)
             for launch in kernel.launches:
@@ -83,7 +90,7 @@ class Segment:
             elif one.source == source.VARIABLE:
                 key = f".{one.value}"
             else:
-                key, offset = (ROOM, int(one.value)) if one.source == source.ROOM else (ERROR, 0)
+                key, offset = BASES[one.source], int(one.value)
             cells.append(("i64", 0))
             self.uses.setdefault(key, []).append((number, place, offset))
         self.cells.append([*cells, ("ptr", 0), ("ptr", 0)])  # scratch memory that none of ours has
@@ -92,13 +99,12 @@ class Segment:
 class Launches:
     """A segment with arguments of its own, for one run at a time."""
 
-    def __init__(self, device: CudaDevice, segment: Segment) -> None:
-        self.device, self.segment = device, segment
+    def __init__(self, device: CudaDevice, segment: Segment, runs: int = 0) -> None:
+        self.device, self.segment, self.runs = device, segment, runs
         self.arguments = [cuda.Arguments(cells) for cells in segment.cells]
         self.graph: cuda.Graph | None = None
         self.nodes: list[int] = []
         self.changed: set[int] = set()
-        self.runs = 0
 
     def set(self, key: Key, value: int) -> None:
         """Give a slot's address or a variable's value to every launch that reads it."""
@@ -122,10 +128,11 @@ class Launches:
             self._build()
         graph = self.graph
         assert graph is not None
-        for number in self.changed:
-            n = launches[number]
-            graph.update(self.nodes[number], n.function, n.grid, self.arguments[number])
-        self.changed.clear()
+        if self.changed:
+            for number in self.changed:
+                n = launches[number]
+                graph.update(self.nodes[number], n.function, n.grid, self.arguments[number])
+            self.changed.clear()
         graph.launch(device.stream)
 
     def _timed(self, times: StreamTimes) -> None:
@@ -171,36 +178,37 @@ class ErrorWords:
         """Wait for all kernels; an error if an index was outside."""
         self.device.stream.synchronize()
         if self.words[0]:
-            size, self.words[0] = self.words[1], 0
-            raise BoundsError(
-                f"an index is outside an axis of size {size}",
-                f"indices run from {-size} to {size - 1}",
-            )
+            raise self.taken()
+
+    def taken(self) -> BoundsError:
+        """The error; from here on there is none, and kernels write again."""
+        size, self.words[0] = self.words[1], 0
+        self.device.unlock()
+        return BoundsError(
+            f"an index is outside an axis of size {size}", f"indices run from {-size} to {size - 1}"
+        )
 
     def __del__(self) -> None:
         self.device.discard(self.pinned)
 
 
 class Begun:
-    """Whether a run that writes over its inputs has begun to."""
+    """Whether a run that writes over its inputs has begun to, and who names its lines."""
 
     begun = False
+    tell: Callable[[], None] | None = None
 
 
-class Frame:
-    """What one run needs: arguments, and the memory of intermediates."""
+class ArgumentSet:
+    """The arguments of all kernels of a plan, and its graphs over them."""
 
-    __slots__ = ("arena", "begun", "errors", "known", "memory", "offsets", "parts", "workspace")
+    __slots__ = ("known", "parts")
 
-    def __init__(
-        self, parts: list[Launches | None], arena: Block, workspace: Block, errors: ErrorWords,
-        offsets: Mapping[int, int],
-    ) -> None:  # fmt: skip
-        self.parts, self.arena, self.workspace, self.errors = parts, arena, workspace, errors
-        self.offsets = offsets  # of slots in the arena
-        self.memory = CudaBuffer(arena, arena.address, arena.size)  # for those who look at it
+    def __init__(self, parts: list[Launches | None], known: Mapping[Key, int]) -> None:
+        self.parts = parts
         self.known: dict[Key, int] = {}
-        self.begun = False  # does this run write over an input by now?
+        for key, value in known.items():
+            self.set(key, value)
 
     def set(self, key: Key, value: int) -> None:
         """Put an address or a value where kernels find it."""
@@ -209,6 +217,37 @@ class Frame:
             for part in self.parts:
                 if part is not None:
                     part.set(key, value)
+
+
+class Frame:
+    """What one run needs: arguments, and the memory of intermediates."""
+
+    __slots__ = (
+        "arena", "begun", "errors", "fixed", "main", "memory", "offsets", "repeated", "seen",
+        "workspace",
+    )  # fmt: skip
+
+    def __init__(
+        self, parts: list[Launches | None], arena: Block, workspace: Block, errors: ErrorWords,
+        offsets: Mapping[int, int], fixed: Mapping[Key, int],
+    ) -> None:  # fmt: skip
+        self.arena, self.workspace, self.errors = arena, workspace, errors
+        self.offsets = offsets  # of slots in the arena
+        self.memory = CudaBuffer(arena, arena.address, arena.size)  # for those who look at it
+        self.fixed = fixed  # addresses that never change
+        self.main = ArgumentSet(parts, fixed)
+        self.repeated: dict[tuple[int, ...], ArgumentSet] = {}  # of addresses that came again
+        self.seen: deque[tuple[int, ...]] = deque(maxlen=REMEMBERED)
+        self.begun = False  # does this run write over an input by now?
+
+    @property
+    def parts(self) -> list[Launches | None]:
+        """The segments of the plan."""
+        return self.main.parts
+
+    def set(self, key: Key, value: int) -> None:
+        """Put an address or a value where kernels find it."""
+        self.main.set(key, value)
 
 
 class CudaProgram:
@@ -229,7 +268,8 @@ class CudaProgram:
         known = {*range(schedule.inputs), *self.constants, *self.taken}
         self.fresh = [place for place in self.outputs if place not in known]
         self.made = [(p, slot_bytes(s)) for p in self.fresh if (s := schedule.slots[p]) is not None]
-        self.over = -1  # the first step that writes over an input
+        self.spares = {place: Spares(device.pool) for place, _ in self.made}
+        self.over = -1  # the first step that writes over an input without looking at the lock
         self.steps = self._steps(code)
         self.symbolic = {
             place: slot.shape
@@ -255,7 +295,9 @@ class CudaProgram:
                 pending.clear()
 
         for number, (item, made) in enumerate(zip(self.schedule.items, code, strict=True)):
-            if self.over < 0 and any(slot in self.taken for slot in item.writes):
+            writes_over = any(slot in self.taken for slot in item.writes)
+            guarded = isinstance(made, CudaKernel) and made.is_guarded
+            if self.over < 0 and writes_over and not guarded:
                 flush()
                 self.over = len(steps)
             if isinstance(made, CudaKernel):
@@ -282,6 +324,7 @@ class CudaProgram:
         if self.extremes:
             check_extremes(self.extremes, values)
         device = self.device
+        device.settle()
         results: dict[int, Buffer] = {}
         for place, nbytes in self.made:
             made = results[place] = device.taken(nbytes)
@@ -289,7 +332,7 @@ class CudaProgram:
             if poison:
                 device.fill(made, POISON)
         for place, buffer in enumerate(inputs):
-            frame.set(place, buffer.address)
+            frame.set(place, buffer.address or lost(buffer))
         for place, input_ in self.schedule.aliases:
             results[place] = inputs[input_]
             frame.set(place, inputs[input_].address)
@@ -328,6 +371,7 @@ class CudaProgram:
 
     def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
         """One pass from given memory into given memory."""
+        self.device.settle()
         frame = self.acquire(current().poison)
         results = dict(zip(self.schedule.outputs, outputs, strict=True))
         for place, buffer in enumerate(inputs):
@@ -449,23 +493,25 @@ class CudaProgram:
         if poison:
             device.fill(arena, POISON)
             device.fill(workspace, POISON)
-        parts = [Launches(device, s) if isinstance(s, Segment) else None for s in self.steps]
-        made = Frame(parts, arena.block, workspace.block, errors, layout.offsets)
-        for place, offset in layout.offsets.items():
-            made.set(place, arena.address + offset)
-        for place, number in self.constants.items():
-            made.set(place, number.address)
-        made.set(ROOM, workspace.address)
-        made.set(ERROR, errors.pinned.address)
-        return made
+        fixed: dict[Key, int] = {p: arena.address + at for p, at in layout.offsets.items()}
+        fixed |= {place: number.address for place, number in self.constants.items()}
+        fixed |= {ROOM: workspace.address, ERROR: errors.pinned.address, LOCK: device.lock.address}
+        return Frame(self._parts(), arena.block, workspace.block, errors, layout.offsets, fixed)
+
+    def _parts(self, runs: int = 0) -> list[Launches | None]:
+        """Launches for each segment, as if they had run before so many times."""
+        device = self.device
+        return [Launches(device, s, runs) if isinstance(s, Segment) else None for s in self.steps]
 
     def keep(self, layout: Layout, poison: bool) -> Frame:
         """A frame whose intermediates are looked at afterwards."""
         return self.frame(poison, layout)
 
     def forget(self) -> None:
-        """Let go of idle frames."""
+        """Let go of idle frames, and of memory for the next results."""
         self._idle.clear()
+        for spares in self.spares.values():
+            spares.give_up()
 
     # --- replays ---------------------------------------------------------------------------------
 
@@ -490,6 +536,8 @@ class CudaProgram:
         self, addresses: list[int], values: Sequence[int] = (), places: Sequence[Any] = ()
     ) -> list[Buffer]:
         """A pass over the addresses of its inputs; fresh results."""
+        if self.device.unchecked:
+            self.device.settle()
         frame = self.acquire(False)
         results = self._launch(frame, addresses, values, places, frame)
         if self.deferred:
@@ -501,26 +549,47 @@ class CudaProgram:
         self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any],
         run: Begun | Frame,
     ) -> dict[int, Buffer]:  # fmt: skip
-        """Set what differs from the run before, and launch all segments."""
-        known, put, take = frame.known, frame.set, self.device.taken
-        for place, value in zip(places, values, strict=True):
-            put(place, value)
-        for place, address in enumerate(addresses):
-            if known.get(place) != address:
-                put(place, address)
+        """Find the graphs over these addresses, or set what differs, and launch all segments."""
+        device = self.device
+        device.enter()
         results: dict[int, Buffer] = {}
+        fresh = []
         for place, nbytes in self.made:
-            made = results[place] = take(nbytes)
-            if known.get(place) != made.address:
+            block = self.spares[place].take(nbytes)
+            results[place] = CudaBuffer(block, block.address, nbytes)
+            fresh.append(block.address)
+        key = (*addresses, *values, *fresh)
+        arguments = frame.repeated.get(key)
+        if arguments is None:
+            arguments = self._arguments(frame, key)
+            put = arguments.set
+            for place, value in zip(places, values, strict=True):
+                put(place, value)
+            for place, address in enumerate(addresses):
+                put(place, address)
+            for place, input_ in self.schedule.aliases:
+                put(place, addresses[input_])
+            for place, made in results.items():
                 put(place, made.address)
-        self.device.enter()
-        for number, part in enumerate(frame.parts):
-            if number == self.over:
-                if self.deferred:
-                    frame.errors.check()
+        for number, part in enumerate(arguments.parts):
+            if number == self.over and self.deferred:
+                frame.errors.check()
+            if number >= self.over:
                 run.begun = True
             part.launch()  # type: ignore[union-attr]
         return results
+
+    def _arguments(self, frame: Frame, key: tuple[int, ...]) -> ArgumentSet:
+        """Where to put addresses: a set of their own if they came before, else one for all."""
+        if key not in frame.seen:
+            frame.seen.append(key)
+            return frame.main
+        if len(frame.repeated) < MOST_GRAPHS:
+            found = ArgumentSet(self._parts(runs=1), frame.fixed)
+        else:
+            found = frame.repeated.pop(next(iter(frame.repeated)))
+        frame.repeated[key] = found
+        return found
 
     def bind(self, addresses: Sequence[int]) -> Begun:
         """A note for passes that write over these inputs: frames are taken when one is launched."""
@@ -532,12 +601,23 @@ class CudaProgram:
     ) -> list[Buffer | None]:  # fmt: skip
         """A pass that writes over inputs; None for each output that is an input's memory now."""
         taken = self.acquire(False)
-        for place, input_ in self.schedule.aliases:
-            taken.set(place, addresses[input_])
         results = self._launch(taken, addresses, values, places, frame)
         status.append(0)
+        if self.deferred:
+            if self.over < 0:
+                self.device.leave_unchecked(taken.errors, list(results.values()), frame.tell)
+            else:
+                taken.errors.check()
         self.release(taken)
         return [results.get(place) for place in self.schedule.outputs]
+
+
+def lost(buffer: Buffer) -> int:
+    """An error if a buffer has no address: a check failed in the run that should have made it."""
+    assert isinstance(buffer, CudaBuffer)
+    if buffer.block.failed is not None:
+        raise buffer.block.failed
+    return 0
 
 
 def at_most(shape: Any) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._lazy import FORK_LOCK
-from ...codegen.cuda.source import Argument, KernelSource, Launch
+from ...codegen.cuda.source import LOCK, Argument, KernelSource, Launch
 from ...config import current
 from ...core.digest import digest_of
 from ..cache.disk import store_for
@@ -45,6 +45,13 @@ class CudaKernel(NamedTuple):
     workspace: int
     variables: tuple[str, ...]
     reports_bounds: bool
+
+    @property
+    def is_guarded(self) -> bool:
+        """True if it does nothing while the lock is set."""
+        return not self.reports_bounds and all(
+            any(a.source == LOCK for a in n.arguments) for n in self.launches
+        )
 
 
 class KernelTable:

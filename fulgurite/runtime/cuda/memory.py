@@ -15,7 +15,9 @@ from collections.abc import Callable
 from ..device import MemoryLimitError
 from . import driver as cuda
 
+SPARE_BYTES = 1 << 24  # larger blocks are for everybody
 LEAST = 512  # bytes of the smallest class
+SPARES = 2  # blocks that wait for the next value of their kind
 STEPS = 2  # bits below the leading one that tell classes apart: four to an octave
 
 
@@ -30,15 +32,70 @@ def size_class(nbytes: int) -> int:
 class Block:
     """Memory of the GPU that goes back to its pool when nobody holds it."""
 
-    __slots__ = ("__weakref__", "address", "exported", "holders", "pool", "size")
+    __slots__ = (
+        "__weakref__",
+        "address",
+        "exported",
+        "failed",
+        "holders",
+        "pool",
+        "size",
+        "spares",
+    )
 
     def __init__(self, pool: MemoryPool, address: int, size: int) -> None:
         self.pool, self.address, self.size = pool, address, size
         self.holders = 0  # buffers over it
         self.exported: object | None = None
+        self.failed: BaseException | None = None  # why there is no value in it
+        self.spares: Spares | None = None  # of whoever wants this very block again
 
     def __del__(self) -> None:
-        self.pool.give(self.address, self.size)
+        spares = self.spares
+        if spares is not None and spares.open and len(spares.blocks) < SPARES:
+            self.pool.used -= self.size
+            self.pool.idle += self.size
+            spares.blocks.append((self.address, self.size))
+        else:
+            self.pool.give(self.address, self.size)
+
+
+class Spares:
+    """Blocks that wait for the next value of their kind: values take turns in the same few.
+
+    Addresses that come again are arguments that a graph has already.
+    """
+
+    def __init__(self, pool: MemoryPool) -> None:
+        self.pool, self.open = pool, True
+        self.blocks: list[tuple[int, int]] = []  # addresses and sizes
+
+    def take(self, nbytes: int) -> Block:
+        """A block that comes back here, if it is not too large."""
+        pool = self.pool
+        try:
+            address, size = self.blocks.pop()
+        except IndexError:
+            block = pool.take(nbytes)
+        else:
+            pool.idle -= size
+            pool.used += size
+            pool.reused += 1
+            pool.peak = max(pool.peak, pool.used)
+            block = Block(pool, address, size)
+        if block.size <= SPARE_BYTES:
+            block.spares = self
+        return block
+
+    def give_up(self) -> None:
+        """Let anybody have the blocks."""
+        while self.blocks:
+            address, size = self.blocks.pop()
+            self.pool.free.setdefault(size, []).append(address)
+
+    def __del__(self) -> None:
+        self.open = False
+        self.give_up()
 
 
 class CudaBuffer:

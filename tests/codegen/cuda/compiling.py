@@ -16,7 +16,7 @@ import fulgurite as fg
 from fulgurite.codegen.cuda.compiler import compile_launch
 from tests.codegen.cuda.workloads import rendered, scheduled, workload
 
-WORKLOADS = ("softmax", "gelu", "sum", "scan", "embedding_grad", "matmul_bf16")
+WORKLOADS = ("softmax", "gelu", "sum", "scan", "embedding_grad", "matmul_bf16", "attention")
 EVERYWHERE = ("softmax", "matmul_bf16")
 MORE: dict[str, Any] = {
     "float8": (lambda x: (x * 2).astype("float8_e4m3fn"), (((1000,), "float32"),)),

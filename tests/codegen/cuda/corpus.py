@@ -13,7 +13,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
@@ -50,6 +51,7 @@ from fulgurite.runtime.host.evaluate import size_value
 from fulgurite.runtime.host.index_interpreter import Runner
 from tests import fuzz
 from tests.codegen.cuda import shadow
+from tests.codegen.cuda.workloads import attention, rendered, scheduled
 from tests.graph.scheduling import schedule
 from tests.samples import sample
 
@@ -197,6 +199,62 @@ def guards() -> None:
         check(error == words, f"indices {index} give error words {error}")
 
 
+def locked() -> None:
+    """A guarded kernel does what it did, and nothing at all while the lock is set."""
+    from tests.codegen.cuda import interpret
+
+    x = param(0, (6, 70), float32)
+    for root in (NEG(x), reduce_node("add", x, (1,)), scan_node("add", x, 1)):
+        made = render(lower(SINK(root), 1), [float32, float32])
+        data = np.random.default_rng(0).standard_normal((6, 70)).astype(np.float32)
+        arrays = [data, np.full(root.shape, 7, np.float32)]
+        plain, _ = interpret.run(made, arrays, {})
+        same, _ = interpret.run(made.guarded(), arrays, {})
+        kept, _ = interpret.run(made.guarded(), arrays, {}, locked=1)
+        check(plain[1].tobytes() == same[1].tobytes(), f"guarded: {root!r}")
+        check(bool((kept[1] == 7).all()), f"locked: {root!r}")
+
+
+def streams() -> None:
+    """Online reductions as one kernel: odd sizes, masks that skip blocks, rows, small floats."""
+    small = replace(TINY, stream_rows=32, stream_block=32, processors=2)
+    sizes = ((2, 70, 90, 20, 24), (1, 130, 130, 32, 16))
+    for seed, (batch, rows, columns, depth, width) in enumerate(sizes):
+        for dtype, window in (("float32", None), ("float32", 1000), ("bfloat16", 40)):
+            shapes = ((batch, rows, depth), (batch, columns, depth), (batch, columns, width))
+            given = tuple([(shape, dtype) for shape in shapes])
+            found = scheduled(lambda q, k, v, w=window: attention(q, k, v, w), given)
+            (item,) = found.items
+            check(item.kernel.kind == "fold", f"attention {shapes} {window} is {item.kernel.name}")
+            for table in (HOPPER, small):
+                stream_once(item.kernel, table, seed, window, shapes)
+
+
+def stream_once(
+    kernel: Kernel, table: GpuTable, seed: int, window: int | None, shapes: Sequence[Shape]
+) -> None:
+    """Attention as one kernel beside float64; its params are q, k, a scale, v and the result."""
+    from tests.codegen.cuda import interpret
+
+    rng = np.random.default_rng(seed)
+    arrays = [rng.standard_normal(p.shape).astype(p.dtype.numpy) for p in params_of(kernel)]
+    exact = [a.astype(np.float64) for a in arrays]
+    (scale,) = [a.item() for a in exact if a.size == 1]
+    large = [a for a in exact if a.size > 1]
+    q, k, v = [a.reshape(shape) for a, shape in zip(large, shapes, strict=False)]
+    scores = (q @ k.swapaxes(-1, -2)) * scale
+    if window is not None:
+        rows, columns = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
+        scores[..., (columns > rows) | (rows >= columns + window)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ v
+    found, _ = interpret.run(rendered(kernel, table), arrays, {}, seed)
+    got = found[-1].astype(np.float64).reshape(want.shape)
+    error = np.linalg.norm(got - want) / np.linalg.norm(want)
+    limit = 1e-5 if arrays[0].dtype == np.float32 else 6e-3
+    check(bool(error < limit), f"attention {q.shape} {k.shape} {v.shape} {window}: {error}")
+
+
 def small_floats() -> None:
     """Casts to small floats and back round once, to nearest even, whatever the bits."""
     from tests.codegen.cuda import interpret
@@ -243,6 +301,8 @@ def main() -> None:
     if shadow.HOW == "interpret":
         in_place()
         guards()
+        locked()
+        streams()
         small_floats()
     shadow.pytest_configure(None)
     for table in (HOPPER, TINY):

@@ -201,11 +201,12 @@ def _is_kept(inner: Array, whole: Array) -> bool:
 
 def run(
     made: KernelSource, arrays: Sequence[Array], values: Mapping[str, int], seed: int = 0,
-    over: Mapping[int, int] | None = None,
+    over: Mapping[int, int] | None = None, locked: int = 0,
 ) -> tuple[list[Array], tuple[int, int]]:  # fmt: skip
     """Copies of the params after all launches, and the error words.
 
-    `over` are outputs that take the memory of inputs.
+    `over` are outputs that take the memory of inputs; `locked` is the lock's value. A check that
+    fails must set it.
     """
     taken = [memory(a.nbytes) for a in arrays]
     for output, given in (over or {}).items():
@@ -214,16 +215,21 @@ def run(
         if place in (over or {}):
             continue
         inner[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    room, error = memory(made.workspace), memory(16)
+    room, error, lock = memory(made.workspace), memory(16), memory(4)
     error[0][:] = 0
-    bases = {source.ROOM: room[0].ctypes.data, source.ERROR: error[0].ctypes.data}
+    lock[0].view(np.int32)[0] = locked
+    bases = {
+        source.ROOM: room[0].ctypes.data, source.ERROR: error[0].ctypes.data,
+        source.LOCK: lock[0].ctypes.data,
+    }  # fmt: skip
     shuffled = random.Random(seed)
     with np.errstate(all="ignore"):
         for launch in made.launches:
             _launch(launch, [t[0].ctypes.data for t in taken], bases, values, shuffled)
-    for inner, whole in (*taken, room, error):
+    for inner, whole in (*taken, room, error, lock):
         assert _is_kept(inner, whole), "a kernel writes outside of its memory"
     words = error[0].view(np.int64)
+    assert lock[0].view(np.int32)[0] == (locked or words[0]), "the lock is set by failed checks"
     results = [t[0].view(a.dtype).reshape(a.shape) for t, a in zip(taken, arrays, strict=True)]
     return results, (int(words[0]), int(words[1]))
 

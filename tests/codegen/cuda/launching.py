@@ -85,13 +85,14 @@ class Gpu:
         functions = [self.function(launch) for launch in made.launches]
         params = [self.put(a) for a in arrays]
         error = self.put(np.zeros(2, np.int64))
+        lock = self.put(np.zeros(1, np.int32))
         room = self.put(np.full(made.workspace, POISON, np.uint8))
-        bases = {source.ROOM: room, source.ERROR: error}
+        bases = {source.ROOM: room, source.ERROR: error, source.LOCK: lock}
         for launch, function in zip(made.launches, functions, strict=True):
             packed = self.arguments(launch, params, bases, values)
             cuda.launch(self.driver, function, launch.grid, packed, self.stream)
         found = [self.get(p, a) for p, a in zip(params, arrays, strict=True)]
         words = self.get(error, np.zeros(2, np.int64))
-        for address in (*params, error, room):
+        for address in (*params, error, room, lock):
             self.pool.free(address, self.stream)
         return found, (int(words[0]), int(words[1]))

@@ -57,7 +57,7 @@ def test_every_op_of_every_dtype_renders(op: Any) -> None:
 
 
 GOLDENS = (
-    "softmax", "layernorm", "gelu", "sum", "column_sum", "transpose", "scan", "sort",
+    "causal_attention", "softmax", "layernorm", "gelu", "sum", "column_sum", "transpose", "scan", "sort",
     "embedding_grad", "matmul_bf16",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import fulgurite as fg
-from fulgurite.codegen.cuda.render import render
+from fulgurite.codegen.cuda.render import render, render_fold
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
 from fulgurite.config import current
@@ -18,6 +18,7 @@ from fulgurite.core.dtype import dtype_of
 from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.graph.ir.kernel import Kernel, Schedule, params_of
+from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.ir.lower import lower
 from fulgurite.runtime.pipeline import Context, schedule_of
 from fulgurite.tensor import wrap
@@ -39,6 +40,16 @@ def _rms(x: Any, r: Any, g: Any) -> Any:
     h = (x + r).astype("float32")
     scale = fg.rsqrt((h * h).mean(axis=-1, keepdims=True) + 1e-6)
     return (h * scale).astype("bfloat16") * g
+
+
+def attention(q: Any, k: Any, v: Any, window: int | None = None) -> Any:
+    """Attention; with a window, each query sees so many keys up to its own."""
+    scores = (q @ fg.swapaxes(k, -1, -2)) * (1 / q.shape[-1] ** 0.5)
+    if window is not None:
+        rows, columns = fg.arange(q.shape[-2])[:, None], fg.arange(k.shape[-2])
+        seen = (columns <= rows) & (rows < columns + window)
+        scores = fg.where(seen, scores, -float("inf"))
+    return fg.softmax(scores, axis=-1) @ v
 
 
 _MATRIX = ((ROWS, COLUMNS), "bfloat16")
@@ -63,6 +74,9 @@ WORKLOADS = (
              (((50257, 768), "float32"), ((16384, 1), "int64"), ((16384, 768), "float32")),
              4 * 768 * (2 * 50257 + 2 * 16384)),
     Workload("matmul_bf16", lambda a, b: a @ b, (((1024, 1024), "bfloat16"),) * 2, 6 << 20),
+    Workload("attention", attention, (((1, 16, 2048, 64), "bfloat16"),) * 3, 4 * 4 << 20),
+    Workload("causal_attention", lambda q, k, v: attention(q, k, v, 2048),
+             (((4, 16, 2048, 128), "bfloat16"),) * 3, 4 * 32 << 20),
     Workload("matmul_f32", lambda a, b: fg.relu(a @ b), (((1024, 1024), "float32"),) * 2, 12 << 20),
 )  # fmt: skip
 
@@ -79,6 +93,8 @@ def scheduled(build: Callable[..., Any], inputs: Sequence[tuple[Shape, str]]) ->
 
 def rendered(kernel: Kernel, table: GpuTable = HOPPER) -> KernelSource:
     """A kernel as launches."""
+    if kernel.kind is KernelKind.FOLD:
+        return render_fold(kernel.plan, table)
     return render(lower(kernel.body, kernel.inputs), [p.dtype for p in params_of(kernel)], table)
 
 

@@ -3,8 +3,8 @@
 `install()` puts it in place of the `cuda` device. Everything above the driver is real: pools,
 streams, graphs, arguments, code on disk. Kernels are "compiled" to the name of their graph and a
 count of arguments; when the fake library comes to one in its queue, the reference device
-interprets the graph over the memory at the given addresses. `pytest -p tests.runtime.cuda.fake`
-with `FULGURITE_DEVICE=cuda` runs any suite so.
+interprets the graph over the memory at the given addresses. `pytest -p tests.runtime.cuda.fake -m
+cuda`, or with `FULGURITE_DEVICE=cuda`, runs any suite so.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -29,10 +30,12 @@ from fulgurite.codegen.cuda.source import (
     Launch,
     Place,
     error_words,
+    lock_word,
     pointer,
 )
 from fulgurite.core.digest import digest_of
 from fulgurite.core.node import toposort
+from fulgurite.core.ops.index import GUARD
 from fulgurite.core.ops.leaf import VAR
 from fulgurite.core.text import show
 from fulgurite.errors import BoundsError
@@ -64,6 +67,16 @@ def library() -> str:
     return str(path)
 
 
+class FakeLaunch(Launch):
+    """A launch that stands for a kernel."""
+
+    def guarded(self) -> Launch:
+        """The same, with the lock as its last argument."""
+        count, name, _ = self.text.split()
+        text = f"{int(count) + 1} {name} guarded"
+        return replace(self, text=text, arguments=(*self.arguments, lock_word()))
+
+
 class FakeGenerator:
     """A target whose kernels are named and not rendered."""
 
@@ -81,25 +94,35 @@ class FakeGenerator:
         return HOPPER
 
     @property
-    def sources(self) -> tuple[()]:
-        """Nothing is merged."""
-        return ()
+    def sources(self) -> Any:
+        """The GPU's."""
+        from fulgurite.codegen.cuda.providers import SOURCES
+
+        return SOURCES
+
+    @property
+    def passes(self) -> Any:
+        """The GPU's."""
+        from fulgurite.codegen.cuda.render import PASSES
+
+        return PASSES
 
     hardware = "fake"
 
     def render(self, kernel: Kernel) -> KernelSource:
         """One launch that stands for the kernel."""
-        lower(kernel.body, kernel.inputs)  # what has no index notation is refused here too
+        indexed = lower(kernel.body, kernel.inputs)  # what has no index notation is refused too
+        checks = any(n.op is GUARD for n in toposort([indexed.body]))
         name = digest_of(f"{show(kernel.body)} {kernel.inputs} {kernel.kind}".encode())
         KNOWN[name] = kernel
         arguments = [
             pointer(f"p{i}", p.dtype, Place("param", i)) for i, p in enumerate(params_of(kernel))
         ]
-        arguments.append(error_words())
         names = sorted({n.arg[0] for n in toposort([kernel.body]) if n.op is VAR})
         arguments += [Argument(f"v{n}", "i64", False, VARIABLE, n) for n in names]
-        text = f"{len(arguments)} {name}"
-        return KernelSource((Launch(text, "kernel", 1, 4, 1, tuple(arguments)),), 256)
+        arguments += [error_words(), lock_word()] if checks else []
+        text = f"{len(arguments)} {name} {'checks' if checks else 'plain'}"
+        return KernelSource((FakeLaunch(text, "kernel", 1, 4, 1, tuple(arguments)),), 256)
 
 
 class FakeTable(cuda_kernels.KernelTable):
@@ -113,12 +136,14 @@ class FakeTable(cuda_kernels.KernelTable):
 def _run(image: bytes, arguments: Any) -> None:
     """Interpret a kernel over memory."""
     try:
-        kernel = KNOWN[image.decode().split()[1]]
+        count, name, role = image.decode().split()
+        kernel, last = KNOWN[name], int(count) - 1
         params = params_of(kernel)
+        if role == "guarded" and ctypes.c_int32.from_address(arguments[last]).value:
+            return
         names = sorted({n.arg[0] for n in toposort([kernel.body]) if n.op is VAR})
         values = {
-            name: ctypes.c_int64(arguments[len(params) + 1 + i]).value
-            for i, name in enumerate(names)
+            one: ctypes.c_int64(arguments[len(params) + i]).value for i, one in enumerate(names)
         }
         buffers = []
         for place, param in enumerate(params):
@@ -133,8 +158,10 @@ def _run(image: bytes, arguments: Any) -> None:
             with np.errstate(all="ignore"):
                 interpret(kernel)(buffers[: kernel.inputs], buffers[kernel.inputs :], values)
         except BoundsError as problem:
-            words = (ctypes.c_int64 * 2).from_address(arguments[len(params)])
+            assert role == "checks", "a kernel without checks found an index outside its axis"
+            words = (ctypes.c_int64 * 2).from_address(arguments[last - 1])
             words[0], words[1] = 1, int(problem.what.split()[-1])
+            ctypes.c_int32.from_address(arguments[last]).value = 1
     except BaseException as problem:  # a callback of C cannot raise
         failures.append(problem)
 
@@ -170,6 +197,11 @@ def install() -> ctypes.CDLL:
     made.fake_on_launch(_run_from_c)
     register_device("cuda", FakeCudaDevice, lambda: 1)
     return made
+
+
+def pytest_configure() -> None:
+    """As a plugin: before anything asks which GPUs there are."""
+    install()
 
 
 if os.environ.get("FULGURITE_DEVICE", "").startswith("cuda"):

@@ -12,7 +12,7 @@
 #include <string.h>
 
 static char fail_name[64];
-static int fail_after, fail_code, launches, graph_launches, nodes, updates, open_handles, version = 13000;
+static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, version = 13000;
 
 static int failing(const char *name) {
   if (!fail_code || strcmp(name, fail_name)) return 0;
@@ -31,6 +31,7 @@ int fake_count(const char *what) {
   if (!strcmp(what, "graphs")) return graph_launches;
   if (!strcmp(what, "nodes")) return nodes;
   if (!strcmp(what, "updates")) return updates;
+  if (!strcmp(what, "waits")) return waits;
   return open_handles;
 }
 
@@ -130,7 +131,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK re
 int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}); }
 int cuStreamCreate(void **out, unsigned flags) GIVE(out)
 int cuStreamDestroy_v2(void *stream) TAKE(stream)
-int cuStreamSynchronize(void *stream) { CHECK run_all(); return 0; }
+int cuStreamSynchronize(void *stream) { CHECK waits++; run_all(); return 0; }
 int cuStreamQuery(void *stream) { CHECK return 0; }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { CHECK return 0; }
 int cuEventCreate(void **out, unsigned flags) GIVE(out)

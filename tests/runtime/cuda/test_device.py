@@ -57,35 +57,41 @@ class Training:
         with fg.no_grad():
             for p in self.model.parameters():
                 p.assign(fg.Tensor(rng.standard_normal(p.shape).astype("float32")))
-        self.adam = optim.Adam(self.model.parameters(), lr=0.1)
-        self.jitted = fg.jit(self.step)
+        model, adam = self.model, optim.Adam(self.model.parameters(), lr=0.1)
 
-    def step(self, x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
-        self.adam.zero_grad()
-        loss: fg.Tensor = nn.functional.cross_entropy(self.model(x), y)
-        loss.backward()
-        self.adam.step()
-        return loss
+        def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
+            adam.zero_grad()
+            loss: fg.Tensor = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            adam.step()
+            return loss
+
+        self.step, self.jitted = step, fg.jit(step)
 
     def weights(self) -> list[Any]:
         return [p.numpy().copy() for p in self.model.parameters()]
 
 
-def test_a_training_step_has_the_references_values_and_is_two_graph_launches(
+def test_a_training_step_has_the_references_values_and_is_one_graph_launch(
     library: ctypes.CDLL,
 ) -> None:
     with fg.config(device="reference"):
         plain = Training()
         want = [plain.step(plain.x, plain.y).item() for _ in range(6)]
+        want += [plain.step(plain.x, plain.y).item() for _ in range(20)]
     training = Training()
-    got = [training.jitted(training.x, training.y).item() for _ in range(5)]
-    before = counted(library, "launches", "graphs")
-    got.append(training.jitted(training.x, training.y).item())
-    after = counted(library, "launches", "graphs")
-    np.testing.assert_allclose(got, want, rtol=1e-5)
-    # one before the labels are known to be classes, one that writes the weights
-    assert after["graphs"] - before["graphs"] == 2
-    assert after["launches"] == before["launches"]
+    got = [training.jitted(training.x, training.y).item() for _ in range(6)]
+    names = ("launches", "graphs", "updates", "waits")
+    for _ in range(6):  # results take turns from here on
+        loss = training.jitted(training.x, training.y)
+    before = counted(library, *names)
+    for _ in range(14):
+        loss = training.jitted(training.x, training.y)
+    after = counted(library, *names)
+    assert {n: after[n] - before[n] for n in names} == {
+        "launches": 0, "graphs": 14, "updates": 0, "waits": 0,
+    }  # fmt: skip
+    np.testing.assert_allclose([*got, loss.item()], [*want[:6], want[-1]], rtol=1e-5)
     for a, b in zip(training.weights(), plain.weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
@@ -176,6 +182,42 @@ def test_an_index_outside_its_axis_leaves_what_a_step_would_write_over() -> None
     assert state.tolist() == before
     step(fg.Tensor([0, 0, 0, 1]))
     assert state.tolist() == [before[0], before[1], before[2], before[3] + 1]
+
+
+def test_a_step_whose_labels_are_wrong_changes_no_weight_and_is_told_when_a_value_is_read() -> None:
+    training = Training()
+    for _ in range(6):
+        good = training.jitted(training.x, training.y)
+    before = training.weights()
+    wrong = fg.Tensor(np.array([0, 1, 2, 3, 0, 1, 2, 0]))  # there is no class 3
+    failed = training.jitted(training.x, wrong)
+    after = training.jitted(training.x, training.y)  # launched before anybody knows
+    with pytest.raises(BoundsError, match="index 3 is outside an axis of size 3"):
+        after.item()
+    for tensor in (failed, after):
+        with pytest.raises(BoundsError):
+            tensor.item()
+        with pytest.raises(BoundsError):
+            (tensor + 1).numpy()
+    assert np.isfinite(good.item())
+    for a, b in zip(training.weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with fg.config(device="reference"):
+        plain = Training()
+        want = [plain.step(plain.x, plain.y).item() for _ in range(7)]
+    np.testing.assert_allclose(training.jitted(training.x, training.y).item(), want[-1], rtol=1e-5)
+
+
+def test_a_wrong_label_is_found_after_a_few_steps_also_if_nobody_reads(gpu: Any) -> None:
+    training = Training()
+    for _ in range(4):
+        training.jitted(training.x, training.y)
+    wrong = fg.Tensor(np.array([0, 1, 2, -4, 0, 1, 2, 0]))
+    with pytest.raises(BoundsError, match="index -4 is outside an axis of size 3"):
+        for _ in range(12):
+            training.jitted(training.x, wrong)
+    assert not gpu.unchecked
+    assert np.isfinite(training.jitted(training.x, training.y).item())
 
 
 def test_no_handle_is_left_after_many_plans(library: ctypes.CDLL, gpu: Any) -> None:

@@ -1,0 +1,25 @@
+"""What a fusion search may ask of a GPU: providers of kernels for merged graphs.
+
+In: nothing. Out: `SOURCES`. A source knows from a kernel's work alone what it will not go below, so
+a search that finds no use for any of them loads neither the template nor its analysis.
+"""
+
+from __future__ import annotations
+
+from ..._lazy import FORK_LOCK
+from ...config import current
+from ...core.passes import Watch
+from ...graph.fusion.machine import CostTable, least_time
+from ...graph.fusion.proposals import ROWS, Proposal, Source
+from ...graph.ir.kernel import Kernel
+
+
+def propose_stream(kernel: Kernel, table: CostTable) -> Proposal | None:
+    """A kernel as a streaming one, and what that costs."""
+    with FORK_LOCK:
+        from ...kernel.stream.price import propose
+        from .stream import estimate
+    return propose(kernel, table, estimate, Watch.of(current()))
+
+
+SOURCES = (Source("fold", propose_stream, least_time), ROWS)

@@ -1,0 +1,279 @@
+"""Online reductions (FlashAttention's loop) as one Triton program: rows in registers, N streamed.
+
+In: the `StreamedKernel` that a search chose. Out: a `Launch`, or None where no tile fits. A program
+owns a tile of rows (M) of one batch step; for every block of N it computes the score products by
+`tl.dot`, lets row states take them in, repairs what was summed before for the states of now, and
+adds weights times values by another `tl.dot`; at the end it stores what is computed from the
+states. All tensors are matrices: M x N inside a block, M x D for weighted sums, M x 1 for states.
+Blocks that conditions on indices leave out (a causal mask) are not walked. Nothing here knows what
+is computed: states, repairs and skips come from kernel/stream. The order of all sums follows from
+sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...core.dtype import DType, float32
+from ...core.node import Node
+from ...core.ops.elementwise import CAST
+from ...core.ops.index import FOLD
+from ...core.ops.leaf import SINK
+from ...graph.ir.affine import Affine
+from ...graph.ir.lower import IndexKernel
+from ...kernel.stream.online import State
+from ...kernel.stream.price import StreamWork, nodes_along_n
+from ...kernel.stream.roles import StreamedKernel, StreamProblem, WeightedSum
+from .analysis import stored_type
+from .program import TileProgram, Tiling
+from .scope import Scope
+from .source import Launch, Place
+from .spelling import combine, computing, identity
+from .tiling import HOPPER, GpuTable, power
+
+
+def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | None:
+    """Blocks of M, N, D and the depths of products, if a program can hold them."""
+    if problem.transposed or problem.elements or problem.streaming.waits or problem.constants:
+        return None  # sums over rows, which are many programs
+    if problem.dtype is not float32 or len(problem.n_axes) > 1:
+        return None
+    if not problem.products and not problem.weighted:
+        return None  # rows alone: kernels that hold them read them once as well
+    depths = [p.contraction.folded for p in problem.products]
+    widths = list(problem.d_axes)
+    if any(len(axes) != 1 for axes in (*depths, *widths)):
+        return None
+    inner = dict.fromkeys([axes[0] for axes in (*depths, *widths)])
+    held = {axis: max(16, power(problem.sizes[axis])) for axis in inner}
+    if any(block > table.stream_depth for block in held.values()):
+        return None
+    m, n = _rows(problem), problem.n_axes[0]
+    small = all(dtype.is_small_float for dtype in _factor_types(problem))
+    rows, block = table.stream_rows, table.stream_block
+    if not small:
+        rows, block = rows // 2, block // 2
+    if max(held.values(), default=0) > table.stream_depth // 2:
+        block = max(16, block // 2)
+    rows = max(16, min(rows, power(problem.sizes[m])))
+    block = max(16, min(block, power(problem.sizes[n])))
+    while rows > 16 and problem.batch * -(-problem.m // rows) < table.processors:
+        rows //= 2
+    warps = 8 if rows >= table.stream_rows and small else 4
+    return Tiling((m, n, *held), (rows, block, *held.values()), warps, table.stream_stages)
+
+
+def _rows(problem: StreamProblem) -> int:
+    """The axis of M that is in the tile: the longest."""
+    return max(problem.m_axes, key=lambda a: problem.sizes[a])
+
+
+def _factor_types(problem: StreamProblem) -> list[DType]:
+    """What the factors of products are stored as."""
+    found = [stored_type(f) for p in problem.products for f in (p.keys, p.queries)]
+    return found + [stored_type(w.values) for w in problem.weighted]
+
+
+def estimate(problem: StreamProblem) -> StreamWork | None:
+    """What a plan makes the GPU do."""
+    tiling = plan_stream(problem)
+    if tiling is None:
+        return None
+    rows, block = tiling.blocks[:2]
+    m, n = -(-problem.m // rows) * rows, -(-problem.n // block) * block
+    inside = nodes_along_n(problem, problem.walked)
+    share = 1.0
+    if problem.skips:  # about half of the blocks are left out
+        share = (1 + 1 / max(1, min(m // rows, n // block))) / 2
+    return StreamWork(
+        elements=problem.batch * m * n,
+        depths=tuple([p.depth for p in problem.products]),
+        widths=tuple([w.width for w in problem.weighted]),
+        walked=sum([node.op.cost for node in inside]) + 2 * len(problem.row_states),
+        share=share,
+    )
+
+
+def render_stream(
+    value: StreamedKernel, places: Sequence[Place], table: GpuTable, precision: str = "ieee"
+) -> Launch | None:
+    """A kernel that streams over an axis, as one program for each tile of rows."""
+    tiling = plan_stream(value.problem, table)
+    if tiling is None:
+        return None
+    tiling = replace(tiling, precision=precision)
+    return StreamProgram(value, places, tiling).launch()
+
+
+class StreamProgram(TileProgram):
+    """The text of a streaming launch."""
+
+    def __init__(self, value: StreamedKernel, places: Sequence[Place], tiling: Tiling) -> None:
+        problem = self.problem = value.problem
+        self.olds = {state.old: state for state in problem.states}
+        self.products_of = {p.node: p for p in problem.products}
+        self.columns = {w.state: w for w in problem.weighted}
+        self.moving = problem.depends_on_states
+        stores = SINK(*problem.streaming.stores)
+        kernel = IndexKernel(problem.sizes, stores, value.kernel.divisions)
+        super().__init__(kernel, value.dtypes, places, tiling)
+
+    def _begin(self, order: Sequence[Node], parallel: frozenset[int]) -> None:
+        problem = self.problem
+        self.free = dict(problem.free)
+        super()._begin(problem.order, frozenset((*problem.batch_axes, *problem.m_axes)))
+        self.m, self.n = self.tiling.axes[:2]
+        self.looped = frozenset((self.n,))
+        self.dims = (self.m, self.n)
+        self.views = {self.dims: ""}
+        self.shaped |= dict.fromkeys((*self.olds, *problem.folds), True)
+        for node in problem.order:
+            if any(self.shaped[s] for s in node.src):
+                self.shaped[node] = True
+
+    # --- where values belong ---------------------------------------------------------------------
+
+    def _home(self, node: Node, scope: Scope) -> Scope:
+        axes = self.free[node] & self.looped
+        if node in self.moving and self.n in scope.bound:  # states move from block to block
+            axes |= {self.n}
+        return scope.home(axes)
+
+    def _needs(self, node: Node) -> tuple[Node, ...]:
+        return () if node in self.products_of else super()._needs(node)
+
+    def _is_contiguous(self, factor: Node, axis: int) -> bool:
+        if self.m in self.free[factor] and axis == self.n:  # weights are where states are
+            return True
+        return super()._is_contiguous(factor, axis)
+
+    def _is_looped(self, fold: Node) -> bool:
+        return False  # states have names by then
+
+    def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
+        product = self.products_of.get(node)
+        if product is None:
+            assert node not in self.olds and not (node.op is FOLD and node in self.problem.folds)
+            return super()._expression(node, values, scope)
+        (k,) = product.contraction.folded
+        zeros = f"tl.zeros({self._shape(frozenset(self.dims))}, tl.float32)"
+        return self._dot((product.queries, product.keys), (self.m, self.n, k), zeros, scope)
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def _emit_roots(self, top: Scope) -> None:
+        """States at their identities, the loop over blocks, then all stores."""
+        states = self.problem.states
+        for number, state in enumerate(states):
+            neutral = identity(state.op, state.fold.dtype)
+            top.say(f"f{number} = tl.broadcast_to({neutral}, {self._state_shape(state)})")
+        start, end = self._bounds(top)
+        inner = top.loop(self.n, 1)
+        inner.header = f"for r1 in range({start}, {end}, {self.block[self.n]}):"
+        self._tile_axis(inner, self.n, "r1")
+        for number, state in enumerate(states):
+            inner.say(f"o{number} = f{number}")
+            self._call(state.old, f"o{number}", inner)
+        for number, state in enumerate(states):
+            self._step(number, state, start, inner)
+        self._close(inner, top)
+        for number, state in enumerate(states):
+            self._call(state.fold, f"f{number}", top)
+        for store in self.problem.streaming.stores:
+            with self._view(self._store_dims(store)):
+                self._store(store, self._value(store.src[0], top), top)
+
+    def _call(self, node: Node, name: str, scope: Scope) -> None:
+        """Give a state's value a name in every view: it is a column, or belongs to one view."""
+        for width in (self.n, *[self._width(w) for w in self.problem.weighted]):
+            scope.names[node, (self.m, width)] = name
+
+    def _width(self, weighted: WeightedSum) -> int:
+        (axis,) = weighted.contraction.columns
+        return axis
+
+    def _state_shape(self, state: State) -> str:
+        weighted = self.columns.get(state)
+        width = 1 if weighted is None else self.block[self._width(weighted)]
+        return f"({self.block[self.m]}, {width})"
+
+    def _step(self, number: int, state: State, start: str, scope: Scope) -> None:
+        """What a block makes of a state: the repaired value so far, and the block's own."""
+        weighted = self.columns.get(state)
+        before = f"o{number}"
+        if state.repair is not None:
+            dims = (self.m, self.n if weighted is None else self._width(weighted))
+            with self._view(dims):
+                repaired = self._value(state.repair, scope)
+            before = self._name()
+            scope.say(f"{before} = tl.where(r1 > {start}, {repaired}, o{number})")
+        if weighted is not None:
+            axes = (self.m, self._width(weighted), self.n)
+            kept = self._weight_type(weighted)
+            factors = (weighted.weights, weighted.values)
+            added = self._dot(factors, axes, before, scope, (kept, kept))
+            scope.say(f"f{number} = {added}")
+        else:
+            value = self._ready(state.op, self._value(state.body, scope), state.fold, scope)
+            held = computing(state.fold.dtype)
+            block = self._reduced(state.op, value, (self.n,), held)
+            scope.say(f"f{number} = {combine(state.op, before, block, held)}")
+        self._call(state.fold, f"f{number}", scope)
+
+    def _weight_type(self, weighted: WeightedSum) -> DType:
+        """The dtype of a weighted sum's factors: that of values, if results have it as well."""
+        stored = stored_type(weighted.values)
+        inside = [s for s in self.problem.streaming.stores if self._reads(s, weighted.state.fold)]
+        narrow = all(s.src[0].op is CAST and s.src[0].dtype is stored for s in inside)
+        return stored if stored.is_small_float and narrow else float32
+
+    def _reads(self, store: Node, fold: Node) -> bool:
+        stack, seen = [store], set[Node]()
+        while stack:
+            node = stack.pop()
+            if node is fold:
+                return True
+            if node not in seen and node not in self.problem.folds:
+                stack.extend(node.src)
+            seen.add(node)
+        return False
+
+    def _store_dims(self, store: Node) -> tuple[int, int]:
+        axes = frozenset(store.arg[3])
+        wide = [self._width(w) for w in self.problem.weighted if self._width(w) in axes]
+        return (self.m, wide[0] if wide else self.n)
+
+    # --- blocks that count for nothing -----------------------------------------------------------
+
+    def _bounds(self, top: Scope) -> tuple[str, str]:
+        """From where to where a tile streams: not over what conditions leave out at both ends."""
+        start, end = "0", self._number(self.sizes[self.n])
+        known = {self.n, self.m, *self.problem.batch_axes, *self.problem.m_axes}
+        for test in self.problem.skips:
+            step = dict(test.index[1]).get(self.n, 0)
+            if not step or not {a for a, _ in test.index[1]} <= known:
+                continue
+            most = self._largest(test.index, top)
+            if step < 0:
+                past = self._name()
+                top.say(f"{past} = tl.where({most} >= 0, {most} // {-step} + 1, 0)")
+                new = self._name()
+                top.say(f"{new} = tl.minimum({end}, {past})")
+                end = new
+            else:
+                block = self.block[self.n]
+                new = self._name()
+                first = f"tl.maximum((0 - {most} + {step - 1}) // {step}, 0) // {block} * {block}"
+                top.say(f"{new} = tl.maximum({start}, {first})")
+                start = new
+        return start, end
+
+    def _largest(self, index: Affine, top: Scope) -> str:
+        """The largest value of an index over the rows of this tile, without its streamed axis."""
+        rest = index[0], tuple([(a, s) for a, s in index[1] if a != self.n])
+        name = self._name()
+        text = self._index(rest, self.problem.streaming.stores[0], top)
+        reads_rows = any(a == self.m for a, _ in rest[1])
+        top.say(f"{name} = {f'tl.max(tl.max({text}, 1), 0)' if reads_rows else text}")
+        return name
