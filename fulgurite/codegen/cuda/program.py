@@ -5,8 +5,8 @@ one role: a tile axis is a dimension of every tensor (size 1 where a value does 
 parallel axis outside the tile is one number of a program; a folded axis outside the tile, or longer
 than its block, is a loop. Folds of the same axes share a loop; a sum of products whose factors miss
 an axis each is a `tl.dot`: its factors are matrices, so they are worked out in a view of the tile
-that has two of its axes alone. Sizes and strides are arguments: a kernel of another shape has the same
-text, unless it divides by them or needs other blocks.
+that has two of its axes alone. Sizes and strides are arguments: a kernel of another shape has the
+same text, unless it divides by them or needs other blocks.
 """
 
 from __future__ import annotations

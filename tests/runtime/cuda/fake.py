@@ -148,10 +148,10 @@ def _run(image: bytes, arguments: Any) -> None:
         buffers = []
         for place, param in enumerate(params):
             most, sizes = at_most(param.shape), concrete(param.shape, values)
-            count = prod(most) * param.dtype.numpy.itemsize
-            raw = (ctypes.c_uint8 * max(count, 1)).from_address(arguments[place])
+            nbytes = prod(most) * param.dtype.numpy.itemsize
+            raw = (ctypes.c_uint8 * max(nbytes, 1)).from_address(arguments[place])
             memory: Any = raw
-            whole = np.frombuffer(memory, np.uint8, count).view(param.dtype.numpy).reshape(most)
+            whole = np.frombuffer(memory, np.uint8, nbytes).view(param.dtype.numpy).reshape(most)
             corner: Any = (*[slice(n) for n in sizes], ...)
             buffers.append(HostBuffer(whole[corner]))
         try:

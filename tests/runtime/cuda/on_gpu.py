@@ -1,8 +1,8 @@
 # ruff: noqa: E501, W291 (scripts as text)
 """The CUDA device on a GPU, in one run: `python tests/runtime/cuda/on_gpu.py [suites S] [times]`.
 
-From the repository's root. `suites S`: the device-parametrised suites with `FULGURITE_DEVICE=cuda`,
-stopped after S seconds; failures are counted by their message. `times`: cold start, second process,
+From the repository's root. `suites S`: the device-parametrised suites with `-m cuda`, stopped after
+S seconds; failures are counted by their message. `times`: cold start, second process,
 a training step (one launch) and its host time, and the memory-bound functions beside torch.
 """
 
@@ -80,7 +80,7 @@ PROFILE = STEP.replace(
     """
 from fulgurite.runtime.cuda import driver as cu
 for program in list(dev.programs):
-    if program.over < 0: continue
+    if not program.taken: continue
     frame = program.acquire(False)
     start, end = cu.Event(dev.driver, timing=True), cu.Event(dev.driver, timing=True)
     items = iter([i for i in program.schedule.items])
@@ -136,13 +136,13 @@ def suites(seconds: int) -> None:
     """The suites, with xdist."""
     log = Path(os.environ.get("OUT", tempfile.mkdtemp())) / "suites.log"
     environment = os.environ | {
-        "FULGURITE_DEVICE": "cuda", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
+    environment.pop("FULGURITE_DEVICE", None)
     command = [
         sys.executable, "-m", "pytest", "-q", "-n", "14", "--dist", "worksteal", "--no-header",
         "-W", "ignore", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short",
-        "-m", "not host_memory and not slow", "--continue-on-collection-errors",
+        "-m", "cuda and not slow", "--continue-on-collection-errors",
         *[s for s in SUITES if (ROOT / s).exists()],
     ]  # fmt: skip
     start = time.monotonic()
