@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -233,6 +233,16 @@ class Replay:
             self._programs[over] = found
         return self._programs[over]
 
+    @cached_property
+    def is_all_in_place(self) -> bool:
+        """True if tensors that are assigned keep their memory in the plan that writes over it.
+
+        Only then a check may fail later: nothing has changed but memory, and that has not.
+        """
+        schedule = self.plan(True)[0].plan.schedule
+        taken = {slot for slot, _ in schedule.aliases}
+        return all([schedule.outputs[out] in taken for _, out in self.assigned])
+
     def settle(self) -> None:
         """Compile what the next call needs."""
         if self.pairs and self.program(True) is None:
@@ -381,7 +391,7 @@ class Replay:
         if frame is None:
             frame = bound.frame = program.bind(addresses)
         frame.begun = False
-        if program.deferred:
+        if program.deferred and self.is_all_in_place:
             kept = [tensors[i] for i in self.index_at]
             frame.tell = partial(self.name_the_line_later, kept, *again[1:])
         with REGISTRY.rewriting:

@@ -39,6 +39,8 @@ def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | No
         return None  # sums over rows, which are many programs
     if problem.dtype is not float32 or len(problem.n_axes) > 1:
         return None
+    if problem.n < table.stream_least:
+        return None
     if not problem.products and not problem.weighted:
         return None  # rows alone: kernels that hold them read them once as well
     depths = [p.contraction.folded for p in problem.products]

@@ -51,6 +51,7 @@ class GpuTable:
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
+    stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
     stream_depth: int = 256  # columns, or depth of a product, that a program holds whole
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024

@@ -604,7 +604,7 @@ class CudaProgram:
         results = self._launch(taken, addresses, values, places, frame)
         status.append(0)
         if self.deferred:
-            if self.over < 0:
+            if self.over < 0 and frame.tell is not None:
                 self.device.leave_unchecked(taken.errors, list(results.values()), frame.tell)
             else:
                 taken.errors.check()

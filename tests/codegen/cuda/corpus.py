@@ -207,7 +207,8 @@ def locked() -> None:
     for root in (NEG(x), reduce_node("add", x, (1,)), scan_node("add", x, 1)):
         made = render(lower(SINK(root), 1), [float32, float32])
         data = np.random.default_rng(0).standard_normal((6, 70)).astype(np.float32)
-        arrays = [data, np.full(root.shape, 7, np.float32)]
+        shape: Any = root.shape
+        arrays = [data, np.full(shape, 7, np.float32)]
         plain, _ = interpret.run(made, arrays, {})
         same, _ = interpret.run(made.guarded(), arrays, {})
         kept, _ = interpret.run(made.guarded(), arrays, {}, locked=1)
@@ -231,20 +232,22 @@ def streams() -> None:
 
 
 def stream_once(
-    kernel: Kernel, table: GpuTable, seed: int, window: int | None, shapes: Sequence[Shape]
+    kernel: Kernel, table: GpuTable, seed: int, window: int | None, shapes: Sequence[Any]
 ) -> None:
     """Attention as one kernel beside float64; its params are q, k, a scale, v and the result."""
     from tests.codegen.cuda import interpret
 
     rng = np.random.default_rng(seed)
-    arrays = [rng.standard_normal(p.shape).astype(p.dtype.numpy) for p in params_of(kernel)]
+    sizes: list[Any] = [p.shape for p in params_of(kernel)]
+    kinds = [p.dtype.numpy for p in params_of(kernel)]
+    arrays = [rng.standard_normal(s).astype(k) for s, k in zip(sizes, kinds, strict=True)]
     exact = [a.astype(np.float64) for a in arrays]
     (scale,) = [a.item() for a in exact if a.size == 1]
     large = [a for a in exact if a.size > 1]
-    q, k, v = [a.reshape(shape) for a, shape in zip(large, shapes, strict=False)]
+    q, k, v = [np.reshape(a, shape) for a, shape in zip(large, shapes, strict=False)]
     scores = (q @ k.swapaxes(-1, -2)) * scale
     if window is not None:
-        rows, columns = np.arange(q.shape[-2])[:, None], np.arange(k.shape[-2])
+        rows, columns = np.arange(shapes[0][-2])[:, None], np.arange(shapes[1][-2])
         scores[..., (columns > rows) | (rows >= columns + window)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     want = weights / weights.sum(-1, keepdims=True) @ v

@@ -3,8 +3,8 @@
 `python3 tests/runtime/cuda/h200.py [seconds]` (140) from the repository's root. First, alone on the
 GPU: cold starts, the training step with its kernels and host time, bench/cuda.py in short form.
 Then side by side until time is up: the `-m cuda` suites, both fuzzers, charlm and digits, a sample
-of kernels under compute-sanitizer. Every part is a process of its own with its own limit: none stops
-the others. What is printed is short; logs go to `$OUT` (or a folder that is named).
+of kernels under compute-sanitizer. Every part is a process of its own with its own limit: none
+stops the others. What is printed is short; logs go to `$OUT` (or a folder that is named).
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ rng = np.random.default_rng(0)
 x = fg.Tensor(rng.standard_normal((37, 65)).astype("float32"))
 index = fg.Tensor(rng.integers(0, 37, 50))
 found = [fg.softmax(x, axis=-1), fg.layer_norm(x, (65,)), x @ x.T, fg.sort(x, axis=1),
-         fg.cumulative_sum(x, axis=1), fg.take(x, index, 0), x.T + 1, x.sum(), fg.random.normal((33,)),
-         fg.scatter_add(fg.zeros((37,)), 0, index, fg.ones((50,)))]
+         fg.cumulative_sum(x, axis=1), fg.take(x, index, 0), x.T + 1, x.sum(),
+         fg.random.normal((33,)), fg.scatter_add(fg.zeros((37,)), 0, index, fg.ones((50,)))]
 for one in found: one.numpy()
 q = fg.Tensor(rng.standard_normal((2, 70, 32)).astype("float32")).astype("bfloat16")
 (fg.softmax(q @ fg.swapaxes(q, -1, -2), axis=-1) @ q).numpy()
