@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import FORK_LOCK
@@ -21,6 +22,14 @@ from .source import KernelSource
 
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
+
+
+def load_compiler_ahead() -> None:
+    """Import Triton in the background, where it is."""
+    with FORK_LOCK:
+        from . import compiler
+    if find_spec("triton") is not None:
+        compiler.load_ahead()
 
 
 class CudaCodeGenerator:
@@ -54,6 +63,7 @@ class CudaCodeGenerator:
     @property
     def sources(self) -> Sequence[Source]:
         """Streaming folds, and rows with what is picked from them."""
+        load_compiler_ahead()  # a graph is scheduled: it was not found on disk
         with FORK_LOCK:
             from . import providers
         found: Sequence[Source] = providers.SOURCES

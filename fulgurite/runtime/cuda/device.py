@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._lazy import FORK_LOCK
+from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
 from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
+from ..cache.disk import cache_folder
 from ..device import Buffer, Device, DeviceError, Executable, Executor, MemoryLimitError
 from ..device_base import CONTROL, HOST, BaseDevice
 from ..recording import Recorder
@@ -75,6 +77,11 @@ class CudaDevice(BaseDevice):
     def __init__(self, name: str = "cuda") -> None:
         member = int(name.partition(":")[2] or 0)
         self.name, self.dlpack = name, (DLPACK_CUDA, member)
+        options = current()
+        if not options.disk_cache or not os.path.isdir(cache_folder(options.cache_dir)):
+            with FORK_LOCK:
+                from ...codegen.cuda import generator
+            generator.load_compiler_ahead()  # while the driver starts, which takes as long
         self.driver = the_driver()
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
