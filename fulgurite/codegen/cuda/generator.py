@@ -19,6 +19,7 @@ from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from .source import KernelSource
+from .tiling import HOPPER, TF32
 
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
@@ -81,10 +82,11 @@ class CudaCodeGenerator:
         with FORK_LOCK:
             from . import render
         watch = Watch.of(current(), observe)
+        table = TF32 if current().matmul_precision == "tf32" else HOPPER
         if kernel.kind is KernelKind.FOLD:
-            return render.render_fold(kernel.plan, watch=watch)
+            return render.render_fold(kernel.plan, table, watch)
         indexed = lower_kernel(kernel).indexed
-        return render.render(indexed, param_dtypes(kernel), watch=watch)
+        return render.render(indexed, param_dtypes(kernel), table, watch)
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """Launches are compiled one by one, each with its signature: see `compile_launch`."""

@@ -13,7 +13,6 @@ sizes alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ...core.dtype import DType, float32
 from ...core.node import Node
@@ -63,7 +62,10 @@ def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | No
     while rows > 16 and problem.batch * -(-problem.m // rows) < table.processors:
         rows //= 2
     warps = 8 if rows >= table.stream_rows and small else 4
-    return Tiling((m, n, *held), (rows, block, *held.values()), warps, table.stream_stages)
+    blocks = (rows, block, *held.values())
+    return Tiling(
+        (m, n, *held), blocks, warps, table.stream_stages, precision=table.dot_precision
+    )
 
 
 def _rows(problem: StreamProblem) -> int:
@@ -98,13 +100,12 @@ def estimate(problem: StreamProblem) -> StreamWork | None:
 
 
 def render_stream(
-    value: StreamedKernel, places: Sequence[Place], table: GpuTable, precision: str = "ieee"
+    value: StreamedKernel, places: Sequence[Place], table: GpuTable
 ) -> Launch | None:
     """A kernel that streams over an axis, as one program for each tile of rows."""
     tiling = plan_stream(value.problem, table)
     if tiling is None:
         return None
-    tiling = replace(tiling, precision=precision)
     return StreamProgram(value, places, tiling).launch()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -310,8 +310,8 @@ class CudaDevice(BaseDevice):
         return KernelTable(self.driver, self.properties.capability, self.codegen.key)
 
     def code_key(self) -> Hashable:
-        """Code depends on the kernel and the GPU."""
-        return self.properties.capability
+        """Code depends on the kernel, the GPU and how exact products are."""
+        return self.properties.capability, current().matmul_precision
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Machine code for kernels; those that have none run on the host."""
@@ -379,3 +379,12 @@ class CudaDevice(BaseDevice):
         if kernel.kind in (*CONTROL, *HOST):
             return self.step_code(kernel)
         return self.staged(kernel)
+
+    def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
+        """The cubins of all kernels, and the GPU they are for."""
+        return self.table.export(code, members)
+
+    def import_code(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+        """Load exported cubins."""
+        self.enter()
+        self.table.install(about, members)
