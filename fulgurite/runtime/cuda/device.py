@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from ..recording import Recorder
 from ..step_executor import StepCode
 from . import driver as cuda
 from .kernels import CudaKernel, KernelTable
-from .memory import CudaBuffer, MemoryPool
+from .memory import BorrowedBlock, CudaBuffer, MemoryPool
 
 if TYPE_CHECKING:
     from .timing import StreamTimes
@@ -69,6 +70,22 @@ class Unchecked(NamedTuple):
     tell: Callable[[], None] | None  # raises the error with the user's line
 
 
+class Returned:
+    """Memory that crosses back between libraries, once nobody works on it."""
+
+    def __init__(self, device: CudaDevice, held: Any) -> None:
+        self.device, self.held = device, held
+
+    def close(self) -> None:
+        """Wait for everything on the GPU, and let go of it."""
+        held, self.held = self.held, None
+        self.device.context.synchronize()
+        if hasattr(held, "close"):
+            held.close()
+        elif held.block.holders == 1:
+            held.block.exported = None
+
+
 class CudaDevice(BaseDevice):
     """One GPU."""
 
@@ -85,7 +102,7 @@ class CudaDevice(BaseDevice):
         self.driver = the_driver()
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
-        self._discarded: list[cuda.Graph | cuda.Pinned] = []
+        self._discarded: list[cuda.Graph | cuda.Pinned | Returned] = []
         self._threads = threading.local()
         self._threads.entered = True
         self._lost = ""
@@ -119,7 +136,7 @@ class CudaDevice(BaseDevice):
             for owned in discarded:
                 owned.close()
 
-    def discard(self, owned: cuda.Graph | cuda.Pinned) -> None:
+    def discard(self, owned: cuda.Graph | cuda.Pinned | Returned) -> None:
         """Close something at the next launch: the garbage collector must not call the driver."""
         self._discarded.append(owned)
 
@@ -262,6 +279,30 @@ class CudaDevice(BaseDevice):
     ) -> Buffer:
         """A value of another device, by way of the host."""
         return self.from_host(np.ascontiguousarray(other.to_host(source, shape, dtype)))
+
+    # --- other libraries on the same GPU ---------------------------------------------------------
+
+    def lend(self, buffer: Any, stream: object) -> Callable[[], None]:
+        """Let a consumer read memory, on a stream of its own, after all that was launched.
+
+        -1 stands for one that waits for nothing. Out: what gives the memory back: when it is next
+        used, whoever had it must be done with it.
+        """
+        self.settle()
+        self.enter()
+        if stream is None:
+            self.stream.synchronize()
+        elif int(str(stream)) >= 0:  # 1 and 2 are the driver's names of default streams too
+            self._mark.record(self.stream)
+            self.driver.call("cuStreamWaitEvent", int(str(stream)), self._mark.handle, 0)
+        buffer.block.exported = "DLPack"
+        return lambda: self.discard(Returned(self, buffer))
+
+    def borrow(self, owner: Any) -> CudaBuffer:
+        """Memory of another library, on which our stream waits for what made it."""
+        nbytes = owner.dtype.itemsize * prod(owner.shape)
+        block = BorrowedBlock(owner, lambda held: self.discard(Returned(self, held)))
+        return CudaBuffer(block, block.address, nbytes)
 
     def record(self, recorder: Recorder | None) -> None:
         """Events in the stream time launches and copies; they are asked when recording ends."""
