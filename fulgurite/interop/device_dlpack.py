@@ -62,7 +62,6 @@ _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _LENT: dict[int, tuple[Any, ...]] = {}  # what capsules point at, until their deleter is called
 
 
-@_Deleter
 def _give_back(address: int) -> None:
     """The consumer has no use for it any more."""
     *_, returned = _LENT.pop(address, (None,))
@@ -70,7 +69,6 @@ def _give_back(address: int) -> None:
         returned()
 
 
-@_Deleter
 def _drop_capsule(capsule: int) -> None:
     """A capsule goes that nobody consumed."""
     valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
@@ -78,6 +76,9 @@ def _drop_capsule(capsule: int) -> None:
     for name in (VERSIONED, PLAIN):
         if valid(capsule, name):
             _give_back(pointer(capsule, name))
+
+
+_give_back_c, _drop_capsule_c = _Deleter(_give_back), _Deleter(_drop_capsule)
 
 
 def _function(name: str, result: Any, *types: Any) -> Any:
@@ -97,7 +98,7 @@ def lent_capsule(
     steps = (ctypes.c_int64 * max(1, len(shape)))(
         *[prod(shape[i + 1 :]) for i in range(len(shape))]
     )
-    made.deleter = ctypes.cast(_give_back, ctypes.c_void_p)
+    made.deleter = ctypes.cast(_give_back_c, ctypes.c_void_p)
     inside = made.tensor
     inside.data, inside.device_type, inside.device_id = buffer.address, *place
     inside.ndim, inside.shape, inside.strides = len(shape), sizes, steps
@@ -108,7 +109,7 @@ def lent_capsule(
     new = _function(
         "PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
     )
-    end = ctypes.cast(_drop_capsule, ctypes.c_void_p)
+    end = ctypes.cast(_drop_capsule_c, ctypes.c_void_p)
     capsule: object = new(address, VERSIONED if versioned else PLAIN, end)
     return capsule
 

@@ -158,7 +158,8 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
         return Tensor(x, device=device)
     if not hasattr(x, "__dlpack__"):
         raise DataError(f"{type(x).__name__} does not know DLPack", "use fg.asarray(data)")
-    place = tuple(map(int, x.__dlpack_device__()))
+    kind, member = map(int, x.__dlpack_device__())
+    place = kind, member
     return _from_host(x, device, copy) if place == _CPU else _borrowed(x, place, device, copy)
 
 
