@@ -97,11 +97,11 @@ def best(work: Callable[[], Any], rounds: int = 5) -> tuple[float, Any]:
 
 def work_ratio(schedule: Any, sink: Any) -> float:
     """Scalar operations in the kernels over those of the graph node by node: 1 is no recompute."""
-    from fulgurite.aot.explain import _flops
+    from fulgurite.aot.explain import flops_of
     from fulgurite.core.node import toposort
     from fulgurite.graph.ir.queries import elements
 
-    done = sum(_flops(item.kernel.body) for item in schedule.items)
+    done = sum(flops_of(item.kernel.body) for item in schedule.items)
     graph = 0
     for node in toposort([sink]):
         if node.op.name in ("reduce", "scan"):
@@ -114,6 +114,7 @@ def work_ratio(schedule: Any, sink: Any) -> float:
 def ours() -> dict[str, float]:
     """Our figures."""
     from fulgurite.config import current
+    from fulgurite.core.context import Table, WeakMemo
     from fulgurite.core.node import toposort
     from fulgurite.graph.ir import lower as lowering
     from fulgurite.graph.ir.cache_key import normalize, restore
@@ -133,7 +134,7 @@ def ours() -> dict[str, float]:
         figures[f"{name}: simplify (ms)"], simple = best(partial(simplify, sink), 3)
 
         def compile_(simple: Any = simple, inputs: int = len(normal.buffers)) -> Any:
-            lowering._known.clear()
+            lowering._lowered_sinks = Table(WeakMemo)
             options = replace(current(), simplify=False, search=False, tier="native")
             return schedule_of(simple, Context(options, "cpu", inputs))
 

@@ -315,7 +315,7 @@ from .functional.nn.pooling import (
 )
 from .functional.nn.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from .jit import jit
-from .look import profile
+from .look import compare, memory_report, profile, why
 from .memory import empty_cache, memory_stats, synchronize
 from .random import dropout, rand, randint, randn
 from .random.weighted import multinomial
@@ -338,13 +338,13 @@ __all__ = [  # noqa: RUF022
     "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
     "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "cache_stats",
     "can_cast", "cbrt", "cdist", "ceil", "celu", "checkpoint", "chunk", "clear_caches", "clip",
-    "column_stack", "complex", "complex128", "complex64", "concat", "cond", "config", "conj",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "copysign", "corrcoef", "cos", "cosh", "cosine_embedding_loss", "cosine_similarity",
-    "count_nonzero", "cov", "cross_entropy", "ctc_loss", "cummax", "cummin", "cumulative_max",
-    "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_jvp", "custom_vjp",
-    "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout", "dstack", "e", "einsum",
-    "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
+    "column_stack", "compare", "complex", "complex128", "complex64", "concat", "cond", "config",
+    "conj", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "copysign", "corrcoef", "cos", "cosh", "cosine_embedding_loss",
+    "cosine_similarity", "count_nonzero", "cov", "cross_entropy", "ctc_loss", "cummax", "cummin",
+    "cumulative_max", "cumulative_min", "cumulative_prod", "cumulative_sum", "custom", "custom_jvp",
+    "custom_vjp", "diag", "diagonal", "diff", "digamma", "divide", "dot", "dropout", "dstack", "e",
+    "einsum", "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
     "expand_dims", "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud",
     "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide",
     "fori_loop", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss",
@@ -358,24 +358,25 @@ __all__ = [  # noqa: RUF022
     "log1p", "log2", "log_sigmoid", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logsumexp", "margin_ranking_loss", "matmul",
     "matrix_transpose", "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum",
-    "mean", "median", "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis",
-    "mse_loss", "multi_margin_loss", "multinomial", "multiply", "nan", "nan_to_num", "nanmedian",
-    "nanpercentile", "nanquantile", "native_kernel", "negative", "newaxis", "nextafter", "nll_loss",
-    "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
-    "pairwise_distance", "percentile", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle",
-    "poisson_nll_loss", "positive", "pow", "prelu", "prod", "prod_over", "profile",
-    "put_along_axis", "quantile", "rand", "randint", "randn", "random", "real", "realize",
-    "reciprocal", "register_host", "relu", "relu6", "remainder", "repeat", "reshape", "result_type",
-    "rms_norm", "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention", "scan",
-    "scatter", "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted", "selu",
-    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "sliding_window_view", "smooth_l1_loss",
-    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "sort", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "sum_over",
-    "swapaxes", "synchronize", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
-    "threshold", "tile", "topk", "trace", "transpose", "tree", "tril", "triplet_margin_loss",
-    "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold", "unique", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "unstack", "value_and_grad", "var",
-    "vecdot", "vjp", "vmap", "vstack", "where", "while_loop", "zeros", "zeros_like",
+    "mean", "median", "memory_report", "memory_stats", "meshgrid", "min", "min_over", "minimum",
+    "mish", "moveaxis", "mse_loss", "multi_margin_loss", "multinomial", "multiply", "nan",
+    "nan_to_num", "nanmedian", "nanpercentile", "nanquantile", "native_kernel", "negative",
+    "newaxis", "nextafter", "nll_loss", "no_grad", "nonzero", "not_equal", "one_hot", "ones",
+    "ones_like", "outer", "pad", "pairwise_distance", "percentile", "permute_dims", "pi",
+    "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "positive", "pow", "prelu", "prod",
+    "prod_over", "profile", "put_along_axis", "quantile", "rand", "randint", "randn", "random",
+    "real", "realize", "reciprocal", "register_host", "relu", "relu6", "remainder", "repeat",
+    "reshape", "result_type", "rms_norm", "roll", "rot90", "round", "rsqrt",
+    "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
+    "scope", "searchsorted", "selu", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
+    "sliding_window_view", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
+    "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "sum_over", "swapaxes", "synchronize", "take",
+    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
+    "trace", "transpose", "tree", "tril", "triplet_margin_loss", "triu", "trunc", "uint16",
+    "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "unstack", "value_and_grad", "var", "vecdot", "vjp", "vmap",
+    "vstack", "where", "while_loop", "why", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _LATER = (

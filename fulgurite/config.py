@@ -53,6 +53,10 @@ class Options:
     verify: bool = _option(
         False, "check the graph after every stage, and that kernels agree", in_key=False
     )
+    check_nan: bool = _option(
+        False, "look at every result, and name the line that first made a NaN or infinity",
+        in_key=False,
+    )  # fmt: skip
     poison: bool = _option(False, "fill fresh memory with garbage before use", in_key=False)
     origins: bool = _option(True, "note the user's line beside every node", in_key=False)
     schedule_cache: int = _option(1024, "most compiled graphs kept in memory", in_key=False)

@@ -87,6 +87,10 @@ class ArgumentError(FulguriteError, ValueError):
     """An argument that makes no sense here."""
 
 
+class NonFiniteError(FulguriteError, ArithmeticError):
+    """A NaN or an infinity that was computed, where `check_nan` looks for them."""
+
+
 class GradientError(FulguriteError, ValueError):
     """A gradient that does not exist."""
 

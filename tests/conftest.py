@@ -121,6 +121,8 @@ def _device(request: pytest.FixtureRequest) -> Iterator[str]:
         pytest.skip("there is no NVIDIA GPU")
     with running_on(request.param):
         importlib.import_module("fulgurite").clear_caches()
+        gc.collect()
+        gc.freeze()  # a collection inside a test walks over what the file's own tests made
         yield request.param
 
 

@@ -52,6 +52,7 @@ FOLDERS = {  # marks of files that have none, by the folder that is nearest
     "runtime/cuda": ("none",),
     "runtime/host": ("none",),
     "tensor": ("every",),
+    "torch": ("cpu",),
 }
 
 

@@ -21,6 +21,7 @@ SUBLAYERS = {  # of a layer: its sub-packages, in the order data flows
     "graph": [["ir"], ["passes"], ["fusion"], ["memory"]],
     "kernel": [["transform"], ["contract"], ["stream"]],
     "codegen": [["common"], ["cpu", "cuda"]],
+    "runtime": [["cache"], ["host"], ["cpu", "cuda"]],
 }
 SHARED = ["errors", "config", "_lazy"]  # the top-level modules that every layer may import
 HEAVY = {"llvmlite", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum"}

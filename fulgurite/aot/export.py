@@ -31,6 +31,7 @@ from ..core.ops.leaf import new_buffer
 from ..errors import ArgumentError, DTypeError, FulguriteError, ShapeError
 from ..graph.ir.cache_key import Normal, hosts_in
 from ..graph.ir.kernel import Item
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.registry import REGISTRY
 from ..runtime.cache.archive import DAMAGES
 from ..runtime.device import Buffer, DeviceError, get_device
@@ -71,7 +72,7 @@ def save(
 ) -> None:  # fmt: skip
     """Write a compiled graph, with all the code that it needs."""
     for host in hosts_in(normal.structure):
-        if host.kind == "host" and HOST_FUNCTIONS.get(host.name) is not host:
+        if host.kind == KernelKind.HOST and HOST_FUNCTIONS.get(host.name) is not host:
             raise ArgumentError(
                 f"host function {host.name!r} has no name that another process could know",
                 "register it in both: fg.register_host(name, function)",

@@ -49,7 +49,7 @@ from ..runtime.realize import (
     value_node,
 )
 from ..runtime.step_executor import concrete
-from ..runtime.unmaterialized import Fresh
+from ..runtime.unmaterialized import About, Fresh
 from ..tensor import Tensor, wrap
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Part:
         memory = [*[storage_of(buffer) for buffer in buffers], *self.constants]
         guards = [(i, *pair) for i, tensors in enumerate(watched) for pair in tensors]
         shapes = [concrete(root.shape, values) for root in roots]
-        about = [(s, root.dtype, self.device) for s, root in zip(shapes, roots, strict=True)]
+        about = [About.of(s, root, self.device) for s, root in zip(shapes, roots, strict=True)]
         results = list(zip(places, about, strict=True))
         new = Tensor.__new__
 

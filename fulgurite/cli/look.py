@@ -12,14 +12,17 @@ import runpy
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..look.profiler import Profile
 
 TRACE_EPILOG = """Open the trace at https://ui.perfetto.dev or chrome://tracing. Words after the
 script are its own. Example: fulgurite trace -o trace.json train.py --steps 20"""
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add `trace` to the parser of `fulgurite`."""
+    """Add `trace` and `why` to the parser of `fulgurite`."""
     parser = commands.add_parser(
         "trace",
         help="run a script and show where its time goes, by kernel, line and module",
@@ -36,6 +39,25 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     )
     _add_script(parser)
     parser.set_defaults(run=_trace)
+    _add_why(commands)
+
+
+def _add_why(commands: argparse._SubParsersAction[Any]) -> None:
+    parser = commands.add_parser(
+        "why",
+        help="run a script and say why it was compiled again, why these kernels, why so slow",
+        description="Run a script and answer questions about it, each with what to do.",
+        epilog="docs/why.md has ten questions. Example: fulgurite why --about plans attention.py",
+    )
+    parser.add_argument(
+        "--about", action="append", choices=TOPICS, default=[], metavar="TOPIC",
+        help=f"{', '.join(TOPICS)} (default: time, limits, compiled, captured)",
+    )  # fmt: skip
+    _add_script(parser)
+    parser.set_defaults(run=_why)
+
+
+TOPICS = ("time", "limits", "compiled", "captured", "kernels", "plans", "memory")
 
 
 def _add_script(parser: argparse.ArgumentParser) -> None:
@@ -63,18 +85,37 @@ def run_script(script: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _trace(arguments: argparse.Namespace) -> int:
+def _profiled(command: str, arguments: argparse.Namespace) -> tuple[int, Profile | None]:
+    """The exit code of a script, and what ran; None: there is no script."""
     from .. import profile
-
-    if not os.path.isfile(arguments.script):
-        print(f"fulgurite trace: there is no file {arguments.script}", file=sys.stderr)
-        return 1
     from ..config import current
     from ..runtime.device import get_device
 
+    if not os.path.isfile(arguments.script):
+        print(f"fulgurite {command}: there is no file {arguments.script}", file=sys.stderr)
+        return 1, None
     get_device(current().device)  # started before the clock is
     with profile() as found:
         code = run_script(arguments.script, arguments.arguments)
+    return code, found
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    from ..look.answers import about_script
+
+    code, found = _profiled("why", arguments)
+    if found is not None:
+        answers = about_script(found)
+        for topic in arguments.about or TOPICS[:4]:
+            for answer in answers.about(topic):
+                print(answer)
+    return code
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    code, found = _profiled("trace", arguments)
+    if found is None:
+        return code
     print(found.table(arguments.by, arguments.top))
     if arguments.output:
         found.save(arguments.output)

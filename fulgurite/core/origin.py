@@ -68,6 +68,29 @@ class Origin:
         return f"{self.file}:{self.line}" + (f" in {scope}" if scope else "")
 
 
+class NamedLine(Origin):
+    """A line that somebody else names: of a graph that another library traced."""
+
+    __slots__ = ("named_file", "named_line")
+
+    def __init__(self, file: str, line: int, scopes: tuple[str, ...] = ()) -> None:
+        super().__init__(_NOWHERE, 0, scopes)
+        self.named_file, self.named_line = file, line
+
+    @property
+    def file(self) -> str:
+        """The user's source file."""
+        return self.named_file
+
+    @property
+    def line(self) -> int:
+        """The line in that file."""
+        return self.named_line
+
+
+_NOWHERE = (lambda: None).__code__
+
+
 def places(origins: Iterable[Origin]) -> str | None:
     """The user's lines of a node as an error shows them; None when none is known."""
     return " or ".join(dict.fromkeys(map(str, origins))) or None
@@ -118,6 +141,16 @@ def scope(name: str) -> Iterator[None]:
 def one_line() -> Iterator[None]:
     """What is built inside comes from the user's line that is running now: found once for all."""
     before, _state.here = _state.here, capture()
+    try:
+        yield
+    finally:
+        _state.here = before
+
+
+@contextmanager
+def at_line(origin: Origin | None) -> Iterator[None]:
+    """What is built inside comes from this line."""
+    before, _state.here = _state.here, origin
     try:
         yield
     finally:

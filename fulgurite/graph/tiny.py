@@ -19,36 +19,35 @@ from ..core.shape import upper
 from .ir.kernel import Item, Kernel, Schedule, Slot
 from .ir.kernel_kind import KernelKind
 from .ir.queries import elements
-
-TINY = 1 << 16  # elements computed by all nodes together: some hundred microseconds of NumPy
-_CALL = 64  # elements that take as long as a call of NumPy
+from .tables import GRAPH
 
 
 def is_tiny(sink: Node) -> bool:
-    """Is running it at once cheaper than compiling a single kernel?"""
+    """True if running it at once is cheaper than compiling a single kernel."""
     return are_tiny(toposort([sink]))
 
 
 def are_tiny(nodes: Iterable[Node]) -> bool:
-    """Is running all these nodes cheaper than compiling a single kernel?"""
+    """True if running all these nodes is cheaper than compiling a single kernel."""
     work = 0
     for node in nodes:
         if node.src:
             work += _work(node)
-            if work > TINY:
+            if work > GRAPH.tiny_graph_elements:
                 return False
     return True
 
 
 def _work(node: Node) -> int:
     if node.op is CALL:  # a step of its own, however small
-        return TINY + 1
+        return GRAPH.tiny_graph_elements + 1
     bodies = bodies_of(node)
     if bodies:  # in a loop the calls themselves count
         inside = [n for body in bodies for n in body.order if n.src]
         steps = Loop.of(node).steps if node.op is LOOP else 1
-        times = TINY if steps is None else steps if isinstance(steps, int) else upper(steps)
-        return 1 + times * sum([max(_CALL, _work(n)) for n in inside])
+        unbounded = GRAPH.tiny_graph_elements
+        times = unbounded if steps is None else steps if isinstance(steps, int) else upper(steps)
+        return 1 + times * sum([max(GRAPH.numpy_call_elements, _work(n)) for n in inside])
     counted = node.src[0] if node.op in (REDUCE, SCAN) else node
     return elements(counted.shape) * max(1, node.op.cost // 8)
 

@@ -36,6 +36,7 @@ from ..runtime.device import Buffer, NumberBlock, get_device
 from ..runtime.device import Replay as Launcher
 from ..runtime.realize import (
     Compiled,
+    check_finite,
     inputs_of,
     lookup,
     name_the_line,
@@ -43,7 +44,7 @@ from ..runtime.realize import (
     value_node,
 )
 from ..runtime.step_executor import concrete
-from ..runtime.unmaterialized import Fresh
+from ..runtime.unmaterialized import About, Fresh
 from ..tensor import Tensor
 from .dynamic_shapes import Varying, padded, sizes_of, unbound
 from .exclusive import are_sole, counts_are_exact, is_sole
@@ -158,7 +159,7 @@ class Replay:
         self.over = [*self.written, *self.gifts.values()]
         self.read_over = [i for i in self.over if i in params]  # the others get fresh memory
         self.abouts: list[Any] = [
-            (concrete(root.shape, normal.values), root.dtype, device) for root in roots
+            About.of(concrete(root.shape, normal.values), root, device) for root in roots
         ]
         self.format = self._quick_format()
         self._plans: dict[bool, tuple[Compiled, list[Buffer]]] = {}
@@ -176,7 +177,7 @@ class Replay:
 
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""
-        if hosts_in(self.normal.structure) or not counts_are_exact():
+        if hosts_in(self.normal.structure) or not counts_are_exact() or self.options.check_nan:
             return ()
         fixed = [(i, out) for i, out in self.assigned if i in self.params
                  and self.expected[i].varying is None and self._is_alike(i, out)]  # fmt: skip
@@ -227,7 +228,7 @@ class Replay:
         """The plan as one launch from addresses to results, if it is one."""
         if over not in self._programs:
             found = self.plan(over)[0].plan.executor.replay(over)
-            if self.varies or self.options.poison:
+            if self.varies or self.options.poison or self.options.check_nan:
                 found = None
             self._value_places[over] = found.places_of(self.variables) if found else []
             self._programs[over] = found
@@ -437,8 +438,11 @@ class Replay:
         except BoundsError:
             self._name_the_line(inputs, known)
             raise
+        if self.options.check_nan:
+            bound_roots, normal = self._bound_roots(), self.normal._replace(values=known)
+            check_finite(bound_roots, normal, inputs, memories)
         if self.sized:
-            abouts = [(concrete(unbound(root.shape), known), root.dtype, self.device)
+            abouts = [About.of(concrete(unbound(root.shape), known), root, self.device)
                       for root in self.roots]  # fmt: skip
             return self._finished(bound, tensors, memories, abouts)
         return self._finished(bound, tensors, memories, self.abouts)
@@ -497,9 +501,12 @@ class Replay:
         self.name_the_line(tensors, values, arrays, numbers, state)
 
     def _name_the_line(self, inputs: list[Buffer], values: dict[str, int]) -> None:
-        bound = without_values(self.roots)  # to what they were when the function was captured
-        roots = [substitute(root, bound) for root in self.roots] if bound else self.roots
-        name_the_line(roots, self.normal._replace(values=values), inputs)
+        name_the_line(self._bound_roots(), self.normal._replace(values=values), inputs)
+
+    def _bound_roots(self) -> list[Node]:
+        """What is computed, bound to nothing of the call that was captured."""
+        bound = without_values(self.roots)
+        return [substitute(root, bound) for root in self.roots] if bound else self.roots
 
     def _finished(
         self, bound: Bound, tensors: Sequence[Tensor], memories: Sequence[Any], abouts: list[Any]
@@ -532,6 +539,7 @@ class Replay:
                     if alone and shape == self.expected[i].shape and is_sole(entry):
                         continue
                     buffer = new_buffer(shape, dtype, device)
+                    buffer.origins = self.roots[out].origins
                     REGISTRY.attach(buffer, memories[out])
                     node = tape_leaf(buffer, tensors[i]) if self.expected[i].leaf else buffer
                     anew.append((entry, entry.node, node))

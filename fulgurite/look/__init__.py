@@ -6,12 +6,16 @@ Each of these functions loads what it needs when it is called: importing the pac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .._lazy import FORK_LOCK
 
 if TYPE_CHECKING:
-    from .profile import Profile
+    from .answers import Answers
+    from .bisection import Comparison
+    from .memory import MemoryReport
+    from .profiler import Profile
 
 
 def profile() -> Profile:
@@ -27,5 +31,56 @@ def profile() -> Profile:
     (True, True)
     """
     with FORK_LOCK:
-        from .profile import Profile
+        from .profiler import Profile
     return Profile()
+
+
+def memory_report() -> MemoryReport:
+    """Who holds memory now: every value with its size, your line, its module and name.
+
+    `print(report)` shows the largest; `by_line()`, `by_module()` and `peak_by_line()` add them up.
+    `later - earlier` is what came and went between two reports.
+
+    >>> before = fg.memory_report()
+    >>> x = fg.ones((256, 256)).realize()
+    >>> came = (fg.memory_report() - before).came
+    >>> [(value.shape, value.name) for value in came]
+    [((256, 256), 'x')]
+    """
+    with FORK_LOCK:
+        from . import memory
+    return memory.memory_report()
+
+
+def compare(
+    function: Callable[..., Any], device_a: str, device_b: str, *arguments: Any,
+    rtol: float | None = None, **keywords: Any,
+) -> Comparison:  # fmt: skip
+    """The first op of a function whose values differ on two devices, with your line.
+
+    The function is called once with the arguments; both devices get its graph and the same inputs.
+    `rtol` is what results may differ by, relative to the largest number (default: by dtype).
+
+    >>> found = fg.compare(lambda x: fg.softmax(x * 2), "cpu", "reference", fg.ones((3, 4)))
+    >>> found.equal, found.op
+    (True, '')
+    """
+    with FORK_LOCK:
+        from . import bisection
+    return bisection.compare(function, device_a, device_b, *arguments, rtol=rtol, **keywords)
+
+
+def why(*things: Any) -> Answers:
+    """Answers about what was compiled: why again, why these kernels, why so slow; and what to do.
+
+    Give tensors (the kernels that would run), functions of `fg.jit` (their captures) or a profile
+    (what holds its kernels back). Without any it is about what was compiled and captured lately.
+
+    >>> x = fg.ones((64, 64)).realize()
+    >>> found = fg.why(fg.softmax(x @ x))
+    >>> found.about("kernels")[0].because[0][:13]
+    'a contraction'
+    """
+    with FORK_LOCK:
+        from . import answers
+    return answers.why(*things)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .profile import KernelRun, Profile
+    from .profiler import KernelRun, Profile
 
 COMPILING = 0  # the process of what is no kernel
 WORKERS = 1000  # where the tracks of worker threads begin

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..runtime.holders import readable
+
 if TYPE_CHECKING:
-    from .profile import Profile, Row
+    from .profiler import Profile, Row
 
 
 def duration(seconds: float) -> str:
@@ -18,14 +20,6 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}" if seconds < 1000 * size else f"{seconds:.0f} s"
     return f"{seconds * 1e9:.0f} ns"
-
-
-def size(count: float) -> str:
-    """A number of bytes in the unit that suits it."""
-    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if count >= 1 << bits:
-            return f"{count / (1 << bits):.1f} {unit}"
-    return f"{count:.0f} B"
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
@@ -59,9 +53,9 @@ def _head(profile: Profile) -> list[str]:
     if profile.copies:
         moved = sum([c.nbytes for c in profile.copies])
         took = sum([c.end - c.begin for c in profile.copies]) / 1e9
-        lines.append(f"{len(profile.copies)} copies of {size(moved)} in {duration(took)}")
+        lines.append(f"{len(profile.copies)} copies of {readable(moved)} in {duration(took)}")
     if profile.memory:
-        lines.append(f"at most {size(max([used for _, used in profile.memory]))} in use")
+        lines.append(f"at most {readable(max([used for _, used in profile.memory]))} in use")
     lines += [f"limit of {name}: {rates.source}" for name, rates in profile.rates.items()]
     return lines
 

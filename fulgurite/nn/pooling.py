@@ -144,14 +144,15 @@ class AvgPool3d(_AvgPool):
     count, function = 3, staticmethod(pooling.avg_pool3d)
 
 
-class _AdaptivePool(_Pool):
-    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
-        self.output_size: Any = (
-            tuple(output_size) if isinstance(output_size, Sequence) else output_size
-        )
+_OutputSize = int | Sequence[int | None] | None
+
+
+class _AdaptiveAvgPool(_Pool):
+    def __init__(self, output_size: _OutputSize) -> None:
+        self.output_size = _as_tuple(output_size)
 
     def forward(self, x: TensorLike) -> Tensor:
-        """A result of the size asked for."""
+        """A result of the given size."""
         return type(self).function(self._checked(x), self.output_size)
 
     def extra_repr(self) -> str:
@@ -159,7 +160,11 @@ class _AdaptivePool(_Pool):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_AdaptivePool):
+def _as_tuple(size: _OutputSize) -> Any:
+    return tuple(size) if isinstance(size, Sequence) else size
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     """Means of windows that make up a result of a given length.
 
     >>> fg.nn.AdaptiveAvgPool1d(2)(fg.Tensor([[1.0, 2.0, 3.0]])).tolist()
@@ -169,7 +174,7 @@ class AdaptiveAvgPool1d(_AdaptivePool):
     count, function = 1, staticmethod(pooling.adaptive_avg_pool1d)
 
 
-class AdaptiveAvgPool2d(_AdaptivePool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     """Means of windows that make up a result of a given height and width.
 
     >>> fg.nn.AdaptiveAvgPool2d((1, None))(fg.ones((1, 3, 7, 5))).shape
@@ -179,7 +184,7 @@ class AdaptiveAvgPool2d(_AdaptivePool):
     count, function = 2, staticmethod(pooling.adaptive_avg_pool2d)
 
 
-class AdaptiveAvgPool3d(_AdaptivePool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     """Means of windows that make up a result of a given depth, height and width.
 
     >>> fg.nn.AdaptiveAvgPool3d(2)(fg.ones((1, 3, 4, 5, 6))).shape
@@ -189,19 +194,20 @@ class AdaptiveAvgPool3d(_AdaptivePool):
     count, function = 3, staticmethod(pooling.adaptive_avg_pool3d)
 
 
-class _AdaptiveMaxPool(_AdaptivePool):
-    def __init__(
-        self, output_size: int | Sequence[int | None] | None, return_indices: bool = False
-    ) -> None:
-        super().__init__(output_size)
-        self.return_indices = return_indices
+class _AdaptiveMaxPool(_Pool):
+    def __init__(self, output_size: _OutputSize, return_indices: bool = False) -> None:
+        self.output_size, self.return_indices = _as_tuple(output_size), return_indices
 
     def forward(self, x: TensorLike) -> Any:
-        """A result of the size asked for; with `return_indices` also the places."""
-        if not self.return_indices:
-            return super().forward(x)
-        checked = self._checked(x)
-        return unpooling.adaptive_max_pool_with_indices(self.count, checked, self.output_size)
+        """A result of the given size; with `return_indices` also the places."""
+        checked, size = self._checked(x), self.output_size
+        if self.return_indices:
+            return unpooling.adaptive_max_pool_with_indices(self.count, checked, size)
+        return type(self).function(checked, size)
+
+    def extra_repr(self) -> str:
+        """The size of the result."""
+        return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):

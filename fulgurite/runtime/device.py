@@ -19,9 +19,10 @@ from .._lazy import FORK_LOCK
 from ..core.dtype import DType
 from ..core.op import Array
 from ..core.passes import Observe
-from ..errors import FulguriteError
+from ..errors import FulguriteError, user_line
 from ..graph.ir.kernel import Item, Kernel, Schedule
 from ..graph.memory.arena import Layout
+from .holders import MOST_HOLDERS, largest_holders
 from .recording import NOW, Recorder
 
 if TYPE_CHECKING:
@@ -35,7 +36,14 @@ class DeviceError(FulguriteError, RuntimeError):
 
 
 class MemoryLimitError(FulguriteError, MemoryError):
-    """Memory that could not be had."""
+    """Memory that could not be had; `holders` are the largest values that there are."""
+
+    def __init__(self, what: str, hint: str = "", where: str | None = None) -> None:
+        super().__init__(what, hint, user_line(2) if where is None else where)
+        self.holders = largest_holders(MOST_HOLDERS)
+        if self.holders:
+            lines = [f"    {holder}" for holder in self.holders]
+            self.args = ("\n".join([*self.args, "  the largest values are:", *lines]),)
 
 
 class Buffer(Protocol):
@@ -126,6 +134,9 @@ class Replay(Protocol):
         self, addresses: list[int], values: Sequence[int] = (), places: Sequence[int] = ()
     ) -> list[Buffer]:
         """A pass over the addresses of its inputs; fresh results."""
+
+    def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
+        """A pass over the addresses of its inputs and, behind them, of memory for its results."""
 
     def bind(self, addresses: Sequence[int]) -> Any:
         """A frame for passes that write over these inputs; its `begun` says if one has begun to."""

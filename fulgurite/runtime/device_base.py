@@ -20,6 +20,7 @@ from ..core.dtype import DType, dtype_of, uint8
 from ..core.op import Array
 from ..core.passes import Observe
 from ..graph.ir.kernel import Kernel, Schedule, params_of
+from ..graph.ir.kernel_kind import KernelKind
 from ..graph.memory.arena import Layout
 from .device import Buffer, Device, DeviceError, Executable, Executor, NumberBlock, Values
 from .recording import Recorder
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from ..graph.fusion.machine import MachineModel
     from ..graph.fusion.proposals import Source
 
-CONTROL = ("loop", "cond")  # kernels that run graphs of their own
-HOST = ("host", "user")  # kernels of the user's functions
+CONTROL = tuple([kind for kind in KernelKind if kind.is_control])
+HOST = (KernelKind.HOST, KernelKind.USER)  # kernels of the user's functions
 
 
 class CopiedNumbers:
@@ -184,7 +185,7 @@ class BaseDevice:
 
     def step_code(self, kernel: Kernel) -> StepCode:
         """Loops, choices and host functions run from here, all others on the device."""
-        if kernel.kind in CONTROL:
+        if kernel.kind.is_control:
             with FORK_LOCK:
                 from . import control as control_module
             control: StepCode = control_module.control(kernel, self)

@@ -24,7 +24,9 @@ from ..core.cache import Cache, Stats
 from ..core.context import Table
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
+from ..core.op import Array
 from ..core.ops.leaf import BUFFER, new_buffer
+from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
@@ -99,21 +101,24 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
                 with held_back():
                     lifted = _lift(family, normal)
                     found = _found_or_made(normal, device, options, lifted, donated)
-                _note(normal, device, options, found, begin)
+                _note(normal, device, options, donated, found, begin)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
     _STATS().hits += 1
     return found
 
 
-def _note(normal: Normal, device: str, options: Options, found: Compiled, begin: int) -> None:
+def _note(
+    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...], found: Compiled,
+    begin: int,
+) -> None:  # fmt: skip
     """Remember that a graph was compiled: what it was and where it comes from, but no node."""
     lines = tuple([node.origins[:1] for node in normal.nodes])
     about = {
         "structure": normal.structure, "constants": normal.constants, "lines": lines,
         "device": device, "options": options, "seconds": found.seconds,
         "kernels": len(found.plan.schedule.items), "loaded": "load" in found.seconds,
-        "lifted": len(found.lifted),
+        "lifted": len(found.lifted), "inputs": len(normal.buffers), "donated": donated,
     }  # fmt: skip
     names = [item.kernel.name for item in found.plan.schedule.items[:3]]
     note("graph", ", ".join(names), begin, about)
@@ -304,16 +309,20 @@ Commit = Callable[[Sequence[Node]], None]
 def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     """Compute the roots, all of them on one device, and hand their new BUFFER nodes on."""
     device = roots[0].device or current().device
-    donated = candidates(roots, normal) if normal.assigned else ()
+    checked = current().check_nan  # then inputs must be there afterwards
+    donated = candidates(roots, normal) if normal.assigned and not checked else ()
     compiled = lookup(normal, device, donated)
     inputs = inputs_of(normal, compiled)
 
     def execute(inputs: Sequence[Buffer]) -> list[Buffer]:
         try:
-            return compiled.plan.run(inputs, normal.values, current().poison)
+            found = compiled.plan.run(inputs, normal.values, current().poison)
         except BoundsError:
             name_the_line(roots, normal, inputs)
             raise
+        if checked:
+            check_finite(roots, normal, inputs, found)
+        return found
 
     def adopted(outputs: Sequence[Buffer]) -> list[Node]:
         pairs = zip(roots, outputs, strict=True)
@@ -330,8 +339,33 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
 
 def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
     """Raise an index error again from the user's own graph, whose nodes know their lines."""
+    evaluate(roots, input_arrays(roots, normal, inputs), normal.values)
+
+
+def check_finite(
+    roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> None:
+    """Raise a `NonFiniteError` that names the line, if a result is not finite."""
+    with FORK_LOCK:
+        from .host import non_finite
+    device = get_device(roots[0].device or current().device)
+    for root, output in zip(roots, outputs, strict=True):
+        shape = concrete(root.shape, normal.values)
+        if root.dtype.is_inexact and non_finite.is_bad(
+            device.to_host(output, shape, root.dtype), root.dtype
+        ):
+            break
+    else:
+        return
+    non_finite.name_the_line(roots, input_arrays(roots, normal, inputs), normal.values)
+
+
+def input_arrays(
+    roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]
+) -> dict[Node, Array]:
+    """The values of the buffers that a graph reads, on the host."""
     read = dict(zip(normal.buffers, inputs, strict=False))
-    arrays = {}
+    arrays: dict[Node, Array] = {}
     for node in toposort(roots):
         if node.op is BUFFER:
             storage: Any = read.get(node) or REGISTRY.storage(node)
@@ -340,7 +374,7 @@ def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer
                 arrays[node] = np.zeros(shape, node.dtype.numpy)
             else:
                 arrays[node] = get_device(node.device or "").to_host(storage, shape, node.dtype)
-    evaluate(roots, arrays, normal.values)
+    return arrays
 
 
 def inputs_of(normal: Normal, compiled: Compiled, buffers: bool = True) -> list[Buffer]:
@@ -366,8 +400,16 @@ def storage_of(buffer: Node) -> Buffer:
 def adopt(root: Node, output: Buffer, device: str, values: dict[str, int]) -> Node:
     """A BUFFER node for fresh memory."""
     node = new_buffer(concrete(root.shape, values), root.dtype, device)
+    node.origins = root.origins or _lines_below(root)
     REGISTRY.attach(node, output)
     return node
+
+
+def _lines_below(root: Node) -> tuple[Origin, ...]:
+    """The user's lines of a value that only a leaf of the tape is known by."""
+    while not root.origins and len(root.src) == 1:
+        (root,) = root.src
+    return root.origins
 
 
 def is_realized(node: Node) -> bool:

@@ -16,11 +16,23 @@ from typing import Any
 from ..core.dtype import DType
 from ..core.node import Node
 from ..core.ops.leaf import new_buffer
+from ..core.origin import Origin
 from ..graph.ir.registry import REGISTRY, Entry
 from .device import Buffer
 
-About = tuple[tuple[int, ...], DType, str]
-"""A result's shape, dtype and device."""
+
+class About(tuple[tuple[int, ...], DType, str]):
+    """A result's shape, dtype and device; beside them the user's lines it is from."""
+
+    origins: tuple[Origin, ...] = ()
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], root: Node, device: str) -> About:
+        """What becomes of a root."""
+        made = cls((shape, root.dtype, device))
+        made.origins = root.origins
+        return made
+
 
 _NODE: Any = Entry.__dict__["node"]  # the place that `Fresh.node` hides
 _ids = REGISTRY.ids
@@ -44,6 +56,7 @@ class Fresh(Entry):
             if type(self) is Fresh:
                 memory, (shape, dtype, device) = self.value  # type: ignore[misc]
                 made = new_buffer(shape, dtype, device)
+                made.origins = self.value[1].origins  # type: ignore[index]
                 REGISTRY.attach(made, memory)
                 self.value = None
                 _NODE.__set__(self, made)

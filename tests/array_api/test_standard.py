@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import fulgurite as fg
 from tests.array_api.table import TABLE, Array, Call
-from tests.properties import kernel
+from tests.properties import kernels
 
 strict: Any = pytest.importorskip("array_api_strict")
 
@@ -105,7 +105,7 @@ def test_every_function_of_the_standard_is_here_and_called() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TABLE))
-@kernel
+@kernels
 @given(data=st.data())
 def test_a_function_agrees_with_the_strict_implementation(name: str, data: Any) -> None:
     call: Call = TABLE[name](data.draw)

@@ -54,9 +54,9 @@ NEUTRAL: dict[str, Run] = {  # what stands in for a pass that is left out
 OPTIONAL = list(dict.fromkeys([one.name for _, one in listed(PIPELINE) if one.name in NEUTRAL]))
 NATIVE = {one.name for depth, one in listed(PIPELINE) if depth}  # they shape native code only
 MEMOS: tuple[tuple[str, str], ...] = (  # what earlier runs worked out
-    ("fulgurite.kernel.stream.online", "_known"),
+    ("fulgurite.kernel.stream.online", "STREAMS"),
     ("fulgurite.graph.fusion.search", "REGIONS"),
-    ("fulgurite.graph.ir.lower", "_known"),
+    ("fulgurite.graph.ir.lower", "_lowered_sinks"),
     ("fulgurite.runtime.plan", "KERNELS"),
 )
 INSTEAD: list[Callable[[Pass], Pass]] = []  # what becomes of each pass, the first one first

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fulgurite.core.context import Table, WeakMemo
 from fulgurite.core.op import Op
 from fulgurite.core.operators import OPS
 from fulgurite.core.ops.indexing import SCATTERS
@@ -20,7 +21,7 @@ from tests import fuzz
 
 pytestmark = pytest.mark.device("none")
 
-GRAPHS = 3000  # in the default suite, in PARTS tests
+GRAPHS = 2000  # in the default suite, in PARTS tests
 PARTS = 6
 
 
@@ -68,6 +69,8 @@ def test_every_op_that_can_be_lowered_is_in_a_random_graph() -> None:
     wanted |= {f"scan.{name}" for name in (*REDUCERS, "affine")}
     for seed in range(GRAPHS):
         wanted -= set(map(fuzz.label, fuzz.generate(seed).nodes))
+        if not wanted:
+            break
     assert not wanted
 
 
@@ -118,7 +121,7 @@ def test_a_failing_graph_is_made_small_and_can_be_repeated(
         return tuple(out)
 
     monkeypatch.setitem(lower._STEPS, OPS["permute"], wrong)
-    monkeypatch.setattr(lower, "_known", {})
+    monkeypatch.setattr(lower, "_lowered_sinks", Table(WeakMemo))
     for seed in range(0, 400, 2):
         graph = fuzz.generate(seed)
         if len(graph.nodes) > 25 and fuzz.problem(graph) is not None:

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
 from fulgurite.core.cache import WeakCache
-from fulgurite.core.context import Table
+from fulgurite.core.context import Table, WeakMemo
 from fulgurite.graph.fusion import build_schedule, greedy
 from fulgurite.graph.ir import affine, kernel, lower, reshape_groups
 from fulgurite.graph.memory import arena
@@ -203,7 +202,7 @@ def plant(bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in MODULES:
         if getattr(module, bug.function, None) is original:
             monkeypatch.setattr(module, bug.function, wrong)
-    monkeypatch.setattr(lower, "_known", WeakKeyDictionary())
+    monkeypatch.setattr(lower, "_lowered_sinks", Table(WeakMemo))
     monkeypatch.setattr(plan, "KERNELS", Table(lambda: WeakCache("planted")))
 
 

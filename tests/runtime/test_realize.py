@@ -320,6 +320,7 @@ class Failing:
         return counted
 
 
+@pytest.mark.device("none")  # it looks inside the reference device
 @pytest.mark.usefixtures("on_reference")
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("after", [0, 1, 2])
@@ -344,6 +345,7 @@ def test_a_kernel_that_fails_midway_leaves_every_tensor_usable_and_unchanged(
     np.testing.assert_allclose(d.numpy(), np.full(3, 1.5, np.float32), rtol=1e-6)
 
 
+@pytest.mark.device("none")  # it looks inside the reference device
 @pytest.mark.usefixtures("on_reference")
 @pytest.mark.parametrize("after", [0, 1])
 def test_running_out_of_memory_midway_leaves_every_tensor_usable(
@@ -368,6 +370,7 @@ def test_running_out_of_memory_midway_leaves_every_tensor_usable(
     np.testing.assert_allclose(c.numpy(), a.numpy(), rtol=1e-6)
 
 
+@pytest.mark.device("none")  # it looks inside the reference device
 @pytest.mark.usefixtures("on_reference")
 def test_a_compiler_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: ReferenceDevice, kernel: Any) -> Kernel:
@@ -381,6 +384,7 @@ def test_a_compiler_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPat
     assert x.realize().is_realized
 
 
+@pytest.mark.device("none")  # it looks inside the reference device
 @pytest.mark.usefixtures("on_reference")
 def test_waiters_on_a_compile_that_is_interrupted_recover(monkeypatch: pytest.MonkeyPatch) -> None:
     real, first = ReferenceDevice.compile, threading.Event()

@@ -2,19 +2,20 @@
 
 `CodeGenerator` is a target as devices and searches see it. The rest is what the targets for
 processors share: every function of a kernel is `void f(ptr params, ptr values, i64 first, i64
-last)` and does units `first` to `last` of its phase, in any order, on any thread: units of one
-phase never write the same memory and never read what another unit of that phase writes. Phases run
-one after the other.
-`params` holds the addresses of the inputs, then the outputs, then (if `workspace`) memory that the
-phases share. `values` holds an error word, the size that was broken, then the variables in order,
-then `numbers`. What is only in `numbers` and `units` is no part of the text: kernels that differ
-in nothing else are compiled once. Function names begin with `kernel`; the compiler renames them.
+last)` and does units `first` to `last` of its launch, in any order, on any thread: units of one
+launch never write the same memory and never read what another unit of that launch writes. Launches
+run one after the other. `params` holds the addresses of the inputs, then the outputs, then (if
+`workspace`) memory that the launches share. `values` holds an error word, the size that was broken,
+then the variables in order, then `numbers`. What is only in `numbers` and `units` is no part of the
+text: kernels that differ in nothing else are compiled once. Function names begin with `kernel`; the
+compiler renames them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -23,11 +24,20 @@ if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
     from ...graph.ir.kernel import Kernel
 
-ERROR, BROKEN, FIRST = 0, 1, 2  # places in `values`: error word, the size broken, first variable
+
+class Word(IntEnum):
+    """Places in `values`."""
+
+    ERROR = 0  # not 0 where an index was outside of its axis
+    BROKEN = 1  # the size of that axis
+    FIRST = 2  # the first variable
+
+
+ERROR, BROKEN, FIRST = Word
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class Launch:
     """One function and how much there is to do; `work` is a guess in additions over all units."""
 
     symbol: str
@@ -36,11 +46,11 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class KernelText:
     """A kernel as text and launch."""
 
     text: str  # definitions, then declarations, one to a line
-    phases: tuple[Phase, ...]
+    launches: tuple[Launch, ...]
     variables: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
     workspace: int = 0  # bytes, 64-aligned when it arrives

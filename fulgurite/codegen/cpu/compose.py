@@ -1,9 +1,9 @@
-"""Several kernels as one: phases after phases, with values between them in the workspace.
+"""Several kernels as one: launches after launches, with values between them in the workspace.
 
-In: parts, each a `Rendered` with the place of each of its params (a param of the whole, or room in
-the shared workspace). Out: one `Rendered`. A part's functions stay as they are; around each stands
-a function that hands it a table of its own params and values. An error word that a part sets is
-passed on. So parts can be made by any template, which need not know that it makes a part.
+In: parts, each a `KernelText` with the place of each of its params (a param of the whole, or room
+in the shared workspace). Out: one `KernelText`. A part's functions stay as they are; around each
+stands a function that hands it a table of its own params and values. An error word that a part sets
+is passed on. So parts can be made by any template, which need not know that it makes a part.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..common.api import BROKEN, ERROR, FIRST, Phase, Rendered
+from ..common.api import BROKEN, ERROR, FIRST, KernelText, Launch
 
 ARGUMENTS = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 
@@ -29,7 +29,7 @@ class Place:
 class Part:
     """One kernel of several, and where its params are."""
 
-    rendered: Rendered
+    rendered: KernelText
     places: tuple[Place, ...]
 
 
@@ -46,11 +46,11 @@ class Room:
         return Place(None, start)
 
 
-def compose(parts: Sequence[Part], count: int, room: Room) -> Rendered:
+def compose(parts: Sequence[Part], count: int, room: Room) -> KernelText:
     """One kernel that runs the parts in order; `count` is how many params it has."""
     definitions: list[str] = []
     declarations: dict[str, None] = {}
-    phases: list[Phase] = []
+    launches: list[Launch] = []
     library: dict[str, None] = {}
     variables: list[str] = []
     numbers: list[int] = []
@@ -74,19 +74,19 @@ def compose(parts: Sequence[Part], count: int, room: Room) -> Rendered:
         places = part.places
         if inner.workspace:
             places = (*places, room.take(inner.workspace))
-        for symbol in dict.fromkeys(phase.symbol for phase in inner.phases):
+        for symbol in dict.fromkeys(launch.symbol for launch in inner.launches):
             suffix = symbol.removeprefix("kernel")
             step, called = f"kernel_step{position}{suffix}", f"kernel_part{position}{suffix}"
             if symbol == suffix:  # a function of the library
                 called = symbol
                 declarations[f"declare void @{symbol}(ptr, ptr, i64, i64)"] = None
             definitions.append(_around(step, called, places, count, table))
-        for phase in inner.phases:
-            suffix = phase.symbol.removeprefix("kernel")
-            phases.append(Phase(f"kernel_step{position}{suffix}", phase.units, phase.work))
+        for launch in inner.launches:
+            suffix = launch.symbol.removeprefix("kernel")
+            launches.append(Launch(f"kernel_step{position}{suffix}", launch.units, launch.work))
     text = "\n".join([*definitions, *declarations]) + "\n"
-    return Rendered(
-        text, tuple(phases), tuple(variables), tuple(numbers), room.size, tuple(library)
+    return KernelText(
+        text, tuple(launches), tuple(variables), tuple(numbers), room.size, tuple(library)
     )
 
 

@@ -18,7 +18,7 @@ from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
-from ..common.api import Rendered
+from ..common.api import KernelText
 from . import machine
 from .llvm.versions import identity
 from .target import hardware, target
@@ -59,12 +59,12 @@ class CpuCodeGenerator:
             from . import render
         return render.PASSES
 
-    def render(self, kernel: Kernel, observe: Observe | None = None) -> Rendered:
+    def render(self, kernel: Kernel, observe: Observe | None = None) -> KernelText:
         """A kernel as text; `CannotLower` says why not."""
-        if kernel.kind == "user":
+        if kernel.kind is KernelKind.USER:
             with FORK_LOCK:
                 from .llvm import user_kernel
-            user: Rendered = user_kernel.render_user(kernel)
+            user: KernelText = user_kernel.render_user(kernel)
             return user
         with FORK_LOCK:
             from ...kernel.transform.passes import TypedKernel

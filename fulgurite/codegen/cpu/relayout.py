@@ -1,10 +1,10 @@
 """The relayout template: maps that lay memory out anew, with one text for all sizes.
 
-In: an `IndexKernel`. Out: a `Rendered`, or None where `kernel/transform/relayout.py` says it is no
-such map. A unit is some rows, or a piece of a long one. Rows are walked along their innermost axis;
-what their indices and conditions come to is computed for each row, and lanes run along memory.
-All sizes, steps and limits are numbers of the table, so paddings, crops and phases of a stride that
-are put together are compiled once for what is computed from them.
+In: an `IndexKernel`. Out: a `KernelText`, or None where `kernel/transform/relayout.py` says it is
+no such map. A unit is some rows, or a piece of a long one. Rows are walked along their innermost
+axis; what their indices and conditions come to is computed for each row, and lanes run along
+memory. All sizes, steps and limits are numbers of the table, so paddings, crops and phases of a
+stride that are put together are compiled once for what is computed from them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...kernel.contract.analysis import Line, Part
 from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.relayout import FORM, Relayout, find_relayout, place_of
 from ...kernel.transform.unroll_short_axes import unrolled
-from ..common.api import Phase, Rendered
+from ..common.api import KernelText, Launch
 from .gemm.microkernel import MASKS
 from .llvm.convert import load_every, store_every
 from .llvm.divide import divided_lanes
@@ -31,7 +31,7 @@ from .target import Target
 from .tiling import CPU
 
 
-def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
+def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText | None:
     """A map that reads memory at other places than it writes."""
     if target.vectors not in MASKS:
         return None
@@ -42,7 +42,7 @@ def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> R
     return None if found is None else _rendered(found, dtypes, target)
 
 
-def _rendered(m: Relayout, dtypes: Sequence[DType], target: Target) -> Rendered:
+def _rendered(m: Relayout, dtypes: Sequence[DType], target: Target) -> KernelText:
     f = _Rows(m, dtypes, target)
     rows = prod(m.rows.sizes)
     pieces = -(-m.lanes // CPU.loops.split.unit_elements)
@@ -51,8 +51,8 @@ def _rendered(m: Relayout, dtypes: Sequence[DType], target: Target) -> Rendered:
     text = "\n".join([f.text(), *f.e.declared.values(), ""])
     elements = rows * m.lanes
     work = sum([n.op.cost * (elements if m.free[n] else 1) for n in m.order])
-    phase = Phase("kernel", -(-rows // tall) * pieces, work)
-    return Rendered(text, (phase,), tuple(f.numbers.variables), tuple(f.numbers.values))
+    launch = Launch("kernel", -(-rows // tall) * pieces, work)
+    return KernelText(text, (launch,), tuple(f.numbers.variables), tuple(f.numbers.values))
 
 
 class _Rows(FunctionBuilder):

@@ -1,10 +1,10 @@
 """One kernel as text: its passes and templates in order; the first template that takes it wins.
 
-In: a `TypedKernel`, or the `StreamedKernel` that a search chose, and the target. Out: a `Rendered`.
-`PASSES` reads top to bottom: what every target does first, kernels with scans, sorts and scatters,
-then the templates with the passes that each needs before it. A template gives None where it does
-not apply; the last one, plain loops, takes everything that has a native form and raises
-`CannotLower` otherwise.
+In: a `TypedKernel`, or the `StreamedKernel` that a search chose, and the target. Out: a
+`KernelText`. `PASSES` reads top to bottom: what every target does first, kernels with scans, sorts
+and scatters, then the templates with the passes that each needs before it. A template gives None
+where it does not apply; the last one, plain loops, takes everything that has a native form and
+raises `CannotLower` otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
 from ...kernel.transform.split_reduction import split_typed
 from ...kernel.transform.unroll_outputs import beside
 from ...kernel.transform.unroll_short_axes import unrolled
-from ..common.api import Rendered
+from ..common.api import KernelText
 from .gemm.template import gemms
 from .irregular.parts import Plain, in_parts
 from .loops.template import loops
@@ -83,12 +83,12 @@ PASSES: tuple[Pass, ...] = (
 
 def render(
     value: TypedKernel | StreamedKernel, target: Target, observe: Observe | None = None
-) -> Rendered:
+) -> KernelText:
     """A kernel, or a fold as it was chosen, as functions of a module of its own."""
     level = INDEX if isinstance(value, TypedKernel) else STREAM
     watch = Watch.of(current(), observe)
     found = run_passes(value, Rendering(target, watch), PASSES, watch, level)
-    if not isinstance(found, Rendered):
+    if not isinstance(found, KernelText):
         raise CannotLower("no template takes it")
     return replace(found, library=(*found.library, *library(found.text)))
 
@@ -96,16 +96,16 @@ def render(
 def plain(context: Rendering) -> Plain:
     """The passes of a kernel without scans, sorts and scatters, as a function."""
 
-    def rendered(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered:
+    def rendered(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText:
         value = TypedKernel(kernel, tuple(dtypes))
         made = run_passes(value, context, PLAIN, context.watch, INDEX)
-        assert isinstance(made, Rendered), "loops take everything"
+        assert isinstance(made, KernelText), "loops take everything"
         return made
 
     return rendered
 
 
-def stream(value: StreamedKernel, target: Target) -> Rendered | None:
+def stream(value: StreamedKernel, target: Target) -> KernelText | None:
     """A kernel that streams over an axis, as its search found it."""
     with FORK_LOCK:
         from .stream import template

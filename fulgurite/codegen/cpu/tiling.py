@@ -91,7 +91,7 @@ class GemmTiling:
     packed_workspace_bytes: int = 160 << 20  # that packed columns may take
     huge_results: int = 1 << 21  # of a product whose operands come from memory
     huge_k_bytes: int = 8 << 10  # between rows that fall into few sets of L2
-    modest_products: int = 1 << 25  # soon done, so that no phase should pack alone
+    modest_products: int = 1 << 25  # soon done, so that no launch should pack alone
     min_run_elements: int = 8  # contiguous ones that are worth a vector
     k_lines_at_once: int = 32  # rows of the right operand that one task packs
 

@@ -48,7 +48,7 @@ _loading = threading.RLock()
 @cache
 def load_ahead() -> threading.Thread:
     """Import Triton in the background: somebody is likely to compile soon."""
-    thread = threading.Thread(target=load, name="fulgurite-triton", daemon=True)
+    thread = threading.Thread(target=load, name="fulgurite-triton")
     thread.start()
     return thread
 

@@ -219,7 +219,8 @@ def restore(
             op, dtype, arg, *places = entry
             nodes.append(make(op, dtype, tuple([read(p) for p in places]), arg))
     for node, original in zip(nodes, origins, strict=False):
-        remember(node, original.origins)
+        if original.op is not BUFFER:  # an input's line is not one that is computed
+            remember(node, original.origins)
     return SINK(*roots)
 
 

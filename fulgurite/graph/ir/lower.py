@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
 
+from ...core.context import Table, WeakMemo
 from ...core.dtype import DType, bool_, int64, uint32, void
 from ...core.node import SOURCES, Bounds, Node, Shape, Size, Source, make, shape_of, toposort
 from ...core.op import Op
@@ -59,6 +59,7 @@ from .affine import (
     strides,
 )
 from .kernel import Item, Kernel, Schedule
+from .kernel_kind import KernelKind
 from .lower_update import assigned, updated
 from .queries import affine_value, free_axes
 from .reshape_groups import CannotLower, groups, inner_sizes
@@ -86,7 +87,7 @@ class _Split(Exception):
         self.name, self.factor = name, factor
 
 
-_known: WeakKeyDictionary[Node, IndexKernel | CannotLower] = WeakKeyDictionary()
+_lowered_sinks: Table[WeakMemo[Node, IndexKernel | CannotLower]] = Table(WeakMemo)
 
 
 def lower(sink: Node, inputs: int) -> IndexKernel:
@@ -98,21 +99,21 @@ def lower(sink: Node, inputs: int) -> IndexKernel:
 
 
 def _try_lower(sink: Node, inputs: int) -> IndexKernel | CannotLower:
-    found = _known.get(sink)
-    if found is None:
-        try:
-            found = _lowered(sink, inputs)
-        except CannotLower as reason:
-            found = reason
-        _known[sink] = found
-    return found
+    return _lowered_sinks().get_or_make(sink, lambda: _lowered_or_why_not(sink, inputs))
+
+
+def _lowered_or_why_not(sink: Node, inputs: int) -> IndexKernel | CannotLower:
+    try:
+        return _lowered(sink, inputs)
+    except CannotLower as reason:
+        return reason
 
 
 def lower_kernel(kernel: Kernel) -> Kernel:
     """A kernel with its body in index notation as well, or with the reason why it has none."""
     if kernel.lowered is not None:
         return kernel
-    if kernel.kind == "host":  # a whole graph may be one
+    if kernel.kind is KernelKind.HOST:  # a whole graph may be one
         return replace(kernel, lowered=CannotLower("a host function"))
     return replace(kernel, lowered=_try_lower(kernel.body, kernel.inputs))
 

@@ -279,6 +279,11 @@ class Registry:
         with self._lock:
             return sum(storage.nbytes for storage in list(self._storage.values()))
 
+    def holdings(self) -> list[tuple[Node, Storage]]:
+        """Every buffer that has memory, with that memory."""
+        with self._lock:
+            return list(self._storage.items())
+
     def buffers_without_tensor(self) -> list[Node]:
         """Buffers with memory that are the root of no live tensor."""
         return [b for b in list(self._storage) if not any(_entries_at(b))]

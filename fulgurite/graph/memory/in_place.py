@@ -32,10 +32,10 @@ from ..ir.kernel import Item, Kernel, Schedule
 from ..ir.kernel_kind import KernelKind
 from ..ir.lower import IndexKernel, lower
 from ..ir.reshape_groups import CannotLower
+from ..tables import GRAPH
 from .arena import replaceable
 
 Pair: TypeAlias = tuple[int, int]  # a param, and the root that may take its memory
-_TRIAL = 64  # the most nodes of a part that is lowered to see whether it needs memory of its own
 _SAFE = frozenset({"elementwise", "movement", "leaf"})
 
 
@@ -169,7 +169,7 @@ def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> N
     if link.src[1] is box(link.src[0], starts_of(link), link.arg, part.shape):
         return target  # it holds that already
     order = toposort([part])
-    if first and memory in order and len(order) <= _TRIAL:
+    if first and memory in order and len(order) <= GRAPH.trial_lowering_nodes:
         plain = ASSIGN(target, part, *corner, arg=arg)
         params = 1 + max(n.arg[0] for n in toposort([plain]) if n.op is PARAM)
         try:

@@ -1,11 +1,10 @@
-"""Running sooner what frees memory: a kernel that ends more than it begins need not wait.
+"""List scheduling by liveness: kernels that free more memory than they take run early.
 
-In: the items of a schedule in an order that works, their slots and which slots are results. Out:
-the same items in an order that works. An item moves up, right behind the one that makes it
-possible, if it is then the last reader of more bytes than it writes (results are kept anyhow, so
-they cost nothing). So the gradient of a weight is computed when its two factors are there, not
-after all others, and the factors go. A few numbers made of inputs come first: nobody waits for
-them. Nothing moves down, and what has effects does not move.
+In: the items of a schedule in a topological order, their slots and which slots are results. Out:
+the same items in another topological order. An item moves up, right behind its last producer, if
+it is then the last reader of more bytes than it writes (results live to the end, so they cost
+nothing). So a weight's gradient is computed as soon as its two factors exist, and they are freed.
+A few scalars made of inputs come first. Nothing moves down; kernels with effects do not move.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Sequence, Set
 
 from ...core.shape import upper
 from ..ir.kernel import Item, Schedule, Slot
-
-_SMALL = 64  # bytes that are no burden
+from ..tables import GRAPH
 
 
 def reorder(schedule: Schedule) -> Schedule:
@@ -75,13 +73,13 @@ class _Order:
             stack.extend([n for n in sorted(set(near), reverse=True) if self.frees(n)])
 
     def costs_nothing(self, number: int) -> bool:
-        """Is it made of inputs alone, and so small that it may as well be there from the start?"""
+        """True if it is made of inputs alone and too small to be a burden from the start."""
         item = self.items[number]
         ready = not self.missing[number] and item.kernel.kind.is_movable
-        return ready and sum([self.bytes(s) for s in item.writes]) <= _SMALL
+        return ready and sum([self.bytes(s) for s in item.writes]) <= GRAPH.early_result_bytes
 
     def frees(self, number: int) -> bool:
-        """Can it run now, and does it end more than it begins?"""
+        """True if it can run now, and frees more bytes than it allocates."""
         item = self.items[number]
         if number in self.done or self.missing[number] or not item.kernel.kind.is_movable:
             return False

@@ -13,6 +13,7 @@ from ...core.node import Node, make, remember
 from ...core.ops.effect import CALL, CONTIGUOUS
 from ...core.ops.leaf import CONST, IOTA, PARAM, VAR, VIEW
 from ...core.ops.movement import RESHAPE, UNWINDOW
+from ..ir.kernel_kind import KernelKind
 
 
 def in_memory(sink: Node, order: Sequence[Node]) -> Node:
@@ -22,7 +23,7 @@ def in_memory(sink: Node, order: Sequence[Node]) -> Node:
     made: dict[Node, Node] = {}
     for node in order:
         sources = [made[s] for s in node.src]
-        if node.op is CALL and node.arg[1].kind == "user":
+        if node.op is CALL and node.arg[1].kind == KernelKind.USER:
             count = node.arg[2]
             sources = [*[_stored(s) for s in sources[:count]], *sources[count:]]
         if tuple(sources) == node.src:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf, prod
-from weakref import WeakKeyDictionary
 
+from ...core.context import Table, WeakMemo
 from ...core.dtype import float32, float64
 from ...core.egraph import Report
 from ...core.node import Node, Size, constant, make, toposort
@@ -94,14 +94,14 @@ class Streaming:
 
 
 # by body, then by sizes: a body alone does not say how long its axes are
-_known: WeakKeyDictionary[Node, dict[tuple[Size, ...], Streaming | None]] = WeakKeyDictionary()
+STREAMS: Table[WeakMemo[Node, dict[tuple[Size, ...], Streaming | None]]] = Table(WeakMemo)
 
 
 def stream(kernel: IndexKernel, watch: Watch = UNWATCHED) -> Streaming | None:
     """The kernel as a streaming one, if it is one; kept for every body, unless somebody looks."""
     if watch.observe is not None:
         return _stream(kernel, watch)
-    found = _known.setdefault(kernel.body, {})
+    found = STREAMS().get_or_make(kernel.body, dict)
     if kernel.axes not in found:
         found[kernel.axes] = _stream(kernel, watch)
     return found[kernel.axes]

@@ -26,6 +26,7 @@ from ...core.node import Node
 from ...graph.fusion.machine import CostTable, both, memory_time, work_of
 from ...graph.fusion.proposals import Proposal, Source
 from ...graph.ir.kernel import Kernel
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from ...graph.ir.reshape_groups import CannotLower
 from ...kernel.contract.analysis import Line
@@ -112,12 +113,12 @@ def product(kernel: Kernel) -> Product | None:
     if isinstance(kernel.plan, Product):
         return kernel.plan
     chosen = options.search and options.fuse
-    return found_product(kernel) if not chosen or kernel.kind == "library" else None
+    return found_product(kernel) if not chosen or kernel.kind is KernelKind.LIBRARY else None
 
 
 def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
     """The library as an alternative to our own kernel for a product."""
-    if current().deterministic or kernel.kind != "contract":
+    if current().deterministic or kernel.kind is not KernelKind.CONTRACT:
         return None
     found = found_product(lower_kernel(kernel))
     if found is None:

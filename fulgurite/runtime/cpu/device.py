@@ -24,13 +24,12 @@ from ...graph.ir.kernel import Kernel, Schedule
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
 from ..device import Executable, Executor, MemoryLimitError
-from ..device_base import CONTROL
 from ..host.device import POISON, HostBuffer, HostDevice, SharedBuffer
 from ..host.tiny import TinyExecutor, is_whole
 from .pool import POOL, BlockBuffer, forget_idle, spared_bytes
 
 if TYPE_CHECKING:
-    from ...codegen.common.api import Rendered
+    from ...codegen.common.api import KernelText
     from ...codegen.cpu.generator import CpuCodeGenerator
     from ...graph.fusion.proposals import Source
     from ..recording import Recorder
@@ -141,7 +140,7 @@ class CpuDevice(HostDevice):
             try:
                 rendered[number] = self.rendered(kernel)
             except CannotLower as reason:
-                if kernel.kind not in CONTROL:
+                if not kernel.kind.is_control:
                     self.interpreted.append(f"{kernel.name}: {reason}")
                 found[number] = self.step_code(kernel)
         if rendered:
@@ -153,13 +152,13 @@ class CpuDevice(HostDevice):
             self.native += len(rendered)
         return found
 
-    def rendered(self, kernel: Kernel) -> Rendered:
+    def rendered(self, kernel: Kernel) -> KernelText:
         """A kernel as text; `CannotLower` says why not."""
-        if kernel.kind in ("host", *CONTROL):
+        if not kernel.kind.has_code:
             raise CannotLower("a host function")
         with FORK_LOCK:
             from . import toolchain
-        found: Rendered = toolchain.rendering(kernel)
+        found: KernelText = toolchain.rendering(kernel)
         return found
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
@@ -173,7 +172,7 @@ class CpuDevice(HostDevice):
 
     def library(self, kernel: Kernel) -> Executable | None:
         """A library's way to run a kernel, where bits may depend on its threads."""
-        if current().deterministic or kernel.kind in ("host", *CONTROL):
+        if current().deterministic or not kernel.kind.has_code:
             return None
         with FORK_LOCK:
             from . import blas

@@ -82,12 +82,12 @@ class FrameLayout:
         self.size = self.spare + 1
 
     def launches(self, item: Item, made: Native, address: Callable[[str], int]) -> list[int]:
-        """The records of a kernel's phases."""
+        """The records of a kernel's launches."""
         slots = [self.word[i] - SLOTS for i in (*item.reads, *item.writes, self.room)]
         places = [self.names.index(name) for name in made.variables]
         tail = [*slots, *places, *made.numbers]
         words: list[int] = []
-        for symbol, units, shared in made.phases:
+        for symbol, units, shared in made.launches:
             words += [LAUNCH, 8 + len(tail), address(symbol), units, shared,
                       len(slots), len(places), len(made.numbers), *tail]  # fmt: skip
         return words
@@ -124,7 +124,7 @@ class Program:
         self.constants = constants_of(device, schedule)
         native = [c for c in code if isinstance(c, Native)]
         self.workspace = max((c.workspace for c in native), default=0)
-        self.shares = any(phase[2] for c in native for phase in c.phases)
+        self.shares = any(launch[2] for c in native for launch in c.launches)
         self.outputs = list(dict.fromkeys(schedule.outputs))
         held = {*range(schedule.inputs), *self.constants, *dict(schedule.aliases)}
         fresh = [place for place in self.outputs if place not in held]
@@ -173,7 +173,7 @@ class Program:
             if not steps or isinstance(steps[-1], tuple):
                 steps.append(array("q", self.frame_layout.header))
                 items.append([])
-            items[-1] += [number] * len(made.phases)
+            items[-1] += [number] * len(made.launches)
             try:
                 steps[-1].extend(self.frame_layout.launches(item, made, address))
             except OverflowError as problem:
@@ -241,6 +241,19 @@ class Program:
         if len(self._idle) < IDLE:
             self._idle.append(frame)
         return results
+
+    def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
+        """A program's pass over addresses of its inputs and, behind them, of its outputs."""
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = self.frame(False, self.layout)
+        workers = self.workers
+        ready = workers.ready(threads) if self.shares else 1
+        if workers.call(self.entry, frame.address, workers.pool, ready, *addresses):
+            raise out_of_range(frame.words[SIZE])
+        if len(self._idle) < IDLE:
+            self._idle.append(frame)
 
     def bind(self, addresses: Sequence[int]) -> Frame:
         """A frame for passes that write over these inputs."""

@@ -1,6 +1,6 @@
-"""Rendered kernels to functions in memory: compiled once by text, for this process and the next.
+"""KernelText kernels to functions in memory: compiled once by text, for this process and the next.
 
-In: `Rendered` kernels and a target. Out: for each a `Native`: functions, units, numbers. A text
+In: `KernelText` kernels and a target. Out: for each a `Native`: functions, units, numbers. A text
 has a digest, over itself, the target and the compiler, that names its functions: so objects never
 clash, and a text that was compiled before, here or (through the disk store) by another process, is
 not compiled again. All texts of one call that are new go through the compiler in one module.
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...codegen.common.api import Rendered
+from ...codegen.common.api import KernelText
 from ...codegen.cpu.llvm.compiler import Refusal, compile_object
 from ...codegen.cpu.llvm.loader import LoadError, load
 from ...codegen.cpu.llvm.versions import identity
@@ -23,14 +23,14 @@ from ...config import current
 from ...core.digest import digest_of
 from ..cache.disk import store_for
 
-THREADED = 1 << 17  # additions in a phase from which sharing it among threads pays
+THREADED = 1 << 17  # additions in a launch from which sharing it among threads pays
 
 
 class Native(NamedTuple):
     """A kernel that the driver can launch."""
 
     digest: str  # of its text
-    phases: tuple[tuple[str, int, int], ...]  # function, units, whether to share them
+    launches: tuple[tuple[str, int, int], ...]  # function, units, whether to share them
     variables: tuple[str, ...]
     numbers: tuple[int, ...]
     workspace: int
@@ -43,8 +43,8 @@ def dump(code: object) -> list[Any] | None:
 
 def restored(dumped: Sequence[Any]) -> Native:
     """The kernel that was dumped."""
-    digest, phases, variables, numbers, workspace = dumped
-    found = tuple((symbol, units, shared) for symbol, units, shared in phases)
+    digest, launches, variables, numbers, workspace = dumped
+    found = tuple((symbol, units, shared) for symbol, units, shared in launches)
     return Native(digest, found, tuple(variables), tuple(numbers), workspace)
 
 
@@ -71,7 +71,7 @@ class Code:
         """In a child process no other thread lives: a lock it held is open again."""
         self._lock = threading.RLock()
 
-    def add(self, kernels: Sequence[Rendered]) -> list[Native]:
+    def add(self, kernels: Sequence[KernelText]) -> list[Native]:
         """Functions for all kernels; those that nobody compiled yet are compiled together."""
         digests = [self.digest(k.text) for k in kernels]
         self.have([(d, k.text, k.library) for d, k in zip(digests, kernels, strict=True)])
@@ -145,13 +145,13 @@ class Code:
         return digest_of(f"{self._settings}\n{text}")
 
 
-def _native(kernel: Rendered, digest: str) -> Native:
-    phases = tuple(
+def _native(kernel: KernelText, digest: str) -> Native:
+    launches = tuple(
         (
             p.symbol.replace("kernel", f"k{digest}", 1),
             p.units,
             int(p.work >= THREADED and p.units > 1),
         )
-        for p in kernel.phases
+        for p in kernel.launches
     )
-    return Native(digest, phases, kernel.variables, kernel.numbers, kernel.workspace)
+    return Native(digest, launches, kernel.variables, kernel.numbers, kernel.workspace)

@@ -62,9 +62,9 @@ class Workers:
         start = self._memory.ctypes.data
         self.pool = start + -start % 64
 
-    def ready(self) -> int:
+    def ready(self, threads: int = 0) -> int:
         """How many threads a launch may use now; they are started if they are new."""
-        threads = current().threads or self.own
+        threads = threads or current().threads or self.own
         if threads > self.count:
             with self._lock:
                 if threads > self.count:

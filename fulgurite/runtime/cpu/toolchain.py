@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..._lazy import FORK_LOCK
-from ...codegen.common.api import Rendered
+from ...codegen.common.api import KernelText
 from ...codegen.cpu.driver import driver_text
 from ...codegen.cpu.generator import CpuCodeGenerator
 from ...codegen.cpu.llvm.compiler import Refusal
@@ -22,6 +22,7 @@ from ...core.cache import Cache
 from ...core.origin import places
 from ...errors import ArgumentError
 from ...graph.ir.kernel import Kernel, Schedule
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.memory.arena import Layout
 from ..device import Executable
 from ..host.device import HostDevice
@@ -32,15 +33,15 @@ from .threads import Workers
 _CODEGEN = CpuCodeGenerator()
 
 
-def rendering(kernel: Kernel) -> Rendered:
+def rendering(kernel: Kernel) -> KernelText:
     """A kernel as text; `CannotLower` says why not."""
     found = _CODEGEN.render(kernel)
-    if kernel.kind == "user":
+    if kernel.kind is KernelKind.USER:
         _check_user(kernel, found)
     return found
 
 
-def _check_user(kernel: Kernel, found: Rendered) -> None:
+def _check_user(kernel: Kernel, found: KernelText) -> None:
     """The user's own text is read alone first: its faults are named."""
     made = code()
     if not made.fetch(made.digest(found.text)):
@@ -56,7 +57,7 @@ def _check_user(kernel: Kernel, found: Rendered) -> None:
             )
 
 
-def natives(kernels: Sequence[Kernel], texts: Mapping[int, Rendered]) -> list[Native]:
+def natives(kernels: Sequence[Kernel], texts: Mapping[int, KernelText]) -> list[Native]:
     """Functions for the texts of some kernels; `CompilerError` says whose is refused."""
     made = code()
     try:

@@ -94,11 +94,7 @@ class CudaDevice(BaseDevice):
     def __init__(self, name: str = "cuda") -> None:
         member = int(name.partition(":")[2] or 0)
         self.name, self.dlpack = name, (DLPACK_CUDA, member)
-        options = current()
-        if not options.disk_cache or not os.path.isdir(cache_folder(options.cache_dir)):
-            with FORK_LOCK:
-                from ...codegen.cuda import generator
-            generator.load_compiler_ahead()  # while the driver starts, which takes as long
+        self.expect_compiles()  # while the driver starts, which takes as long
         self.driver = the_driver()
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
@@ -117,6 +113,14 @@ class CudaDevice(BaseDevice):
         self._settling = threading.RLock()
         self._mark = cuda.Event(self.driver)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def expect_compiles(self) -> None:
+        """Load the compiler meanwhile, if there is nothing on disk that could be used instead."""
+        options = current()
+        if not options.disk_cache or not os.path.isdir(cache_folder(options.cache_dir)):
+            with FORK_LOCK:
+                from ...codegen.cuda import generator
+            generator.load_compiler_ahead()
 
     def _after_fork(self) -> None:
         self._threads = threading.local()

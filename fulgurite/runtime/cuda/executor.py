@@ -545,6 +545,21 @@ class CudaProgram:
         self.release(frame)
         return [results[place] for place in self.schedule.outputs]
 
+    def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
+        """A pass over the addresses of its inputs and, behind them, of memory for its results."""
+        frame = self.acquire(False)
+        inputs = len(addresses) - len(self.made)
+        for (place, _), address in zip(self.made, addresses[inputs:], strict=True):
+            frame.set(place, address)
+        for place, address in enumerate(addresses[:inputs]):
+            frame.set(place, address)
+        self.device.enter()
+        for part in frame.parts:
+            part.launch()  # type: ignore[union-attr]
+        if self.deferred:
+            frame.errors.check()
+        self.release(frame)
+
     def _launch(
         self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any],
         run: Begun | Frame,

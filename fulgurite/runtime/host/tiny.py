@@ -17,6 +17,7 @@ from ...core.op import Array
 from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
 from ...graph.ir.kernel import Item, Schedule
+from ...graph.ir.kernel_kind import KernelKind
 from ...graph.memory.arena import Layout
 from ..device import Buffer, Device, MemoryLimitError, Pass, Replay, Values
 from ..recording import timed_step
@@ -28,7 +29,7 @@ MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
 
 def is_whole(schedule: Schedule) -> bool:
     """Is a schedule one host step over sizes that are known?"""
-    if len(schedule.items) != 1 or schedule.items[0].kernel.kind != "host":
+    if len(schedule.items) != 1 or schedule.items[0].kernel.kind is not KernelKind.HOST:
         return False
     nodes = toposort([schedule.items[0].kernel.body])
     written = set(schedule.items[0].writes)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fulgurite.aot.schedule import schedule
-from fulgurite.codegen.common.api import FIRST, Rendered
+from fulgurite.codegen.common.api import FIRST, KernelText
 from fulgurite.codegen.cpu.llvm.compiler import compile_object
 from fulgurite.codegen.cpu.llvm.loader import load
 from fulgurite.codegen.cpu.render import PLAIN, Rendering, render
@@ -36,7 +36,7 @@ POISON = 0xA5
 AROUND = 4096  # poisoned bytes on both sides of what kernels write
 
 
-def functions(rendered: Rendered, machine: Target) -> dict[str, int]:
+def functions(rendered: KernelText, machine: Target) -> dict[str, int]:
     """The addresses of a kernel's functions; each text is compiled once."""
     known: dict[str, int] = {}
     for text in rendered.library:
@@ -48,7 +48,7 @@ def functions(rendered: Rendered, machine: Target) -> dict[str, int]:
     return known | _loaded[rendered.text, machine]
 
 
-def rendered_kernels(*tensors: Tensor, machine: Target | None = None) -> list[Rendered]:
+def rendered_kernels(*tensors: Tensor, machine: Target | None = None) -> list[KernelText]:
     """The kernels of a schedule as text."""
     return [_rendered(item.kernel, machine or target()) for item in schedule(*tensors).items]
 
@@ -59,21 +59,21 @@ def lowered(tensor: Tensor) -> tuple[IndexKernel, list[DType]]:
     return merge_axes(lower(kernel.body, kernel.inputs)), list(param_dtypes(kernel))
 
 
-def _rendered(kernel: Kernel, machine: Target) -> Rendered:
+def _rendered(kernel: Kernel, machine: Target) -> KernelText:
     return rendered(lower(kernel.body, kernel.inputs), param_dtypes(kernel), machine)
 
 
-def rendered(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> Rendered:
+def rendered(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> KernelText:
     """A kernel as text, by the first template that takes it."""
     return render(TypedKernel(kernel, tuple(dtypes)), machine)
 
 
-def looped(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> Rendered:
+def looped(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> KernelText:
     """A kernel as text, by plain loops."""
     templates = passes_up_to(PLAIN, "unroll_short_axes")
     value = TypedKernel(merge_axes(kernel), tuple(dtypes))
     made = run_passes(value, Rendering(machine, UNWATCHED), PLAIN[len(templates) :])
-    assert isinstance(made, Rendered)
+    assert isinstance(made, KernelText)
     return made
 
 
@@ -99,7 +99,7 @@ def check_around(what: str, begin: int, length: int) -> None:
 
 def run(
     *tensors: Tensor, seed: int | None = None, machine: Target | None = None
-) -> tuple[list[Array], list[Rendered]]:
+) -> tuple[list[Array], list[KernelText]]:
     """The values of tensors, kernel by kernel; with a seed, units run in a shuffled order."""
     found = schedule(*tensors)
     plan = found.compile().schedule
@@ -137,20 +137,20 @@ def _inputs(*tensors: Tensor) -> list[Array]:
 
 
 def _launch(
-    rendered: Rendered, buffers: list[Array], code: dict[str, int], seed: int | None
+    rendered: KernelText, buffers: list[Array], code: dict[str, int], seed: int | None
 ) -> None:
     room = np.full(rendered.workspace + 64 + 2 * AROUND, POISON, np.uint8)
     workspace = room.ctypes.data + AROUND + (-room.ctypes.data) % 64
     addresses = [*[b.ctypes.data for b in buffers], workspace]
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
     values = (ctypes.c_int64 * (FIRST + len(rendered.numbers)))(0, 0, *rendered.numbers)
-    for phase in rendered.phases:
-        call = _Function(code[phase.symbol])
-        ranges = [(0, phase.units)]
+    for launch in rendered.launches:
+        call = _Function(code[launch.symbol])
+        ranges = [(0, launch.units)]
         if seed is not None:
             chosen = random.Random(seed)
-            cuts = sorted(chosen.sample(range(phase.units + 1), min(phase.units, 5)))
-            ends = sorted({0, *cuts, phase.units})
+            cuts = sorted(chosen.sample(range(launch.units + 1), min(launch.units, 5)))
+            ends = sorted({0, *cuts, launch.units})
             ranges = list(pairwise(ends))
             chosen.shuffle(ranges)
         for first, last in ranges:

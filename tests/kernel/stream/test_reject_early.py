@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.context import context
 from fulgurite.graph.ir.lower import lower
 from fulgurite.kernel.transform.merge_axes import merge_axes
 from tests.graph.searching import ATTENTION, INTO_PRODUCTS, ROWS, lowered, numbers
@@ -24,7 +25,7 @@ PROGRAMS = {**ATTENTION, **ROWS, **INTO_PRODUCTS, **UNSEEN}
 
 def streams(*asked: fg.Tensor) -> bool:
     """Are tensors one pass over blocks?"""
-    ONLINE._known.clear()
+    context().tables.pop(ONLINE.STREAMS, None)
     sink, inputs = lowered(*asked)
     return ONLINE.stream(merge_axes(lower(sink, inputs))) is not None
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -60,6 +61,16 @@ def work(folder: Path, text: str = WORK, **environment: str) -> dict[str, object
     found: dict[str, object] = json.loads(done.stdout)
     found["warnings"] = done.stderr
     return found
+
+
+Filled = tuple[dict[str, object], Path]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """What a first process says, and the folder it left its plan and code in: read only."""
+    folder = tmp_path_factory.mktemp("filled")
+    return work(folder), folder
 
 
 def key_of(normal: Normal) -> str | None:
@@ -135,9 +146,10 @@ def files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("how", ["flipped", "truncated", "emptied", "removed"])
 def test_damaged_entries_are_ignored_with_a_warning_and_made_again(
-    tmp_path: Path, how: str
+    tmp_path: Path, how: str, filled: Filled
 ) -> None:
-    good = work(tmp_path)
+    good, folder = filled
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     for path in files(tmp_path):
         data = bytearray(path.read_bytes())
         if how == "flipped":
@@ -187,8 +199,10 @@ def test_four_processes_that_compile_the_same_graph_all_get_it_right(tmp_path: P
     assert sum("schedule" in a["stages"] for a in answers) == 1  # one compiled, the others waited
 
 
-def test_kill_9_at_any_moment_leaves_nothing_that_is_half_there(tmp_path: Path) -> None:
-    good = work(tmp_path / "good")
+def test_kill_9_at_any_moment_leaves_nothing_that_is_half_there(
+    tmp_path: Path, filled: Filled
+) -> None:
+    good, _ = filled
     settings = os.environ | {
         "FULGURITE_DEVICE": "cpu", "FULGURITE_TIER": "native", "FULGURITE_DISK_CACHE": "1",
         "FULGURITE_CACHE_DIR": str(tmp_path / "killed"),

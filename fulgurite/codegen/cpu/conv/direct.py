@@ -1,11 +1,11 @@
 """Direct convolution: a few rows times an im2col view of which nothing is packed.
 
-In: the registers. Out: the text of a module. A phase finds out once for every tile of columns which
-pieces of memory its vectors are, where each step of k moves them, and which of their lanes are left
-by conditions, and keeps that in the workspace. The module's function computes the sums of a tile:
-for a few pieces at a time it goes over all steps of k with the sums in registers. So a depthwise
-convolution reads its image through masks that all channels and images share. Where lanes run along
-k (the gradient of its weights), a few columns at a time go over all pieces instead.
+In: the registers. Out: the text of a module. A launch finds out once for every tile of columns
+which pieces of memory its vectors are, where each step of k moves them, and which of their lanes
+are left by conditions, and keeps that in the workspace. The module's function computes the sums of
+a tile: for a few pieces at a time it goes over all steps of k with the sums in registers. So a
+depthwise convolution reads its image through masks that all channels and images share. Where lanes
+run along k (the gradient of its weights), a few columns at a time go over all pieces instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .view_args import DESCRIPTOR, ViewOperands
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
 _PIECES, _ROWS, _COLUMNS = GEMM.direct_pieces, GEMM.direct_rows, GEMM.direct_columns
 _CHAIN = GEMM.direct_chain_steps
-_PHASE = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
+_LAUNCH = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 _ARGUMENTS = (
     "ptr noalias %left, ptr noalias %right, ptr noalias %table, i64 %pieces, ptr noalias %sums, "
     "i64 %width, i64 %rows, i64 %steps, i64 %step, i64 %down, i64 %more"
@@ -71,7 +71,7 @@ def direct_functions(
     `void PART_direct(ptr left, ptr right, ptr table, i64 pieces, ptr sums, i64 width, i64 rows,
     i64 steps, i64 step, i64 down, i64 more)` computes the sums of a tile; lanes are `step` apart,
     rows of the left operand `down`; `more`: they are added to those that are there. With no rows
-    lanes run along k, and steps are columns. `PART_tables` is the phase that fills tables.
+    lanes run along k, and steps are columns. `PART_tables` is the launch that fills tables.
     """
     made = []
     for load in LOADS:
@@ -82,11 +82,11 @@ def direct_functions(
                 made.append(defined(f, f"internal void @{f.symbol}({_ARGUMENTS})"))
     whole = FunctionBuilder("PART_direct", Numbers([]), [], registers.target.lanes, False)
     _all_rows(whole, scalar_type(registers.dtype), scalar_type(memory_dtype(memories[0])))
-    phase = _table_phase(registers, memories)
+    launch = _table_launch(registers, memories)
     return [
         *made, _total(registers), defined(whole, f"void @PART_direct({_ARGUMENTS})"),
         defined(_FillTable(registers, "near"), f"internal void @PART_table({_TABLE})"),
-        defined(phase, f"void @PART_tables({_PHASE})"),
+        defined(launch, f"void @PART_tables({_LAUNCH})"),
     ]  # fmt: skip
 
 
@@ -356,8 +356,8 @@ _TABLE = (
 )
 
 
-def _table_phase(registers: Registers, memories: tuple[DType, DType]) -> FunctionBuilder:
-    """The phase: the tables of some tiles of columns."""
+def _table_launch(registers: Registers, memories: tuple[DType, DType]) -> FunctionBuilder:
+    """The launch: the tables of some tiles of columns."""
     views = ViewOperands(registers, memories)
     t = LibraryFunction(registers, views)
     f = t.f

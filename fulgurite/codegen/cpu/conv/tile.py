@@ -1,7 +1,7 @@
 """Shape-generic tiles of implicit GEMM and direct convolution: library functions, compiled once.
 
 In: the registers. Out: texts of modules. `im2col` packs a block of a view as its descriptor says,
-as rows of k, as panels or as rows of columns, and has the phases that pack an operand into the
+as rows of k, as panels or as rows of columns, and has the launches that pack an operand into the
 workspace; `tile` computes the sums of a tile, with each operand on its route. All they know of a
 kernel is its table of numbers, in the order of `VIEW_TABLE`. So convolutions of any
 size, window, stride, dilation, padding and groups have no text but their epilogue.
@@ -101,14 +101,14 @@ def tile(registers: Registers, memories: tuple[DType, DType]) -> Module:
 @lru_cache(maxsize=32)
 def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr view, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, the
-    phases of both sides (`pack_phase`), and direct convolution (`table_phase`, `direct`)."""
+    launches of both sides (`pack_launch`), and direct convolution (`table_launch`, `direct`)."""
     packers = [
         Packer(registers, kind, dtype)
         for dtype in pack_dtypes(registers, memories) for kind in PACK_KINDS
     ]  # fmt: skip
     made = [_packer(registers, number, f) for number, f in enumerate(packers)]
     made.append(lanes_function(registers))
-    made += [_pack_phase(registers, memories, side) for side in ("left", "right")]
+    made += [_pack_launch(registers, memories, side) for side in ("left", "right")]
     made += [*([fours(registers)] if registers.dot else []), *direct_functions(registers, memories)]
     cases = " ".join([f"i64 {i}, label %is{i}" for i in range(len(packers))])
     lines = ["  %kind = load i64, ptr %view", f"  switch i64 %kind, label %done [ {cases} ]"]
@@ -126,13 +126,13 @@ def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
     return named(f"im2col_{registers.dtype}", "\n".join([text, *rest]))
 
 
-def pack_phase(module: Module, side: str) -> str:
+def pack_launch(module: Module, side: str) -> str:
     """The name of the function that packs units of an operand into the workspace."""
     return f"{module.name}_part_{side}"
 
 
-def table_phase(module: Module) -> str:
-    """The name of the phase of a direct convolution that fills the table of each tile."""
+def table_launch(module: Module) -> str:
+    """The name of the launch of a direct convolution that fills the table of each tile."""
     return f"{module.name}_part_tables"
 
 
@@ -141,10 +141,10 @@ def direct(module: Module) -> str:
     return f"{module.name}_part_direct"
 
 
-def _pack_phase(
+def _pack_launch(
     registers: Registers, memories: tuple[DType, DType], side: str
 ) -> tuple[str, dict[str, str]]:
-    """A phase of kernels without variables: a function of params and values."""
+    """A launch of kernels without variables: a function of params and values."""
     t = LibraryFunction(registers, ViewOperands(registers, memories))
     t.f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")
     t.pack_units(side, "@SELF")

@@ -138,7 +138,7 @@ class Geometry:
         """The stride that an operand is packed with: of rows of k or of columns, or of panels."""
         return self.tiles.columns if self.library_route(s) == "rows" else self.tiles.k_packed
 
-    # --- packing phases --------------------------------------------------------------------------
+    # --- packing launches -------------------------------------------------------------------------
 
     def pack_unit(self, s: Operand) -> tuple[int, int]:
         """What one unit packs: how many of an operand's own places, and how much of k."""

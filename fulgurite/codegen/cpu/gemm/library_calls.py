@@ -1,9 +1,9 @@
-"""Library calls of a GEMM kernel: the functions that it calls, and phases that are such functions.
+"""Library calls of a GEMM kernel: functions that it calls, and launches that are such functions.
 
 In: a planned GEMM and a function that is being written. Out: lines that call functions of the
-library, which are noted in `modules`, and names of phases. What an operand is, a dense matrix or an
-im2col view, is all in the table of numbers that these functions get; so little is written here, and
-it is the same for all shapes.
+library, which are noted in `modules`, and names of launches. What an operand is, a dense matrix or
+an im2col view, is all in the table of numbers that these functions get; so little is written here,
+and it is the same for all shapes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .geometry import Geometry
 from .microkernel import Module, block, keeper
 from .pack_dense import pack_dense
 from .skinny import SKINNY, skinny
-from .tile import BLOCK, MOVE, TILE, UNITS, pack_phase, pack_units, tile
+from .tile import BLOCK, MOVE, TILE, UNITS, pack_launch, pack_units, tile
 
-PHASE = "ptr, ptr, i64, i64"  # the types of a phase
+LAUNCH = "ptr, ptr, i64, i64"  # the types of a launch
 
 
 class LibraryCalls:
@@ -35,7 +35,7 @@ class LibraryCalls:
         self.geometry, self.gemm, self.numbers = geometry, geometry.gemm, numbers
         self.registers, self.dtypes = self.gemm.registers, self.gemm.problem.dtypes
         self.modules: dict[str, Module] = {}
-        self.phases: set[str] = set()  # modules whose function is a phase
+        self.launches: set[str] = set()  # modules whose function is a launch
 
     def frame(self, symbol: str) -> FunctionBuilder:
         """A new function of the kernel."""
@@ -64,9 +64,9 @@ class LibraryCalls:
         return f.read["table"]
 
     def library(self, declared: Collection[str]) -> tuple[str, ...]:
-        """The texts of what is called, phases last: they call others themselves."""
-        names = sorted(self.modules, key=lambda name: (name in self.phases, name))
-        return tuple(self.modules[n].text for n in names if n in declared or n in self.phases)
+        """The texts of what is called, launches last: they call others themselves."""
+        names = sorted(self.modules, key=lambda name: (name in self.launches, name))
+        return tuple(self.modules[n].text for n in names if n in declared or n in self.launches)
 
     # --- dense operands --------------------------------------------------------------------------
 
@@ -96,15 +96,15 @@ class LibraryCalls:
         """The function that packs a dense operand."""
         return self.address(f, pack_dense(self.registers, s.name, s.is_transposed), MOVE)
 
-    def dense_phase(self, s: Operand) -> str:
-        """The phase of the library that packs a dense operand."""
-        module = pack_phase(self.registers, s.name, s.is_transposed)
+    def dense_launch(self, s: Operand) -> str:
+        """The launch of the library that packs a dense operand."""
+        module = pack_launch(self.registers, s.name, s.is_transposed)
         self.modules[module.name] = module
-        self.phases.add(module.name)
+        self.launches.add(module.name)
         return module.name
 
-    def own_dense_phase(self, s: Operand) -> FunctionBuilder:
-        """A phase of this kernel's own that packs a dense operand."""
+    def own_dense_launch(self, s: Operand) -> FunctionBuilder:
+        """A launch of this kernel's own that packs a dense operand."""
         f = self.frame(f"kernel_{s.name}")
         many = self.geometry.pack_units(s)
 
@@ -132,12 +132,12 @@ class LibraryCalls:
         self.modules[module.name] = module
         return module
 
-    def view_phase(self, name: str, own: str, frames: list[FunctionBuilder]) -> str:
-        """A phase that is a function of the library, or one of this kernel's own that calls it."""
+    def view_launch(self, name: str, own: str, frames: list[FunctionBuilder]) -> str:
+        """A launch that is a function of the library, or one of this kernel's own that calls it."""
         if not self.numbers.variables:
             return name
         f = self.frame(own)  # numbers are behind the variables
-        f.e.declare(f"void @{name}({PHASE})", name)
+        f.e.declare(f"void @{name}({LAUNCH})", name)
         values = f.e.let(f"getelementptr i64, ptr %values, i64 {len(self.numbers.variables)}")
         f.e.line(f"call void @{name}(ptr %params, ptr {values}, i64 %first, i64 %last)")
         frames.append(f)

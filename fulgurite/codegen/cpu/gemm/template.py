@@ -1,9 +1,9 @@
 """The GEMM template: Σ of a product as a blocked matrix product in LLVM IR text.
 
-In: a problem and its `GemmPlan`. Out: a `Rendered`. A unit of the last phase computes one tile of
-results: for every block of k it has the packed or dense operands multiplied by the library's
+In: a problem and its `GemmPlan`. Out: a `KernelText`. A unit of the last launch computes one tile
+of results: for every block of k it has the packed or dense operands multiplied by the library's
 micro-kernels into a tile of accumulators, then the epilogue is evaluated from that tile and stored.
-An operand that many tiles share is packed by a phase before it, into the workspace. All sizes and
+An operand that many tiles share is packed by a launch before it, into the workspace. All sizes and
 strides are run-time numbers, and so is the route of a dense operand: GEMMs of any shape whose
 operands lie alike share one text. Tiles and the order of additions follow from the shape alone.
 """
@@ -17,8 +17,8 @@ from ....core.dtype import DType
 from ....core.node import Node
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import Operand
-from ...common.api import Phase, Rendered
-from ..conv.tile import pack_phase, table_phase
+from ...common.api import KernelText, Launch
+from ..conv.tile import pack_launch, table_launch
 from ..conv.view_args import VIEW_TABLE
 from ..llvm.convert import round_small
 from ..llvm.emitter import Val, scalar_type
@@ -40,7 +40,7 @@ from .strategies import bind_to, cheapest, cpu_problem
 from .tile import BLOCK, JOIN, MOVE, ROUTES, TABLE, join
 
 
-def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rendered | None:
+def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText | None:
     """A kernel that sums a product over axes of both operands."""
     problem = cpu_problem(kernel, dtypes)
     if problem is None:
@@ -50,14 +50,14 @@ def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Rende
     return None if plan is None else _render(gemm, plan)
 
 
-def render_gemm(kernel: IndexKernel, dtypes: Sequence[DType], plan: GemmPlan) -> Rendered:
+def render_gemm(kernel: IndexKernel, dtypes: Sequence[DType], plan: GemmPlan) -> KernelText:
     """The text of a GEMM by the plan that was made for it."""
     problem = cpu_problem(kernel, dtypes)
     assert problem is not None, "a plan is made for a GEMM"
     return _render(bind(problem, plan.registers), plan)
 
 
-def _render(gemm: Gemm, plan: GemmPlan) -> Rendered:
+def _render(gemm: Gemm, plan: GemmPlan) -> KernelText:
     gemm = gemm.as_kind(plan.kind)
     return _Template(gemm, Geometry(gemm, plan.tiles)).render()
 
@@ -83,23 +83,23 @@ class _Template:
 
     # --- the whole kernel ------------------------------------------------------------------------
 
-    def render(self) -> Rendered:
+    def render(self) -> KernelText:
         gemm, geo = self.gemm, self.geometry
         if gemm.kind.in_library:
             table = geo.table()
             for key in VIEW_TABLE if gemm.kind.reads_views else TABLE:
                 self.numbers.place(key, table[key])
         frames: list[FunctionBuilder] = []
-        phases: list[Phase] = []
-        workspace = sum(self.pack_phase(s, frames, phases) for s in (gemm.left, gemm.right))
+        launches: list[Launch] = []
+        workspace = sum(self.pack_launch(s, frames, launches) for s in (gemm.left, gemm.right))
         if gemm.kind.is_direct:
-            name = table_phase(self.calls.im2col)
-            symbol = self.calls.view_phase(name, "kernel_right", frames)
+            name = table_launch(self.calls.im2col)
+            symbol = self.calls.view_launch(name, "kernel_right", frames)
             bytes_ = geo.direct_tables * geo.direct_table_bytes
-            phases.append(Phase(symbol, geo.direct_tables, bytes_))
+            launches.append(Launch(symbol, geo.direct_tables, bytes_))
             workspace += bytes_
         frames.append(self.main())
-        workspace += self.sum_phases(phases)
+        workspace += self.sum_launches(launches)
         declared: dict[str, str] = {}
         for f in frames:
             declared |= f.e.declared
@@ -108,44 +108,44 @@ class _Template:
             texts.append(self.chunks())
         text = "\n".join([*texts, *declared.values(), ""])
         library = self.calls.library(declared.keys())
-        return Rendered(
-            text, tuple(phases), tuple(self.numbers.variables), tuple(self.numbers.values),
+        return KernelText(
+            text, tuple(launches), tuple(self.numbers.variables), tuple(self.numbers.values),
             workspace, library,
         )  # fmt: skip
 
-    def pack_phase(self, s: Operand, frames: list[FunctionBuilder], phases: list[Phase]) -> int:
-        """Write the phase that packs an operand, and launch it if tiles share what it packs; the
+    def pack_launch(self, s: Operand, frames: list[FunctionBuilder], launches: list[Launch]) -> int:
+        """Write the launch that packs an operand, and launch it if tiles share what it packs; the
         bytes of workspace that it takes."""
         gemm, geo, kind = self.gemm, self.geometry, self.gemm.kind
         shared = geo.route(s) == "shared"
         symbol = f"kernel_{s.name}"
         if kind.reads_views:
-            name = pack_phase(self.calls.im2col, s.name)
-            symbol = self.calls.view_phase(name, symbol, frames)
+            name = pack_launch(self.calls.im2col, s.name)
+            symbol = self.calls.view_launch(name, symbol, frames)
         elif kind.reads_matrices and not self.numbers.variables and len(s.part.batch.axes) <= 1:
-            symbol = self.calls.dense_phase(s)
+            symbol = self.calls.dense_launch(s)
         elif kind.reads_matrices:
-            frames.append(self.calls.own_dense_phase(s))
+            frames.append(self.calls.own_dense_launch(s))
         elif shared or (gemm.is_dense(s) and not gemm.is_vector):
-            frames.append(self.own_pack_phase(s))
+            frames.append(self.own_pack_launch(s))
         if not shared:
             return 0
         work = gemm.batch * gemm.depth * geo.size_of(s) * 2
-        phases.append(Phase(symbol, gemm.batch * geo.pack_units(s), work))
+        launches.append(Launch(symbol, gemm.batch * geo.pack_units(s), work))
         return gemm.batch * geo.blocks * geo.block_elements(s.name) * self.size
 
-    def sum_phases(self, phases: list[Phase]) -> int:
+    def sum_launches(self, launches: list[Launch]) -> int:
         """Launch the sums, of chunks of k first if it is split; the bytes of workspace for them."""
         gemm, tiles, count = self.gemm, self.tiles, self.geometry.count
         products = gemm.batch * gemm.rows * gemm.columns * gemm.depth
         read = gemm.batch * (gemm.rows + gemm.columns) * gemm.depth  # with few rows or columns
         work, chunks = max(read, 3 * products // gemm.target.lanes), tiles.k_chunks
         if chunks == 1:
-            phases.append(Phase("kernel", count, work))
+            launches.append(Launch("kernel", count, work))
             return 0
-        phases.append(Phase("kernel_chunks", count * chunks, work))
+        launches.append(Launch("kernel_chunks", count * chunks, work))
         work = 2 * gemm.batch * gemm.rows * gemm.columns * chunks
-        phases.append(Phase("kernel", count, work))
+        launches.append(Launch("kernel", count, work))
         return count * chunks * tiles.rows * tiles.columns * self.size
 
     @property
@@ -156,7 +156,7 @@ class _Template:
         return kind.in_library or kind is GemmKind.GEMV_AXPY or self.tiles.k_chunks > 1
 
     def chunks(self) -> str:
-        """The phase of the sums over chunks of k: the units of the last phase from `tiles` on."""
+        """The launch of the sums over chunks of k: the units of the last launch from `tiles` on."""
         f = self.calls.frame("kernel_chunks")
         tiles = f.number("tiles", self.geometry.count)
         operands = f"i64 {f.add('%first', tiles)}, i64 {f.add('%last', tiles)}"
@@ -188,8 +188,8 @@ class _Template:
         k_packed = self.tiles.k_packed
         return Goal(memory, f.number("stride", k_packed), f.number("deep", k_packed))
 
-    def own_pack_phase(self, s: Operand) -> FunctionBuilder:
-        """A phase that packs an operand once for all tiles."""
+    def own_pack_launch(self, s: Operand) -> FunctionBuilder:
+        """A launch that packs an operand once for all tiles."""
         f, geo = self.calls.frame(f"kernel_{s.name}"), self.geometry
         all_ = f.number(("all", s.name), geo.size_of(s))
         blocks, depth = f.number("blocks", geo.blocks), f.number("depth", self.gemm.depth)
@@ -265,7 +265,7 @@ class _Template:
         return _Extent(*names)
 
     def main(self) -> FunctionBuilder:
-        """The last phase: sums of a tile, then the epilogue."""
+        """The last launch: sums of a tile, then the epilogue."""
         f = self.calls.frame("kernel")
         rows, columns = self.extent(f, "left"), self.extent(f, "right")
         f.number("blocks", self.geometry.blocks)
@@ -441,7 +441,7 @@ class _Template:
 
 
 class _TileText:
-    """A unit of the last phase: one tile, or one chunk of k of a tile."""
+    """A unit of the last launch: one tile, or one chunk of k of a tile."""
 
     def __init__(
         self, template: _Template, f: FunctionBuilder, rows: _Extent, columns: _Extent, index: str
@@ -534,7 +534,7 @@ class _TileText:
 
 
 class _Chunk:
-    """Split-K: a unit of the last phase where k may be cut in chunks.
+    """Split-K: a unit of the last launch where k may be cut in chunks.
 
     Units below `tiles` have all of k: they compute it, or join what was computed before. Those
     from there on compute the sums of one chunk, into the workspace.

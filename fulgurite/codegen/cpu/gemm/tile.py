@@ -2,7 +2,7 @@
 
 In: the registers. Out: texts of modules. `tile` computes the sums of one tile, over all blocks of
 k, with each operand on its route (`ROUTES`); `pack_units` packs an operand into the workspace, and
-`pack_phase` is that as a phase by itself. All they know of a kernel is a table of numbers, in the
+`pack_launch` is that as a launch by itself. All they know of a kernel is a table of numbers, in the
 order of `TABLE`, and the addresses of other functions of the library, which are arguments, since a
 module of the library knows no other. A kernel only adds its batch loop and epilogue.
 """
@@ -327,9 +327,9 @@ def pack_units(registers: Registers, side: str) -> Module:
 
 
 @lru_cache(maxsize=32)
-def pack_phase(registers: Registers, side: str, transposed: bool) -> Module:
-    """The phase that packs an operand, for kernels without variables and with a plain batch: like
-    any phase a function of params and values, but one for all such kernels."""
+def pack_launch(registers: Registers, side: str, transposed: bool) -> Module:
+    """The launch that packs an operand, for kernels without variables and with a plain batch: like
+    any launch a function of params and values, but one for all such kernels."""
     t = LibraryFunction(registers, DenseOperands())
     f = t.f
     f.entry.append(f"  %numbers = getelementptr i64, ptr %values, i64 {FIRST}")

@@ -1,11 +1,11 @@
 """Kernels with scans, sorts or scatters, cut in parts that each have a form of their own.
 
-In: an `IndexKernel` with merged axes, and a renderer of maps and reductions. Out: a `Rendered` of
-several phases. What a scan or sort reads is stored first, unless it is memory already, laid out as
-it is needed; then the scan or sort runs over that memory; then all else is computed with its
-result as one more param. Scatters come last: the base is stored like any result, what they need
-is stored beside it, and they combine. So fused prologues and epilogues cost one pass each, and
-scans, sorts and scatters are written once, over plain memory.
+In: an `IndexKernel` with merged axes, and a renderer of maps and reductions. Out: a `KernelText` of
+several launches. What a scan or sort reads is stored first, unless it is memory already, laid out
+as it is needed; then the scan or sort runs over that memory; then all else is computed with its
+result as one more param. Scatters come last: the base is stored like any result, what they need is
+stored beside it, and they combine. So fused prologues and epilogues cost one pass each, and scans,
+sorts and scatters are written once, over plain memory.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ....graph.ir.affine import Affine, add, axis, number
 from ....graph.ir.lower import IndexKernel
 from ....graph.ir.queries import free_axes, is_scatter
 from ....kernel.transform.merge_axes import argument
-from ...common.api import Rendered
+from ...common.api import KernelText
 from ..compose import Part, Place, Room, compose
 from ..target import Target
 from .scan import Line, block_bytes, scan
 from .scatter import Scatter, scatter
 from .sort import Rows, sort, sort_bytes
 
-Plain = Callable[[IndexKernel, Sequence[DType], Target], Rendered]
+Plain = Callable[[IndexKernel, Sequence[DType], Target], KernelText]
 
 
 def in_parts(
     kernel: IndexKernel, dtypes: Sequence[DType], target: Target, plain: Plain
-) -> Rendered | None:
+) -> KernelText | None:
     """The kernel as parts, if it has a scan, a sort or a scatter."""
     order = toposort([kernel.body])
     if not any([n.op is RUN or n.op is ORDER or is_scatter(n) for n in order]):
@@ -56,7 +56,7 @@ class _Parts:
         self.order = [n for n in toposort([kernel.body]) if n.op is not SINK]
         self.free = free_axes(self.order)
 
-    def render(self) -> Rendered:
+    def render(self) -> KernelText:
         stored: set[Node] = set()
         for node in self.order:
             if node.op is RUN or node.op is ORDER:
@@ -124,7 +124,7 @@ class _Parts:
         rendered = self.plain(kernel, [self.dtypes[n] for n in numbers], self.target)
         self.add(rendered, numbers)
 
-    def add(self, rendered: Rendered, params: Sequence[int]) -> None:
+    def add(self, rendered: KernelText, params: Sequence[int]) -> None:
         self.parts.append(Part(rendered, tuple([self.places[p] for p in params])))
 
     # --- scans and sorts -------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Running folds over memory: rows of numbers become rows of their prefixes.
 
 In: where the sources and the result are, as (outer, n, inner) in row-major order, the fold's name
-and direction. Out: a `Rendered`. Along contiguous rows a vector's prefixes are made in registers,
+and direction. Out: a `KernelText`. Along contiguous rows a vector's prefixes are made in registers,
 by doubling steps, and joined with what came before; a long row is cut in blocks whose folds are
 made first, so that blocks run on any thread. Where the axis is not the last, lanes are columns.
 Float sums run in float64, whatever the dtype; float products and s = a*s + b go one by one, in
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....core.dtype import DType, bool_, float64, int64
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..compose import ARGUMENTS
 from ..llvm.convert import load_value, store_value
 from ..llvm.emitter import Emitter, Val, computing
@@ -47,7 +47,7 @@ class Line:
         return self.name == "affine" or (self.name == "mul" and self.dtype.kind == "f")
 
 
-def scan(line: Line, target: Target) -> Rendered:
+def scan(line: Line, target: Target) -> KernelText:
     """Params: the sources (factors and terms of an affine scan), the result, folds of blocks."""
     work = _Scan(line, target.lanes)
     if line.inner > 1:
@@ -65,12 +65,12 @@ class _Scan:
         self.sources = 2 if line.name == "affine" else 1
         self.texts: list[str] = []
         self.declared: dict[str, str] = {}
-        self.phases: list[Phase] = []
+        self.launches: list[Launch] = []
 
     # --- functions -------------------------------------------------------------------------------
 
     def function(self, symbol: str, units: int, work: int, body: Callable[[str], None]) -> None:
-        """A phase whose body does one unit."""
+        """A launch whose body does one unit."""
         e = self.e = Emitter(self.lanes)
         self.pointers = []
         for number in range(self.sources + 2):
@@ -86,11 +86,11 @@ class _Scan:
         text = "\n".join(e.lines)
         self.texts.append(f"define void @{symbol}({ARGUMENTS}) {{\nentry:\n{text}\n}}")
         self.declared |= e.declared
-        self.phases.append(Phase(symbol, units, work))
+        self.launches.append(Launch(symbol, units, work))
 
-    def rendered(self) -> Rendered:
+    def rendered(self) -> KernelText:
         text = "\n".join([*self.texts, *self.declared.values()]) + "\n"
-        return Rendered(text, tuple(self.phases))
+        return KernelText(text, tuple(self.launches))
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class _Scan:
 
     # --- rows ------------------------------------------------------------------------------------
 
-    def rows(self) -> Rendered:
+    def rows(self) -> KernelText:
         """A unit scans a whole row."""
         line = self.line
 
@@ -207,7 +207,7 @@ class _Scan:
 
     # --- long rows -------------------------------------------------------------------------------
 
-    def blocks(self) -> Rendered:
+    def blocks(self) -> KernelText:
         """Folds of blocks, then their own scan, then every block after the one before."""
         line, length = self.line, CPU.scan.block_elements
         count = -(-line.n // length)
@@ -286,7 +286,7 @@ class _Scan:
         term = self.load(1, place, mask, how)
         return combine(self.e, "add", combine(self.e, "mul", first, state), term)
 
-    def one_by_one(self) -> Rendered:
+    def one_by_one(self) -> KernelText:
         """A unit goes along a row, number after number."""
         line = self.line
 
@@ -316,7 +316,7 @@ class _Scan:
 
         e.loop("0", str(line.n), 1, [(kind, self.start(vector).text)] * width, step)
 
-    def columns(self) -> Rendered:
+    def columns(self) -> KernelText:
         """A unit goes along the axis with some columns."""
         line, lanes, vectors = self.line, self.lanes, CPU.scan.column_vectors
         wide = vectors * lanes

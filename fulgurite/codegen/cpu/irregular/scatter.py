@@ -1,7 +1,7 @@
 """Combining values into memory at places that are data.
 
 In: memory with the base in it, memory with the values and with the indices, and the place of each
-step. Out: a `Rendered`. Steps that can meet at one place run in order on one thread, so that sums
+step. Out: a `KernelText`. Steps that can meet at one place run in order on one thread, so that sums
 of floats have the same bits always and of several values set the last stays. Axes that appear in
 the place themselves cannot meet: they are shared among units, and the one with step 1 becomes
 lanes, which makes an embedding's gradient a sum of rows.
@@ -16,7 +16,7 @@ from math import prod
 from ....core.dtype import DType, bool_, float32, int64
 from ....core.node import SOURCES, Size, Source
 from ....graph.ir.affine import Affine
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..compose import ARGUMENTS
 from ..llvm.convert import load_value, memory_dtype, store_value
 from ..llvm.emitter import Emitter, Val
@@ -40,7 +40,7 @@ class Scatter:
     partly: bool = False  # the last of those says whether a step counts
 
 
-def scatter(work: Scatter, target: Target) -> Rendered:
+def scatter(work: Scatter, target: Target) -> KernelText:
     """Params: the value, the indices (and whether steps count), the result."""
     return _Scatter(work, target.lanes).render()
 
@@ -66,7 +66,7 @@ class _Scatter:
     def count(self, axes: Sequence[int]) -> int:
         return prod([self.sizes[a] for a in axes])  # type: ignore[misc]
 
-    def render(self) -> Rendered:
+    def render(self) -> KernelText:
         e = self.e = Emitter(self.lanes)
         dtypes = [dtype for dtype, _ in self.work.read]
         self.at = Access(e, dtypes)
@@ -98,7 +98,7 @@ class _Scatter:
         text = f"define void @kernel_scatter({ARGUMENTS}) {{\nentry:\n{body}\n}}\n"
         text += "\n".join(e.declared.values()) + "\n"
         work = self.count(self.work.axes) * 4
-        return Rendered(text, (Phase("kernel_scatter", self.count(self.outer) * chunks, work),))
+        return KernelText(text, (Launch("kernel_scatter", self.count(self.outer) * chunks, work),))
 
     def unflatten(self, index: str) -> None:
         for axis in reversed(self.outer[1:]):

@@ -1,6 +1,6 @@
 """The stable order along rows of memory, by radix.
 
-In: rows of numbers of one dtype. Out: a `Rendered` that writes for each row the places of its
+In: rows of numbers of one dtype. Out: a `KernelText` that writes for each row the places of its
 numbers in order, as int32. Numbers become unsigned keys whose order is theirs (-0.0 equals 0.0, any
 NaN is above all; flipped where the order falls), kept with their places, and are moved digit after
 digit from the lowest. Moves keep the order of equal digits, so equal numbers stay in order. Digits
@@ -29,7 +29,7 @@ from ....core.dtype import (
     uint32,
     uint64,
 )
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..compose import ARGUMENTS
 from ..llvm.convert import load_value
 from ..llvm.emitter import Emitter, Val
@@ -122,7 +122,7 @@ def sort_bytes(rows: Rows) -> int:
     return 2 * rows.keys_bytes + counts + rows.outer * len(State) * 8
 
 
-def sort(rows: Rows, target: Target) -> Rendered:
+def sort(rows: Rows, target: Target) -> KernelText:
     """Params: the numbers, the places, room, and how long rows are if that varies."""
     work = Sorter(rows, target.lanes)
     if rows.in_blocks:
@@ -174,8 +174,8 @@ class Sorter:
         self.texts.append(f"define void @{symbol}({ARGUMENTS}) {{\nentry:\n{text}\n}}")
         self.declared |= e.declared
 
-    def rendered(self, phases: list[Phase]) -> Rendered:
-        return Rendered("\n".join([*self.texts, *self.declared.values()]) + "\n", tuple(phases))
+    def rendered(self, launches: list[Launch]) -> KernelText:
+        return KernelText("\n".join([*self.texts, *self.declared.values()]) + "\n", tuple(launches))
 
     def op(self, how: str, a: str, b: str | int) -> str:
         return self.e.let(f"{how} i64 {a}, {b}")
@@ -297,7 +297,7 @@ class Sorter:
 
     # --- a row at a time -------------------------------------------------------------------------
 
-    def whole(self) -> Rendered:
+    def whole(self) -> KernelText:
         """A unit sorts a row."""
         rows = self.rows
 
@@ -315,7 +315,7 @@ class Sorter:
 
         self.function("kernel_sorted", unit, table)
         work = rows.outer * rows.n * (6 * rows.passes + 4)
-        return self.rendered([Phase("kernel_sorted", rows.outer, work)])
+        return self.rendered([Launch("kernel_sorted", rows.outer, work)])
 
     def insertion(self, array: str) -> None:
         """Take one element after the other and move those above it up."""
@@ -455,7 +455,7 @@ class Sorter:
 
     # --- long rows -------------------------------------------------------------------------------
 
-    def cut(self) -> Rendered:
+    def cut(self) -> KernelText:
         """Keys; then for every digit counts of blocks, where they begin, and moves."""
         rows = self.rows
         low = 0 if rows.words == 2 else 32
@@ -539,14 +539,16 @@ class Sorter:
         self.function("kernel_move", lambda unit: moved(unit, False))
         self.function("kernel_last", lambda unit: moved(unit, True))
         units, all_ = rows.outer * rows.blocks, rows.outer * rows.n
-        phases = [Phase("kernel_keys", units, 2 * all_)]
+        launches = [Launch("kernel_keys", units, 2 * all_)]
         for number in range(rows.passes):
-            phases += [
-                Phase("kernel_count", units, 2 * all_),
-                Phase("kernel_begin", rows.outer, rows.outer * self.size * rows.blocks // 4),
-                Phase(f"kernel_{'last' if number == rows.passes - 1 else 'move'}", units, 4 * all_),
+            launches += [
+                Launch("kernel_count", units, 2 * all_),
+                Launch("kernel_begin", rows.outer, rows.outer * self.size * rows.blocks // 4),
+                Launch(
+                    f"kernel_{'last' if number == rows.passes - 1 else 'move'}", units, 4 * all_
+                ),
             ]
-        return self.rendered(phases)
+        return self.rendered(launches)
 
     def begins(self, tables: str) -> str:
         """Counts of all blocks become the places where each block's digits begin.

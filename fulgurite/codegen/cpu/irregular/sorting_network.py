@@ -1,6 +1,6 @@
 """Tiny rows sorted side by side: a row for each lane, by a network of comparisons.
 
-In: a sorter, with its keys. Out: a `Rendered` whose units sort as many rows as there are lanes. A
+In: a sorter, with its keys. Out: a `KernelText` whose units sort as many rows as there are lanes. A
 network compares fixed pairs of places, whatever is there, so that all lanes go the same way. Keys
 carry their places below them: no two are equal, and the order is the stable one.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....core.dtype import int32, int64
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..llvm.convert import load_value, store_value
 from ..llvm.emitter import Val, ramp
 
@@ -34,7 +34,7 @@ def comparisons(n: int) -> list[tuple[int, int]]:
     return found
 
 
-def side_by_side(sorter: Sorter) -> Rendered:
+def side_by_side(sorter: Sorter) -> KernelText:
     """The kernel whose units sort as many rows as there are lanes."""
     rows, lanes, op = sorter.rows, sorter.lanes, sorter.op
     apart = Val(ramp(lanes, rows.n, "i32"), int32, True)
@@ -66,4 +66,4 @@ def side_by_side(sorter: Sorter) -> Rendered:
 
     sorter.function("kernel_sorted", unit)
     work = rows.outer * (4 * rows.n + len(comparisons(rows.n)))
-    return sorter.rendered([Phase("kernel_sorted", -(-rows.outer // lanes), work)])
+    return sorter.rendered([Launch("kernel_sorted", -(-rows.outer // lanes), work)])

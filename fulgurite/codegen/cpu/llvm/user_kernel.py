@@ -1,6 +1,6 @@
 """Native kernels of the user: LLVM IR text, launched like any kernel of ours.
 
-In: a kernel whose roots are results of one native call. Out: a `Rendered`: the user's text, with
+In: a kernel whose roots are results of one native call. Out: a `KernelText`: the user's text, with
 all that it defines renamed, and a small function of ours that hands it the addresses in the order
 in which the user declared them; a result that nobody asked for goes to the workspace. Sizes are in
 the table of values, so one text serves every shape and is compiled once.
@@ -20,7 +20,7 @@ from ....core.ops.leaf import PARAM
 from ....core.origin import places
 from ....errors import ArgumentError
 from ....graph.ir.kernel import Kernel
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..compose import Room
 
 SIGNATURE = "void (ptr params, ptr values, i64 first, i64 last)"
@@ -97,7 +97,7 @@ def _renamed(text: str) -> str:
     return re.sub(r'@"(kernel_[\w.$-]+)"', r"@\1", renamed)
 
 
-def render_user(kernel: Kernel) -> Rendered:
+def render_user(kernel: Kernel) -> KernelText:
     """A kernel that calls the user's function."""
     roots = kernel.body.src
     _, host, count, _, _ = roots[0].arg
@@ -132,7 +132,7 @@ def render_user(kernel: Kernel) -> Rendered:
     numbers = tuple([n for shape in shapes for n in shape])
     units = units_of(host, shapes, roots[0])
     work = 8 * sum([_count(shape) for shape in shapes])
-    return Rendered(text, (Phase("kernel", units, work),), (), numbers, unasked.size)  # type: ignore[arg-type]
+    return KernelText(text, (Launch("kernel", units, work),), (), numbers, unasked.size)  # type: ignore[arg-type]
 
 
 def _count(shape: Any) -> int:

@@ -1,7 +1,7 @@
 """A kernel in index notation as LLVM IR text, with explicit vectors: maps and reductions.
 
-In: an `IndexKernel` with merged axes, the dtypes of its params, the target. Out: a `Rendered`.
-A kernel with few results of many elements is split into parts first, each a function and a phase of
+In: an `IndexKernel` with merged axes, the dtypes of its params, the target. Out: a `KernelText`. A
+kernel with few results of many elements is split into parts first, each a function and a launch of
 its own. In each, one axis is the vector axis. If all stores run over it, lanes are results, and a
 unit is a piece of it; else lanes are parts of a fold, and a unit is a row, walked once for each
 fold that needs the one before. A map over one axis takes its length at run time, so that maps that
@@ -20,7 +20,7 @@ from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import VAR
 from ....kernel.transform.split_reduction import Part, Shared, Split
 from ....kernel.transform.vector_axis import across
-from ...common.api import FIRST, Phase, Rendered
+from ...common.api import FIRST, KernelText, Launch
 from ..gemm.microkernel import MASKS
 from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
@@ -30,7 +30,7 @@ from ..transpose import TRANSPOSE, transpose_square
 from .reduce import Reduce
 
 
-def loops(value: Split, target: Target) -> Rendered:
+def loops(value: Split, target: Target) -> KernelText:
     """Any kernel as loops over its axes: what no template before this one took."""
     kernel, dtypes, parts, shared = value
     table = CPU.loops
@@ -41,7 +41,7 @@ def loops(value: Split, target: Target) -> Rendered:
     numbers: list[int] = []
     texts: list[str] = []
     declared: dict[str, str] = {}
-    phases: list[Phase] = []
+    launches: list[Launch] = []
     library: dict[str, None] = {}
     for place, part in enumerate(parts):
         symbol = f"kernel_{place}" if len(parts) > 1 else "kernel"
@@ -52,9 +52,9 @@ def loops(value: Split, target: Target) -> Rendered:
         declared.update(written.e.declared)
         numbers.extend(written.numbers)
         library.update(dict.fromkeys(written.library))
-        phases.append(Phase(symbol, written.units, written.work))
+        launches.append(Launch(symbol, written.units, written.work))
     text = "\n".join([*texts, *declared.values(), ""])
-    return Rendered(text, tuple(phases), variables, tuple(numbers), workspace, tuple(library))
+    return KernelText(text, tuple(launches), variables, tuple(numbers), workspace, tuple(library))
 
 
 def _layout(shared: Shared) -> tuple[list[int], int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ....kernel.contract.problem import Operand
 from ....kernel.contract.summation import ORDER
 from ....kernel.stream.roles import ScoreProduct
-from ...common.api import Phase
+from ...common.api import Launch
 from ..gemm.microkernel import block, transpose
 from ..gemm.pack import Packer, Span, Target
 from ..tiling import GEMM
@@ -195,7 +195,7 @@ class SharedOperand:
             operands.pack(self.s, found, memory, depth)
 
         tile.each_unit(unit)
-        return f, Phase(f.symbol, self.blocks, 2 * problem.batch * problem.n * work)
+        return f, Launch(f.symbol, self.blocks, 2 * problem.batch * problem.n * work)
 
 
 @dataclass(frozen=True, slots=True)

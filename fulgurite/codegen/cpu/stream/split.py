@@ -16,7 +16,7 @@ from ....core.dtype import float64
 from ....core.node import Node
 from ....kernel.contract.analysis import Part
 from ....kernel.stream.online import State
-from ...common.api import Phase
+from ...common.api import Launch
 from ..llvm.emitter import Val
 from ..spelling import combine, identity
 from .accumulators import WeightedSums
@@ -112,7 +112,7 @@ class Splitter:
 
         tile.each_unit(unit)
         work = 4 * tile.plan.splits * tile.units * self.unit_numbers
-        return f, Phase(f.symbol, tile.units, work)
+        return f, Launch(f.symbol, tile.units, work)
 
 
 class StateMerger:

@@ -1,6 +1,6 @@
 """The streaming template: one pass over blocks of N, with states that are repaired on the way.
 
-In: the `StreamedKernel` that a search chose, and a `StreamPlan` of its tiles. Out: a `Rendered`.
+In: the `StreamedKernel` that a search chose, and a `StreamPlan` of its tiles. Out: a `KernelText`.
 It is FlashAttention's loop for any online reduction: a unit owns a tile of rows; for every block of
 N score products are computed into a tile, row states take them in, weighted sums are rescaled and
 added to; at the end the epilogue stores what is computed from the states. `StreamFunction` puts the
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ...._lazy import FORK_LOCK
 from ....core.dtype import DType
 from ....kernel.stream.roles import StreamedKernel, StreamProblem
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..gemm.microkernel import Registers
 from ..target import Target
 from .accumulators import WeightedSums
@@ -33,7 +33,7 @@ from .transposed import TransposedAccumulator, TransposedProducts
 from .weights import weight_tiles
 
 
-def stream_template(value: StreamedKernel, target: Target) -> Rendered | None:
+def stream_template(value: StreamedKernel, target: Target) -> KernelText | None:
     """A kernel that streams over an axis, by the plan that its sizes give."""
     plan = plan_stream(value.problem, target)
     return None if plan is None else render_stream(value.problem, value.dtypes, target, plan)
@@ -41,7 +41,7 @@ def stream_template(value: StreamedKernel, target: Target) -> Rendered | None:
 
 def render_stream(
     problem: StreamProblem, dtypes: Sequence[DType], target: Target, plan: StreamPlan
-) -> Rendered:
+) -> KernelText:
     """A kernel that streams over an axis, by a plan of its own (`plan_stream`)."""
     registers = Registers(problem.dtype, target)
     if plan.strips:
@@ -81,12 +81,12 @@ class StreamFunction:
 
     # --- functions -------------------------------------------------------------------------------
 
-    def render(self) -> Rendered:
+    def render(self) -> KernelText:
         """The main function, those that pack operands for all units before it, and what follows."""
         before = [*self.sums.functions(), *self.products.functions()]
         main = self.main()
         found = [*before, main, *self.following()]
-        return rendered(self.tile, found, [phase for _, phase in found])
+        return rendered(self.tile, found, [launch for _, launch in found])
 
     def main(self) -> Launched:
         """The function that streams."""
@@ -106,7 +106,7 @@ class StreamFunction:
 
         tile.each_unit(unit)
         units = tile.units if self.transposed is None else self.transposed.units
-        return f, Phase(f.symbol, units * self.plan.splits, stream_work(tile))
+        return f, Launch(f.symbol, units * self.plan.splits, stream_work(tile))
 
     def following(self) -> list[Launched]:
         """What runs after all units have streamed."""
@@ -192,14 +192,14 @@ def stream_work(tile: Tile) -> int:
     return max(read, 3 * elements * problem.m * (products + 16) // tile.lanes)
 
 
-def rendered(tile: Tile, functions: Sequence[Launched], phases: Sequence[Phase]) -> Rendered:
+def rendered(tile: Tile, functions: Sequence[Launched], launches: Sequence[Launch]) -> KernelText:
     """The text of all functions of a kernel, and how they are launched."""
     declared: dict[str, str] = {}
     for f, _ in functions:
         declared |= f.e.declared
     text = "\n".join([*[f.text() for f, _ in functions], *declared.values(), ""])
     library = tuple([m.text for n, m in sorted(tile.modules.items()) if n in declared])
-    return Rendered(
-        text, tuple(phases), tuple(tile.numbers.variables), tuple(tile.numbers.values),
+    return KernelText(
+        text, tuple(launches), tuple(tile.numbers.variables), tuple(tile.numbers.values),
         tile.workspace.size * tile.dtype.itemsize, library,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from ....core.dtype import DType
 from ....core.ops.index import FOLD, STORE
 from ....core.ops.leaf import SINK
 from ....kernel.stream.roles import StreamProblem
-from ...common.api import Phase
+from ...common.api import Launch
 from ..gemm.microkernel import MASKS, Module, Registers
 from ..llvm.emitter import Emitter, Val, scalar_type
 from ..llvm.masked import masked_store
@@ -25,7 +25,7 @@ from .bounded_exp import bounded_exps
 from .inner_reduce import StreamBuilder
 from .plan import StreamPlan
 
-Launched = tuple[StreamBuilder, Phase]  # a function and how it is launched
+Launched = tuple[StreamBuilder, Launch]  # a function and how it is launched
 
 
 class Workspace:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ....kernel.contract.problem import part as part_of
 from ....kernel.contract.summation import is_tiny
-from ...common.api import Phase
+from ...common.api import Launch
 from ..gemm.pack import Span, side
 from ..llvm.emitter import Val
 from ..spelling import combine
@@ -159,7 +159,7 @@ class TransposedAccumulator:
 
         tile.each_unit(unit)
         numbers = self.units * sum([self.sum_numbers(n) for n in self.numbers])
-        return [(f, Phase(f.symbol, problem.batch * pieces, 2 * numbers))]
+        return [(f, Launch(f.symbol, problem.batch * pieces, 2 * numbers))]
 
     def store(self, number: int, piece: str) -> None:
         """Some rows of results of one sum."""

@@ -21,7 +21,7 @@ from ....kernel.contract.analysis import Part
 from ....kernel.contract.problem import Operand
 from ....kernel.contract.problem import part as part_of
 from ....kernel.stream.roles import StreamProblem, is_along_n
-from ...common.api import Phase, Rendered
+from ...common.api import KernelText, Launch
 from ..gemm.microkernel import Registers, transpose
 from ..gemm.pack import Span, side
 from ..llvm.convert import load_value
@@ -173,10 +173,10 @@ class TwoPassFunction:
 
     # --- functions -------------------------------------------------------------------------------
 
-    def render(self) -> Rendered:
+    def render(self) -> KernelText:
         """The functions, launched for one strip after the other."""
         functions = [self.main(), self.finishing(), *self.counting()]
-        walk, finish, start, following = [phase for _, phase in functions]
+        walk, finish, start, following = [launch for _, launch in functions]
         turns = [walk, finish, following] * (1 + self.plan.strips)
         return rendered(self.tile, functions, [start, *turns[:-1]])
 
@@ -206,7 +206,7 @@ class TwoPassFunction:
 
         tile.each_unit(unit)
         units = self.problem.batch * plan.splits
-        return f, Phase(f.symbol, units, stream_work(tile) // (1 + plan.strips))
+        return f, Launch(f.symbol, units, stream_work(tile) // (1 + plan.strips))
 
     def finishing(self) -> Launched:
         """What runs between turns: results of a strip, and merged states of the next."""
@@ -222,7 +222,7 @@ class TwoPassFunction:
         tile.each_unit(unit)
         numbers = self.strips.sum_numbers + self.strips.row_numbers
         work = 4 * self.problem.batch * self.plan.splits * numbers
-        return f, Phase(f.symbol, self.problem.batch, work)
+        return f, Launch(f.symbol, self.problem.batch, work)
 
     def counting(self) -> list[Launched]:
         """What says which strip is the first, and the next."""
@@ -232,7 +232,7 @@ class TwoPassFunction:
             self.strips.read()
             number = value or f.add(self.strips.strip, "1")
             f.e.line(f"store i64 {number}, ptr {self.strips.counter}, align 8")
-            found.append((f, Phase(symbol, 1, 0)))
+            found.append((f, Launch(symbol, 1, 0)))
         return found
 
     def reserve(self) -> None:

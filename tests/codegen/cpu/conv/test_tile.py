@@ -23,7 +23,7 @@ from fulgurite.codegen.cpu.target import target
 pytest.importorskip("llvmlite")
 
 from tests.codegen.cpu.launch import Array, rendered_kernels, run
-from tests.properties import kernels
+from tests.properties import kernel, kernels
 
 VECTORS = ("auto", "avx2", "sse2")
 
@@ -239,9 +239,9 @@ def cases(most: int = 12) -> st.SearchStrategy[Case]:
     return made()
 
 
-@pytest.mark.parametrize("vectors", VECTORS)
-@kernels
+@kernel
 @given(
+    vectors=st.sampled_from(VECTORS),
     case=cases(),
     seed=st.integers(0, 99),
     dtypes=st.sampled_from((FLOAT32, (np.float64, np.float64), *NARROW)),

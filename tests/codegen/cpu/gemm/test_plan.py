@@ -83,4 +83,4 @@ def test_small_products_along_k_are_summed_along_lanes_at_once(sizes: tuple[int,
     for machine in ("auto", "avx2"):
         (found,), (text,) = run(x @ y.mT, seed=k, machine=target(machine))
         assert np.array_equal(found, a @ b.swapaxes(1, 2))
-        assert len(text.phases) == 1 or target(machine).vectors not in MASKS  # no chunks to join
+        assert len(text.launches) == 1 or target(machine).vectors not in MASKS  # no chunks to join

@@ -317,7 +317,7 @@ def test_long_sums_of_few_results_are_joined_in_order(
     wide = exact(product.astype(np.float64), *more)
     assert np.array_equal(found, wide.astype(found.dtype))
     if k >= 8 * 256 and max(m, n) <= k // 8 and min(m, n) > 34 and dtype is np.float32:
-        assert "kernel_chunks" in [p.symbol for p in text.phases]
+        assert "kernel_chunks" in [p.symbol for p in text.launches]
 
 
 @kernel

@@ -25,7 +25,7 @@ SHAPE = (3, 40)
 def parts_of(root: Node) -> int:
     """How many kernels a node's kernel is cut in."""
     made = rendered(lower(SINK(root), 1), [float32, root.dtype], target())
-    return len({phase.symbol.split("_")[1] for phase in made.phases})
+    return len({launch.symbol.split("_")[1] for launch in made.launches})
 
 
 def test_memory_that_is_as_it_is_needed_is_not_copied() -> None:

@@ -104,7 +104,11 @@ def test_long_rows_are_cut_in_blocks_that_any_thread_may_take(extra: int, revers
     root = scan("add", param(0, shape, int32), 1, reverse)
     got, meant, rendered = results(root, [x])
     np.testing.assert_array_equal(got, meant)
-    assert [p.symbol.rpartition("_")[2] for p in rendered.phases] == ["folds", "joined", "scanned"]
+    assert [p.symbol.rpartition("_")[2] for p in rendered.launches] == [
+        "folds",
+        "joined",
+        "scanned",
+    ]
     y = np.random.default_rng(1).normal(size=shape)
     found, _, _ = results(scan("add", param(0, shape, float64), 1, reverse), [y])
     want, size = sums(y, 1, reverse)

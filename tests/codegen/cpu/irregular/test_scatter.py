@@ -50,7 +50,7 @@ def test_rows_are_added_whole_as_in_the_gradient_of_an_embedding(vectors: str) -
                    param(2, (count, width), float32), 0)  # fmt: skip
     got, meant, rendered = results(root, [table, places((count,), rows, 3), values], vectors)
     np.testing.assert_array_equal(got, meant)
-    assert rendered.phases[-1].units > 1
+    assert rendered.launches[-1].units > 1
 
 
 def test_base_values_and_indices_may_be_computed() -> None:

@@ -47,7 +47,7 @@ def test_long_rows_are_cut_in_blocks_that_any_thread_may_take(dtype: DType, vect
         root = build.sort_order(param(0, shape, dtype), 1, descending)
         got, meant, rendered = results(root, [x], vectors)
         np.testing.assert_array_equal(got, meant)
-        assert len(rendered.phases) > 3
+        assert len(rendered.launches) > 3
 
 
 def test_numbers_that_share_digits_need_fewer_moves_and_come_out_right() -> None:

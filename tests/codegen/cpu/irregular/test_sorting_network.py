@@ -37,5 +37,5 @@ def test_rows_of_any_number_and_length_are_in_stable_order(dtype: DType, vectors
             root = build.sort_order(param(0, (outer, n), dtype), 1, descending)
             got, meant, rendered = results(root, [hostile(dtype, (outer, n), n)], vectors)
             np.testing.assert_array_equal(got, meant)
-            units = [p.units for p in rendered.phases if p.symbol.endswith("sorted")]
+            units = [p.units for p in rendered.launches if p.symbol.endswith("sorted")]
             assert (max(units) < outer) == (outer > 1 and n <= NETWORK)

@@ -1,5 +1,7 @@
 """Tests of codegen/cpu/llvm/convert.py: memory and registers, and the bits of small floats."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,7 @@ def between(dtype: DType) -> Array:
     return np.concatenate([middle, np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf)])
 
 
+@cache
 def numbers(dtype: DType) -> Array:
     """Random bits, hostile values, and values where rounding is decided."""
     plain = hostile(dtype, (257,), 1)

@@ -100,6 +100,6 @@ def test_nothing_outside_is_read(work: str, at_end: bool) -> None:
         table = (ctypes.c_void_p * len(places))(*places)
         values = (ctypes.c_int64 * (2 + len(rendered.numbers)))(0, 0, *rendered.numbers)
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
-        for phase in rendered.phases:
-            call = kind(found[phase.symbol])
-            call(ctypes.addressof(table), ctypes.addressof(values), 0, phase.units)
+        for launch in rendered.launches:
+            call = kind(found[launch.symbol])
+            call(ctypes.addressof(table), ctypes.addressof(values), 0, launch.units)

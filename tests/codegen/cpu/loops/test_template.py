@@ -91,7 +91,7 @@ def test_contiguous_maps_of_any_shape_have_one_text() -> None:
     first, second = subject(update(24)).render(), subject(update(7, 40, 300)).render()
     assert first.text == second.text
     assert (first.numbers, second.numbers) == ((24,), (84_000,))
-    assert first.phases[0].units == 1 and second.phases[0].units > 16
+    assert first.launches[0].units == 1 and second.launches[0].units > 16
 
 
 def test_the_number_of_rows_is_no_part_of_the_text() -> None:
@@ -107,7 +107,7 @@ def test_a_flat_map_of_any_length(vectors: str, size: int) -> None:
     rendered = what.render(vectors)
     longer = type(rendered)(
         rendered.text,
-        (type(rendered.phases[0])("kernel", -(-size // 4096), 0),),
+        (type(rendered.launches[0])("kernel", -(-size // 4096), 0),),
         (),
         (size,),
     )
@@ -171,6 +171,6 @@ def test_a_second_walk_over_a_row_fetches_the_next_row() -> None:
 
 def test_short_rows_of_a_map_share_a_unit() -> None:
     rows = subject(ones(64, 8, 16, 8).transpose(0, 2, 1, 3) * 2).render()
-    assert rows.phases[0].units == 64
+    assert rows.launches[0].units == 64
     for got, meant in both(ones(65, 3, 5, 7).transpose(0, 2, 1, 3) * 2):
         np.testing.assert_array_equal(got, meant)

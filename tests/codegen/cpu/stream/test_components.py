@@ -110,4 +110,4 @@ def test_a_plan_is_plain_data_that_the_template_renders_by() -> None:
     dtypes = [float32] * 8
     found = render_stream(problem, dtypes, AVX512, plan)
     assert found == render_stream(problem, dtypes, AVX512, plan)
-    assert [p.symbol for p in found.phases] == ["kernel"]
+    assert [p.symbol for p in found.launches] == ["kernel"]

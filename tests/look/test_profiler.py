@@ -1,4 +1,4 @@
-"""Tests of look/profile.py and what it records: every device's kernels, lines, modules, events."""
+"""Tests of look/profiler.py and what it records: every device's kernels, lines, modules, events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.errors import ArgumentError
-from fulgurite.look.profile import Profile
-from fulgurite.look.tables import duration, size
+from fulgurite.look.profiler import Profile
+from fulgurite.look.tables import duration
 from fulgurite.runtime.device import get_device
+from fulgurite.runtime.holders import readable
 from fulgurite.runtime.recording import NOW
 
 DATA = np.random.default_rng(5).normal(size=(64, 64)).astype(np.float32)
@@ -58,7 +59,7 @@ def test_rows_by_kernel_line_and_module_add_up_to_the_time_in_kernels() -> None:
 def test_a_kernel_has_its_user_line_and_module_path() -> None:
     p, _ = profiled()
     assert {row.name for row in p.modules} >= {"Net/first", "Net/second"}
-    assert all("test_profile.py:" in row.name for row in p.lines)
+    assert all("test_profiler.py:" in row.name for row in p.lines)
     products = [row for row in p.kernels if row.name.startswith("contract")]
     assert sum(row.flops for row in products) >= 2 * 2 * 64**3
     assert all(row.bytes > 0 and row.limit > 0 for row in products)
@@ -136,7 +137,7 @@ def test_a_flame_graph_is_a_tree_whose_values_add_up() -> None:
 def test_the_table_names_what_it_is_by_and_refuses_what_it_does_not_know() -> None:
     p, _ = profiled()
     assert str(p) == p.table("kernel") and "limit of" in str(p)
-    assert "Net/first" in p.table("module") and "test_profile.py" in p.table("line")
+    assert "Net/first" in p.table("module") and "test_profiler.py" in p.table("line")
     assert "1 more" in p.table("kernel", most=len(p.kernels) - 1)
     with pytest.raises(ArgumentError, match="there is no table by 'colour'"):
         p.table("colour")
@@ -187,6 +188,6 @@ def test_times_and_sizes_have_units() -> None:
         "45 us",
         "30 ns",
     ]
-    assert [size(n) for n in (12, 3 << 10, 5 << 20, 7 << 30)] == [
+    assert [readable(n) for n in (12, 3 << 10, 5 << 20, 7 << 30)] == [
         "12 B", "3.0 KiB", "5.0 MiB", "7.0 GiB",
     ]  # fmt: skip

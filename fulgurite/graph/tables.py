@@ -1,0 +1,18 @@
+"""Limits of the graph's own passes, which no target changes; targets have tables of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTable:
+    """Sizes that decide how much a pass looks at, or whether it is worth its time."""
+
+    tiny_graph_elements: int = 1 << 16  # of all nodes: some hundred microseconds of NumPy
+    numpy_call_elements: int = 64  # that take as long as one call of NumPy
+    trial_lowering_nodes: int = 64  # of a part that is lowered to see if it needs a temporary
+    early_result_bytes: int = 64  # no burden to memory however early they are computed
+
+
+GRAPH = GraphTable()

@@ -1,0 +1,63 @@
+"""Who holds memory: the values that are alive, the largest first, with the lines they are from.
+
+In: the registry. Out: `Holder`s, each with bytes, shape, dtype, device and the user's line. An
+error of memory that could not be had names the largest; `fg.memory_report()` shows them all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..core.node import Node
+from ..core.origin import Origin
+from ..graph.ir.registry import REGISTRY
+
+MOST_HOLDERS = 5  # that an error names
+
+
+class Holder(NamedTuple):
+    """One value in memory."""
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    line: str  # of the user; empty if none is known
+    module: str  # path of the module, or of named scopes, that made it
+    name: str = ""  # of a parameter, a buffer, an optimiser's state or a variable
+    key: int = 0  # the same value has the same in every report
+
+    def __str__(self) -> str:
+        what = f"{readable(self.nbytes)} {self.dtype}{list(self.shape)}"
+        where = f" from {self.line}" if self.line else ""
+        inside = f" in {self.module}" if self.module else ""
+        return f"{what}{f' {self.name}' if self.name else ''}{where}{inside}"
+
+
+def readable(count: float) -> str:
+    """A number of bytes in the unit that suits it."""
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << bits:
+            return f"{count / (1 << bits):.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def place_of(origins: tuple[Origin, ...]) -> tuple[str, str]:
+    """The user's line of a value, and the path of the module it was made in."""
+    if not origins:
+        return "", ""
+    first = origins[0]
+    return f"{first.file}:{first.line}", "/".join(first.scopes)
+
+
+def holder_of(node: Node, nbytes: int) -> Holder:
+    """What is known of a buffer."""
+    shape = tuple([n for n in node.shape if isinstance(n, int)])
+    line, module = place_of(node.origins)
+    return Holder(nbytes, shape, str(node.dtype), node.device or "", line, module, key=node.id)
+
+
+def largest_holders(most: int) -> list[Holder]:
+    """The largest values that are alive."""
+    found = sorted(REGISTRY.holdings(), key=lambda pair: -pair[1].nbytes)
+    return [holder_of(node, storage.nbytes) for node, storage in found[:most] if storage.nbytes]

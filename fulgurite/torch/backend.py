@@ -1,0 +1,78 @@
+"""`torch.compile(model, backend="fulgurite")`: graphs of dynamo, through AOTAutograd, to our plans.
+
+In: an FX graph with the user's torch functions. AOTAutograd makes it functional, differentiates it
+and decomposes it to core ATen; what the table of operators has is not decomposed. Out: callables
+that AOTAutograd wraps: forward and backward are one native call each.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..config import Options
+from ..errors import ArgumentError
+from .graph import Graph
+from .table import TABLE, name_of
+
+ALLOWED = (*Options.__dataclass_fields__, "eager_random")
+
+
+def fulgurite(
+    module: fx.GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None,
+    mode: str | None = None, **_: Any,
+) -> Any:  # fmt: skip
+    """The backend: what dynamo calls with every graph that it captured.
+
+    `options` are those of `fg.config` (`deterministic`, `exact`, `search`, ...), and
+    `eager_random`, which leaves random operators to torch.
+    """
+    from torch._functorch.aot_autograd import aot_module_simplified
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    chosen = checked(options or {})
+    compiler = functools.partial(compiled, options=chosen)
+    backward = torch._dynamo.disable(
+        lambda m, i: torch._dynamo.disable(compiler(m, i), reason="it is compiled"),
+        reason="it compiles",
+    )
+    made = aot_module_simplified(
+        module,
+        list(inputs),
+        fw_compiler=compiler,
+        bw_compiler=backward,
+        inference_compiler=compiler,
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    return torch._dynamo.disable(made, reason="it is compiled")
+
+
+def checked(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a compilation, or an error that names the wrong one."""
+    for name in options:
+        if name not in ALLOWED:
+            raise ArgumentError(f"there is no option {name!r}", f"one of {', '.join(ALLOWED)}")
+    return dict(options)
+
+
+@functools.cache
+def decompositions() -> dict[Any, Any]:
+    """torch's core ATen decompositions, but for the operators that are lowered as they are."""
+    from torch._decomp import core_aten_decompositions
+
+    return {
+        operator: function
+        for operator, function in core_aten_decompositions().items()
+        if not isinstance(operator, torch._ops.OpOverload) or name_of(operator) not in TABLE
+    }
+
+
+def compiled(module: fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A graph of ATen operators as a callable."""
+    return Graph(module, options).callable()

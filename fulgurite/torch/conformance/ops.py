@@ -1,0 +1,157 @@
+"""Operators: samples of torch's own OpInfo database through the backend, forward and gradient."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..backend import compiled, decompositions
+from .judge import Verdict, compare, tensors_in
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64,
+          "bool": torch.bool}  # fmt: skip
+RANDOM = ("bernoulli", "cauchy", "dropout", "empty", "exponential", "geometric", "log_normal",
+          "multinomial", "normal", "poisson", "rand", "rrelu", "uniform", "gumbel",
+          "fractional_max_pool", "svd_lowrank", "pca_lowrank")  # fmt: skip
+
+
+def is_random(name: str) -> bool:
+    """True if two runs of an operator need not agree: random numbers, uninitialised memory."""
+    return any([part in name for part in RANDOM])
+
+
+def cases(only: str = "") -> Iterator[tuple[Any, str]]:
+    """Every operator of the database with every dtype of ours that it takes."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for info in op_db:
+        if only and only not in info.name:
+            continue
+        for name, dtype in DTYPES.items():
+            if dtype in info.supported_dtypes("cpu"):
+                yield info, name
+
+
+def _moved(value: Any, dtype: Any, leaves: list[Any]) -> Any:
+    """A sample's value with tensors of its own, floats in a dtype; `leaves` gets those."""
+    if isinstance(value, torch.Tensor):
+        grad = value.requires_grad
+        found = value.detach().clone()
+        if dtype is not None and found.is_floating_point():
+            found = found.to(dtype)
+        leaves.append(found.requires_grad_(grad))
+        return leaves[-1]
+    if isinstance(value, list | tuple):
+        return type(value)([_moved(v, dtype, leaves) for v in value])
+    if isinstance(value, dict):
+        return {k: _moved(v, dtype, leaves) for k, v in value.items()}
+    return value
+
+
+def through_aot(function: Callable[..., Any], leaves: list[Any], run: Any) -> Any:
+    """A function of tensors compiled as the backend compiles dynamo's graphs."""
+    from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    def compiler(module: Any, inputs: Any) -> Any:
+        return compiled(module, inputs, {})
+
+    return aot_function(
+        function, fw_compiler=compiler, bw_compiler=compiler, inference_compiler=compiler,
+        decompositions=decompositions(), partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )  # fmt: skip
+
+
+class Sample:
+    """One call of an operator."""
+
+    def __init__(self, info: Any, sample: Any) -> None:
+        self.info, self.sample = info, sample
+
+    def run(self, how: str, gradient: bool, dtype: Any = None) -> list[Any]:
+        """Results, and gradients of the inputs, of torch or of ours."""
+        leaves: list[Any] = []
+        parts = (self.sample.input, self.sample.args, self.sample.kwargs)
+        input_, args, named = _moved(parts, dtype, leaves)
+        place = {id(leaf): i for i, leaf in enumerate(leaves)}
+
+        def filled(value: Any, given: tuple[Any, ...]) -> Any:
+            if isinstance(value, torch.Tensor):
+                return given[place[id(value)]]
+            if isinstance(value, list | tuple):
+                return type(value)([filled(v, given) for v in value])
+            if isinstance(value, dict):
+                return {k: filled(v, given) for k, v in value.items()}
+            return value
+
+        def function(*given: Any) -> Any:
+            x, a, k = filled(input_, given), filled(args, given), filled(named, given)
+            return tensors_in(self.info.op(x, *a, **k))
+
+        if not gradient:
+            leaves = [leaf.detach() for leaf in leaves]
+        call = function if how == "torch" else through_aot(function, leaves, None)
+        results = list(call(*leaves))
+        if not gradient:
+            return results
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        starts = [r for r in results if r.requires_grad]
+        if not wanted or not starts:
+            return results
+        seeds = [
+            torch.ones_like(r) * 0.5
+            + torch.linspace(
+                0, 1, r.numel(), dtype=r.dtype if not r.is_complex() else torch.float64
+            )
+            .reshape(r.shape)
+            .to(r.dtype)
+            for r in starts
+        ]
+        grads = torch.autograd.grad(starts, wanted, seeds, allow_unused=True)
+        return [*results, *[g if g is not None else torch.zeros(()) for g in grads]]
+
+
+def judge(info: Any, dtype: str, most: int, train: bool) -> Iterator[tuple[str, Verdict | str]]:
+    """Verdicts on the first samples of an operator: forward, and with gradients."""
+    grads = train and dtype in ("float32", "float64") and info.supports_autograd
+    random = is_random(info.formatted_name)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = info.sample_inputs("cpu", DTYPES[dtype], requires_grad=grads)
+        for number, given in enumerate(itertools.islice(samples, most)):
+            sample = Sample(info, given)
+            try:
+                theirs = sample.run("torch", grads)
+            except Exception as problem:
+                yield f"{number}", f"torch: {type(problem).__name__}"
+                continue
+            if not theirs:
+                yield f"{number}", "no tensors to compare"
+                continue
+            yield f"{number}", _verdict(sample, theirs, grads, random)
+
+
+def _verdict(sample: Sample, theirs: list[Any], grads: bool, random: bool) -> Verdict | str:
+    try:
+        ours = sample.run("ours", grads)
+    except Exception as problem:
+        first = str(problem).splitlines()[0][:160] if str(problem) else ""
+        if "DataDependentOutput" in repr(problem) or "DynamicOutputShape" in repr(problem):
+            return "the data decide its shape: dynamo breaks the graph here"
+        return Verdict(False, float("inf"), f"{type(problem).__name__}: {first}")
+    if random:
+        same = [
+            (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(ours, theirs, strict=False)
+        ]
+        return Verdict(all(same), 0.0, "" if all(same) else "another shape or dtype")
+    floats = [t for t in theirs if t.is_floating_point()]
+    wide = bool(floats) and all(t.dtype == torch.float32 for t in floats)
+    exact = (lambda: sample.run("torch", grads, torch.float64)) if wide else None
+    tolerance = 1e-9 if not wide and floats else 1e-4
+    return compare(ours, theirs, exact, tolerance)

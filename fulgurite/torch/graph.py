@@ -1,0 +1,307 @@
+"""A graph of ATen operators as compiled segments, with torch's own operators between them.
+
+In: an FX graph that AOTAutograd made. Out: a boxed callable. Operators in the table are lowered; an
+operator that is not, or that refuses its use, is run by torch, and what depends on it is another
+segment: levels by longest path, each a segment and then torch's operators. Sizes that are symbols
+(`dynamic=True`) are numbers when a call is first made with them, and a program is kept for each
+set of sizes. Buffers that the graph updates are written back when everything has run.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..config import current
+from .lower import is_operator, refusal
+from .ops.randomness import RANDOM
+from .reporting import REPORT
+from .segment import RefusedNode, Segment
+from .table import HOST, name_of
+
+PROGRAMS = 64  # sets of sizes whose programs a graph keeps
+_watchers: list[list[Graph]] = []
+
+
+@contextmanager
+def watching() -> Iterator[list[Graph]]:
+    """The graphs that are made while a block runs."""
+    found: list[Graph] = []
+    _watchers.append(found)
+    try:
+        yield found
+    finally:
+        _watchers.remove(found)
+
+
+class Graph:
+    """One FX graph, and the programs that were made for it."""
+
+    def __init__(self, module: fx.GraphModule, options: dict[str, Any]) -> None:
+        self.module = module
+        self.options = {k: v for k, v in options.items() if k != "eager_random"}
+        self.eager_random = bool(options.get("eager_random"))
+        self.nodes = [n for n in module.graph.nodes if n.op == "call_function"]
+        self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.attributes = [n for n in module.graph.nodes if n.op == "get_attr"]
+        (last,) = [n for n in module.graph.nodes if n.op == "output"]
+        self.results: list[Any] = list(last.args[0])
+        self.refused: dict[fx.Node, str] = {}
+        self.symbols = [i for i, n in enumerate(self.placeholders)
+                        if isinstance(n.meta.get("val"), torch.SymInt)]  # fmt: skip
+        self.programs: dict[tuple[Any, ...], Program] = {}
+        REPORT.graphs += 1
+        for watcher in _watchers:
+            watcher.append(self)
+
+    def program(self, sizes: tuple[Any, ...]) -> Program:
+        """The program for some values of the symbols, found or made."""
+        found = self.programs.get(sizes)
+        if found is None:
+            if len(self.programs) >= PROGRAMS:
+                self.programs.clear()
+            start = time.perf_counter()
+            while True:
+                try:
+                    found = self.programs[sizes] = Program(self, sizes)
+                    break
+                except RefusedNode as problem:
+                    self.refused[problem.node] = problem.why
+            REPORT.programs += 1
+            REPORT.seconds += time.perf_counter() - start
+        return found
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        sizes = tuple([args[i] for i in self.symbols])
+        return self.program(sizes)(args)
+
+    def callable(self) -> Callable[[list[Any]], list[Any]]:
+        """What AOTAutograd calls, with one list that may be emptied."""
+        if self.symbols:
+            call: Any = self.__call__
+        else:
+            call = self.program(()).call
+
+        def boxed(args: list[Any]) -> list[Any]:
+            found: list[Any] = call(args)
+            args.clear()
+            return found
+
+        boxed._boxed_call = True  # type: ignore[attr-defined]
+        boxed.graph = self  # type: ignore[attr-defined]
+        return boxed
+
+
+class Program:
+    """A graph for one set of sizes."""
+
+    def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
+        self.graph = graph
+        self.numbers = _Numbers(graph, sizes)
+        self.device = _device()
+        levels, eager = self._levels()
+        self.steps: list[Any] = []  # segments, and nodes for torch to run
+        wanted = self._wanted(levels, eager)
+        for level in range(max([*levels.values(), 0]) + 1):
+            nodes = [n for n in levels if levels[n] == level and n not in eager]
+            outputs = [n for n in nodes if n in wanted]
+            if outputs:
+                self.steps.append(self._segment(nodes, outputs, levels, level, eager))
+            self.steps += [n for n in levels if levels[n] == level and n in eager]
+        self.copies = [n for n in graph.nodes if _is_copy_back(n)]
+        for node in eager:
+            if isinstance(node.target, torch._ops.OpOverload):
+                name = name_of(node.target)
+                REPORT.left(name, eager[node], quiet=name in HOST)
+        REPORT.operators += len(levels) - len(eager)
+        self.call: Callable[[Sequence[Any]], list[Any]] = self._straight() or self.__call__
+
+    def _segment(
+        self, nodes: list[fx.Node], outputs: list[fx.Node], levels: dict[fx.Node, int], level: int,
+        eager: dict[fx.Node, str],
+    ) -> Segment:  # fmt: skip
+        needed: set[fx.Node] = set(outputs)
+        for node in reversed(nodes):
+            if node in needed:
+                needed |= {s for s in node.all_input_nodes
+                           if levels.get(s) == level and s not in eager}  # fmt: skip
+        kept = [n for n in nodes if n in needed]
+        return Segment(
+            kept, outputs, self.device, self.numbers.known, self.numbers.number,
+            self.graph.options,
+        )  # fmt: skip
+
+    def _levels(self) -> tuple[dict[fx.Node, int], dict[fx.Node, str]]:
+        """For each node its level, and which are torch's to run, with reasons."""
+        graph, levels = self.graph, dict[fx.Node, int]()
+        eager: dict[fx.Node, str] = {}
+        for node in graph.nodes:
+            if _is_copy_back(node) or not self._is_tensor(node):
+                continue
+            level = 0
+            for source in node.all_input_nodes:
+                if source in levels:
+                    level = max(level, levels[source] + (source in eager))
+            why = self._reason(node, eager)
+            if why is not None:
+                eager[node] = why
+                # torch runs after the segment of its level; beside others it needs no new one
+            levels[node] = level
+        return levels, eager
+
+    def _reason(self, node: fx.Node, eager: dict[fx.Node, str]) -> str | None:
+        """Why a node is torch's to run; None if it is ours."""
+        if node.target is operator.getitem:
+            return eager.get(node.args[0])
+        if node in self.graph.refused:
+            return self.graph.refused[node]
+        if not is_operator(node):
+            return f"{node.target} is no ATen operator"
+        if self.graph.eager_random and name_of(node.target) in RANDOM:
+            return "eager_random asks for torch's own numbers"
+        return refusal(node, self.numbers.known(node))
+
+    @staticmethod
+    def _is_tensor(node: fx.Node) -> bool:
+        val = node.meta.get("val")
+        return not isinstance(val, torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
+
+    def _wanted(self, levels: dict[fx.Node, int], eager: dict[fx.Node, str]) -> set[fx.Node]:
+        """Nodes of segments whose values are read outside of them."""
+        found = {n for n in self.graph.results if isinstance(n, fx.Node)}
+        found |= {n.args[1] for n in self.graph.nodes if _is_copy_back(n)}
+        for node in levels:
+            for source in node.all_input_nodes:
+                if source in levels and (levels[source] != levels[node] or node in eager):
+                    found.add(source)
+        return {n for n in found if n in levels and n not in eager}
+
+    def _straight(self) -> Callable[[Sequence[Any]], list[Any]] | None:
+        """A call without an environment: one segment, whose results are the graph's."""
+        graph = self.graph
+        if len(self.steps) != 1 or not isinstance(self.steps[0], Segment) or graph.attributes:
+            return None
+        segment: Segment = self.steps[0]
+        number = {n: i for i, n in enumerate(graph.placeholders)}
+        reads = [number[n] for n in segment.inputs]
+        made = {n: i for i, n in enumerate(segment.outputs)}
+        copies = [(number[n.args[0]], made[n.args[1]]) for n in self.copies
+                  if n.args[1] in made]  # fmt: skip
+        if len(copies) != len(self.copies):
+            return None
+        run = segment.run
+        if not copies and graph.results == segment.outputs:
+            return lambda args: run([args[i] for i in reads])
+        takes: list[tuple[bool, Any]] = []
+        for result in graph.results:
+            if isinstance(result, fx.Node) and result in made:
+                takes.append((True, made[result]))
+            elif isinstance(result, fx.Node) and result in number:
+                takes.append((False, number[result]))
+            elif isinstance(result, fx.Node):
+                return None
+            else:
+                takes.append((False, None))
+
+        def call(args: Sequence[Any]) -> list[Any]:
+            outputs = run([args[i] for i in reads])
+            for to, source in copies:
+                args[to].copy_(outputs[source])
+            return [outputs[i] if ours else None if i is None else args[i] for ours, i in takes]
+
+        return call
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        graph = self.graph
+        env: dict[fx.Node, Any] = dict(zip(graph.placeholders, args, strict=True))
+        for node in graph.attributes:
+            env[node] = _attribute(graph.module, node)
+        for step in self.steps:
+            if isinstance(step, Segment):
+                results = step.run([env[n] for n in step.inputs])
+                env.update(zip(step.outputs, results, strict=True))
+            else:
+                env[step] = self._eager(step, env)
+        for node in self.copies:
+            env[node.args[0]].copy_(env[node.args[1]])
+        return [env[r] if r in env else self.numbers.number(r) if isinstance(r, fx.Node) else r
+                for r in graph.results]  # fmt: skip
+
+    def _eager(self, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
+        """What torch's own operator gives."""
+
+        def real(arg: fx.Node) -> Any:
+            return env[arg] if arg in env else self.numbers.number(arg)
+
+        args = fx.node.map_arg(node.args, real)
+        named = fx.node.map_arg(node.kwargs, real)
+        with torch.no_grad():
+            return node.target(*args, **named)
+
+
+class _Numbers:
+    """Symbols as numbers: of sizes, strides and whatever is computed from them."""
+
+    def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
+        self.by_node: dict[fx.Node, Any] = {}
+        self.by_symbol: dict[Any, Any] = {}
+        self.known_nodes: dict[fx.Node, Any] = {}
+        for place, size in zip(graph.symbols, sizes, strict=True):
+            node = graph.placeholders[place]
+            self.by_node[node] = size
+            self.by_symbol[node.meta["val"].node.expr] = size
+
+    def number(self, x: Any) -> Any:
+        """A node or symbol as a number; numbers are themselves."""
+        if isinstance(x, fx.Node):
+            if x not in self.by_node:
+                val = x.meta.get("val")
+                self.by_node[x] = self.number(val)
+            return self.by_node[x]
+        if isinstance(x, torch.SymInt):
+            expr = x.node.expr
+            return int(expr.xreplace(self.by_symbol)) if self.by_symbol else int(x)
+        if isinstance(x, torch.SymFloat):
+            return float(x.node.expr.xreplace(self.by_symbol))
+        return x
+
+    def known(self, node: fx.Node) -> Any:
+        """What torch knows of a node's value, with numbers for symbols."""
+        found = self.known_nodes.get(node)
+        if found is None:
+            found = self.known_nodes[node] = self._concrete(node.meta.get("val"))
+        return found
+
+    def _concrete(self, val: Any) -> Any:
+        if isinstance(val, list | tuple):
+            return [self._concrete(v) for v in val]
+        if not isinstance(val, torch.Tensor):
+            return self.number(val)
+        if not self.by_symbol:
+            return val
+        size = [self.number(n) for n in val.shape]
+        stride = [self.number(n) for n in val.stride()]
+        return torch.empty_strided(size, stride, dtype=val.dtype, device="meta")
+
+
+def _is_copy_back(node: fx.Node) -> bool:
+    """True if a node writes a new value into an input of the graph."""
+    return node.target is torch.ops.aten.copy_.default
+
+
+def _attribute(module: Any, node: fx.Node) -> Any:
+    found = module
+    for part in str(node.target).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _device() -> str:
+    """Where graphs of torch's CPU tensors run."""
+    return current().device

@@ -1,0 +1,230 @@
+"""A part of a graph as one native call: addresses of torch's memory in, torch's memory out.
+
+In: the nodes of the part, and which of their values are read outside of it. Out: `run`, from torch
+tensors to torch tensors. Nothing is copied on the way: kernels read parameters where torch has
+them and write into tensors that torch has just allocated, so an update in place is seen by the
+next call. A call costs one list of addresses and one native call. Where a plan is more than that
+(host steps, results that are constants), its executor runs it over the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from ..aot.explain import explain
+from ..config import config
+from ..core.dtype import uint32, uint64
+from ..core.node import Node, constant
+from ..core.ops.leaf import new_buffer
+from ..errors import BoundsError
+from ..graph.ir.cache_key import normalize
+from ..random.generator import Tape
+from ..runtime.device import get_device
+from ..runtime.gc_pause import held_back
+from ..runtime.realize import inputs_of, lookup, name_the_line, storage_of
+from ..tensor import node_of, wrap
+from .dtypes import TO_TORCH
+from .layout import Layout, layout_of
+from .lower import Lowering
+from .table import Refused
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+class RefusedNode(Exception):
+    """A node that has to be left to torch, found out while it was lowered."""
+
+    def __init__(self, node: fx.Node, why: str) -> None:
+        super().__init__(why)
+        self.node, self.why = node, why
+
+
+class Segment:
+    """A compiled part of a graph."""
+
+    def __init__(
+        self, nodes: Sequence[fx.Node], outputs: Sequence[fx.Node], device: str,
+        known: Callable[[fx.Node], Any], number: Callable[[Any], Any],
+        options: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.device, self.options = device, options
+        self.nodes, self.outputs = list(nodes), list(outputs)
+        lowering = Lowering(device, known, number)
+        key = new_buffer((2,), uint32, device)
+        with held_back(), config(device=device, **options), \
+                Tape(key, constant(0, uint64)) as tape:  # fmt: skip
+            for node in nodes:
+                try:
+                    lowering.run(node)
+                except Refused as reason:
+                    raise RefusedNode(node, reason.why) from reason
+            self.made = [layout_of(known(node)) for node in outputs]
+            self.results = [m.laid(lowering.values[node])
+                            for node, m in zip(outputs, self.made, strict=True)]  # fmt: skip
+        self.random = tape.blocks > 0
+        self._compile(lowering, key)
+
+    def _compile(self, lowering: Lowering, key: Node) -> None:
+        roots = [node_of(result) for result in self.results]
+        shared = dict.fromkeys(roots)  # two results may be one value
+        self.places = [list(shared).index(root) for root in roots]
+        self.roots = list(shared)
+        with config(device=self.device, tier="native", **self.options):
+            self.normal = normalize(self.roots)
+            self.compiled = lookup(self.normal, self.device)
+            self.constants = inputs_of(self.normal, self.compiled, buffers=False)
+        self.inputs: list[fx.Node] = []
+        self.reads: list[tuple[int, Any]] = []  # (place of an input, its memory if it stays)
+        for buffer in self.normal.buffers:
+            if buffer is key:
+                self.reads.append((-2, None))
+            elif buffer in lowering.buffers:
+                self.reads.append((len(self.inputs), None))
+                self.inputs.append(lowering.buffers[buffer])
+            else:
+                self.reads.append((-1, storage_of(buffer)))
+        self.layouts: list[Layout] = [lowering.layouts[node] for node in self.inputs]
+        self.program = self.compiled.plan.executor.replay(False)
+        self.results.clear()
+        order = list(dict.fromkeys(self.places))
+        firsts = [self.places.index(place) for place in order]
+        self.makers = [self._maker(self.made[i], self.roots[self.places[i]]) for i in firsts]
+        plain = all(m.dense for m in (*self.layouts, *self.made)) and not self.random
+        if self.program is not None and plain and len(firsts) == len(self.places):
+            self.run: Run = self._quick()
+        else:
+            self.run = self._slow
+
+    @staticmethod
+    def _maker(layout: Layout, root: Node) -> Callable[[], Any]:
+        """What allocates a result in torch's memory."""
+        dtype = TO_TORCH[root.dtype]
+        if layout.plain:
+            return partial(torch.empty, layout.size, dtype=dtype)
+        return partial(torch.empty_strided, layout.size, layout.stride, dtype=dtype)
+
+    def _quick(self) -> Run:
+        """A call that is one list of addresses and one launch."""
+        assert self.program is not None
+        launch, makers = self.program.launch_into, self.makers
+        count = len(self.inputs)
+        held = [memory for place, memory in self.reads if place < 0]
+        fixed = [*[m.address for m in held], *[c.address for c in self.constants]]
+        if all(place < 0 for place, _ in self.reads[count:]):  # inputs first, then what stays
+            middle = fixed
+            threads = torch.get_num_threads
+
+            def run(tensors: Sequence[Any]) -> list[Any]:
+                made = [make() for make in makers]
+                launch([*[t.data_ptr() for t in tensors], *middle,
+                        *[t.data_ptr() for t in made]], threads())  # fmt: skip
+                return made
+
+            return run
+        return self._slow
+
+    def _slow(self, tensors: Sequence[Any]) -> list[Any]:
+        """A call of any plan: memory in any layout, random numbers, host steps."""
+        tensors = [
+            t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else _restrided(t, m)
+            for t, m in zip(tensors, self.layouts, strict=True)
+        ]
+        key = torch.empty(1, dtype=torch.int64).random_() if self.random else None
+        if self.program is not None:
+            made = [make() for make in self.makers]
+            addresses = []
+            for place, memory in self.reads:
+                if place >= 0:
+                    addresses.append(tensors[place].data_ptr())
+                else:
+                    addresses.append(key.data_ptr() if place == -2 else memory.address)  # type: ignore[union-attr]
+            addresses += [c.address for c in self.constants]
+            addresses += [t.data_ptr() for t in made]
+            try:
+                self.program.launch_into(addresses, torch.get_num_threads())
+            except BoundsError:
+                name_the_line(self.roots, self.normal, self._buffers(tensors, key))
+                raise
+        else:
+            made = self._executed(self._buffers(tensors, key))
+        return [made[place] for place in self.places]
+
+    def _buffers(self, tensors: Sequence[Any], key: Any) -> list[Any]:
+        """The plan's inputs as buffers over torch's memory."""
+        device = get_device(self.device)
+        found = []
+        for place, memory in self.reads:
+            if place == -1:
+                found.append(memory)
+                continue
+            tensor = key if place == -2 else tensors[place]
+            root = self.normal.buffers[len(found)]
+            found.append(device.from_host(_array(tensor, root), share=True))
+        return [*found, *self.constants]
+
+    def _executed(self, buffers: Sequence[Any]) -> list[Any]:
+        """Results of the plan's executor, as torch tensors over its memory."""
+        plan, device = self.compiled.plan, get_device(self.device)
+        with config(device=self.device, threads=torch.get_num_threads()):
+            try:
+                outputs = plan.executor.run(buffers, self.normal.values, False)
+                plan.executor.check()
+            except BoundsError:
+                name_the_line(self.roots, self.normal, buffers)
+                raise
+        found = []
+        for number, (output, root) in enumerate(zip(outputs, self.roots, strict=True)):
+            layout = self.made[self.places.index(number)]
+            shape: Any = root.shape
+            array = device.to_host(output, shape, root.dtype)
+            found.append(_tensor(array, root, layout))
+        return found
+
+    def explain(self) -> Any:
+        """What the compiler made of this part; see `fg.explain`."""
+        return explain(*[wrap(root) for root in self.roots])
+
+
+def _restrided(tensor: Any, layout: Layout) -> Any:
+    """A tensor's values in the memory that a plan was compiled for."""
+    made = torch.empty_strided(layout.size, layout.stride, dtype=tensor.dtype)
+    if layout.plain:
+        return made.copy_(tensor)
+    seen = tensor[tuple([slice(0, 1) if s == 0 and n > 1 else slice(None)
+                         for n, s in zip(layout.size, layout.stride, strict=True)])]  # fmt: skip
+    made[tuple([slice(0, n) for n in seen.shape])].copy_(seen)
+    return made
+
+
+def _array(tensor: Any, root: Node) -> Any:
+    """torch's memory as a NumPy array of the shape that a plan reads."""
+    shape: Any = root.shape
+    raw = tensor.detach()
+    if tensor.numel() == 0:
+        return np.zeros(shape, root.dtype.numpy)
+    flat = raw.as_strided((_held(raw),), (1,), raw.storage_offset())
+    array = flat.view(torch.uint8).numpy()
+    return array.view(root.dtype.numpy).reshape(shape)
+
+
+def _held(tensor: Any) -> int:
+    """How many elements are in a tensor's memory, from the first to the last."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + int(sum([(n - 1) * s for n, s in pairs]))
+
+
+def _tensor(array: Any, root: Node, layout: Layout) -> Any:
+    """A NumPy array in the layout that torch expects, sharing its memory where it can."""
+    dtype = TO_TORCH[root.dtype]
+    if not array.flags.writeable or not array.flags.c_contiguous:
+        array = np.array(array, order="C")
+    flat = torch.from_numpy(array.reshape(-1).view(np.uint8)) if array.size else None
+    if flat is None:
+        return torch.empty(layout.size, dtype=dtype)
+    return flat.view(dtype).as_strided(layout.size, layout.stride)

@@ -1,0 +1,115 @@
+"""Tests of look/memory.py and runtime/holders.py: who holds memory, and what grew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.look.memory import alive_bytes
+from fulgurite.runtime.device import MemoryLimitError
+
+ONES = np.ones((100, 100), np.float32)
+
+
+class Net(fg.nn.Module):
+    def __init__(self) -> None:
+        self.first = fg.nn.Linear(100, 100)
+
+    def forward(self, x: fg.Tensor) -> fg.Tensor:
+        return fg.relu(self.first(x))
+
+
+def line() -> int:
+    """The line that calls."""
+    import sys
+
+    return sys._getframe(1).f_lineno
+
+
+def test_a_value_is_named_by_its_variable_line_and_size() -> None:
+    before = fg.memory_report()
+    wide, here = fg.Tensor(ONES), line()
+    (came,) = (fg.memory_report() - before).came
+    assert (came.nbytes, came.shape, came.dtype, came.name) == (
+        40_000,
+        (100, 100),
+        "float32",
+        "wide",
+    )
+    assert came.line.endswith(f"test_memory.py:{here}")
+    del wide
+    difference = fg.memory_report() - before
+    assert difference.came == [] and difference.bytes == 0
+
+
+def test_what_was_computed_has_the_line_that_computed_it_also_from_a_replay() -> None:
+    x = fg.Tensor(ONES).realize()
+    double = fg.jit(lambda x: x * 2.0)
+    double(x)
+    before = fg.memory_report()
+    lazy, here = (x + 1.0).realize(), line()
+    replayed = double(x)
+    lines = {h.name: h.line for h in (fg.memory_report() - before).came}
+    assert lines["lazy"].endswith(f":{here}")
+    assert lines["replayed"].endswith(f":{here - 3}")
+    assert replayed.shape == (100, 100)  # now it is a node, and still of that line
+    assert replayed.node is not None
+    again = {h.name: h.line for h in (fg.memory_report() - before).came}
+    assert again["replayed"] == lines["replayed"]
+    del lazy
+
+
+def test_parameters_and_states_of_optimisers_have_their_names_and_modules() -> None:
+    net = Net().settle()
+    adam = fg.optim.Adam(net.parameters(), 1e-3)
+    net(fg.Tensor(ONES)).sum().backward()
+    adam.step()
+    fg.realize(*net.parameters(), *[t for s in adam.state.values() for t in s.values()])
+    report = fg.memory_report()
+    names = {h.name for h in report.holders}
+    assert {"Net.first.weight", "Adam: exp_avg of Net.first.weight"} <= names
+    assert report.by_module()["Net.first"] >= 3 * 40_000
+    assert "Net.first.weight" in str(report) and "values came" in str(report - report)
+
+
+def test_a_leak_is_seen_by_its_line() -> None:
+    x = fg.Tensor(ONES)
+    kept: list[fg.Tensor] = []
+    before = fg.memory_report()
+    for _ in range(3):
+        kept.append((x + len(kept)).realize())
+    here = line() - 1
+    ((where, held),) = (fg.memory_report() - before).by_line().items()
+    assert where.endswith(f":{here}") and held == 3 * 40_000
+
+
+def test_the_peak_of_compiled_graphs_is_known_by_line() -> None:
+    fg.clear_caches()
+    x = fg.Tensor(ONES)
+    with fg.config(tier="native", fuse=False):
+        (fg.exp(x) @ fg.tanh(x)).sum().realize()
+        here = line() - 1
+    report = fg.memory_report()
+    ((where, most),) = report.peak_by_line().items()
+    assert where.endswith(f":{here}") and most >= 4 * 40_000
+    assert report.peaks[0].bytes == most and "need most" in str(report)
+
+
+def test_what_is_alive_is_counted_for_each_kernel() -> None:
+    x = fg.Tensor(ONES)
+    with fg.config(tier="native", fuse=False):
+        found = fg.schedule((fg.exp(x) @ x).sum())
+        alive = alive_bytes(found.compile().schedule)
+    assert len(alive) == len(found.items)
+    assert max(alive) >= 3 * 40_000 and alive[-1] <= max(alive)
+
+
+def test_an_error_of_memory_names_the_five_largest_values_and_their_lines() -> None:
+    large, here = fg.Tensor(np.zeros((4096, 4096), np.float32)), line()
+    with pytest.raises(MemoryLimitError, match="the largest values are") as caught:
+        fg.zeros((1 << 28, 1 << 28)).realize()
+    assert 1 <= len(caught.value.holders) <= 5
+    assert caught.value.holders[0].nbytes == 4 * large.size
+    assert f"64.0 MiB float32[4096, 4096] from {__file__}:{here}" in str(caught.value)
+    assert f"at {__file__}" in str(caught.value)

@@ -1,0 +1,242 @@
+"""Tests of `torch.compile(model, backend="fulgurite")`: values, gradients, memory and state."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import fulgurite.torch as fgt
+from fulgurite.errors import ArgumentError
+
+
+def compiled(model: Any, **named: Any) -> Any:
+    return torch.compile(model, backend="fulgurite", **named)
+
+
+def gradients(model: Any, results: Any) -> list[Any]:
+    results.square().sum().backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def close(ours: Any, theirs: Any, tolerance: float = 1e-4) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+class Attention(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = torch.nn.Embedding(11, 16, padding_idx=0)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.out = torch.nn.Linear(16, 11)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.layer(self.into(x)))
+
+
+def perceptron() -> tuple[Any, Any]:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)
+    )
+    return model, torch.randn(5, 8)
+
+
+def convolutional() -> tuple[Any, Any]:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(3, 2, 1), torch.nn.Conv2d(8, 8, 3, groups=4), torch.nn.Hardswish(),
+        torch.nn.GroupNorm(2, 8), torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(),
+        torch.nn.Linear(32, 5),
+    )  # fmt: skip
+    return model, torch.randn(4, 3, 12, 12)
+
+
+def attentive() -> tuple[Any, Any]:
+    return Attention(), torch.randint(0, 11, (2, 7))
+
+
+MODELS = [perceptron, convolutional, attentive]
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_a_model_and_its_gradients_are_those_of_eager_torch(make: Callable[[], Any]) -> None:
+    model, x = make()
+    twin = copy.deepcopy(model)
+    ours, theirs = compiled(model)(x), twin(x)
+    close(ours, theirs)
+    for a, b in zip(gradients(model, ours), gradients(twin, theirs), strict=True):
+        close(a, b)
+    for c, d in zip(model.buffers(), twin.buffers(), strict=True):
+        close(c, d)
+    assert not fgt.report().eager
+    assert fgt.report().graphs == 2  # forward and backward
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_a_model_without_gradients_is_that_of_eager_torch(make: Callable[[], Any]) -> None:
+    model, x = make()
+    model.eval()
+    with torch.no_grad():
+        close(compiled(model)(x), model(x))
+
+
+@pytest.mark.device("reference")
+def test_the_reference_device_runs_models_too() -> None:
+    model, x = perceptron()
+    with torch.no_grad():
+        close(compiled(model)(x), model(x))
+
+
+def test_parameters_are_read_where_torch_has_them() -> None:
+    model, x = perceptron()
+    call = compiled(model)
+    with torch.no_grad():
+        call(x)
+        model[0].weight.mul_(2.0)  # in place: the same memory
+        model[3].bias.data = torch.ones(4)  # and other memory
+        close(call(x), model(x))
+    assert fgt.report().programs == 1
+
+
+def test_training_follows_eager_torch_step_by_step() -> None:
+    model, x = convolutional()
+    twin = copy.deepcopy(model)
+    losses: list[list[float]] = [[], []]
+    for which, (net, call) in enumerate(((model, compiled(model)), (twin, twin))):
+        optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(call(x), torch.tensor([0, 1, 2, 3]))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            losses[which].append(float(loss.detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_a_buffer_that_a_model_updates_has_its_new_value_at_once() -> None:
+    class Counter(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            self.seen.add_(x.sum(0))
+            return x * self.seen
+
+    model = Counter()
+    call, x = compiled(model), torch.ones(2, 3)
+    memory = model.seen.data_ptr()
+    assert call(x).tolist() == [[2.0] * 3] * 2
+    assert call(x).tolist() == [[4.0] * 3] * 2
+    assert model.seen.tolist() == [4.0] * 3
+    assert model.seen.data_ptr() == memory
+
+
+def test_an_input_that_a_function_writes_to_is_written_to() -> None:
+    def function(x: Any) -> Any:
+        x[:, 0] = 7.0
+        return x.t() + 1
+
+    ours, theirs = torch.zeros(2, 3), torch.zeros(2, 3)
+    close(compiled(function)(ours), function(theirs))
+    close(ours, theirs)
+
+
+def test_views_and_layouts_are_those_of_eager_torch() -> None:
+    def function(x: Any, w: Any) -> Any:
+        y = torch.nn.functional.conv2d(x, w)
+        return y.permute(0, 2, 3, 1), y.transpose(0, 1).contiguous(), x[:, ::2].expand(2, 2, 4, 4)
+
+    x = torch.randn(2, 4, 4, 4).to(memory_format=torch.channels_last)
+    w = torch.randn(3, 4, 2, 2).transpose(2, 3)
+    for ours, theirs in zip(compiled(function)(x, w), function(x, w), strict=True):
+        close(ours, theirs)
+        assert ours.shape == theirs.shape
+    sliced = torch.randn(6, 8)[::2, 1::3]  # memory with gaps
+    close(compiled(lambda x: x * 2)(sliced), sliced * 2)
+
+
+def test_an_operator_that_is_not_in_the_table_is_run_by_torch_with_one_warning() -> None:
+    def function(x: Any) -> Any:
+        return torch.linalg.qr(x + 1)[1].abs() * 2
+
+    call, x = compiled(function), torch.randn(3, 3)
+    with pytest.warns(fgt.FallbackWarning, match=r"aten\.linalg_qr.*no entry in the table"):
+        close(call(x), function(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fgt.FallbackWarning)
+        close(compiled(lambda x: torch.linalg.qr(x)[0].abs())(x), torch.linalg.qr(x)[0].abs())
+    assert fgt.report().eager["linalg_qr.default"] == 2
+    assert "torch ran aten.linalg_qr" in str(fgt.report())
+
+
+def test_dropout_is_repeatable_by_torchs_seed_and_has_its_rate() -> None:
+    call = compiled(lambda x: torch.nn.functional.dropout(x, 0.25))
+    x = torch.ones(100, 100)
+    torch.manual_seed(3)
+    first, second = call(x), call(x)
+    torch.manual_seed(3)
+    assert torch.equal(call(x), first)
+    assert not torch.equal(first, second)
+    kept = (first != 0).float().mean().item()
+    assert 0.7 < kept < 0.8
+    assert first.max().item() == pytest.approx(1 / 0.75)
+
+
+def test_the_gradient_of_dropout_is_masked_as_its_result() -> None:
+    x = torch.ones(50, requires_grad=True)
+    y = compiled(lambda x: torch.nn.functional.dropout(x, 0.5) * 3)(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_eager_random_gives_torchs_own_numbers() -> None:
+    call = compiled(lambda x: x + torch.rand(4), options={"eager_random": True})
+    x = torch.zeros(4)
+    torch.manual_seed(5)
+    with pytest.warns(fgt.FallbackWarning, match="rand"):
+        ours = call(x)
+    torch.manual_seed(5)
+    assert torch.equal(ours, torch.rand(4))
+
+
+def test_an_option_that_does_not_exist_is_an_error_that_names_it() -> None:
+    with pytest.raises(Exception, match="there is no option 'speed'") as caught:
+        compiled(lambda x: x + 1, options={"speed": 11})(torch.ones(2))
+    assert isinstance(caught.value, ArgumentError) or "ArgumentError" in str(caught.value)
+
+
+def test_sizes_that_change_are_symbols_of_one_traced_graph() -> None:
+    model, _ = perceptron()
+    call = compiled(model, dynamic=True)
+    with torch.no_grad():
+        for size in (2, 3, 5, 3):
+            x = torch.randn(size, 8)
+            close(call(x), model(x))
+    assert fgt.report().graphs == 1
+
+
+def test_an_index_outside_is_an_error_as_in_eager_torch() -> None:
+    call = compiled(lambda w, i: torch.nn.functional.embedding(i, w))
+    with pytest.raises(IndexError):
+        call(torch.ones(3, 2), torch.tensor([5]))
+
+
+def test_many_dtypes_pass_through() -> None:
+    def function(a: Any, b: Any, c: Any) -> Any:
+        return a + b, (a > 0) & c, b.to(torch.float16), a.to(torch.bfloat16) * 2, b // 2
+
+    given = torch.randn(4), torch.arange(4), torch.tensor([True, False, True, True])
+    for ours, theirs in zip(compiled(function)(*given), function(*given), strict=True):
+        assert ours.dtype == theirs.dtype
+        close(ours.float(), theirs.float(), 1e-2)
+
+
+def test_the_backend_is_found_by_its_name() -> None:
+    assert "fulgurite" in torch._dynamo.list_backends()
