@@ -54,7 +54,6 @@ from .spelling import (
 )
 
 Window = tuple[int, int]  # the axis that counts blocks, and the steps of a block
-MOST_PROGRAMS = (1 << 31) - 1  # of a CUDA launch, along its first dimension
 UNKNOWN = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -133,8 +132,8 @@ class TileProgram:
         """The text with its grid and arguments."""
         top = Scope(None, {}, 1)
         grid = self._grid(top)
-        if grid > MOST_PROGRAMS:
-            raise CannotLower(f"{grid} programs, of which a launch has {MOST_PROGRAMS} at most")
+        if grid > INT32_LIMIT:
+            raise CannotLower(f"{grid} programs, of which a launch has {INT32_LIMIT} at most")
         self._emit_roots(top)
         body = "\n".join(top.lines)
         used = [i for i in range(len(self.dtypes)) if any(_names(n, i) for n in self.order)]
