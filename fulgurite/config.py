@@ -46,6 +46,10 @@ class Options:
     )  # fmt: skip
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
+    matmul_precision: str = _option(
+        "float32", "products of float32 on a GPU: exact, or with 10 bits of mantissa (tf32)",
+        choices=("float32", "tf32"),
+    )  # fmt: skip
     verify: bool = _option(
         False, "check the graph after every stage, and that kernels agree", in_key=False
     )

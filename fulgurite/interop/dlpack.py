@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .._lazy import FORK_LOCK
+from ..core import build
 from ..core.dtype import (
     DType,
     bfloat16,
@@ -20,7 +22,10 @@ from ..core.dtype import (
     float8_e5m2,
 )
 from ..errors import DataError
-from ..tensor import Tensor, from_numpy
+from ..graph.ir.registry import REGISTRY
+from ..runtime.device import device_names, get_device
+from ..runtime.realize import storage_of, value_node
+from ..tensor import Tensor, from_numpy, wrap
 
 _CPU = (1, 0)  # DLPack's name of the host
 CODES = {bfloat16: 4, float8_e4m3fn: 10, float8_e5m2: 12}  # DLPack's codes that NumPy lacks
@@ -74,11 +79,20 @@ class _Once:
 
 
 def to_dlpack(
-    x: Tensor, max_version: tuple[int, int] | None, dl_device: Any, copy: bool | None
-) -> object:
-    """A capsule with the tensor's value; consumers that know no read-only arrays get a copy."""
-    if dl_device is not None and tuple(map(int, dl_device)) != _CPU:
-        raise BufferError(f"the tensor is in host memory, not on {dl_device}")
+    x: Tensor, max_version: tuple[int, int] | None, dl_device: Any, copy: bool | None,
+    stream: Any = None,
+) -> object:  # fmt: skip
+    """A capsule with the tensor's value; consumers that know no read-only arrays get a copy.
+
+    Memory of a GPU is for consumers that ask for it, by its device or with a stream; others get a
+    copy in the memory of the host.
+    """
+    place = tuple(map(int, dl_device)) if dl_device is not None else None
+    backend: Any = get_device(x.device)
+    if hasattr(backend, "lend") and (place == backend.dlpack or (stream is not None and not place)):
+        return _lent(x, backend, max_version is not None and max_version[0] >= 1, copy, stream)
+    if place is not None and place != _CPU:
+        raise BufferError(f"the tensor is not on {dl_device}, nor in its host memory")
     if not all([isinstance(n, int) for n in x.shape]):
         x = Tensor(x.numpy())
     shown = x.__array__()
@@ -95,6 +109,44 @@ def to_dlpack(
     return capsule
 
 
+def _lent(x: Tensor, backend: Any, versioned: bool, copy: bool | None, stream: Any) -> object:
+    """A capsule over a device's own memory; old consumers, who may write to it, get a copy."""
+    if copy is False and not versioned:
+        raise BufferError("a read-only tensor is shared with consumers of DLPack 1.0 only")
+    found = value_node(x.realize().entry.node)
+    assert found is not None, "a tensor that was realized has a value"
+    buffer: Any = storage_of(found)
+    shape: Any = found.shape
+    if copy or not versioned:
+        buffer = backend.copied(buffer)
+    returned = backend.lend(buffer, stream)
+    with FORK_LOCK:
+        from . import device_dlpack
+    return device_dlpack.lent_capsule(buffer, shape, x.dtype, backend.dlpack, versioned, returned)
+
+
+def _borrowed(x: Any, place: tuple[int, int], device: str | None, copy: bool | None) -> Tensor:
+    """A tensor over an array of another library in the memory of a GPU, or by way of the host."""
+    name = next((n for n in device_names() if get_device(n).dlpack == place), None)
+    backend: Any = None if name is None else get_device(name)
+    if not hasattr(backend, "borrow"):
+        raise DataError("the array is not in host memory", "move it to the CPU first")
+    try:
+        capsule = x.__dlpack__(stream=backend.stream.handle, max_version=(1, 0))
+    except TypeError:  # written before version 1.0, or for hosts
+        return _from_host(x, device, copy)
+    with FORK_LOCK:
+        from . import device_dlpack
+    found = device_dlpack.Borrowed(capsule)
+    if not found.is_contiguous:
+        found.close()
+        raise DataError("the array's elements do not follow each other", "make it contiguous first")
+    node = build.buffer(found.shape, found.dtype, backend.name)
+    REGISTRY.attach(node, backend.borrow(found))
+    made = Tensor(wrap(node)) if copy else wrap(node)
+    return made if device in (None, backend.name) else made.to(device)
+
+
 def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor with the value of another library's array, sharing its memory unless `copy`.
 
@@ -106,8 +158,13 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
         return Tensor(x, device=device)
     if not hasattr(x, "__dlpack__"):
         raise DataError(f"{type(x).__name__} does not know DLPack", "use fg.asarray(data)")
-    if tuple(map(int, x.__dlpack_device__())) != _CPU:
-        raise DataError("the array is not in host memory", "move it to the CPU first")
+    kind, member = map(int, x.__dlpack_device__())
+    place = kind, member
+    return _from_host(x, device, copy) if place == _CPU else _borrowed(x, place, device, copy)
+
+
+def _from_host(x: Any, device: str | None, copy: bool | None) -> Tensor:
+    """An array in the memory of the host."""
     try:
         capsule = x.__dlpack__(max_version=(1, 0))
     except TypeError:  # written before version 1.0

@@ -300,7 +300,7 @@ class Tensor(Methods, Habits, Operators):
     ) -> object:  # fmt: skip
         with FORK_LOCK:
             from ..interop import dlpack
-        return dlpack.to_dlpack(self, max_version, dl_device, copy)
+        return dlpack.to_dlpack(self, max_version, dl_device, copy, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return get_device(self.device).dlpack

@@ -66,13 +66,14 @@ class _Foreign:
         return self.x.__dlpack_device__()
 
 
+@pytest.mark.host_memory
 def test_old_consumers_get_a_copy_and_wrong_ones_an_error() -> None:
     x = fg.Tensor([1.0, 2.0])
     assert x.__dlpack_device__() == (1, 0)
     assert "dltensor" in repr(x.__dlpack__())
     with pytest.raises(BufferError, match="read-only"):
         x.__dlpack__(copy=False)
-    with pytest.raises(BufferError, match="host memory"):
+    with pytest.raises(BufferError, match="not on"):
         x.__dlpack__(dl_device=(2, 0))
     with pytest.raises(DataError, match="does not know DLPack"):
         fg.from_dlpack([1, 2])

@@ -291,6 +291,7 @@ def test_a_pass_before_and_after_and_its_values(name: str, golden: Golden) -> No
         np.testing.assert_allclose(a, b, rtol=near, atol=near)
 
 
+@pytest.mark.device("cpu", "reference", "remote")
 def test_the_list_of_passes(golden: Golden) -> None:
     lines = [
         f"{'    ' * depth}{one.name}: {one.level_in} -> {one.level_out}"

@@ -203,6 +203,7 @@ def test_an_input_lives_as_long_as_a_run_reads_it() -> None:
 # --- the kernel cache ----------------------------------------------------------------------------
 
 
+@pytest.mark.device("cpu", "reference", "remote")  # what is fused is the machine model's choice
 @pytest.mark.parametrize(
     ("weigh", "search", "distinct"),
     [(fg.relu, True, 3), (fg.relu, False, 3), (fg.softmax, True, 3), (fg.softmax, False, 2)],
@@ -470,6 +471,7 @@ def test_a_tensor_that_another_thread_rewrites_meanwhile_is_realized_all_the_sam
     assert outer.is_realized
 
 
+@pytest.mark.device("cpu", "reference", "remote")  # a GPU is lost to a fork
 def test_a_child_of_a_process_with_busy_threads_can_compute() -> None:
     code = """
 import os, threading, time

@@ -11,9 +11,12 @@ from __future__ import annotations
 import hashlib
 import linecache
 import struct
+import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from .source import Launch
@@ -33,6 +36,73 @@ class Cubin:
     registers: int  # of a thread
     stack: int  # bytes of a thread's local memory
     scratch: int = 0  # bytes of global scratch memory a program needs
+
+
+# --- loading Triton ------------------------------------------------------------------------------
+
+_GLUON = "triton.experimental.gluon"
+_GENERATOR = "triton.compiler.code_generator"
+_loading = threading.RLock()
+
+
+@cache
+def load_ahead() -> threading.Thread:
+    """Import Triton in the background: somebody is likely to compile soon."""
+    thread = threading.Thread(target=load, name="fulgurite-triton")
+    thread.start()
+    return thread
+
+
+def load() -> None:
+    """Import what compiling needs of Triton, once."""
+    with _loading:
+        if _GENERATOR not in sys.modules:
+            _load_code_generator()
+        _prelude()
+
+
+def _load_code_generator() -> None:
+    """Import Triton's code generator without Gluon, a third of all that it imports.
+
+    It asks Gluon for two functions only, by which it knows them in kernels; they are known by their
+    names here, should somebody else of this process compile such kernels.
+    """
+    import triton.experimental as experimental
+
+    if _GLUON in sys.modules:
+        return
+    stub: Any = ModuleType(_GLUON)
+    stub.language = SimpleNamespace(static_assert=object(), static_print=object())
+    sys.modules[_GLUON] = stub
+    try:
+        from triton.compiler import code_generator
+
+        names = code_generator.CodeGenerator.statically_implemented_functions
+        known = {name: names.pop(key) for name, key in vars(stub.language).items()}
+        code_generator.CodeGenerator.statically_implemented_functions = _StaticFunctions(
+            names, known
+        )
+    except (AttributeError, KeyError, ImportError):  # a version that asks for more: all of it
+        sys.modules.pop(_GENERATOR, None)
+    finally:
+        sys.modules.pop(_GLUON, None)
+        vars(experimental).pop("gluon", None)
+
+
+class _StaticFunctions(dict[Any, Any]):
+    """Functions that Triton runs when it compiles; those of Gluon by their names."""
+
+    def __init__(self, functions: Mapping[Any, Any], gluon: Mapping[str, Any]) -> None:
+        super().__init__(functions)
+        self.gluon = gluon
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The function for what a kernel calls."""
+        if key in self:
+            return self[key]
+        if str(getattr(key, "__module__", "")).startswith("triton."):
+            return self.gluon.get(getattr(key, "__name__", ""), default)
+        return default
 
 
 @lru_cache(maxsize=1)
@@ -56,6 +126,7 @@ class _Compilation:
     """One launch on its way through Triton's stages."""
 
     def __init__(self, launch: Launch, capability: int) -> None:
+        load()
         from triton._C.libtriton import ir
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource, make_backend

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import FORK_LOCK
@@ -18,9 +19,18 @@ from ...graph.ir.kernel import Kernel, param_dtypes
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.ir.lower import lower_kernel
 from .source import KernelSource
+from .tiling import HOPPER, TF32
 
 if TYPE_CHECKING:
     from ...graph.fusion.proposals import Source
+
+
+def load_compiler_ahead() -> None:
+    """Import Triton in the background, where it is."""
+    with FORK_LOCK:
+        from . import compiler
+    if find_spec("triton") is not None:
+        compiler.load_ahead()
 
 
 class CudaCodeGenerator:
@@ -54,6 +64,7 @@ class CudaCodeGenerator:
     @property
     def sources(self) -> Sequence[Source]:
         """Streaming folds, and rows with what is picked from them."""
+        load_compiler_ahead()  # a graph is scheduled: it was not found on disk
         with FORK_LOCK:
             from . import providers
         found: Sequence[Source] = providers.SOURCES
@@ -71,10 +82,11 @@ class CudaCodeGenerator:
         with FORK_LOCK:
             from . import render
         watch = Watch.of(current(), observe)
+        table = TF32 if current().matmul_precision == "tf32" else HOPPER
         if kernel.kind is KernelKind.FOLD:
-            return render.render_fold(kernel.plan, watch=watch)
+            return render.render_fold(kernel.plan, table, watch)
         indexed = lower_kernel(kernel).indexed
-        return render.render(indexed, param_dtypes(kernel), watch=watch)
+        return render.render(indexed, param_dtypes(kernel), table, watch)
 
     def assembly(self, kernel: Kernel) -> str:
         """The PTX of every launch."""

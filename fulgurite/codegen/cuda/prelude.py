@@ -285,15 +285,21 @@ def fg_round_float8_e4m3fn(a):
 
 @triton.jit
 def fg_encode_float8_e5m2(a):
-    """The byte of a number that is on the grid."""
-    half = fg_round_float8_e5m2(a).to(tl.float16).to(tl.uint16, bitcast=True)
-    return (half >> 8).to(tl.uint8)
+    """The byte of a number that is on the grid; the sign of NaN, which the chip drops, is kept."""
+    near = fg_round_float8_e5m2(a)
+    bits = near.to(tl.uint32, bitcast=True)
+    half = near.to(tl.float16).to(tl.uint16, bitcast=True)
+    nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return tl.where(nan, ((bits >> 24) & 0x80) | 0x7E, half >> 8).to(tl.uint8)
 
 
 @triton.jit
 def fg_decode_float8_e5m2(a):
-    """The number of a byte: the upper half of a float16."""
-    return (a.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+    """The number of a byte: the upper half of a float16; NaN keeps its sign."""
+    number = (a.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+    nan = ((a.to(tl.uint32) & 0x80) << 24) | 0x7FC00000
+    bits = tl.where((a & 0x7F) > 0x7C, nan, number.to(tl.uint32, bitcast=True))
+    return bits.to(tl.uint32).to(tl.float32, bitcast=True)
 
 
 @triton.jit

@@ -132,6 +132,8 @@ class TileProgram:
         """The text with its grid and arguments."""
         top = Scope(None, {}, 1)
         grid = self._grid(top)
+        if grid > INT32_LIMIT:
+            raise CannotLower(f"{grid} programs, of which a launch has {INT32_LIMIT} at most")
         self._emit_roots(top)
         body = "\n".join(top.lines)
         used = [i for i in range(len(self.dtypes)) if any(_names(n, i) for n in self.order)]

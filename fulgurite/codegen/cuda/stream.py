@@ -12,8 +12,7 @@ sizes alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from ...core.dtype import DType, float32
 from ...core.node import Node
@@ -51,6 +50,8 @@ def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | No
     held = {axis: max(16, power(problem.sizes[axis])) for axis in inner}
     if any(block > table.stream_depth for block in held.values()):
         return None
+    if not all(_is_row_sum(fold, problem, held) for fold in _other_folds(problem)):
+        return None
     m, n = _rows(problem), problem.n_axes[0]
     small = all(dtype.is_small_float for dtype in _factor_types(problem))
     rows, block = table.stream_rows, table.stream_block
@@ -63,7 +64,24 @@ def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | No
     while rows > 16 and problem.batch * -(-problem.m // rows) < table.processors:
         rows //= 2
     warps = 8 if rows >= table.stream_rows and small else 4
-    return Tiling((m, n, *held), (rows, block, *held.values()), warps, table.stream_stages)
+    blocks = (rows, block, *held.values())
+    return Tiling((m, n, *held), blocks, warps, table.stream_stages, precision=table.dot_precision)
+
+
+def _other_folds(problem: StreamProblem) -> list[Node]:
+    """Folds that results need beside states and products: of rows, after the loop."""
+    return [n for n in problem.order if n.op is FOLD and n not in problem.computed]
+
+
+def _is_row_sum(fold: Node, problem: StreamProblem, held: Mapping[int, int]) -> bool:
+    """True if a fold is over one axis that a program holds whole, for each row."""
+    rows = frozenset((*problem.batch_axes, *problem.m_axes))
+    whole = len(fold.arg[1]) == 1 and fold.arg[1][0] in held
+    return (
+        whole
+        and problem.free[fold] <= rows
+        and problem.free[fold.src[0]] - rows == {fold.arg[1][0]}
+    )
 
 
 def _rows(problem: StreamProblem) -> int:
@@ -97,14 +115,11 @@ def estimate(problem: StreamProblem) -> StreamWork | None:
     )
 
 
-def render_stream(
-    value: StreamedKernel, places: Sequence[Place], table: GpuTable, precision: str = "ieee"
-) -> Launch | None:
+def render_stream(value: StreamedKernel, places: Sequence[Place], table: GpuTable) -> Launch | None:
     """A kernel that streams over an axis, as one program for each tile of rows."""
     tiling = plan_stream(value.problem, table)
     if tiling is None:
         return None
-    tiling = replace(tiling, precision=precision)
     return StreamProgram(value, places, tiling).launch()
 
 
@@ -143,7 +158,7 @@ class StreamProgram(TileProgram):
         return scope.home(axes)
 
     def _needs(self, node: Node) -> tuple[Node, ...]:
-        return () if node in self.products_of else super()._needs(node)
+        return () if node.op is FOLD else super()._needs(node)  # folds have views of their own
 
     def _is_contiguous(self, factor: Node, axis: int) -> bool:
         if self.m in self.free[factor] and axis == self.n:  # weights are where states are
@@ -155,12 +170,21 @@ class StreamProgram(TileProgram):
 
     def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
         product = self.products_of.get(node)
+        if product is None and node.op is FOLD:
+            return self._row_sum(node, scope)
         if product is None:
-            assert node not in self.olds and not (node.op is FOLD and node in self.problem.folds)
+            assert node not in self.olds, "what was before a block has a name"
             return super()._expression(node, values, scope)
         (k,) = product.contraction.folded
         zeros = f"tl.zeros({self._shape(frozenset(self.dims))}, tl.float32)"
         return self._dot((product.queries, product.keys), (self.m, self.n, k), zeros, scope)
+
+    def _row_sum(self, node: Node, scope: Scope) -> str:
+        """A fold over an axis that is held whole: M x K, of which a column is left."""
+        assert node not in self.problem.folds, "states have names by then"
+        with self._view((self.m, node.arg[1][0])):
+            value = self._ready(node.arg[0], self._value(node.src[0], scope), node, scope)
+            return self._reduced(node.arg[0], value, node.arg[1], computing(node.dtype))
 
     # --- the loop --------------------------------------------------------------------------------
 

@@ -47,7 +47,9 @@ class GpuTable:
     split_least: int = 1 << 12  # elements of a block of a split fold, at least
     vector: VectorTable = _VECTOR  # by which partial results of a split fold are laid out
     dot_rows: int = 128  # of a product in 16 bits; half of it in 32
+    dot_side: int = 64  # of the smallest tile of a product in 16 bits; half of it in 32
     dot_depth: int = 64
+    dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
@@ -67,6 +69,7 @@ class GpuTable:
 
 
 HOPPER = GpuTable()
+TF32 = replace(HOPPER, dot_precision="tf32")
 
 
 def choose_tiling(
@@ -234,5 +237,11 @@ def _dot_tiling(
     rows = max(16, min(side, power(sizes[m])))
     columns = max(16, min(side, power(sizes[n])))
     block = max(16, min(table.dot_depth if small else table.dot_depth // 2, power(sizes[k])))
+    batch = prod([sizes[a] for a in frozenset.intersection(*[free[f] for f in folds]) - {m, n}])
+    least = table.dot_side if small else table.dot_side // 2
+    while max(rows, columns) > least:  # few programs leave processors idle
+        if batch * -(-sizes[m] // rows) * -(-sizes[n] // columns) >= table.processors:
+            break
+        rows, columns = (rows // 2, columns) if rows >= columns else (rows, columns // 2)
     warps = 8 if rows * columns >= 128 * 128 else 4
-    return Tiling((m, n, k), (rows, columns, block), warps, 3, dot)
+    return Tiling((m, n, k), (rows, columns, block), warps, 3, dot, table.dot_precision)

@@ -10,27 +10,30 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..._lazy import FORK_LOCK
+from ...config import current
 from ...core.dtype import DType
 from ...core.op import Array
 from ...errors import BoundsError
 from ...graph.ir.kernel import Kernel, Schedule
 from ...graph.ir.reshape_groups import CannotLower
 from ...graph.memory.arena import Layout
+from ..cache.disk import cache_folder
 from ..device import Buffer, Device, DeviceError, Executable, Executor, MemoryLimitError
 from ..device_base import CONTROL, HOST, BaseDevice
 from ..recording import Recorder
 from ..step_executor import StepCode
 from . import driver as cuda
 from .kernels import CudaKernel, KernelTable
-from .memory import CudaBuffer, MemoryPool
+from .memory import BorrowedBlock, CudaBuffer, MemoryPool
 
 if TYPE_CHECKING:
     from .timing import StreamTimes
@@ -67,6 +70,22 @@ class Unchecked(NamedTuple):
     tell: Callable[[], None] | None  # raises the error with the user's line
 
 
+class Returned:
+    """Memory that crosses back between libraries, once nobody works on it."""
+
+    def __init__(self, device: CudaDevice, held: Any) -> None:
+        self.device, self.held = device, held
+
+    def close(self) -> None:
+        """Wait for everything on the GPU, and let go of it."""
+        held, self.held = self.held, None
+        self.device.context.synchronize()
+        if hasattr(held, "close"):
+            held.close()
+        elif held.block.holders == 1:
+            held.block.exported = None
+
+
 class CudaDevice(BaseDevice):
     """One GPU."""
 
@@ -75,10 +94,11 @@ class CudaDevice(BaseDevice):
     def __init__(self, name: str = "cuda") -> None:
         member = int(name.partition(":")[2] or 0)
         self.name, self.dlpack = name, (DLPACK_CUDA, member)
+        self.expect_compiles()  # while the driver starts, which takes as long
         self.driver = the_driver()
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
-        self._discarded: list[cuda.Graph | cuda.Pinned] = []
+        self._discarded: list[cuda.Graph | cuda.Pinned | Returned] = []
         self._threads = threading.local()
         self._threads.entered = True
         self._lost = ""
@@ -93,6 +113,14 @@ class CudaDevice(BaseDevice):
         self._settling = threading.RLock()
         self._mark = cuda.Event(self.driver)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def expect_compiles(self) -> None:
+        """Load the compiler meanwhile, if there is nothing on disk that could be used instead."""
+        options = current()
+        if not options.disk_cache or not os.path.isdir(cache_folder(options.cache_dir)):
+            with FORK_LOCK:
+                from ...codegen.cuda import generator
+            generator.load_compiler_ahead()
 
     def _after_fork(self) -> None:
         self._threads = threading.local()
@@ -112,7 +140,7 @@ class CudaDevice(BaseDevice):
             for owned in discarded:
                 owned.close()
 
-    def discard(self, owned: cuda.Graph | cuda.Pinned) -> None:
+    def discard(self, owned: cuda.Graph | cuda.Pinned | Returned) -> None:
         """Close something at the next launch: the garbage collector must not call the driver."""
         self._discarded.append(owned)
 
@@ -256,6 +284,30 @@ class CudaDevice(BaseDevice):
         """A value of another device, by way of the host."""
         return self.from_host(np.ascontiguousarray(other.to_host(source, shape, dtype)))
 
+    # --- other libraries on the same GPU ---------------------------------------------------------
+
+    def lend(self, buffer: Any, stream: object) -> Callable[[], None]:
+        """Let a consumer read memory, on a stream of its own, after all that was launched.
+
+        -1 stands for one that waits for nothing. Out: what gives the memory back: when it is next
+        used, whoever had it must be done with it.
+        """
+        self.settle()
+        self.enter()
+        if stream is None:
+            self.stream.synchronize()
+        elif int(str(stream)) >= 0:  # 1 and 2 are the driver's names of default streams too
+            self._mark.record(self.stream)
+            self.driver.call("cuStreamWaitEvent", int(str(stream)), self._mark.handle, 0)
+        buffer.block.exported = "DLPack"
+        return lambda: self.discard(Returned(self, buffer))
+
+    def borrow(self, owner: Any) -> CudaBuffer:
+        """Memory of another library, on which our stream waits for what made it."""
+        nbytes = owner.dtype.itemsize * prod(owner.shape)
+        block = BorrowedBlock(owner, lambda held: self.discard(Returned(self, held)))
+        return CudaBuffer(block, block.address, nbytes)
+
     def record(self, recorder: Recorder | None) -> None:
         """Events in the stream time launches and copies; they are asked when recording ends."""
         super().record(recorder)
@@ -303,8 +355,8 @@ class CudaDevice(BaseDevice):
         return KernelTable(self.driver, self.properties.capability, self.codegen.key)
 
     def code_key(self) -> Hashable:
-        """Code depends on the kernel and the GPU."""
-        return self.properties.capability
+        """Code depends on the kernel, the GPU and how exact products are."""
+        return self.properties.capability, current().matmul_precision
 
     def compile(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Machine code for kernels; those that have none run on the host."""
@@ -372,3 +424,12 @@ class CudaDevice(BaseDevice):
         if kernel.kind in (*CONTROL, *HOST):
             return self.step_code(kernel)
         return self.staged(kernel)
+
+    def export_code(self, code: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
+        """The cubins of all kernels, and the GPU they are for."""
+        return self.table.export(code, members)
+
+    def import_code(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+        """Load exported cubins."""
+        self.enter()
+        self.table.install(about, members)

@@ -46,7 +46,7 @@ from ..step_executor import (
 )
 from . import driver as cuda
 from .kernels import CudaKernel, LoadedLaunch
-from .memory import Block, CudaBuffer, Spares
+from .memory import CudaBuffer, Spares
 
 if TYPE_CHECKING:
     from .device import CudaDevice
@@ -228,7 +228,7 @@ class Frame:
     )  # fmt: skip
 
     def __init__(
-        self, parts: list[Launches | None], arena: Block, workspace: Block, errors: ErrorWords,
+        self, parts: list[Launches | None], arena: Any, workspace: Any, errors: ErrorWords,
         offsets: Mapping[int, int], fixed: Mapping[Key, int],
     ) -> None:  # fmt: skip
         self.arena, self.workspace, self.errors = arena, workspace, errors

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +21,13 @@ from ...codegen.cuda.source import LOCK, Argument, KernelSource, Launch
 from ...config import current
 from ...core.digest import digest_of
 from ..cache.disk import store_for
+from ..device import DeviceError
 from . import driver as cuda
 
 if TYPE_CHECKING:
     from ...codegen.cuda.compiler import Cubin
 
+ABOUT = ("symbol", "shared", "warps")  # what loading a cubin must know
 MOST_COMPILERS = 16  # threads that compile at the same time
 
 
@@ -60,6 +62,7 @@ class KernelTable:
     def __init__(self, driver: cuda.Driver, capability: int, key: str) -> None:
         self.driver, self.capability, self.key = driver, capability, key
         self.functions: dict[str, cuda.Function] = {}
+        self.images: dict[str, tuple[bytes, dict[str, Any]]] = {}  # for those who ship code
         self.modules: list[cuda.Module] = []
         self.compiled = 0  # launches that went through the compiler here
         self._lock = threading.RLock()
@@ -138,9 +141,34 @@ class KernelTable:
     def _load(self, digest: str, image: bytes, about: dict[str, Any]) -> None:
         module = cuda.Module(self.driver, image)
         self.modules.append(module)
+        self.images[digest] = image, {name: about[name] for name in ABOUT}
         self.functions[digest] = module.function(
             about["symbol"], about["warps"] * 32, about["shared"]
         )
+
+    # --- code for other processes ----------------------------------------------------------------
+
+    def export(self, code: Sequence[Any], members: dict[str, bytes]) -> dict[str, Any]:
+        """The cubins of kernels, those inside loops and choices too, as members of a file."""
+        cubins: dict[str, Any] = {}
+        waiting = list(code)
+        while waiting:
+            one = waiting.pop()
+            for launch in one.launches if isinstance(one, CudaKernel) else ():
+                image, about = self.images[launch.digest]
+                cubins[launch.digest] = about
+                members[f"cubins/{launch.digest}"] = image
+            for plan in getattr(one, "plans", ()):
+                waiting += [kernel.code for kernel in plan.kernels]
+        return {"cubins": cubins, "capability": self.capability}
+
+    def install(self, about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
+        """Load exported cubins, if they are for such a GPU."""
+        if about["capability"] != self.capability:
+            raise DeviceError(f"it is for sm_{about['capability']}, this is sm_{self.capability}")
+        for digest, known in about["cubins"].items():
+            if digest not in self.functions:
+                self._load(digest, members[f"cubins/{digest}"], known)
 
     # --- code on disk ----------------------------------------------------------------------------
 

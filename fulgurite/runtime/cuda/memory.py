@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from ..device import MemoryLimitError
 from . import driver as cuda
@@ -98,12 +99,29 @@ class Spares:
         self.give_up()
 
 
+class BorrowedBlock:
+    """Memory of another library: its owner gets it back when nobody holds it."""
+
+    __slots__ = ("__weakref__", "address", "discard", "exported", "failed", "holders", "owner")
+    size = 0
+    failed: BaseException | None
+
+    def __init__(self, owner: Any, discard: Callable[[Any], None]) -> None:
+        self.owner, self.address, self.discard = owner, owner.address, discard
+        self.holders = 0
+        self.exported: object | None = owner  # who may write to it
+        self.failed = None
+
+    def __del__(self) -> None:
+        self.discard(self.owner)
+
+
 class CudaBuffer:
     """A value in a block."""
 
     __slots__ = ("__weakref__", "address", "block", "nbytes")
 
-    def __init__(self, block: Block, address: int, nbytes: int) -> None:
+    def __init__(self, block: Block | BorrowedBlock, address: int, nbytes: int) -> None:
         self.block, self.address, self.nbytes = block, address, nbytes
         block.holders += 1
 
@@ -114,6 +132,11 @@ class CudaBuffer:
     def exported(self) -> object | None:
         """Who else was given the memory."""
         return self.block.exported
+
+    @property
+    def shared(self) -> bool:
+        """True if somebody else may write to the memory."""
+        return isinstance(self.block, BorrowedBlock)
 
     def exclusive(self) -> bool:
         """True if no other buffer is over the same block and nobody else was given it."""

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 
 from fulgurite.codegen.cuda.compiler import check_launch
-from fulgurite.codegen.cuda.render import render
+from fulgurite.codegen.cuda.render import render, render_fold
 from fulgurite.codegen.cuda.source import KernelSource
 from fulgurite.codegen.cuda.tiling import HOPPER
 from fulgurite.core.node import toposort
 from fulgurite.core.ops.leaf import PARAM
 from fulgurite.core.shape import upper
 from fulgurite.graph.ir.kernel import Kernel, params_of
+from fulgurite.graph.ir.kernel_kind import KernelKind
 from fulgurite.graph.ir.lower import lower
 from fulgurite.graph.ir.reshape_groups import CannotLower
 from fulgurite.runtime.cuda.driver import DeviceLostError
@@ -91,6 +92,8 @@ def _read(made: KernelSource, arrays: Sequence[Array], values: dict[str, int]) -
 
 def rendered(kernel: Kernel) -> KernelSource:
     """A kernel as launches, by the table of the run."""
+    if kernel.kind is KernelKind.FOLD:
+        return render_fold(kernel.plan, TABLE)
     return render(lower(kernel.body, kernel.inputs), [p.dtype for p in params_of(kernel)], TABLE)
 
 

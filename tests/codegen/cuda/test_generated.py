@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.codegen.cuda.subprocesses import counted, needs_triton
 
 SHARED = {80: 166_912, 90: 232_448, 100: 232_448}  # bytes a block may have
@@ -17,6 +19,15 @@ def test_kernels_in_the_interpreter_agree_with_the_reference() -> None:
     assert found["counts"]["ran"] > 1200 and found["counts"]["checks"] == 45
     unknown = [r for r in found["reasons"] if not any(known in r for known in KNOWN)]
     assert not unknown
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["interpret", "read"])
+def test_folds_that_no_rule_was_written_for_agree_with_the_reference(how: str) -> None:
+    found = counted("unseen", how)
+    assert not found["bad"], found["bad"][0]
+    assert found["counts"]["ran"] >= 26
 
 
 @needs_triton

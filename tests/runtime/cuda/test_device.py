@@ -220,6 +220,73 @@ def test_a_wrong_label_is_found_after_a_few_steps_also_if_nobody_reads(gpu: Any)
     assert np.isfinite(training.jitted(training.x, training.y).item())
 
 
+class Consumer:
+    """Another library's array: what it does with DLPack, and nothing else."""
+
+    def __init__(self, x: fg.Tensor, stream: int = 1) -> None:
+        self.x, self.stream = x, stream
+        self.asked: list[Any] = []
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> object:
+        self.asked.append(stream)
+        return self.x.__dlpack__(stream=self.stream, max_version=max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.x.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16", "complex64"])
+def test_memory_goes_to_others_and_back_without_a_copy(gpu: Any, dtype: str) -> None:
+    from fulgurite.runtime.realize import storage_of, value_node
+
+    def address(x: fg.Tensor) -> int:
+        node = value_node(x.realize().entry.node)
+        assert node is not None
+        return storage_of(node).address
+
+    x = fg.Tensor(np.arange(6).reshape(2, 3), dtype=dtype).realize()
+    foreign = Consumer(x)
+    y = fg.from_dlpack(foreign)
+    assert foreign.asked == [gpu.stream.handle]
+    assert y.device == "cuda" and y.shape == (2, 3) and y.dtype is x.dtype
+    assert address(y) == address(x) and y.tolist() == x.tolist()
+    z = (y + y).numpy()
+    np.testing.assert_array_equal(z, (x + x).numpy())
+    before = x.tolist()
+    x += 1 if dtype != "bool" else x
+    x.realize()
+    assert y.tolist() == before  # what was lent is not written over
+    assert fg.from_dlpack(Consumer(y), copy=True).tolist() == before
+
+
+def settle(gpu: Any) -> None:
+    """Let everything go that nobody holds: one library's memory may hold another's."""
+    for _ in range(3):
+        gc.collect()
+        gpu.enter()
+
+
+def test_what_was_lent_goes_back_when_its_reader_is_done(gpu: Any) -> None:
+    from fulgurite.interop.device_dlpack import _LENT
+
+    settle(gpu)
+    known = set(_LENT)
+    x = fg.Tensor(np.ones(5000, np.float32)).realize()
+    capsule = x.__dlpack__(stream=1, max_version=(1, 0))
+    held = fg.from_dlpack(Consumer(x))
+    mine = set(_LENT) - known
+    assert len(mine) == 2
+    used = gpu.memory_stats()["used"]
+    del x, capsule, held
+    settle(gpu)
+    assert not mine & set(_LENT) and gpu.memory_stats()["used"] <= used - 20000
+
+
+def test_a_consumer_that_knows_no_streams_gets_a_copy_on_the_host() -> None:
+    x = fg.Tensor([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(np.from_dlpack(x), [1.0, 2.0, 3.0])  # type: ignore[arg-type]
+
+
 def test_no_handle_is_left_after_many_plans(library: ctypes.CDLL, gpu: Any) -> None:
     def many(first: int, count: int) -> None:
         for n in range(first, first + count):
