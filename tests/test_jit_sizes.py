@@ -146,3 +146,12 @@ def test_a_gradient_through_sizes_that_vary() -> None:
         return fg.grad(lambda y: (fg.softmax(y, axis=0) * y).mean())(x)
 
     assert agrees(fg.jit(loss), loss)
+
+
+def test_an_index_outside_names_the_line() -> None:
+    f = fg.jit(lambda x, i: x[i] * 2)
+    for n in (4, 5, 6):
+        f(rows(n), fg.Tensor([n - 1]))
+    with pytest.raises(fg.errors.BoundsError, match="test_jit_sizes"):
+        f(rows(9), fg.Tensor([9]))
+    assert f.captured == 3

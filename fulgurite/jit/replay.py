@@ -460,11 +460,7 @@ class Replay:
         """Any plan, fed with buffers."""
         inputs, known = self._inputs(tensors, arrays, numbers, values, state)
         if self._sized is not None:
-            plan, shapes = self._sized.at(bound.sizes, self.options)
-            memories = plan.run(inputs, known, self.options.poison)
-            about = [(shape, root.dtype, self.device)
-                     for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
-            return self._finished(bound, tensors, memories, about)
+            return self._of_sizes(self._sized, bound, tensors, inputs, known)
         compiled, constants = self.plan()
         try:
             memories = compiled.plan.run([*inputs, *constants], known, self.options.poison)
@@ -479,6 +475,25 @@ class Replay:
                       for root in self.roots]  # fmt: skip
             return self._finished(bound, tensors, memories, abouts)
         return self._finished(bound, tensors, memories, self.abouts)
+
+    def _of_sizes(
+        self, sized: SizedGraph, bound: Bound, tensors: Sequence[Tensor],
+        inputs: Sequence[Buffer], known: dict[str, int],
+    ) -> list[Tensor] | None:  # fmt: skip
+        """The plan for the sizes of this call."""
+        plan, shapes = sized.at(bound.sizes, self.options)
+        try:
+            memories = plan.run(inputs, known, self.options.poison)
+        except BoundsError:
+            roots, normal = sized.numbered(bound.sizes, self.roots)
+            name_the_line(roots, normal._replace(values=known), inputs)
+            raise
+        if self.options.check_nan:
+            roots, normal = sized.numbered(bound.sizes, self.roots)
+            check_finite(roots, normal._replace(values=known), inputs, memories)
+        abouts = [About.of(shape, root, self.device)
+                  for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
+        return self._finished(bound, tensors, memories, abouts)
 
     def _inputs(
         self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any],

@@ -202,6 +202,18 @@ class SizedPlan:
 
 def resized(kernel: Kernel, to: Trace | Mapping[str, int]) -> Kernel:
     """A kernel with the sizes of another trace, or with numbers."""
+    moved, known = _mover(to)
+    plan = sized(kernel.plan, known["change"], known)
+    return Kernel(kernel.kind, moved(kernel.body), kernel.inputs, None, plan)
+
+
+def numbered(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Node]:
+    """Nodes with numbers for their sizes."""
+    return [*map(_mover(sizes)[0], nodes)]
+
+
+def _mover(to: Trace | Mapping[str, int]) -> tuple[Callable[[Any], Any], dict[Any, Any]]:
+    """A function that gives a node other sizes, and what it remembers."""
     if isinstance(to, Trace):
 
         def change(size: Sym) -> int:
@@ -213,7 +225,7 @@ def resized(kernel: Kernel, to: Trace | Mapping[str, int]) -> Kernel:
             return evaluator([size.key], names)(*to.values())[0]
 
     nodes: dict[Node, Node] = {}
-    known: dict[Any, Any] = {}
+    known: dict[Any, Any] = {"change": change}
 
     def moved(root: Any) -> Any:
         if not isinstance(root, Node):
@@ -234,9 +246,7 @@ def resized(kernel: Kernel, to: Trace | Mapping[str, int]) -> Kernel:
         return nodes[root]
 
     known["node"] = moved
-    return Kernel(
-        kernel.kind, moved(kernel.body), kernel.inputs, None, sized(kernel.plan, change, known)
-    )
+    return moved, known
 
 
 def awkward(values: Sequence[int]) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from ..graph.memory.in_place import Pair
 from .pipeline import Context, laid_in_order
 from .plan import Plan
 from .shapes import STATS, Sample, Shapes
-from .sized import SizedPlan, awkward, size_key
+from .sized import SizedPlan, awkward, numbered, size_key
 
 _MOST_MEMBERS = 8
 
@@ -173,6 +173,12 @@ class SizedGraph:
                 while len(self._known) > 64:
                     self._known.pop(next(iter(self._known)))
         return found
+
+    def numbered(self, values: tuple[int, ...], roots: Sequence[Node]) -> tuple[list[Node], Normal]:
+        """Some roots, and what the graph reads, with numbers for sizes."""
+        sizes, buffers = dict(zip(self.names, values, strict=True)), self.normal.buffers
+        found = numbered([*roots, *buffers], sizes)
+        return found[: len(roots)], self.normal._replace(buffers=tuple(found[len(roots) :]))
 
     def _made(self, values: tuple[int, ...], options: Options) -> SizedPlan:
         STATS().misses += 1

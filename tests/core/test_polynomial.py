@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from fulgurite.core.polynomial import Polynomial, added, evaluator, key_of, multiplied, quotient, rising
+from fulgurite.core.polynomial import (
+    Polynomial,
+    added,
+    evaluator,
+    key_of,
+    multiplied,
+    quotient,
+    rising,
+)
 
 N: Polynomial = {("n",): 1}
 M: Polynomial = {("m",): 1}

@@ -71,7 +71,8 @@ def _tensor(shape: Sequence[int], rng: np.random.Generator) -> Any:
 def program(seed: int) -> Callable[[int, int], Any]:
     """A program of two sizes."""
     choose = random.Random(seed)
-    dims: list[str | int] = [choose.choice(["n", "n", "m", 4, 17]) for _ in range(choose.choice([1, 2, 2, 3]))]
+    table_of_dims: list[str | int] = ["n", "n", "m", 4, 17]
+    dims = [choose.choice(table_of_dims) for _ in range(choose.choice([1, 2, 2, 3]))]
     if "n" not in dims:
         dims[0] = "n"
     names: list[str] = []

@@ -1,7 +1,7 @@
 """Sizes in a kernel's text become numbers of its launch.
 
-In: a `KernelText` that may name registers of sizes that vary (`%sym.1.3`). Out: the same, where each
-function reads them from its table of values first. So one text serves all sizes.
+In: a `KernelText` that may name registers of sizes that vary (`%sym.1.3`). Out: the same, where
+each function reads them from its table of values first. So one text serves all sizes.
 """
 
 from __future__ import annotations
