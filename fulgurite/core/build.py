@@ -137,7 +137,7 @@ def apply(op: Op, *operands: Operand) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):  # on the path of every operator
         if a.dtype is b.dtype and a.dtype.kind in op.kinds:
             here, shape = capture(), a.shape
-            if shape != b.shape:
+            if len(shape) != len(b.shape) or shape != b.shape:
                 shape = sizes.broadcast(shape, b.shape)
                 a, b = _stretched(a, shape, here), _stretched(b, shape, here)
             return note(derived(op(a, b), shape), here)
@@ -294,7 +294,7 @@ def expand(x: Node, shape: object) -> Node:
 
 def _stretched(x: Node, target: Shape, here: Origin | None = None) -> Node:
     """x in a shape that it is known to broadcast to."""
-    if target == x.shape:
+    if len(target) == len(x.shape) and target == x.shape:
         return x
     here = here or capture()
     if x.op is leaf.CONST:

@@ -25,6 +25,7 @@ from ..errors import VariableError
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
 from .origin import MOST, Origin
+from .sym import CONSTANT
 
 if TYPE_CHECKING:
     from .op import Op
@@ -279,6 +280,13 @@ def constant(number: Number, dtype: DType, shape: Shape = ()) -> Node:
         made: Node = number.as_constant(dtype, shape)  # a number that is known at run time only
         return made
     return constant_bits(encode(number, dtype), dtype, shape)
+
+
+def _constant(number: Number, dtype: DType, shape: Shape) -> Node:
+    return constant_bits(encode(number, dtype), dtype, shape)
+
+
+CONSTANT.append(_constant)
 
 
 def constant_bits(bits: int, dtype: DType, shape: Shape = ()) -> Node:

@@ -29,6 +29,7 @@ from ..core.passes import (
     show,
     verify_index,
 )
+from ..core.sym import choosing
 from ..graph.fusion import has_choice
 from ..graph.fusion.build_schedule import (
     Choose,
@@ -165,6 +166,12 @@ def searched(context: Context) -> bool:
     return context.searched
 
 
+def any_size(run: Callable[..., Any], *args: Any) -> Any:
+    """What a pass makes that chooses by costs: it is right for all sizes."""
+    with choosing():
+        return run(*args)
+
+
 REASSOCIATION: tuple[Pass, ...] = (
     graph_pass("split_concat", lambda s, c: split_concat(s, c.order(s)), searched),
     graph_pass("split_sums", lambda s, c: split_sums(s, c.order(s)), searched),
@@ -188,14 +195,19 @@ PIPELINE: tuple[Pass, ...] = (
     graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
     graph_pass("copy_leaf_roots", lambda s, c: copy_leaf_roots(s, c.order(s)), always),
     # fusion
-    Pass("fuse", lambda s, c: fuse(s, c.order(s), c.options.fuse), TENSOR, PARTITION),
     Pass(
-        "choose_kernels", lambda p, c: choose(p, c), PARTITION, PARTITION, searched,
+        "fuse", lambda s, c: any_size(fuse, s, c.order(s), c.options.fuse), TENSOR, PARTITION
+    ),
+    Pass(
+        "choose_kernels", lambda p, c: any_size(choose, p, c), PARTITION, PARTITION, searched,
         lambda: stream_passes(),  # of every kernel that might be a fold
     ),
     Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
     # lowering and memory
-    Pass("reorder", lambda s, c: reorder(s), SCHEDULE, SCHEDULE, lambda c: c.options.fuse),
+    Pass(
+        "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
+        lambda c: c.options.fuse,
+    ),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
     Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
     Pass("plan_memory", lambda s, c: lay_out(s, c.device), LOWERED, LAID_OUT),
@@ -242,6 +254,13 @@ def compiled(schedule: Schedule, options: Options, device: str) -> Plan:
 def schedule_of(sink: Node, context: Context) -> Schedule:
     """The kernels of a graph, of which nothing is compiled."""
     found = run_pipeline(sink, context, SCHEDULING)
+    assert isinstance(found, Schedule)
+    return found
+
+
+def laid_in_order(sink: Node, context: Context) -> Schedule:
+    """The kernels of a graph in index notation, of which nothing is laid out."""
+    found = run_pipeline(sink, context, passes_up_to(PIPELINE, "plan_memory"))
     assert isinstance(found, Schedule)
     return found
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
-from ..core.cache import Cache, Stats
+from ..core.cache import Cache
 from ..core.context import Table
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
@@ -30,7 +30,9 @@ from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
+from ..graph.ir.size_key import skeleton_of
 from ..graph.memory.in_place import Pair
+from ..graph.tiny import are_tiny
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
@@ -40,6 +42,7 @@ from .multi_device import bring
 from .plan import KERNELS, Plan
 from .plan_key import cache_key, has_patterns
 from .recording import HISTORY, note
+from .shapes import SHAPES, STATS, Sample, Shapes
 from .step_executor import concrete
 from .views import view_of
 
@@ -82,7 +85,6 @@ _MOST_MEMBERS = 8
 FAMILIES: Table[Cache[tuple[Hashable, ...], Family]] = Table(
     lambda: Cache("schedules", lambda: current().schedule_cache)
 )
-_STATS = Table(Stats)
 
 
 def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compiled:
@@ -96,15 +98,18 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
         with family.lock:  # one thread compiles; if it fails, the next one tries
             found = family.find(normal.constants)
             if found is None:
-                _STATS().misses += 1
                 begin = time.perf_counter_ns()
                 with held_back():
-                    lifted = _lift(family, normal)
-                    found = _found_or_made(normal, device, options, lifted, donated)
-                _note(normal, device, options, donated, found, begin)
+                    found = _of_any_size(normal, device, options, donated)
+                    if found is None:
+                        STATS().misses += 1
+                        lifted = _lift(family, normal)
+                        found = _found_or_made(normal, device, options, lifted, donated)
+                if "known" not in found.seconds:
+                    _note(normal, device, options, donated, found, begin)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
-    _STATS().hits += 1
+    STATS().hits += 1
     return found
 
 
@@ -122,6 +127,35 @@ def _note(
     }  # fmt: skip
     names = [item.kernel.name for item in found.plan.schedule.items[:3]]
     note("graph", ", ".join(names), begin, about)
+
+
+def _of_any_size(
+    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+) -> Compiled | None:
+    """The plan that graphs of other sizes have as well, if there is one by now."""
+    if not options.dynamic or not get_device(device).sizes_vary or normal.values:
+        return None
+    if options.tier == "auto" and are_tiny(normal.nodes):
+        return None
+    skeleton, sizes = skeleton_of(normal.structure)
+    key = (skeleton, *cache_key(device, options, donated))
+    shapes, sample = SHAPES().get_or_make(key, Shapes), Sample(sizes, normal.constants)
+    with shapes.lock:
+        if not shapes.members:
+            if sample not in shapes.samples:
+                shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
+            if not shapes.varies:
+                return None
+        with FORK_LOCK:
+            from .vary import plan_of_any_size
+        found = plan_of_any_size(shapes, skeleton, normal, sample, (options, device, donated))
+    if found is None:
+        return None
+    if "known" in found.seconds:
+        STATS().hits += 1
+    else:
+        STATS().misses += 1
+    return Compiled(normal.constants, found.lifted, found.plan, found.seconds)
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -144,6 +178,8 @@ def _found_or_made(
     donated: tuple[Pair, ...],
 ) -> Compiled:  # fmt: skip
     """A graph's plan from the disk, or made now and kept there for the next process."""
+    if normal.values and any([type(n) is Node for node in normal.nodes for n in node.shape]):
+        return compile_graph(normal, device, options, lifted, donated)
     kept = kept_plans(device, options, normal)
     key = None  # functions of the user have no name that another process knows
     if kept is not None and not has_patterns(options):
@@ -169,7 +205,16 @@ def compile_graph(
     inputs = len(normal.buffers) + len(lifted)
     with FORK_LOCK:
         from .pipeline import Context, planned
-    plan, seconds = planned(value, Context(options, device, inputs, donated))
+    context = Context(options, device, inputs, donated)
+    if normal.values and not (options.tier == "auto" and are_tiny(normal.nodes)):
+        start = time.perf_counter()
+        with FORK_LOCK:
+            from .named import named_plan
+        named = named_plan(value, context, normal.values, lambda: planned(value, context)[0])
+        if named is not None:
+            seconds = {"sizes": time.perf_counter() - start}
+            return Compiled(normal.constants, lifted, named, seconds)
+    plan, seconds = planned(value, context)
     return Compiled(normal.constants, lifted, plan, seconds)
 
 
@@ -430,7 +475,7 @@ def value_node(node: Node) -> Node | None:
 
 def cache_stats() -> dict[str, dict[str, int]]:
     """Hits, misses, evictions and sizes of the schedule cache and the kernel cache."""
-    stats, families = _STATS(), FAMILIES()
+    stats, families = STATS(), FAMILIES()
     stats.size, stats.evictions = len(families), families.stats.evictions
     return {"schedule": asdict(stats), "kernel": asdict(KERNELS().stats)}
 
@@ -439,3 +484,4 @@ def clear_caches() -> None:
     """Forget every compiled graph and, with them, their kernels."""
     FAMILIES().clear()
     HISTORY.clear()
+    SHAPES().clear()

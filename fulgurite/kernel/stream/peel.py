@@ -18,6 +18,7 @@ from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, WHERE
 from ...core.ops.index import FOLD, LOAD, VALID
 from ...core.ops.leaf import CONST
+from ...core.sym import varies
 from ...graph.ir.affine import Affine, Condition, add, axes_of, axis, bounds, number
 from ...graph.ir.bodies import Places, argument_at, remade, substitute_axes, transformed
 from ...graph.ir.limits import LIMITS
@@ -151,6 +152,7 @@ class _Peeler:
         if (
             fold.arg[0] not in _JOIN
             or len(along) != 1
+            or varies(self.sizes[fold.arg[1][0]])
             or self.sizes[fold.arg[1][0]] > LIMITS.unrolled_elements
         ):
             return False
