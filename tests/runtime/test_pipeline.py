@@ -13,6 +13,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.config import current
+from fulgurite.core.ops.collective import SHARD
 from fulgurite.core.ops.leaf import SINK
 from fulgurite.core.passes import Pass, Watch, listed
 from fulgurite.errors import ArgumentError
@@ -24,6 +25,7 @@ from fulgurite.kernel.stream.price import find_stream
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.donation import candidates
 from fulgurite.runtime.pipeline import PIPELINE, Context, run_pipeline
+from fulgurite.tensor import wrap
 from tests.conftest import Golden
 from tests.graph.searching import lowered
 
@@ -171,7 +173,14 @@ def varying() -> Tensors:
     return [numbers(1, 3, 8)[:, : n.bind(5)] * 2]
 
 
+def split_rows() -> Tensors:
+    """Sums over a dimension that a mesh splits; the mesh has one rank, so that one can run it."""
+    rows = SHARD(numbers(1, 4, 6).node, arg=((("data", 1),), (("data",), ()), False))
+    return [wrap(rows).sum(axis=0)]
+
+
 SAMPLES: dict[str, Sample] = {
+    "partition": Sample(split_rows),
     "user_kernels": Sample(with_a_kernel),
     "simplify": Sample(lambda: [numbers(1, 3, 4) * 1 + 0]),
     "unwindow": Sample(
