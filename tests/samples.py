@@ -508,6 +508,8 @@ _SAMPLES: dict[str, Callable[[], list[Node]]] = {
     "copy": lambda: [effect.copy_to(x, "cpu:1") for x in _inputs()],
     "collective": _collective,
     "all_reduce": _all_reduce,
+    "start_all_reduce": lambda: [collective.started(x).src[0] for x in _all_reduce()],
+    "wait_all_reduce": lambda: [collective.started(x) for x in _all_reduce()],
     **{name: partial(_exchanged, name) for name in _EXCHANGED},
     "custom": _custom,
     "call": _call,

@@ -179,6 +179,12 @@ def split_rows() -> Tensors:
     return [wrap(rows).sum(axis=0)]
 
 
+def sum_and_product() -> Tensors:
+    """A sum over ranks that is needed only after a product."""
+    (total,) = split_rows()
+    return [total + (numbers(2, 5, 9) @ numbers(3, 9, 6)).max(axis=0)]
+
+
 SAMPLES: dict[str, Sample] = {
     "partition": Sample(split_rows),
     "user_kernels": Sample(with_a_kernel),
@@ -200,6 +206,7 @@ SAMPLES: dict[str, Sample] = {
     "drop_empty": Sample(lambda: [fg.Tensor(np.ones((0, 3), np.float32)).sum(axis=0) + 1],
                          {"simplify": False}),
     "materialize_operands": Sample(called),
+    "start_and_wait": Sample(split_rows),
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
     "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "choose_kernels": Sample(lambda: [attention(2, 64, 16)]),
@@ -218,6 +225,7 @@ SAMPLES: dict[str, Sample] = {
     "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "reorder": Sample(layers),
+    "spread_apart": Sample(sum_and_product),
     "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "alias": Sample(updated),
     "plan_memory": Sample(lambda: [(numbers(1, 8, 16) @ numbers(2, 16, 8)).sum(axis=0)]),

@@ -69,6 +69,8 @@ def partition(sink: Node) -> Partition:
 class Partitioner:
     """The three walks over one graph."""
 
+    weak_share = 0.01  # what moving a weak layout costs, of what a strong one's costs
+
     def __init__(self, sink: Node, order: list[Node]) -> None:
         self.sink, self.order = sink, [n for n in order if n.op is not SINK]
         meshes = {n.arg[0] for n in order if n.op in COMMUNICATES}
@@ -168,7 +170,7 @@ class Partitioner:
             if lost:
                 held = [n for n, a in zip(node.shape, lay, strict=True) if a is not FREE]
                 moved += float(prod([n for n in held if isinstance(n, int)])) * (
-                    WEAK_SHARE if weak else 1
+                    self.weak_share if weak else 1
                 )
         return moved, elements(node.shape) // axes_size(self.mesh, used_axes(want))
 
@@ -283,6 +285,3 @@ class Partitioner:
             if set(wanted) & set(axes):
                 x = own_part(x, self.mesh, wanted, d)
         return x
-
-
-WEAK_SHARE = 0.01  # of what a strong layout's move costs

@@ -25,9 +25,9 @@ class Block(nn.Module):
     def forward(self, x: fg.Tensor) -> fg.Tensor:
         b, t, d = x.shape
         y = self.before(x)
-        split = [f(y).reshape((b, t, self.heads, d // self.heads)).transpose(1, 2)
-                 for f in (self.q, self.k, self.v)]  # fmt: skip
-        seen = fg.scaled_dot_product_attention(*split, is_causal=True)
+        q, k, v = [f(y).reshape((b, t, self.heads, d // self.heads)).transpose(1, 2)
+                   for f in (self.q, self.k, self.v)]  # fmt: skip
+        seen = fg.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out_proj(seen.transpose(1, 2).reshape((b, t, d)))
         return x + self.proj(fg.gelu(self.fc(self.between(x))))
 

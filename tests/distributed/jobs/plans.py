@@ -3,6 +3,7 @@
 import hashlib
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from fulgurite.core import ranks
 from fulgurite.distributed import plans
 from tests.distributed.jobs.nets import train
 
-net, n = sys.argv[1], ranks.world().size
+WORLD: Any = ranks.world()
+net, n = sys.argv[1], WORLD.size
 half = max(1, n // 2)
 CASES = {
     "data": ({"data": n}, plans.data_parallel, {"data": 0}),
@@ -33,7 +35,7 @@ wanted = train(net)
 for name in sys.argv[2:] or CASES:
     axes, plan, split = CASES[name]
     mesh = fg.Mesh(axes)
-    before = ranks.world().bytes_sent if n > 1 else 0
+    before = WORLD.bytes_sent if n > 1 else 0
     start = time.perf_counter()
     found = train(net, mesh, plan(mesh), split)
     again = train(net, mesh, plan(mesh), split, 4)
@@ -44,6 +46,6 @@ for name in sys.argv[2:] or CASES:
     assert all(np.array_equal(again[k], once_more[k]) for k in again), f"{name}: not bit-equal"
     if ranks.world().rank == 0:
         digest = hashlib.sha256(b"".join([found[k].tobytes() for k in sorted(found)])).hexdigest()
-        sent = ranks.world().bytes_sent - before if n > 1 else 0
+        sent = WORLD.bytes_sent - before if n > 1 else 0
         print(f"{net} {name} {axes}: {worst:.1e} {digest[:12]} {sent >> 10} KiB {seconds:.1f} s",
               flush=True)  # fmt: skip

@@ -43,5 +43,5 @@ for step in range(start, stop):
         fg.io.save_checkpoint(path, model=model, optimizer=optimizer, step=step + 1)
 weights = {name: value.numpy() for name, value in model.state_dict().items()}
 if rank == 0:
-    np.savez(path + ".npz", **weights)
+    np.savez(path + ".npz", **weights)  # type: ignore[arg-type]
     print(f"done at step {stop}", flush=True)
