@@ -21,7 +21,7 @@ SUBLAYERS = {  # of a layer: its sub-packages, in the order data flows
     "graph": [["ir"], ["passes"], ["fusion"], ["memory"]],
     "kernel": [["transform"], ["contract"], ["stream"]],
     "codegen": [["common"], ["cpu", "cuda"]],
-    "runtime": [["cache"], ["host"], ["cpu", "cuda"]],
+    "runtime": [["cache"], ["host"], ["cpu", "cuda"], ["distributed"]],
 }
 SHARED = ["errors", "config", "_lazy"]  # the top-level modules that every layer may import
 HEAVY = {
