@@ -42,6 +42,16 @@ from .core.dtype import (
 )
 from .core.dtype import bool_ as bool
 from .core.origin import scope
+from .distributed.manual import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    reduce_scatter,
+    send_recv,
+    shard_map,
+)
+from .distributed.mesh import Mesh, shard
 from .extend.host_callback import custom, register_host
 from .extend.index_kernel import kernel, max_over, min_over, prod_over, sum_over
 from .extend.llvm_kernel import native_kernel
@@ -378,6 +388,11 @@ __all__ = [  # noqa: RUF022
     "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
     "value_and_grad", "var", "vecdot", "viz", "viz_data", "vjp", "vmap", "vstack", "where",
     "while_loop", "why", "zeros", "zeros_like",
+]  # fmt: skip
+
+__all__ += [  # of many processes
+    "Mesh", "all_gather", "all_reduce", "all_to_all", "axis_index", "reduce_scatter", "send_recv",
+    "shard", "shard_map",
 ]  # fmt: skip
 
 _LATER = (

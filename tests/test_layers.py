@@ -22,10 +22,12 @@ SUBLAYERS = {  # of a layer: its sub-packages, in the order data flows
     "graph": [["ir"], ["passes"], ["fusion"], ["memory"]],
     "kernel": [["transform"], ["contract"], ["stream"]],
     "codegen": [["common"], ["cpu", "cuda"]],
-    "runtime": [["cache"], ["host"], ["cpu", "cuda"]],
+    "runtime": [["cache"], ["host"], ["cpu", "cuda"], ["distributed"]],
 }
 SHARED = ["errors", "config", "_lazy"]  # the top-level modules that every layer may import
-HEAVY = {"llvmlite", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum"}
+HEAVY = {
+    *("llvmlite", "mpi4py", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum")
+}
 
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 
@@ -182,8 +184,9 @@ def test_no_module_of_ours_is_imported_by_a_string() -> None:
 KNOTS = {
     frozenset({"codegen", "config", "runtime"}): "options name a device, and targets have options",
     frozenset({"cli", "onnx", "train"}): "commands show how far what they run is, and run models",
-    frozenset({"autodiff", "control", "extend", "functional", "interop", "linalg", "nn", "optim",
-               "random", "tensor"}): "a tensor's methods are the functions that take tensors",
+    frozenset({"autodiff", "control", "distributed", "extend", "functional", "interop", "linalg",
+               "nn", "optim", "random", "tensor"}):
+        "a tensor's methods are the functions that take tensors",
 }  # fmt: skip
 
 

@@ -23,8 +23,9 @@ import numpy as np
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.node import Node, constant
+from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import TAPE, WATCH
-from ..core.ops.leaf import new_buffer
+from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.registry import REGISTRY, Entry
@@ -330,6 +331,8 @@ class Capture:
                 if base is None:
                     realize([tensor.entry])
                     continue
+                if base.op is not BUFFER:
+                    raise Inline("one of its tensors is kept in shards")
                 axes = self.dynamic.get(path)
                 how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
@@ -476,6 +479,8 @@ class Capture:
             raise SizesDecide
         escaped = self._escaped({t.entry for t in template.results}, first)
         normal = normalize(roots)
+        if any([node.op in COMMUNICATES for node in normal.nodes]):
+            raise Inline("it exchanges values with other ranks")
         places, foreign = self._places(normal.buffers, begin)
         if problem := escaped or foreign or self._elsewhere(roots):
             raise CannotRemake(problem)

@@ -47,6 +47,8 @@ from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
 from ..graph.passes.materialize_operands import in_memory
+from ..graph.passes.overlap import spread_apart, start_and_wait
+from ..graph.passes.partition import partition
 from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
 from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
@@ -184,6 +186,7 @@ REASSOCIATION: tuple[Pass, ...] = (
 
 PIPELINE: tuple[Pass, ...] = (
     # graph passes
+    graph_pass("partition", lambda s, c: partition(s).sink, always),
     graph_pass("user_kernels", lambda s, c: user_kernels(s, c), lambda c: has_patterns(c.options)),
     graph_pass("simplify", lambda s, c: simplify(s), lambda c: c.options.simplify),
     graph_pass("unwindow", lambda s, c: unwindow(s), lambda c: sums_windows(c.options)),
@@ -193,6 +196,7 @@ PIPELINE: tuple[Pass, ...] = (
     *REASSOCIATION,
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
     graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
+    graph_pass("start_and_wait", lambda s, c: start_and_wait(s), always),
     graph_pass("copy_leaf_roots", lambda s, c: copy_leaf_roots(s, c.order(s)), always),
     # fusion
     Pass(
@@ -208,6 +212,7 @@ PIPELINE: tuple[Pass, ...] = (
         "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
         lambda c: c.options.fuse,
     ),
+    Pass("spread_apart", lambda s, c: spread_apart(s), SCHEDULE, SCHEDULE),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
     Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
     Pass("plan_memory", lambda s, c: lay_out(s, c.device), LOWERED, LAID_OUT),

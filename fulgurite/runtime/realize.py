@@ -14,17 +14,20 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
+from ..core import ranks
 from ..core.cache import Cache
 from ..core.context import Table
+from ..core.digest import digest_of
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.op import Array
+from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
@@ -55,6 +58,7 @@ class Compiled:
         seconds: dict[str, float],
     ) -> None:  # fmt: skip
         self.constants, self.lifted, self.plan, self.seconds = constants, lifted, plan, seconds
+        self.spread: Spread | None = None  # of a plan that all ranks run
 
     def fits(self, constants: tuple[int, ...]) -> bool:
         """Do the constants that are compiled in agree?"""
@@ -64,6 +68,23 @@ class Compiled:
             return False
         pairs = enumerate(zip(self.constants, constants, strict=True))
         return all([a == b or i in self.lifted for i, (a, b) in pairs])
+
+
+class Spread(NamedTuple):
+    """What ranks must know of a plan that exchanges values."""
+
+    layouts: tuple[Any, ...]  # of the roots: mesh, layout and whether that is weak; None: whole
+    digest: str
+
+    @staticmethod
+    def of(normal: Normal) -> Spread | None:
+        """None if a graph names no mesh."""
+        if not any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure]):
+            return None
+        with FORK_LOCK:
+            from ..graph.passes import partition
+        layouts = partition.partition(restore(normal.structure, normal.constants)).layouts
+        return Spread(layouts, digest_of(f"{normal.structure!r}\n{normal.constants!r}"))
 
 
 class Family:
@@ -105,6 +126,7 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
                         STATS().misses += 1
                         lifted = _lift(family, normal)
                         found = _found_or_made(normal, device, options, lifted, donated)
+                    found.spread = Spread.of(normal)
                 if "known" not in found.seconds:
                     _note(normal, device, options, donated, found, begin)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
@@ -360,18 +382,19 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     inputs = inputs_of(normal, compiled)
 
     def execute(inputs: Sequence[Buffer]) -> list[Buffer]:
+        values = normal.values if compiled.spread is None else joined(compiled.spread, normal)
         try:
-            found = compiled.plan.run(inputs, normal.values, current().poison)
+            found = compiled.plan.run(inputs, values, current().poison)
         except BoundsError:
             name_the_line(roots, normal, inputs)
             raise
-        if checked:
+        if checked and compiled.spread is None:  # of shards no rank has the values
             check_finite(roots, normal, inputs, found)
         return found
 
     def adopted(outputs: Sequence[Buffer]) -> list[Node]:
-        pairs = zip(roots, outputs, strict=True)
-        return [adopt(root, output, device, normal.values) for root, output in pairs]
+        pairs = enumerate(zip(roots, outputs, strict=True))
+        return [adopt(r, o, device, normal.values, _kept(compiled, i)) for i, (r, o) in pairs]
 
     if compiled.plan.schedule.aliases:
         plan = compiled.plan.schedule
@@ -380,6 +403,18 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
         compiled = lookup(normal, device)
         inputs = inputs_of(normal, compiled)
     commit(adopted(execute(inputs)))
+
+
+def _kept(compiled: Compiled, number: int) -> Any:
+    """How a root is split over ranks, if it is."""
+    return None if compiled.spread is None else compiled.spread.layouts[number]
+
+
+def joined(spread: Spread, normal: Normal) -> dict[str, int]:
+    """Begin a plan with all other ranks: the values of its variables on this one."""
+    lines = [str(node.origins[0]) for node in normal.nodes[-1:] if node.origins]
+    ranks.world().agree(spread.digest, lines[0] if lines else "")
+    return {**normal.values, **ranks.position_values()}
 
 
 def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
@@ -442,12 +477,15 @@ def storage_of(buffer: Node) -> Buffer:
     return storage  # type: ignore[return-value]
 
 
-def adopt(root: Node, output: Buffer, device: str, values: dict[str, int]) -> Node:
-    """A BUFFER node for fresh memory."""
-    node = new_buffer(concrete(root.shape, values), root.dtype, device)
+def adopt(
+    root: Node, output: Buffer, device: str, values: dict[str, int], split: Any = None
+) -> Node:
+    """A BUFFER node for fresh memory; of a root in shards the whole that they make."""
+    shape = root.shape if split is None else local_shape(split[0], split[1], root.shape)
+    node = new_buffer(concrete(shape, values), root.dtype, device)
     node.origins = root.origins or _lines_below(root)
     REGISTRY.attach(node, output)
-    return node
+    return node if split is None else UNSHARD(node, arg=split)
 
 
 def _lines_below(root: Node) -> tuple[Origin, ...]:
@@ -463,14 +501,14 @@ def is_realized(node: Node) -> bool:
 
 
 def value_node(node: Node) -> Node | None:
-    """The BUFFER that holds a node's value, if there is one."""
+    """The BUFFER that holds a node's value, or the UNSHARD of this rank's part, if there is one."""
     if node.realized is not None and (found := node.realized()) is not None:
         return found
     while node.op.name in ("watch", "unwatch", "detach", "override", "assign"):
         node = node.src[node.op.name == "assign"]
         if node.realized is not None and (found := node.realized()) is not None:
             return found
-    return node if node.op is BUFFER else None
+    return node if is_memory(node) else None
 
 
 def cache_stats() -> dict[str, dict[str, int]]:

@@ -94,7 +94,7 @@ class _Template:
         workspace = sum(self.pack_launch(s, frames, launches) for s in (gemm.left, gemm.right))
         if gemm.kind.is_direct:
             name = table_launch(self.calls.im2col)
-            symbol = self.calls.view_launch(name, "kernel_right", frames)
+            symbol = self.calls.view_launch(name, "kernel_tables", frames)
             bytes_ = geo.direct_tables * geo.direct_table_bytes
             launches.append(Launch(symbol, geo.direct_tables, bytes_))
             workspace += bytes_
