@@ -150,14 +150,14 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
   values_of(f, params, values); enqueue_kernel(f, values); launches++; return 0;
 }
 struct node { void *function; unsigned grid[3], block[3], shared; void **params, **extra; void *kernel, *context; };
-struct kept { struct module *module; uint64_t values[512]; struct kept *next; };
+struct kept { struct module *module; uint64_t values[512]; struct kept *next, **after; size_t count; int done; };
 struct graph { struct kept *first, *last; };
 static void keep(struct kept *to, struct node *node) {
   to->module = node->function; values_of(node->function, node->params, to->values);
 }
 int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct graph)); open_handles++; return 0; }
 int cuGraphDestroy(void *graph) {
-  CHECK for (struct kept *k = ((struct graph *)graph)->first, *n; k; k = n) { n = k->next; free(k); }
+  CHECK for (struct kept *k = ((struct graph *)graph)->first, *n; k; k = n) { n = k->next; free(k->after); free(k); }
   free(graph); open_handles--; return 0;
 }
 int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_t count, struct node *node) {
@@ -165,6 +165,7 @@ int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_
   for (size_t i = 0; i < count; i++) if (!after[i]) return 1;
   struct kept *made = calloc(1, sizeof *made);
   keep(made, node);
+  made->after = malloc(8 * (count + 1)); memcpy(made->after, after, 8 * count); made->count = count;
   if (graph->last) graph->last->next = made; else graph->first = made;
   graph->last = made; nodes++; *out = made; return 0;
 }
@@ -179,6 +180,17 @@ int cuGraphExecDestroy(void *exec) TAKE(exec)
 int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
 int cuGraphLaunch(void *exec, void *stream) {
   CHECK graph_launches++;
-  for (struct kept *k = (*(struct graph **)exec)->first; k; k = k->next) enqueue_kernel(k->module, k->values);
-  return 0;
+  struct kept *first_ = (*(struct graph **)exec)->first;
+  for (;;) { /* any order that the edges allow */
+    struct kept *chosen = 0;
+    int ready = 0;
+    for (struct kept *k = first_; k; k = k->next) {
+      int waits_ = k->done == graph_launches;
+      for (size_t i = 0; i < k->count; i++) waits_ |= k->after[i]->done != graph_launches;
+      if (!waits_ && rand() % ++ready == 0) chosen = k;
+    }
+    if (!chosen) return 0;
+    chosen->done = graph_launches;
+    enqueue_kernel(chosen->module, chosen->values);
+  }
 }
