@@ -143,13 +143,17 @@ def alone(until: float) -> None:
         cache = {"FULGURITE_CACHE_DIR": str(OUT / f"cache-{name}")}
         for turn in ("cold", "second") if left(until) > 8 else ():
             say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 500))
-    say("profile:", script("profile", PROFILE, 15)[-2600:])
+    cache = {"FULGURITE_CACHE_DIR": str(OUT / "cache-step")}
+    if left(until) > 8:
+        say("step in one chain:", last(script("step-chain", CHAIN + STEP, 15, **cache), 500))
+        say("profile:", script("profile", PROFILE, 15, **cache)[-2600:])
     if left(until) > 8:
         bench = [sys.executable, "-m", "bench.cuda", "--short", "--write", str(OUT / "h200.md")]
         found = Part("bench", bench, min(45, left(until)), FULGURITE_DEVICE="").wait()
         say("bench:\n" + found.strip()[-3500:])
 
 
+CHAIN = "from fulgurite.runtime.cuda import executor; executor.MOST_BRANCHED = 0\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"
 
 
