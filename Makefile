@@ -5,13 +5,14 @@
 PYTHON ?=
 ARGS   ?=
 VENV   := .venv
+TORCH  := .venv-torch
 BIN    := $(VENV)/bin
 PARALLEL := -q -n auto --dist loadfile  # tests/parallel.py says what goes where
 QUICK  := tests/core tests/graph tests/kernel tests/functional/test_surface.py tests/test_layers.py
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-llvmlite check format bench clean
+.PHONY: help demo test quick test-llvmlite test-torch check format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -28,6 +29,10 @@ quick: $(VENV)/.installed-dev  ## two minutes of them: the compiler, and every f
 test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and the newest llvmlite
 	@$(BIN)/python -m tests.llvmlite $(ARGS)
 
+test-torch: $(TORCH)/.installed  ## run models of torch, in an environment with torch
+	@$(TORCH)/bin/python -m pytest -q --device cpu tests/torch $(ARGS)
+	@$(TORCH)/bin/python -m fulgurite.torch.conformance --sample --train
+
 check: $(VENV)/.installed-dev  ## lint, format check and types: what CI runs before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -43,7 +48,7 @@ bench: $(VENV)/.installed  ## time everything, beside the peers that are install
 	done
 
 clean:  ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(TORCH) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The first interpreter that is new enough; a failed attempt leaves no half-made .venv behind.
@@ -59,6 +64,17 @@ $(BIN)/python:
 	done; \
 	echo "No Python 3.11 or newer found$(if $(PYTHON), as '$(PYTHON)'): install one," \
 	  "or say which: make PYTHON=/path/to/python3" >&2; exit 1
+
+# torch 2.13 and what models are made with; a library without a wheel here is left out of the judge
+$(TORCH)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing torch and libraries of models into $(TORCH) (once, a few minutes)"
+	@test -x $(TORCH)/bin/python || $(BIN)/python -m venv $(TORCH)
+	@$(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[test,torch]' torch==2.13.0
+	@for name in torchvision timm transformers lightning; do \
+	  $(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0 $$name \
+	    || echo "there is no $$name here: its models are left out"; \
+	done
+	@touch $@
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing fulgurite into $(VENV) (once)"

@@ -315,7 +315,7 @@ from .functional.nn.pooling import (
 )
 from .functional.nn.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from .jit import jit
-from .look import compare, memory_report, profile, why
+from .look import compare, memory_report, profile, viz_data, why
 from .memory import empty_cache, memory_stats, synchronize
 from .random import dropout, rand, randint, randn
 from .random.weighted import multinomial
@@ -347,36 +347,37 @@ __all__ = [  # noqa: RUF022
     "einsum", "elu", "empty", "empty_cache", "empty_like", "equal", "erf", "erfc", "exp", "exp2",
     "expand_dims", "explain", "expm1", "eye", "finfo", "flatten", "flip", "fliplr", "flipud",
     "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "floor", "floor_divide",
-    "fori_loop", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gaussian_nll_loss",
-    "gelu", "glu", "grad", "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid",
-    "hardswish", "hardtanh", "hessian", "hinge_embedding_loss", "histogram", "histogram_bin_edges",
-    "hstack", "huber_loss", "hypot", "iinfo", "imag", "index_add", "index_copy", "index_fill",
-    "inf", "instance_norm", "int16", "int32", "int64", "int8", "interp", "interpolate", "isclose",
-    "isdtype", "isfinite", "isin", "isinf", "isnan", "jacfwd", "jacobian", "jacrev", "jit", "jvp",
-    "kernel", "kl_div", "kron", "kthvalue", "l1_loss", "layer_norm", "leaky_relu", "less",
-    "less_equal", "lgamma", "linspace", "load_schedule", "local_response_norm", "log", "log10",
-    "log1p", "log2", "log_sigmoid", "log_softmax", "logaddexp", "logcumsumexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "margin_ranking_loss", "matmul",
-    "matrix_transpose", "max", "max_over", "max_pool1d", "max_pool2d", "max_pool3d", "maximum",
-    "mean", "median", "memory_report", "memory_stats", "meshgrid", "min", "min_over", "minimum",
-    "mish", "moveaxis", "mse_loss", "multi_margin_loss", "multinomial", "multiply", "nan",
-    "nan_to_num", "nanmedian", "nanpercentile", "nanquantile", "native_kernel", "negative",
-    "newaxis", "nextafter", "nll_loss", "no_grad", "nonzero", "not_equal", "one_hot", "ones",
-    "ones_like", "outer", "pad", "pairwise_distance", "percentile", "permute_dims", "pi",
-    "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "positive", "pow", "prelu", "prod",
-    "prod_over", "profile", "put_along_axis", "quantile", "rand", "randint", "randn", "random",
-    "real", "realize", "reciprocal", "register_host", "relu", "relu6", "remainder", "repeat",
-    "reshape", "result_type", "rms_norm", "roll", "rot90", "round", "rsqrt",
-    "scaled_dot_product_attention", "scan", "scatter", "scatter_add", "scatter_reduce", "schedule",
-    "scope", "searchsorted", "selu", "sigmoid", "sign", "signbit", "silu", "sin", "sinh",
-    "sliding_window_view", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "sum_over", "swapaxes", "synchronize", "take",
-    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
-    "trace", "transpose", "tree", "tril", "triplet_margin_loss", "triu", "trunc", "uint16",
-    "uint32", "uint64", "uint8", "unfold", "unique", "unique_all", "unique_counts",
-    "unique_inverse", "unique_values", "unstack", "value_and_grad", "var", "vecdot", "vjp", "vmap",
-    "vstack", "where", "while_loop", "why", "zeros", "zeros_like",
+    "fori_loop", "from_dlpack", "from_numpy", "from_torch", "full", "full_like", "gather",
+    "gaussian_nll_loss", "gelu", "glu", "grad", "greater", "greater_equal", "group_norm",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hessian", "hinge_embedding_loss",
+    "histogram", "histogram_bin_edges", "hstack", "huber_loss", "hypot", "iinfo", "imag",
+    "index_add", "index_copy", "index_fill", "inf", "instance_norm", "int16", "int32", "int64",
+    "int8", "interp", "interpolate", "isclose", "isdtype", "isfinite", "isin", "isinf", "isnan",
+    "jacfwd", "jacobian", "jacrev", "jit", "jvp", "kernel", "kl_div", "kron", "kthvalue", "l1_loss",
+    "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace", "load_schedule",
+    "local_response_norm", "log", "log10", "log1p", "log2", "log_sigmoid", "log_softmax",
+    "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsumexp", "margin_ranking_loss", "matmul", "matrix_transpose", "max", "max_over",
+    "max_pool1d", "max_pool2d", "max_pool3d", "maximum", "mean", "median", "memory_report",
+    "memory_stats", "meshgrid", "min", "min_over", "minimum", "mish", "moveaxis", "mse_loss",
+    "multi_margin_loss", "multinomial", "multiply", "nan", "nan_to_num", "nanmedian",
+    "nanpercentile", "nanquantile", "native_kernel", "negative", "newaxis", "nextafter", "nll_loss",
+    "no_grad", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
+    "pairwise_distance", "percentile", "permute_dims", "pi", "pixel_shuffle", "pixel_unshuffle",
+    "poisson_nll_loss", "positive", "pow", "prelu", "prod", "prod_over", "profile",
+    "put_along_axis", "quantile", "rand", "randint", "randn", "random", "real", "realize",
+    "reciprocal", "register_host", "relu", "relu6", "remainder", "repeat", "reshape", "result_type",
+    "rms_norm", "roll", "rot90", "round", "rsqrt", "scaled_dot_product_attention", "scan",
+    "scatter", "scatter_add", "scatter_reduce", "schedule", "scope", "searchsorted", "selu",
+    "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "sliding_window_view", "smooth_l1_loss",
+    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "sort", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "sum_over",
+    "swapaxes", "synchronize", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
+    "threshold", "tile", "to_torch", "topk", "trace", "transpose", "tree", "tril",
+    "triplet_margin_loss", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold",
+    "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
+    "value_and_grad", "var", "vecdot", "viz_data", "vjp", "vmap", "vstack", "where", "while_loop",
+    "why", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _LATER = (
@@ -390,10 +391,12 @@ _LATER = (
 )  # packages that are imported when somebody asks for them
 _FOUND_IN = {  # functions whose modules are imported when somebody asks for them
     "explain": "aot.explain",
+    "from_torch": "torch_models",
     "load": "io",
     "load_schedule": "aot.schedule",
     "save": "io",
     "schedule": "aot.schedule",
+    "to_torch": "torch_models",
 }
 _absent, _ = _surface(__name__)
 
@@ -456,6 +459,8 @@ if _TYPE_CHECKING:  # what is found when it is asked for, and the module that ca
     from .aot.schedule import schedule as schedule
     from .io import load as load
     from .io import save as save
+    from .torch_models import from_torch as from_torch
+    from .torch_models import to_torch as to_torch
 
 
 class _Making(type(_sys)):  # type: ignore[misc]

@@ -29,7 +29,7 @@ FOREIGN: dict[str, dict[str, str]] = {  # where -> name -> what to write
         "lax": "fg.scan, fg.while_loop and fg.cond", "numpy": "fg itself: fg.sum(x)",
         "inference_mode": "fg.no_grad()", "set_grad_enabled": "fg.no_grad()",
         "enable_grad": "leave fg.no_grad(): gradients are recorded outside of it",
-        "from_torch": "fg.from_dlpack(theirs)", "from_jax": "fg.from_dlpack(theirs)",
+        "from_jax": "fg.from_dlpack(theirs)",
         "as_tensor": "fg.asarray(data)", "ndarray": "fg.Tensor", "FloatTensor": "fg.Tensor(data)",
         "is_tensor": "isinstance(x, fg.Tensor)", "autocast": 'fg.optim.Policy("bfloat16")',
         "amp": 'fg.optim.Policy("bfloat16"), fg.optim.LossScaler', "Module": "fg.nn.Module",

@@ -21,7 +21,7 @@ IS_OURS: dict[str, bool] = {}  # file name -> is it part of this package?
 
 
 def is_ours(file: str) -> bool:
-    """Is it a file of this package?"""
+    """True if it is a file of this package."""
     found = IS_OURS.get(file)
     if found is None:
         name = os.path.abspath(file)

@@ -1,6 +1,6 @@
-"""The words of `fulgurite run`; the work is in `fulgurite/onnx/run.py`, loaded on demand.
+"""The words of `fulgurite run`; the work is in `onnx/run.py` and `torch/run.py`, loaded on demand.
 
-In: the parser of `fulgurite`. Out: one more command. Nothing of ONNX is loaded for the others.
+In: the parser of `fulgurite`. Out: one more command. Nothing of ONNX or torch is loaded for others.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `run` to the parser of `fulgurite`."""
     parser = commands.add_parser(
         "run",
-        help="run an ONNX model, time it, and check it against onnxruntime",
-        description="Run an ONNX model on given or random inputs.",
+        help="run an ONNX model or a program of torch.export, time it, and check it",
+        description="Run an ONNX model, or a .pt2 file of torch.export, on given or random inputs.",
         epilog=EPILOG,
     )
-    parser.add_argument("model", help="the .onnx file")
+    parser.add_argument("model", help="the .onnx or .pt2 file")
     parser.add_argument("--input", action="append", default=[], metavar="NAME=WHAT")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE")
     parser.add_argument("--device", default=None, help="cpu or reference")
     parser.add_argument(
         "--time", type=int, default=0, metavar="N", help="run N times and say how long"
     )
-    parser.add_argument("--check", default="", choices=["", "onnxruntime"], help="compare outputs")
+    parser.add_argument(
+        "--check", default="", choices=["", "onnxruntime", "torch"], help="compare outputs"
+    )
     parser.add_argument("--tolerance", type=float, default=1e-4, help="relative, of --check (1e-4)")
     parser.add_argument("--threads", type=int, default=0, help="threads, here and in --check")
     parser.add_argument("--seed", type=int, default=0, help="of random inputs")
@@ -39,6 +41,10 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.model.endswith(".pt2"):
+        from ..torch.run import command as run_exported
+
+        return run_exported(arguments)
     from ..onnx.run import command
 
     return command(arguments)

@@ -343,7 +343,7 @@ class _Trace:
         return self._checked(bodies[0]), self._checked(bodies[1])
 
     def _is_outside(self, node: Node) -> bool:
-        """Is it memory, a value that is known, or what a tensor stood for before?"""
+        """True if it is memory, a known value, or what a tensor stood for before."""
         if node.op is BUFFER or (node.realized is not None and node.realized() is not None):
             return True
         entries = [entry for slot in list(node.tensors or ()) if (entry := slot()) is not None]

@@ -1,4 +1,4 @@
-"""Checked constructors: what a user asked for, as nodes that fit together.
+"""Checked constructors: what a user writes, as nodes that fit together.
 
 In: nodes, Python numbers, shapes and axes as users write them. Out: nodes whose dtypes are
 promoted, shapes broadcast and arguments in normal form. Everything that can be wrong with an
@@ -56,7 +56,7 @@ Operand: TypeAlias = Node | Number
 
 
 def note(node: Node, here: Origin | None = None) -> Node:
-    """Remember beside a node the user's line that asked for it (`here`, if that is known)."""
+    """Remember beside a node the user's line that made it (`here`, if that is known)."""
     here = here or capture()
     if here is not None:
         known = node.origins
@@ -244,7 +244,7 @@ def polygamma(order: int, x: Operand) -> Node:
 
 
 def reshape(x: Node, shape: object) -> Node:
-    """The elements in order, in another shape; one size may be -1 and is worked out."""
+    """The elements in order, in another shape; one size may be -1 and is computed."""
     wanted = list(shape) if isinstance(shape, Iterable) and not isinstance(shape, Node) else [shape]
     free = [i for i, n in enumerate(wanted) if not isinstance(n, Node) and n == -1]
     if len(free) > 1:
@@ -473,7 +473,7 @@ def contiguous(x: Node) -> Node:
 def detach(x: Node) -> Node:
     """The value, without a gradient."""
     node = effect.DETACH(x)
-    node._watched = NOBODY  # whoever asks need not look at its sources
+    node._watched = NOBODY  # readers need not look at its sources
     return note(node)
 
 

@@ -34,7 +34,7 @@ class Stats:
 
 
 class _Flight:
-    """The lock of one key while somebody makes its value; goes when nobody needs it."""
+    """The lock of one key while its value is being made; dropped with its last waiter."""
 
     __slots__ = ("__weakref__", "lock")
 
@@ -126,7 +126,7 @@ class Cache(Generic[K, V]):
 
 
 class WeakCache(Generic[K, V]):
-    """Single flight like `Cache`, but an entry lives only as long as somebody uses its value."""
+    """Single flight like `Cache`, but an entry lives only as long as its value is referenced."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -135,7 +135,7 @@ class WeakCache(Generic[K, V]):
         self.stats = Stats()
 
     def get(self, key: K) -> V | None:
-        """The value, if somebody uses it; counted as a hit or nothing."""
+        """The value, if it is referenced; counted as a hit or nothing."""
         found = self._values.get(key)
         if found is not None:
             self.stats.hits += 1

@@ -1,7 +1,7 @@
 """The compiler's context: every table that outlives one compilation, with one lock.
 
 In: `TABLE = Table(make)`, declared by the module whose table it is. Out: `TABLE()`, that table in
-the context of now, made when first asked for. A test that must not see what others compiled runs
+the context of now, made on first use. A test that must not see what others compiled runs
 under `fresh_context()`. A table is safe among threads by itself (`Cache`, `WeakMemo`), or is
 changed under `context().lock` only.
 """

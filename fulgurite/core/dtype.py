@@ -38,7 +38,7 @@ class DType:
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's type for it; what NumPy lacks is imported when it is first asked for."""
+        """NumPy's type for it; what NumPy lacks is imported on first use."""
         if self.layout:
             return np.dtype(self.layout)
         import ml_dtypes
@@ -80,22 +80,22 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Is it a real floating type?"""
+        """True if it is a real floating type."""
         return self.kind == "f"
 
     @property
     def is_integer(self) -> bool:
-        """Is its arithmetic that of whole numbers (bool counts)?"""
+        """True if its arithmetic is that of integers (bool counts)."""
         return self.kind in "biu"
 
     @property
     def is_inexact(self) -> bool:
-        """Does arithmetic round (float or complex)? Only such values have gradients."""
+        """True if arithmetic rounds (float or complex); only such values have gradients."""
         return self.kind in "fc"
 
     @property
     def is_small_float(self) -> bool:
-        """Is it a float that computes in float32?"""
+        """True if it is a float that computes in float32."""
         return self.kind == "f" and self.bits < 32
 
     @property

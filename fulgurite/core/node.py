@@ -5,7 +5,7 @@ any thread. So `is` decides structural equality, a dict keyed by node is a memo 
 subgraph used twice is computed once. The invariant: a node never changes, and the table holds it
 weakly, so a node that nobody uses goes away by itself, without the collector.
 Sources are keyed by identity (they are interned, so that is structure) and constants by bits; ids
-grow and are never used again. What depends on a node alone (shape, bounds, slice) is worked out
+grow and are never used again. What depends on a node alone (shape, bounds, slice) is computed
 on first use, without recursion, and kept.
 """
 
@@ -75,7 +75,7 @@ class Node(Operators):
     parents: _Entry | list[_Entry] | None
     tensors: list[Any] | None  # weak: the registry's entries whose root this node is
     realized: weakref.ref[Node] | None  # the buffer that holds its value already, if any
-    _shape: Shape  # this and the next are worked out on first use: see the properties
+    _shape: Shape  # this and the next are computed on first use: see the properties
     _device: str | None
     _bounds: Bounds | None
     _likely_bounds: Bounds | None

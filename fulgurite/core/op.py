@@ -64,7 +64,7 @@ def source_watched(node: Node) -> frozenset[int]:
 def derived(node: Node, shape: Shape) -> Node:
     """A node whose facts are filled in at once: this shape, the rest by the rules above.
 
-    A source that does not know its own yet leaves that to whoever asks first.
+    A source that does not know its own yet leaves that to its first reader.
     """
     node._shape = shape
     device: str | None = None

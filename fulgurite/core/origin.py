@@ -2,7 +2,7 @@
 
 In: the running frames. Out: an `Origin`, one object per call site and scope, which rides beside a
 node and never enters its identity. Only the code object and instruction offset are taken while
-building; the line is worked out when somebody asks. A node that several lines made keeps the
+building; the line is computed on demand. A node that several lines made keeps the
 first few of them.
 """
 

@@ -77,7 +77,7 @@ class Options(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who looks on while passes run."""
+    """Observers of a run of passes."""
 
     verify: bool = False  # True if every result is checked by its level
     log: bool = False  # True if times are reported on standard error
@@ -152,7 +152,7 @@ def listed(passes: Sequence[Pass], depth: int = 0) -> Iterator[tuple[int, Pass]]
 
 
 def show(root: Node) -> str:
-    """The text of a graph; what writes it is loaded when it is first asked for."""
+    """The text of a graph; what writes it is loaded on first use."""
     with FORK_LOCK:
         from . import text
     return text.show(root)

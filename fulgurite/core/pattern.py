@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from inspect import signature
 from math import isinf, isnan
+from sys import _getframe
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..errors import ConstantError
@@ -179,6 +180,7 @@ class Law(Rule):
     exact: bool = field(default=True, kw_only=True)  # bit for bit; else it reassociates
     # an equation of whole numbers: used where sound bounds show that neither side wraps around
     unwrapped: bool = field(default=False, kw_only=True)
+    place: tuple[str, int] = field(default=("", 0), kw_only=True)  # the file and line of it
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.left!r} == {self.right!r}"
@@ -223,6 +225,8 @@ class Rules:
         if unwrapped:
             build = _if_unwrapped(build, lifted)
         law = Law(name, left, build, when, right=lifted, exact=exact, unwrapped=unwrapped)
+        declared = _getframe(1)
+        law.place = declared.f_code.co_filename, declared.f_lineno
         self.add(law)
         return law
 
@@ -347,7 +351,7 @@ def _both_orders(pattern: Pattern) -> bool:
 
 
 class _Bits(dict[DType, "int | None"]):
-    """The bits of a pattern's number in every dtype asked for; None where it does not have it."""
+    """The bits of a pattern's number in every dtype requested; None where it does not have it."""
 
     def __init__(self, number: Any) -> None:
         self.number = number
@@ -377,7 +381,7 @@ def _bits(pattern: Pattern) -> _Bits:
 
 
 def _same_class(value: Number, kept: Number) -> bool:
-    """Is a number still NaN, infinite or finite after rounding to its grid?"""
+    """True if a number is still NaN, infinite or finite after rounding to its grid."""
     if isinstance(value, complex) or isinstance(kept, complex):
         return True
     return (isnan(value), isinf(value)) == (isnan(kept), isinf(kept))
@@ -387,7 +391,7 @@ def _same_class(value: Number, kept: Number) -> bool:
 
 
 def stays_whole(node: Node) -> bool:
-    """Do sound bounds show that a node's own arithmetic does not leave its dtype?"""
+    """True if sound bounds show that a node's arithmetic does not overflow its dtype."""
     if not node.dtype.is_integer:
         return False
     found = node.op.interval(node, [s.bounds for s in node.src])

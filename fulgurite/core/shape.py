@@ -66,7 +66,7 @@ def prod(shape: Iterable[Size]) -> Size:
 
 
 def same(a: Size, b: Size) -> bool:
-    """Are two sizes always equal?"""
+    """True if two sizes are always equal."""
     if type(a) is int and type(b) is int:
         return a == b
     return a is b or sub(a, b) == 0
@@ -146,7 +146,7 @@ def show(shape: Shape) -> str:
 
 
 def _polynomial(size: Size) -> Polynomial:
-    """The normal form; each shared part is worked out once, whatever the depth."""
+    """The normal form; each shared part is computed once, whatever the depth."""
     if isinstance(size, int):
         return {(): size} if size else {}
     if size.op.name in _ATOMS:

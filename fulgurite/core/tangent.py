@@ -42,7 +42,7 @@ def tangents(
 
 
 def _asked(order: Sequence[Node], results: Sequence[Node]) -> set[Node]:
-    """The nodes whose tangents somebody needs: not those behind a rule of the user's own."""
+    """The nodes whose tangents are needed: not those behind a rule of the user's own."""
     asked = set(results)
     for node in reversed(order):
         if node in asked and node.op is not DETACH:
@@ -62,7 +62,7 @@ def _moved(node: Node, sources: tuple[Node | None, ...]) -> Node | None:
 
 
 def _transposed(node: Node, sources: tuple[Node | None, ...]) -> Node | None:
-    """The gradient rule run backwards, on leaves, so that the graph below is not walked again."""
+    """The gradient rule run backwards, on leaves, so that the graph below is not visited again."""
     if node.op.grad is None:
         where = places(node.origins)
         raise GradientError(f"{node.op} has no gradient", "detach() its source", where)

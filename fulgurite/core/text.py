@@ -81,7 +81,7 @@ def _counts(counts: Counter[str]) -> str:
 
 
 def _elements(node: Node, shapes: _Shapes) -> int:
-    """How many there are at most, -1 if nobody knows."""
+    """How many there are at most, -1 if unknown."""
     if node in shapes.unknown:
         return -1
     try:
@@ -214,7 +214,7 @@ _ATOM = 3
 
 
 class _Shapes:
-    """The text of each node's shape, each worked out once; `?` where the shape rule fails."""
+    """The text of each node's shape, each computed once; `?` where the shape rule fails."""
 
     def __init__(self) -> None:
         self.unknown: set[Node] = set()
@@ -282,7 +282,7 @@ _WORDS: dict[str, Any] = {"None": None, "True": True, "False": False, **_DTYPES}
 _REAL = r"(?:[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|inf|nan)"
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _STRING = rf"'(?:[^'\\]|{_ESCAPE})*'|\"(?:[^\"\\]|{_ESCAPE})*\""
-_TOKEN = (  # compiled when somebody parses: most processes only write
+_TOKEN = (  # compiled on first use: most processes only write
     rf"""(?P<space>\s+)
     | (?P<comment>\#(?=\s|$).*)
     | (?P<bits>-?0x[0-9a-fA-F]+(?![\w.]))
@@ -429,12 +429,12 @@ class _Line:
 
     @property
     def at_end(self) -> bool:
-        """Is nothing left?"""
+        """True if nothing is left."""
         return self.current.kind == "end"
 
     @property
     def is_number(self) -> bool:
-        """Can the next token be the number of a constant?"""
+        """True if the next token can be the number of a constant."""
         return self.kind in ("number", "bits") or self.word in ("True", "False")
 
     def fail(self, problem: str, hint: str = _HINT, token: _Token | None = None) -> NoReturn:

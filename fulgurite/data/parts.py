@@ -43,7 +43,7 @@ class Subset:
 
     @property
     def batched(self) -> bool:
-        """Does it take batches at once? As what it is a part of does."""
+        """True if it takes batches at once, as what it is a part of does."""
         return getattr(self.dataset, "batched", False)
 
     def take(self, places: Sequence[int] | Array) -> Any:

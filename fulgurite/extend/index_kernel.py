@@ -167,7 +167,7 @@ class Operand:
             ) from None
 
     def _fits(self, place: Node, d: int) -> bool:
-        """Is an index inside, whatever it depends on?"""
+        """True if an index is inside its axis, whatever it depends on."""
         line = _line(place)
         if line is not None and line.axis:  # sizes may be variables: the axis ends with them
             end = sizes.add(line.start, line.size)
@@ -253,7 +253,7 @@ def _number(size: Size) -> Node:
 
 
 def _is_known_later(node: Node) -> bool:
-    """Does a value depend on data or variables, which are checked when they are known?"""
+    """True if a value depends on data or variables, which are checked at run time."""
     return any([n.op is VAR or (n.op not in (CONST, IOTA) and not n.src) for n in toposort([node])])
 
 

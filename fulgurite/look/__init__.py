@@ -44,8 +44,8 @@ def memory_report() -> MemoryReport:
     >>> before = fg.memory_report()
     >>> x = fg.ones((256, 256)).realize()
     >>> came = (fg.memory_report() - before).came
-    >>> [(value.shape, value.name) for value in came]
-    [((256, 256), 'x')]
+    >>> [value.shape for value in came]
+    [(256, 256)]
     """
     with FORK_LOCK:
         from . import memory
@@ -84,3 +84,19 @@ def why(*things: Any) -> Answers:
     with FORK_LOCK:
         from . import answers
     return answers.why(*things)
+
+
+def viz_data(*things: Any, profile: Profile | None = None, assembly: bool = True) -> dict[str, Any]:
+    """A compilation as data for a picture: graph, passes, laws, kernels, memory, machine code.
+
+    Give tensors that are not computed yet, or a function of `fg.jit` after its first call; with a
+    profile its time line is in it. `fulgurite/look/dump.py` says what each key holds.
+
+    >>> x = fg.ones((8, 8)).realize()
+    >>> data = fg.viz_data(fg.softmax(x * 1 + 0.5), assembly=False)
+    >>> [law["law"] for step in data["passes"] for law in step["laws"]]
+    ['mul-one']
+    """
+    with FORK_LOCK:
+        from . import dump
+    return dump.viz_data(*things, profile=profile, assembly=assembly)

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..aot.explain import Pending, pending_graph
@@ -28,7 +26,6 @@ from ..graph.ir.cache_key import Structure, restore
 from ..graph.ir.kernel import Schedule
 from ..graph.memory.arena import Layout
 from ..graph.memory.in_place import Pair
-from ..graph.passes import laws as laws_module
 from ..graph.passes.laws import SIMPLIFY
 from ..runtime.pipeline import BEFORE_COMPILE, Context, Reports, run_pipeline
 from ..runtime.recording import Event
@@ -164,19 +161,8 @@ def law_source(rule: Rule) -> str:
     if not isinstance(rule, Law):
         code = inspect.unwrap(rule.build).__code__
         return f"{_inside(code.co_filename)}:{code.co_firstlineno}"
-    return _law_lines().get(rule.name, _inside(str(laws_module.__file__)))
-
-
-@lru_cache(maxsize=1)
-def _law_lines() -> dict[str, str]:
-    """Where each law is declared."""
-    file = str(laws_module.__file__)
-    found: dict[str, str] = {}
-    with open(file, encoding="utf-8") as text:
-        for number, line in enumerate(text, start=1):
-            for name in re.findall(r'"([\w-]+)"', line):
-                found.setdefault(name, f"{_inside(file)}:{number}")
-    return found
+    file, line = rule.place
+    return f"{_inside(file)}:{line}"
 
 
 def _inside(file: str) -> str:

@@ -184,7 +184,7 @@ class Optimizer:
         return None
 
     def _is_ours(self) -> bool:
-        """Is no line of an update the user's own? Then all of a step is the line that asked."""
+        """True if no line of an update is the user's own: a step has the line of the call."""
         codes = [getattr(method, "__code__", None) for method in (self.update, self.scalars)]
         return all([code is not None and is_ours(code.co_filename) for code in codes])
 

@@ -124,7 +124,7 @@ _here = _Here()
 
 @contextmanager
 def sharing_draws(allowed: bool) -> Iterator[None]:
-    """Are draws without a key allowed in here, where all examples would get the same ones?"""
+    """True if draws without a key are allowed here, where all examples would get the same ones."""
     before = _here.shared
     _here.shared = before and allowed
     try:

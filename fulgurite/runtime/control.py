@@ -5,7 +5,7 @@ it. A body is compiled once, by the same stages as any graph, to a plan that is 
 somebody uses it; a loop of another length finds it there. Where a body is one launch, a step is a
 few addresses and that launch: rows are read and written where they lie. A carry stays where it is
 if the body can write over it, so a cache that changes by a row costs a row; others go to and fro
-between two places, or straight into the rows of their trail. What nobody asked for is not computed.
+between two places, or straight into the rows of their trail. What is not requested is not computed.
 Everything is in the device's memory; the host reads only what decides how it goes on.
 """
 
@@ -43,7 +43,7 @@ def control(kernel: Kernel, device: Device) -> StepCode:
 
 
 def asked_bodies(kernel: Kernel) -> list[tuple[Body, list[int]]]:
-    """The bodies of a kernel without what nobody asked for, and which inputs each still reads."""
+    """The bodies of a kernel without what is not requested, and which inputs each still reads."""
     nodes = kernel.body.src
     items = [node.arg[0] for node in nodes]
     if nodes[0].op is not LOOP:
@@ -299,7 +299,7 @@ class _Run:
         return not self.device.to_host(self.place(self.going, step), (), root.dtype)
 
     def finish(self, step: int) -> None:
-        """After so many steps: the last carries where they are asked for, no row of no step."""
+        """After so many steps: the last carries where they are requested, no row of no step."""
         for at, carry in enumerate(self.code.carried):
             target = self.code.items.get(carry)
             found = self.place(at, step)

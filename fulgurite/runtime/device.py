@@ -47,7 +47,7 @@ class MemoryLimitError(FulguriteError, MemoryError):
 
 
 class Buffer(Protocol):
-    """Memory on one device. It can be referenced weakly, and goes when nobody holds it."""
+    """Memory on one device. It can be referenced weakly, and is freed with its last reference."""
 
     @property
     def nbytes(self) -> int:
@@ -207,7 +207,7 @@ class Device(Protocol):
     has_tiny_tier: bool  # tiny graphs are run by NumPy in its memory
     dlpack: tuple[int, int]  # DLPack's name of its memory
     align: int  # bytes: values inside an arena begin at multiples of it
-    recorder: Recorder | None  # who is told of launches
+    recorder: Recorder | None  # the receiver of launches
     guards_writes: bool  # kernels that write over inputs can wait for checks: `compile_guarded`
 
     @property
@@ -224,7 +224,7 @@ class Device(Protocol):
 
     @property
     def providers(self) -> Sequence[Source]:
-        """Who offers kernels besides our own, such as a vendor's library."""
+        """Providers of kernels besides our own, such as a vendor's library."""
 
     # --- memory ----------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Device(Protocol):
     def record(self, recorder: Recorder | None) -> None:
         """Tell a recorder of all launches and copies from now on; None: nobody, all is told.
 
-        An executor asks `recorder` once a run, or is another one while somebody records.
+        An executor asks `recorder` once a run, or is another one while a recorder is set.
         """
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
@@ -298,13 +298,13 @@ class Device(Protocol):
         """The same; those that write `over` inputs do nothing once a check of an index failed."""
 
     def trace(self, kernel: Kernel, observe: Observe) -> None:
-        """Run the passes of a kernel for somebody who looks on."""
+        """Run the passes of a kernel for an observer."""
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that a kernel needs beside its values, at most; nothing is compiled for that."""
 
     def library_name(self, kernel: Kernel) -> str:
-        """Whose library runs a kernel in place of our own code; empty: nobody's."""
+        """Whose library runs a kernel in place of our own code; empty: none."""
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:
         """The kernels of a schedule, one piece of code for each item, joined to run in order."""
@@ -410,7 +410,7 @@ def devices_in_use() -> list[Device]:
 
 
 def device_names() -> list[str]:
-    """The devices that can be asked for."""
+    """The devices that can be requested."""
     _discover()
     counts = {kind: members() for kind, (_, members) in _factories.items()}
     return sorted(
@@ -421,7 +421,7 @@ def device_names() -> list[str]:
 
 
 def known_devices() -> str:
-    """The devices that can be asked for, in words."""
+    """The devices that can be requested, in words."""
     return ", ".join(device_names())
 
 

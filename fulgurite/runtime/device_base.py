@@ -88,8 +88,7 @@ class BaseDevice:
             return self.codegen.machine
         with FORK_LOCK:
             from ..codegen.cpu import machine as machine_module
-        found: MachineModel = machine_module.SHIPPED
-        return found
+        return machine_module.SHIPPED
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -98,8 +97,7 @@ class BaseDevice:
             return self.codegen.sources
         with FORK_LOCK:
             from ..codegen.cpu import providers as providers_module
-        found: Sequence[Source] = providers_module.SOURCES
-        return found
+        return providers_module.SOURCES
 
     @property
     def providers(self) -> Sequence[Source]:
@@ -188,8 +186,7 @@ class BaseDevice:
         if kernel.kind.is_control:
             with FORK_LOCK:
                 from . import control as control_module
-            control: StepCode = control_module.control(kernel, self)
-            return control
+            return control_module.control(kernel, self)
         return StagedStep(self, kernel) if kernel.kind in HOST else self.kernel_code(kernel)
 
     def trace(self, kernel: Kernel, observe: Observe) -> None:
@@ -202,7 +199,7 @@ class BaseDevice:
         return 0
 
     def library_name(self, kernel: Kernel) -> str:
-        """Nobody's library."""
+        """No library."""
         return ""
 
     def link(self, schedule: Schedule, code: Sequence[Executable], layout: Layout) -> Executor:

@@ -65,7 +65,7 @@ def _pairs(roots: Sequence[Node], normal: Normal) -> list[Pair]:
 
 
 def counts_are_exact() -> bool:
-    """Do references say who holds something? Not without the interpreter's lock."""
+    """True if reference counts are exact, which needs the interpreter's lock."""
     enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     return sys.implementation.name == "cpython" and enabled()
 

@@ -23,7 +23,7 @@ _NO_ARENA = Layout({}, 0, 0, 0, 0)
 
 
 class Values(dict[int, Buffer]):
-    """The memory of values by slot; what is in an arena is looked up there when asked for."""
+    """The memory of values by slot; what is in an arena is looked up there when requested."""
 
     def __init__(
         self, known: Iterable[tuple[int, Buffer]], schedule: Schedule, layout: Layout,

@@ -1,8 +1,8 @@
 """The pipeline: every pass from a normalised graph to a plan, in one list, run by one driver.
 
 In: a SINK over PARAMs and a `Context`. Out: a `Plan`, or what the passes up to some other one give.
-Everybody who needs kernels gets them here: `realize`, the bodies of loops and choices, `explain`,
-exported schedules, and whoever asks what a graph would cost. So what is shown is what runs.
+All clients get their kernels here: `realize`, the bodies of loops and choices, `explain`,
+exported schedules, and estimates of what a graph would cost. So what is shown is what runs.
 `PIPELINE` reads top to bottom as data flows: graph passes, fusion, memory, lowering, compilation;
 `core/passes.py` runs, verifies and logs it.
 """
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reports:
-    """What was compared on the way, for people to read."""
+    """What was compared on the way, for reports."""
 
     kernels: list[RegionReport] = field(default_factory=list)  # those of the user
     search: list[RegionReport] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Scratch:
         self.nodes: list[Node] = []
 
     def order(self, sink: Node) -> list[Node]:
-        """The nodes of a graph, sources first; walked once for passes that change nothing."""
+        """The nodes of a graph, sources first; traversed once for passes that change nothing."""
         if self.sink is not sink:
             self.sink, self.nodes = sink, toposort([sink])
         return self.nodes
@@ -98,8 +98,8 @@ class Context(NamedTuple):
     inputs: int
     donated: tuple[Pair, ...] = ()
     body: bool = False  # of a loop or a choice: it is called again and again, from given memory
-    reports: Reports | None = None  # filled if somebody asks; search then looks at all there is
-    choose: Choose | None = None  # who chooses among kernels in the place of the options' searcher
+    reports: Reports | None = None  # filled for `explain`; search then looks at all there is
+    choose: Choose | None = None  # the kernel chooser in place of the options' searcher
     scratch: Scratch = Scratch(())
 
     def order(self, sink: Node) -> list[Node]:
@@ -268,8 +268,7 @@ def user_kernels(sink: Node, context: Context) -> Node:
     found, reports = user_kernels_module.with_kernels(sink, context)
     if context.reports is not None:
         context.reports.kernels = reports
-    made: Node = found
-    return made
+    return found
 
 
 def distinct_roots(sink: Node) -> Node:
@@ -339,7 +338,7 @@ def chooser(options: Options, device: str, reports: Reports | None = None) -> Ch
 
 
 def searcher(options: Options, device: str = "") -> Searcher | None:
-    """Who chooses among kernels, if anybody does."""
+    """The kernel chooser, if there is one."""
     if not is_searched(options):
         return None
     if options.deterministic and options.tune == "off":

@@ -31,15 +31,14 @@ def tuned(options: Options) -> str:
         return ""
     with FORK_LOCK:
         from . import tuning
-    found: str = tuning.table_for(options).digest
-    return found
+    return tuning.table_for(options).digest
 
 
 def is_searched(options: Options) -> bool:
-    """Is anything looked for? Folds reassociate, which `exact` forbids."""
+    """True if kernels are searched for; folds reassociate, which `exact` forbids."""
     return options.search and options.fuse and not options.exact
 
 
 def has_patterns(options: Options) -> bool:
-    """May kernels of the user stand in for expressions?"""
+    """True if kernels of the user may replace expressions."""
     return is_searched(options) and bool(PATTERNS)

@@ -1,7 +1,7 @@
 """Recording what runs: launches with their times, and what was compiled or captured, and why.
 
 In: a `Recorder` that asks for it (`fg.profile`). Out: `Launches` of every executor, `Event`s of
-every compilation. Nothing is paid while nobody records: devices run their kernels by other code
+every compilation. Nothing is paid while no recorder is set: devices run their kernels by other code
 then, and events are of the slow path only. The latest events are kept (`HISTORY`) for those who
 ask afterwards why something was compiled again.
 """
@@ -58,7 +58,7 @@ class Event(NamedTuple):
 
 
 class Recorder(Protocol):
-    """Who is told."""
+    """A receiver of events."""
 
     def launched(self, launches: Launches) -> None:
         """Kernels ran, or will have run when the device is waited for."""

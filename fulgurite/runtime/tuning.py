@@ -2,10 +2,11 @@
 
 In: options, and kernels that cost about the same. Out: a `CostTable` that `fulgurite tune` wrote,
 or the one that ships; and times. Nothing here is reached with `tune="off"`: then no file is read or
-written and plans depend on the graph alone. Who enters a race is checked first: a result that is
-not the reference's is a verdict, not a time. Runs take turns and the least time of each counts, to
-two digits. Times are kept in SQLite by kernel digest, shape bucket, device, compiler and sources:
-later processes choose the same. Damaged files are a warning, and then as if they were not there.
+written and plans depend on the graph alone. Candidates of a race are checked first: a result that
+is not the reference's is a verdict, not a time. Runs take turns and the least time of each counts,
+to two digits. Times are kept in SQLite by kernel digest, shape bucket, device, compiler and
+sources: later processes choose the same. Damaged files are a warning, and then as if they were not
+there.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ def times_for(options: Options) -> Times:
 
 
 class Entrant(NamedTuple):
-    """Who takes part in a race: something to run, and what it should give."""
+    """A candidate of a race: something to run, and what it should give."""
 
     schedule: Schedule
     expected: tuple[Node, ...]  # over PARAMs whose numbers are those of its inputs
@@ -326,7 +327,7 @@ def entrant_of(kernel: Kernel) -> Entrant | None:
 
 
 def is_checkable(body: Node) -> bool:
-    """Are all sizes known, and does the reference compute it in reasonable time and memory?"""
+    """True if all sizes are static and the reference computes it in reasonable time and memory."""
     order = toposort([body])
     if any(n.op is VAR or not all([isinstance(s, int) for s in n.shape]) for n in order):
         return False
@@ -334,7 +335,7 @@ def is_checkable(body: Node) -> bool:
 
 
 def is_virtual(node: Node) -> bool:
-    """Is a value never laid out when it is computed for a check?"""
+    """True if a value is never materialized when it is computed for a check."""
     return node.op is EXPAND or (node.op is MUL and all(s.op is EXPAND for s in node.src))
 
 
@@ -413,7 +414,7 @@ def inputs_of(entrant: Entrant) -> list[Array]:
 
 
 def is_right(entrant: Entrant, plan: Plan, inputs: Sequence[Any]) -> bool:
-    """Does an entrant give what the reference gives?"""
+    """True if a candidate gives what the reference gives."""
     given = inputs_of(entrant)
     arrays = {
         node: given[node.arg[0]].reshape([n for n in node.shape if isinstance(n, int)])
@@ -428,7 +429,7 @@ def is_right(entrant: Entrant, plan: Plan, inputs: Sequence[Any]) -> bool:
 
 
 def close(wanted: Array, found: Array) -> bool:
-    """Are values the same up to what another order of sums makes of them?"""
+    """True if values are equal up to reassociation of sums."""
     if wanted.dtype.kind not in "fc" and wanted.dtype.name != "bfloat16":
         return bool(np.array_equal(wanted, found))
     narrow = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 1e-3, "complex64": 1e-3}

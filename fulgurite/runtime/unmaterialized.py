@@ -1,7 +1,7 @@
 """Results of a plan that nobody has looked at yet: memory, and a node once somebody does.
 
 In: memory that a plan has just written, and what it holds. Out: an entry of the registry for a
-tensor. Its BUFFER node is made, and given the memory, when the entry is first asked for it; from
+tensor. Its BUFFER node is made, and given the memory, when the entry is first read; from
 then on the entry is like any other. A replay whose results are only read again by the next one, or
 dropped, makes no node at all. The invariant: nothing but its tensor knows such an entry, so no
 graph and no `becomes` can miss it.

@@ -37,7 +37,7 @@ PREDICTED = SCHEDULING[1:]  # the passes after the one that asks
 
 
 def wide_searcher(options: Options, device: str) -> Searcher:
-    """Who chooses when more than our own kernels compete."""
+    """The chooser where not only our own kernels compete."""
     backend = get_device(device)
     alone = [p for p in backend.providers if p.deterministic or not options.deterministic]
     table, race = table_for(options, device), race_for(options, device)
@@ -45,7 +45,7 @@ def wide_searcher(options: Options, device: str) -> Searcher:
 
 
 def race_for(options: Options, device: str) -> Race | None:
-    """Who times kernels, if anybody does: times of interpreted ones say nothing."""
+    """The timer of kernels, if there is one: times of interpreted kernels say nothing."""
     if options.tune == "off" or get_device(device).codegen is None:
         return None
     store = store_for(options)
@@ -92,7 +92,7 @@ class _Decision:
         self.reports: list[RegionReport] = []
 
     def pays(self, sink: Node, other: Node, written: Written, places: int) -> bool:
-        """Is the graph with the kernel cheaper? What was compared is reported."""
+        """True if the graph with the kernel is cheaper; what was compared is reported."""
         before, after = self.cost(sink), self.cost(other)
         what, as_it_was = f"kernel {self.name!r} of the user", "the expression it stands for"
         right = self.is_right(written)
@@ -115,7 +115,7 @@ class _Decision:
         return chosen
 
     def is_right(self, written: Written) -> bool:
-        """Does the kernel give what the expression gives?"""
+        """True if the kernel gives what the expression gives."""
         entrant = self.entrant(written, True)
         if not is_checkable(SINK(*entrant.expected)):
             return False

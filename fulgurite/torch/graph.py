@@ -103,7 +103,7 @@ class Program:
 
     def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
         self.graph = graph
-        self.numbers = _Numbers(graph, sizes)
+        self.numbers = Numbers(_bound(graph, sizes))
         self.device = _device()
         levels, eager = self._levels()
         self.steps: list[Any] = []  # segments, and nodes for torch to run
@@ -245,17 +245,13 @@ class Program:
             return node.target(*args, **named)
 
 
-class _Numbers:
+class Numbers:
     """Symbols as numbers: of sizes, strides and whatever is computed from them."""
 
-    def __init__(self, graph: Graph, sizes: tuple[Any, ...]) -> None:
+    def __init__(self, symbols: dict[Any, Any]) -> None:
+        self.by_symbol = symbols
         self.by_node: dict[fx.Node, Any] = {}
-        self.by_symbol: dict[Any, Any] = {}
         self.known_nodes: dict[fx.Node, Any] = {}
-        for place, size in zip(graph.symbols, sizes, strict=True):
-            node = graph.placeholders[place]
-            self.by_node[node] = size
-            self.by_symbol[node.meta["val"].node.expr] = size
 
     def number(self, x: Any) -> Any:
         """A node or symbol as a number; numbers are themselves."""
@@ -288,6 +284,12 @@ class _Numbers:
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
         return torch.empty_strided(size, stride, dtype=val.dtype, device="meta")
+
+
+def _bound(graph: Graph, sizes: tuple[Any, ...]) -> dict[Any, Any]:
+    """The value of each symbol that is an argument of a graph."""
+    nodes = [graph.placeholders[place] for place in graph.symbols]
+    return {n.meta["val"].node.expr: size for n, size in zip(nodes, sizes, strict=True)}
 
 
 def _is_copy_back(node: fx.Node) -> bool:

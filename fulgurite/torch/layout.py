@@ -24,6 +24,7 @@ class Layout(NamedTuple):
     order: tuple[int, ...]  # axes by falling stride
     held: tuple[int, ...]  # sizes in memory, in this order
     dense: bool  # else the tensor has to be copied to be one of ours
+    conjugate: bool = False  # may its memory hold conjugates or negatives of its values?
 
     @property
     def plain(self) -> bool:
@@ -56,15 +57,16 @@ def contiguous(size: Sequence[int]) -> tuple[int, ...]:
 def layout_of(tensor: Any) -> Layout:
     """The layout of a torch tensor, fake or real."""
     size, stride = tuple(tensor.shape), tuple(tensor.stride())
+    odd = tensor.is_complex() or tensor.is_neg()
     spread = [n > 1 and s == 0 for n, s in zip(size, stride, strict=True)]
     if tensor.numel() == 0 or stride == contiguous(size):
         axes = tuple(range(len(size)))
-        return Layout(size, contiguous(size), axes, size, True)
+        return Layout(size, contiguous(size), axes, size, True, odd)
     order = sorted(range(len(size)), key=lambda d: (size[d] != 1 and not spread[d], -stride[d], d))
     held = tuple([1 if spread[d] else size[d] for d in order])
     wanted = contiguous(held)
     dense = all(held[i] == 1 or stride[d] == wanted[i] for i, d in enumerate(order))
     if not dense:
         axes = tuple(range(len(size)))
-        return Layout(size, contiguous(size), axes, size, False)
-    return Layout(size, stride, tuple(order), held, True)
+        return Layout(size, contiguous(size), axes, size, False, odd)
+    return Layout(size, stride, tuple(order), held, True, odd)

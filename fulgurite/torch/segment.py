@@ -75,6 +75,7 @@ class Segment:
         shared = dict.fromkeys(roots)  # two results may be one value
         self.places = [list(shared).index(root) for root in roots]
         self.roots = list(shared)
+        self.again = [i for i, place in enumerate(self.places) if place in self.places[:i]]
         with config(device=self.device, tier="native", **self.options):
             self.normal = normalize(self.roots)
             self.compiled = lookup(self.normal, self.device)
@@ -92,11 +93,11 @@ class Segment:
         self.layouts: list[Layout] = [lowering.layouts[node] for node in self.inputs]
         self.program = self.compiled.plan.executor.replay(False)
         self.results.clear()
-        order = list(dict.fromkeys(self.places))
-        firsts = [self.places.index(place) for place in order]
+        firsts = [i for i in range(len(self.places)) if i not in self.again]
         self.makers = [self._maker(self.made[i], self.roots[self.places[i]]) for i in firsts]
         plain = all(m.dense for m in (*self.layouts, *self.made)) and not self.random
-        if self.program is not None and plain and len(firsts) == len(self.places):
+        plain = plain and not self.again and not any(m.conjugate for m in self.layouts)
+        if self.program is not None and plain:
             self.run: Run = self._quick()
         else:
             self.run = self._slow
@@ -133,7 +134,7 @@ class Segment:
         """A call of any plan: memory in any layout, random numbers, host steps."""
         tensors = [
             t if (m.dense and t.stride() == m.stride) or t.numel() == 0 else _restrided(t, m)
-            for t, m in zip(tensors, self.layouts, strict=True)
+            for t, m in zip(map(_resolved, tensors), self.layouts, strict=True)
         ]
         key = torch.empty(1, dtype=torch.int64).random_() if self.random else None
         if self.program is not None:
@@ -153,7 +154,11 @@ class Segment:
                 raise
         else:
             made = self._executed(self._buffers(tensors, key))
-        return [made[place] for place in self.places]
+        found = [made[place] for place in self.places]
+        for i in self.again:  # one value that is two results, which may differ in layout
+            layout = self.made[i]
+            found[i] = found[i].as_strided(layout.size, layout.stride).clone()
+        return found
 
     def _buffers(self, tensors: Sequence[Any], key: Any) -> list[Any]:
         """The plan's inputs as buffers over torch's memory."""
@@ -189,6 +194,11 @@ class Segment:
     def explain(self) -> Any:
         """What the compiler made of this part; see `fg.explain`."""
         return explain(*[wrap(root) for root in self.roots])
+
+
+def _resolved(tensor: Any) -> Any:
+    """A tensor whose memory holds its values: not their conjugates or negatives."""
+    return tensor.resolve_conj().resolve_neg() if tensor.is_complex() else tensor.resolve_neg()
 
 
 def _restrided(tensor: Any, layout: Layout) -> Any:

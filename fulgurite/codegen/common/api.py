@@ -97,5 +97,8 @@ class CodeGenerator(Protocol):
     def render(self, kernel: Kernel, observe: Observe | None = None) -> KernelSource:
         """A kernel as text; `CannotLower` says why not."""
 
+    def assembly(self, kernel: Kernel) -> str:
+        """A kernel in the target's assembly language, to be read."""
+
     def compile(self, texts: Sequence[str]) -> bytes:
         """Machine code of texts that are compiled together, to be stored by digest."""

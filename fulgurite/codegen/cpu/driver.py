@@ -11,7 +11,7 @@ job is still `open`; the caller closes the job, then waits until `active` is zer
 sleeps is never waited for, and none sees a job that is over. A pool that is busy is not waited for:
 the second caller does its launch alone. A worker on the processor of its caller could run in its
 place only, so it takes itself off that one. Each thread has a part of the units, the same one in
-every run, so that memory stays in its cache; who is through takes from the others. Between large
+every run, so that memory stays in its cache; an idle worker steals from the others. Between large
 launches, once a second, Python's signals are looked at: Ctrl-C ends a long plan there.
 """
 

@@ -1,6 +1,6 @@
 """The processor as a target: what its device and the search ask of it.
 
-In: kernels in the tensor grammar. Out: LLVM text for the vectors that are asked for, and objects.
+In: kernels in the tensor grammar. Out: LLVM text for the chosen vector width, and objects.
 The compiler and the renderer are loaded when they are first needed: plans that come from the disk
 need neither.
 """
@@ -31,7 +31,7 @@ class CpuCodeGenerator:
 
     @property
     def key(self) -> str:
-        """The compiler, and the target for the vectors that are asked for."""
+        """The compiler, and the target for the chosen vector width."""
         return f"{identity()}\n{target(current().vectors).settings}"
 
     @property
@@ -49,8 +49,7 @@ class CpuCodeGenerator:
         """Streaming folds, and rows with what is picked from them."""
         with FORK_LOCK:
             from . import providers
-        found: Sequence[Source] = providers.SOURCES
-        return found
+        return providers.SOURCES
 
     @property
     def passes(self) -> Sequence[Pass]:
@@ -64,8 +63,7 @@ class CpuCodeGenerator:
         if kernel.kind is KernelKind.USER:
             with FORK_LOCK:
                 from .llvm import user_kernel
-            user: KernelText = user_kernel.render_user(kernel)
-            return user
+            return user_kernel.render_user(kernel)
         with FORK_LOCK:
             from ...kernel.transform.passes import TypedKernel
             from . import render
@@ -79,9 +77,15 @@ class CpuCodeGenerator:
             raise CannotLower("a fold that nobody planned")
         return render.render(kernel.plan, vectors, observe)
 
+    def assembly(self, kernel: Kernel) -> str:
+        """What the text becomes for the vectors that are asked for."""
+        with FORK_LOCK:
+            from .llvm import compiler
+        found: str = compiler.compile_assembly(self.render(kernel).text, target(current().vectors))
+        return found
+
     def compile(self, texts: Sequence[str]) -> bytes:
         """An object that holds all texts."""
         with FORK_LOCK:
             from .llvm import compiler
-        found: bytes = compiler.compile_object(texts, target(current().vectors))
-        return found
+        return compiler.compile_object(texts, target(current().vectors))

@@ -1,7 +1,7 @@
 """The relayout template: maps that lay memory out anew, with one text for all sizes.
 
 In: an `IndexKernel`. Out: a `KernelText`, or None where `kernel/transform/relayout.py` says it is
-no such map. A unit is some rows, or a piece of a long one. Rows are walked along their innermost
+no such map. A unit is some rows, or a piece of a long one. Rows are traversed along their innermost
 axis; what their indices and conditions come to is computed for each row, and lanes run along
 memory. All sizes, steps and limits are numbers of the table, so paddings, crops and phases of a
 stride that are put together are compiled once for what is computed from them.
@@ -129,7 +129,7 @@ class _Rows(FunctionBuilder):
             store_every(self.e, self.pointer(number), place, taken, self.dtypes[number], self.mask)
 
     def divide(self) -> None:
-        """Work out the lanes' quotients and remainders, if indices have them."""
+        """Compute the lanes' quotients and remainders, if indices have them."""
         if self.m.divided is None:
             return
         e, (start, by) = self.e, self.m.divided

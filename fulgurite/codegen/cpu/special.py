@@ -1,6 +1,6 @@
 """Special functions that no library of the machine has: derivatives of log gamma.
 
-In: an emitter, the order and the argument. Out: the value, worked out in float64 whatever the
+In: an emitter, the order and the argument. Out: the value, computed in float64 whatever the
 argument's dtype is, and rounded once. Arguments above 0 use the sum of some direct terms and an
 asymptotic series; those below are mirrored: the difference is a derivative of pi * cot(pi x).
 Poles at -1, -2, ... give NaN, those at ±0 infinities, as the op table's NumPy meaning has it.

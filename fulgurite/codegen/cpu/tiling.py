@@ -188,7 +188,7 @@ class ScanTiling:
     block_elements: int = 1 << 14  # of a long row that one unit scans
     long_elements: int = 1 << 16  # the shortest row that is cut in blocks
     enough_rows: int = 64  # from which on rows alone make enough units
-    column_vectors: int = 4  # of columns that are walked together
+    column_vectors: int = 4  # of columns that are traversed together
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 In: the driver (`driver.py`). Out: text whose functions are called `fulgurite_timed_...`. Its call
 takes one more argument, the address of a log: for each launch its begin and its end, then the same
 of each thread's part, in nanoseconds of the clock that `time.perf_counter_ns` reads. The driver
-without a clock is not touched: who does not profile pays nothing.
+without a clock is not touched: without profiling it costs nothing.
 """
 
 from __future__ import annotations

@@ -163,18 +163,30 @@ class _Compilation:
 
     def cubin(self) -> tuple[bytes, dict[str, Any]]:
         """Machine code, and what Triton says of it."""
+        metadata: dict[str, Any] = {"target": self.target, **self.options.__dict__}
+        return self.lowered("cubin", metadata), metadata
+
+    def lowered(self, last: str, metadata: dict[str, Any]) -> Any:
+        """What the text is after one of Triton's stages: "ptx", "cubin"."""
         stages: dict[str, Any] = {}
         self.backend.add_stages(stages, self.options, self.source.language)
         module = self.module()
-        metadata: dict[str, Any] = {"target": self.target, **self.options.__dict__}
-        for stage in stages.values():
+        for name, stage in stages.items():
             module = stage(module, metadata)
-        return module, metadata
+            if name == last:
+                break
+        return module
 
 
 def check_launch(launch: Launch, capability: int = 90) -> None:
     """Raise what Triton finds wrong with a text; types and shapes are right after it."""
     _Compilation(launch, capability).module()
+
+
+def ptx_of(launch: Launch, capability: int = 90) -> str:
+    """A launch in PTX, to be read."""
+    work = _Compilation(launch, capability)
+    return str(work.lowered("ptx", {"target": work.target, **work.options.__dict__}))
 
 
 def compile_launch(launch: Launch, capability: int = 90) -> Cubin:

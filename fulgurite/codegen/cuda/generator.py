@@ -88,6 +88,14 @@ class CudaCodeGenerator:
         indexed = lower_kernel(kernel).indexed
         return render.render(indexed, param_dtypes(kernel), table, watch)
 
+    def assembly(self, kernel: Kernel) -> str:
+        """The PTX of every launch."""
+        with FORK_LOCK:
+            from . import compiler
+        capability = self.properties.capability
+        launches = self.render(kernel).launches
+        return "\n\n".join([compiler.ptx_of(launch, capability) for launch in launches])
+
     def compile(self, texts: Sequence[str]) -> bytes:
         """Launches are compiled one by one, each with its signature: see `compile_launch`."""
         raise NotImplementedError("a text alone has no signature: compile_launch takes a launch")

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from math import prod
 
 from ...core.dtype import DType, int32, int64
-from ...core.node import SOURCES, Size, Source
+from ...core.node import Size, Source
 from ...graph.ir.affine import Affine, Atom, axes_of
 from ...graph.ir.reshape_groups import CannotLower
+from ..common.irregular import disjoint_axes
 from .sort import Keys, sort_keys
 from .source import Argument, Launch, Place, Room, number, pointer
 from .spelling import INT32_LIMIT, combine, combiner, computing, from_memory, identity, to_memory
@@ -42,7 +43,8 @@ class Scatter:
     def beside(self) -> tuple[int, ...]:
         """Axes that are not sorted."""
         chosen = frozenset[int]().union(*[axes_of(index) for _, _, index in self.read[1:]])
-        return tuple([a for a in self.axes if a in apart(self) - chosen])
+        disjoint = disjoint_axes(self.index, self.sizes, [at for _, _, at in self.read])
+        return tuple([a for a in self.axes if a in disjoint - chosen])
 
     @property
     def sorted_axes(self) -> tuple[int, ...]:
@@ -250,25 +252,3 @@ def _block(text: _Text, work: Scatter, block: int, count: str) -> None:
         neutral = identity(work.mode, work.dtype)
         loaded = f"tl.where(inside & there, {loaded}, {neutral})"
     text.lines.append(f"value = {loaded}")
-
-
-def apart(work: Scatter) -> frozenset[int]:
-    """Axes whose different steps never meet at a place: each has digits of the place for itself."""
-    fixed = {SOURCES[i] for i, (_, _, at) in enumerate(work.read) if not at[1]}  # one number
-    if len([a for a, _ in work.index[1] if isinstance(a, Source) and a not in fixed]) > 1:
-        return frozenset()
-    found: set[int] = set()
-    reach = 0
-    for atom, coefficient in sorted(work.index[1], key=lambda term: abs(term[1])):
-        if atom in fixed:
-            continue  # the same for every step
-        if isinstance(atom, tuple) or coefficient <= reach:
-            return frozenset()
-        if isinstance(atom, Source):
-            reach = -1  # an index that was checked ends where the next coefficient begins
-            continue
-        size = work.sizes[atom]
-        assert isinstance(size, int)
-        reach = coefficient * (size - 1) if reach < 0 else reach + coefficient * (size - 1)
-        found.add(atom)
-    return frozenset(found)

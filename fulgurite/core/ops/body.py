@@ -111,7 +111,7 @@ def bodies_of(node: Node) -> tuple[Body, ...]:
 
 
 def are_siblings(a: Node, b: Node) -> bool:
-    """Are two nodes results of one computation?"""
+    """True if two nodes are results of one computation."""
     return a.op is b.op and a.src == b.src and a.arg[1:] == b.arg[1:]
 
 

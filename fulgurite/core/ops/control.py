@@ -245,7 +245,7 @@ def _carry_problems(found: Loop) -> Iterator[str]:
 
 
 def _loop_values(found: Loop, arrays: Sequence[Array], items: Sequence[int]) -> list[Array]:
-    """A plain loop over the body's meaning; only the items asked for are kept."""
+    """A plain loop over the body's meaning; only the items requested are kept."""
     carries, roots = found.carries, found.body.roots
     steps = found.dim if isinstance(found.dim, int | None) else int(arrays[-1])
     now, rest = list(arrays[:carries]), arrays[found.rows.stop :]

@@ -99,7 +99,7 @@ def _moved_from(x: Node) -> Node:
 
 
 def _counts_from_end(index: Node) -> bool:
-    """Was the size added to the places below 0, as `functional.indexing.places` does?"""
+    """True if the size was added to negative indices, as `functional.indexing.places` does."""
     index = _moved_from(index)
     return index.op is WHERE and index.src[0].op is LT and index.src[1].op is ADD
 
@@ -128,7 +128,7 @@ def _gather_numpy(node: Node, x: Array, index: Array) -> Array:
 
 
 def _only_along(index: Array, axis: int) -> bool:
-    """Is the index the same everywhere off the axis (an expanded view)?"""
+    """True if the index is the same everywhere off the axis (an expanded view)."""
     steps = zip(index.strides, index.shape, strict=True)
     return all(s == 0 or n == 1 for d, (s, n) in enumerate(steps) if d != axis)
 

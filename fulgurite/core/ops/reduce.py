@@ -237,7 +237,7 @@ def _scan_extreme_grad(g: Node, y: Node, a: Node, name: str, axis: int, reverse:
 
 
 def _seen_before(a: Node, y: Node, axis: int, reverse: bool) -> Node:
-    """Is the running extreme here the same as one place earlier?"""
+    """True where the running extreme is the same as one place earlier."""
     place = iota(a.shape, axis, int32)
     size = a.shape[axis]
     assert isinstance(size, int)

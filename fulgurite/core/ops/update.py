@@ -3,7 +3,7 @@
 The box is a corner (one start for each dimension) and a step for each; its sizes are those of the
 new part. Starts are sources, whole numbers without dimensions: a constant that differs from the
 last one becomes a run-time number like any other, so a cache that is filled row by row compiles a
-bounded number of times. Whoever makes the node has checked that the box is inside.
+bounded number of times. Its constructor has checked that the box is inside.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def regroup(
 def is_bijection(
     index: Sequence[Affine], shape: Shape, sizes: Sequence[Size] | Mapping[int, Size]
 ) -> bool:
-    """Does the index meet every element of a shape exactly once as its axes run?
+    """True if the index is a bijection from its axes to the elements of a shape.
 
     Each dimension must be a mixed-radix number of axes of its own: coefficients 1, n0, n0*n1, ...
     """

@@ -2,7 +2,7 @@
 
 In: values in index notation. Out: the same values over other nodes or axes, sharing kept. An index
 that takes the place of a free axis must not use one that a fold inside binds: that is an error
-(`CaptureError`), and whoever asked leaves the value as it is. A fold keeps its own axes.
+(`CaptureError`), and the caller leaves the value as it is. A fold keeps its own axes.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Kernel:
     body: Node  # SINK of the outputs; interned, so its identity is the kernel's structure
     inputs: int
     lowered: IndexKernel | CannotLower | None = field(default=None, compare=False, repr=False)
-    plan: object = field(default=None, compare=False, repr=False)  # of whoever proposed its kind
+    plan: object = field(default=None, compare=False, repr=False)  # of its provider
 
     @property
     def indexed(self) -> IndexKernel:
@@ -183,12 +183,12 @@ def _copy(node: Node, made: Mapping[Node, Node], is_output: bool) -> Node:
 
 
 def _stays(kind: str, node: Node) -> bool:
-    """Is a number part of the kernel? In a fold those are that laws speak of."""
+    """True if a constant is compiled into the kernel: in a fold those that laws name."""
     return bool(node.src) or (kind == KernelKind.FOLD and in_laws((node.arg[0], node.dtype)))
 
 
 def in_laws(memory: Memory) -> bool:
-    """Is it a number that laws of folds name? It is a constant in their kernels, not an input."""
+    """True if laws of folds name the number: it is a constant of their kernels, not an input."""
     return not isinstance(memory, Node) and decode(*memory) in _NAMED
 
 

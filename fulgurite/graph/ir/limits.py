@@ -28,7 +28,7 @@ class RewriteLimits:
     phase_terms: int = 32  # of a sum for each element of a window: worth a kernel for each phase
     # bodies of kernels
     axis_matches: int = 64  # ways in which axes of two stores may be the same
-    peeled_elements: int = 2  # of a fold that are worked out by themselves
+    peeled_elements: int = 2  # of a fold that are computed by themselves
     unrolled_elements: int = 8  # of a fold that is unrolled
     states: int = 12  # of one pass over blocks
     shifted_factors: int = 3  # of one product: their subsets are expanded

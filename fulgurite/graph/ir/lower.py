@@ -1,7 +1,7 @@
 """Lowering: one kernel's graph becomes index notation, pulled from its outputs.
 
 In: a SINK of outputs over numbered PARAMs, at tensor level. Out: an `IndexKernel`: axes with sizes
-and a body of STOREs. Each value is asked for at an index; movement ops only change the index, so
+and a body of STOREs. Each value is requested at an index; movement ops only change the index, so
 they vanish. A reshape that would need a division of an axis splits the axis and starts again; a
 division is left only where no split helps. A reduction over dimension d of size n binds the axis
 named (d, n) unless that name is in use where it stands, so softmax and layernorm share loads and
@@ -139,7 +139,7 @@ def _lowered(sink: Node, inputs: int) -> IndexKernel:
 
 
 def is_zero_outside(value: Node, checks: Sequence[Condition]) -> bool:
-    """Is a value 0 where checks fail: a load that makes them, as it is or in another dtype?"""
+    """True if a value is 0 where its mask is false: a masked load, or a cast of one."""
     if not checks or value.op is LOAD:
         return True
     load = value.src[0] if value.op is CAST else value
@@ -344,7 +344,7 @@ class _Lower:
         return self.atom(value, (low, high))
 
     def known_index(self, value: Node, size: Size) -> Affine | None:
-        """A value as an index, if it is worked out from axes alone and inside for certain."""
+        """A value as an index, if it is computed from axes alone and inside for certain."""
         found = affine_value(value, self.bound) if isinstance(size, int) else None
         low, high = (-1, 0) if found is None else bounds(found, self.bound)
         return found if low >= 0 and isinstance(size, int) and high < size else None

@@ -3,7 +3,7 @@
 In: a tensor, or nodes of a kernel's body, sources first. Out: a tensor's elements and whether it is
 a contraction; the affine indices in a node's argument, the axes that each node depends on, those
 that folds, scans and sorts need whole, which stores are scatters, the affine index that a whole
-number worked out from axes is, and what is nearest under a root.
+number computed from axes is, and what is nearest under a root.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def indices(node: Node) -> list[Affine]:
 
 
 def is_scatter(node: Node) -> bool:
-    """Is it a store whose place is data or that combines, or one with several steps at a place?"""
+    """True if it is a store that combines, or that may visit a place several times."""
     if node.op is not STORE:
         return False
     _, index, mode, axes = node.arg

@@ -349,7 +349,7 @@ class Registry:
 
 
 def _is_leaf(node: Node) -> bool:
-    """Is it a leaf of the tape, which `backward` finds by its name wherever it is?"""
+    """True if it is a leaf of the tape, which `backward` finds by its name."""
     return node.op is WATCH and node.arg[0] == TAPE and not node.src[0].watched
 
 
@@ -378,7 +378,7 @@ def _entries_at(node: Node) -> list[Entry]:
 
 
 def has_tensor(node: Node) -> bool:
-    """Is a node the root of a live tensor?"""
+    """True if a node is the root of a live tensor."""
     return bool(_entries_at(node))
 
 

@@ -3,7 +3,7 @@
 In: a SINK over PARAMs and the pairs (param, root) of memory that may be written over. Out: a
 `Schedule` with aliases. Updates of a part become ASSIGNs, which store the part and nothing else; a
 map may store over what it reads. It is legal only where every load of the memory in that kernel has
-the store's index, everybody else who reads the old value runs before, and so does everything that
+the store's index, all other readers of the old value run before, and so does everything that
 can fail (of those that check one index, the first): a run that fails has written over nothing. A
 pair for which that cannot be arranged is dropped, and its output is memory of its own. A load that
 is stored straight back is no kernel.
@@ -113,7 +113,7 @@ def _chain(writer: Mapping[int, Item], slot: int, param: int) -> dict[int, int] 
 
 
 def _is_assigned(node: Node | None) -> bool:
-    """Is it an assignment after all? What holds its parts already is the memory itself."""
+    """True if it is an assignment, not memory that holds its parts already."""
     while node is not None and node.op is RESHAPE:
         node = node.src[0]
     return node is not None and node.op is ASSIGN
@@ -126,7 +126,7 @@ def _assignment(root: Node, number: int, within: bool) -> Node | None:
     """A chain of updates of a param as assignments to its memory; None: it is something else.
 
     A part that reads what was updated before reads that memory `within` the chain, which orders the
-    kernels, or else is worked out apart, from a copy.
+    kernels, or else is computed apart, from a copy.
     """
     links = _updates(root, number)
     if not links:
@@ -181,7 +181,7 @@ def _boxed(target: Node, link: Node, part: Node, memory: Node, first: bool) -> N
 
 
 def _ready(part: Node, memory: Node) -> Node:
-    """A part that can be stored over memory: worked out before if it reads it, or could fail."""
+    """A part that can be stored over memory: computed before if it reads it, or could fail."""
     order = toposort([part])
     safe = all(n.op.family in _SAFE or n.op is CONTIGUOUS for n in order)
     return part if safe and memory not in order else CONTIGUOUS(part)
@@ -223,7 +223,7 @@ def _guards(kernel: Kernel) -> tuple[Node, ...] | None:
 
 
 def _can_fail(kernel: Kernel) -> bool:
-    """May it raise when it runs?"""
+    """True if it may raise when it runs."""
     return _guards(kernel) != ()
 
 
@@ -255,7 +255,7 @@ def _is_one_place(loads: Sequence[Node]) -> bool:
 
 
 def _walks_all(load: Node, kernel: Kernel) -> bool:
-    """Does a kernel load every number of some memory?"""
+    """True if a kernel loads every element of a buffer."""
     memory = [n for n in toposort([kernel.body]) if n.op is PARAM and n.arg[0] == load.arg[0]]
     axes, (start, terms), step = kernel.indexed.axes, load.arg[1], 1
     for atom, coefficient in sorted(terms, key=lambda term: term[1]):
@@ -269,7 +269,7 @@ def _walks_all(load: Node, kernel: Kernel) -> bool:
 
 
 def _same_place(kernel: IndexKernel, param: int) -> bool:
-    """Is a param loaded, if at all, only where the one store of the kernel puts its value?"""
+    """True if a param is loaded only at the index where the kernel's one store writes."""
     nodes = toposort([kernel.body])
     stores = [n for n in nodes if n.op is STORE]
     if len(stores) != 1 or any(n.op is GUARD for n in nodes):
@@ -297,7 +297,7 @@ def _target(item: Item) -> int:
 
 
 def _keeps_to_itself(item: Item) -> bool:
-    """May an assigning kernel write over its target while it runs?"""
+    """True if an assigning kernel may write over its target while it runs."""
     roots = item.kernel.body.src
     if item.kernel.kind is not KernelKind.ASSIGN or len(roots) != 1 or roots[0].op is not ASSIGN:
         return False
@@ -309,7 +309,7 @@ def _keeps_to_itself(item: Item) -> bool:
 
 
 def _over(found: Schedule, item: Item, read: int, write: int) -> bool:
-    """May a kernel store an output over an input?"""
+    """True if a kernel may store an output over an input."""
     a, b = found.slots[read], found.slots[write]
     if a is None or b is None or read not in item.reads:
         return False
@@ -359,7 +359,7 @@ def _places_read(nodes: Sequence[Node]) -> dict[int, set[object]]:
 
 
 def _stores_back(item: Item, aliases: dict[int, int]) -> bool:
-    """Does it only load values and store them where they are?"""
+    """True if it stores values only where it loaded them."""
     found = _lowered(item.kernel)
     if found is None or not all(slot in aliases for slot in item.writes):
         return False
@@ -412,9 +412,9 @@ def _sorted(items: Sequence[Item], aliases: dict[int, int]) -> tuple[list[Item],
 def _precedence(
     items: Sequence[Item], over: dict[int, Item], aliases: dict[int, int]
 ) -> list[set[int]]:
-    """The items that must run before each: who writes what it reads, and checks its indices.
+    """The items that must run before each: writers of what it reads, and checks of its indices.
 
-    Before those that write `over` something: all who read that, and all that can fail.
+    Before those that write `over` something: all its readers, and all that can fail.
     """
     before: list[set[int]] = []
     writer = {slot: n for n, item in enumerate(items) for slot in item.writes}

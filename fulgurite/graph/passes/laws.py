@@ -51,7 +51,7 @@ def ordered(dtype: DType) -> bool:
 
 
 def positive(node: Node) -> bool:
-    """Is a constant above zero?"""
+    """True if a constant is above zero."""
     value = node.value
     return not isinstance(value, complex) and value > 0
 

@@ -174,7 +174,7 @@ def div_by_a_power_of_two(node: Node, a: Node, k: Node) -> Node | None:
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Is every value of one dtype a value of another?"""
+    """True if every value of one dtype is a value of another."""
     if wide is narrow or narrow is bool_:
         return True
     if wide is bool_ or (wide.kind, narrow.kind) in (("i", "f"), ("u", "f"), ("u", "i")):
@@ -230,7 +230,7 @@ def cast_chain(node: Node, a: Node) -> Node | None:
 
 
 def _bounded(a: Node, dtype: DType) -> bool:
-    """Do sound bounds show that every value fits a dtype of whole numbers?"""
+    """True if sound bounds show that every value fits an integer dtype."""
     if a.bounds is None or dtype.kind not in "iu":
         return False
     low, high = dtype.limits

@@ -86,7 +86,7 @@ def _is_made_of_contraction(matrix: Node, along: Sequence[int]) -> bool:
 
 
 def contraction_under(matrix: Node) -> Node | None:
-    """The product of two smaller values that a value is worked out from, element by element."""
+    """The product of two smaller values that a value is computed from, element by element."""
     size = elements(matrix.shape)
     if not all(isinstance(n, int) for n in matrix.shape):
         return None

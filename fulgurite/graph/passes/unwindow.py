@@ -159,7 +159,7 @@ def _meet(node: Node, cut: tuple[Size, Size] | None) -> bool:
 
 
 def _is_stored(x: Node) -> bool:
-    """Is it memory that is only moved about, or put together?"""
+    """True if it is made of movement ops over memory alone."""
     while x.op in (RESHAPE, PERMUTE, PAD, SHRINK):
         x = x.src[0]
     return x.op in (PARAM, CONTIGUOUS) or (x.op is ADD and all(_is_stored(s) for s in x.src))
@@ -223,7 +223,7 @@ def _above(value: Node, steps: Sequence[Step | tuple[int, ...]]) -> Node:
 
 
 def _saves(core: Node, windows: Windows, axes: Sequence[int]) -> bool:
-    """Do phases pay that are kernels of their own, each with no more products than it needs?
+    """True if phases as kernels of their own, each with no more products than it needs, pay.
 
     All of them in one contraction have the taps of the longest; apart they are copied once more.
     """

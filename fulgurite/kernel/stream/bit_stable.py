@@ -52,7 +52,7 @@ def compares_across_kernels(
 
 
 def _comparisons(values: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The sides of all comparisons of numbers that are both worked out."""
+    """The sides of all comparisons of numbers that are both computed."""
     found = [_sides(n) for n in toposort(values) if n.op in (EQ, NE, LE, LT)]
     return [s for s in found if s[0].dtype.kind == "f" and not any(n.op is CONST for n in s)]
 

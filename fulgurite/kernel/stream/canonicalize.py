@@ -333,7 +333,7 @@ def is_finite_part(node: Node, base: Node) -> bool:
 
 
 def _is_folded(node: Node) -> bool:
-    """True if it is worked out from a fold."""
+    """True if it is computed from a fold."""
     return any(n.op is FOLD for n in toposort([node]))
 
 

@@ -1,7 +1,7 @@
 """Online reductions: folds over one axis that build on each other become one pass over blocks.
 
 In: an `IndexKernel` whose folds run over the same (or equally long) axes. Out: a `Streaming`: a
-tuple of states in the order they are worked out, each with its repair (what becomes of the value
+tuple of states in the order they are computed, each with its repair (what becomes of the value
 so far when the bases under it move), and the stores, computed from the states at the end; or None.
 Stores that fold over the rows of the others may be among them (kernel/stream/transposed.py).
 Whether a kernel streams is found by `Rebase` alone: no rule here knows what is computed. A product
@@ -98,7 +98,7 @@ STREAMS: Table[WeakMemo[Node, dict[tuple[Size, ...], Streaming | None]]] = Table
 
 
 def stream(kernel: IndexKernel, watch: Watch = UNWATCHED) -> Streaming | None:
-    """The kernel as a streaming one, if it is one; kept for every body, unless somebody looks."""
+    """The kernel as a streaming one, if it is one; memoized by body, unless observed."""
     if watch.observe is not None:
         return _stream(kernel, watch)
     found = STREAMS().get_or_make(kernel.body, dict)
@@ -249,7 +249,7 @@ def assemble(candidate: Candidate) -> Streaming | None:
         return None
     known = set(toposort([*[s.body for s in states], *[fold.src[0] for fold in sums]]))
     # what all blocks of a row gave is no number of a streamed element, and blocks have what is
-    # worked out for their elements, no state
+    # computed for their elements, no state
     above = [node for store in group.across for node in _above(store)]
     within = toposort(blocks)
     folds = {node for node in within if node.op is FOLD}
@@ -336,7 +336,7 @@ class _Group:
         return found
 
     def is_late(self, fold: Node) -> bool:
-        """True if it is a sum with columns that nobody waits for, and may wait for all others."""
+        """True if it is a sum with columns that nothing depends on, and may wait for all others."""
         rows = frozenset[int]().union(*[self.free[base] for base in self.bases])
         able = self.waited and fold.arg[0] == "add" and fold not in self.bases
         return able and not self.free[fold] <= rows

@@ -2,7 +2,7 @@
 
 In: stores whose folds have axes of their own, and the sizes of axes. Out: stores of the same
 values, and more sizes. Where conditions on a folded axis alone (a comparison with a number, what a
-pad leaves out) hold for all but one or two elements at its ends, these are worked out by themselves
+pad leaves out) hold for all but one or two elements at its ends, these are computed by themselves
 and joined with the fold of the others, in which nothing is left of the conditions. So a row with a
 number put at its end is a fold over the row, and streams with all that folds over rows. A fold that
 has few elements at all is unrolled where it is inside another, and no product of two sides.

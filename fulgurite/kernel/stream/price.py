@@ -1,9 +1,9 @@
 """The price of a streaming kernel: what a plan of the target makes the machine do, at its rates.
 
 In: a kernel, a table of rates, and the target's `estimate` of a problem. Out: a proposal, or None
-for what does not stream. Time is that of products at their rate, of blocks walked in whole vectors,
-and of what must be packed, over memory as in every kernel (graph/fusion/machine.py). No code is
-emitted for that: a kernel that is not chosen costs its description alone.
+for what does not stream. Time is that of products at their rate, of blocks traversed in whole
+vectors, and of what must be packed, over memory as in every kernel (graph/fusion/machine.py). No
+code is emitted for that: a kernel that is not chosen costs its description alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StreamWork:
     held: int = 0  # bytes that are held between phases
     overhead: float = 0.0  # nanoseconds of entering blocks
     share: float = 1.0  # of all elements, those that are not skipped
-    is_plain: bool = False  # True if rows alone are walked, in registers
+    is_plain: bool = False  # True if rows alone are traversed, in registers
     note: str = ""  # what is special about the plan
 
 

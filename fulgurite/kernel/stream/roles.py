@@ -138,7 +138,7 @@ class StreamProblem:
 
     @property
     def levels(self) -> int:
-        """How often a block is walked: states that others are built on come first."""
+        """How often a block is traversed: states that others are built on come first."""
         return 1 + max([s.level for s in self.states])
 
     def varies_along_n(self, node: Node) -> bool:

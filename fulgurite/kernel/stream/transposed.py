@@ -3,7 +3,7 @@
 In: stores whose folds need the same products inside, but run over different axes of them. Out: main
 stores, and transposed ones with their axes renamed so that what they fold over are the rows of the
 main ones, and their own rows what those stream over. Products that both need are then one value,
-worked out once for a block: it goes into the states of its rows, and is added to the results that
+computed once for a block: it goes into the states of its rows, and is added to the results that
 belong to its streamed elements. Where transposed stores need what the main ones fold to (per-row
 statistics of all blocks), these are the same values in both. What is computed plays no part: only
 the axes of sums do.

@@ -62,7 +62,7 @@ class _Pairs:
         return self.stores.get(node) or (self.real[node],)
 
     def add(self, node: Node) -> None:
-        """Work out a node whose sources are worked out."""
+        """Compute a node whose sources are computed."""
         if node.op is STORE and node.src[0].dtype.kind == "c":
             self.stores[node] = self.store(node)
         elif node.dtype.kind == "c":

@@ -35,7 +35,7 @@ def assumed(kernel: IndexKernel) -> IndexKernel:
 
 
 def _is_number(node: Node) -> bool:
-    """Is it a conditional load of a param's first element, which can always be read?"""
+    """True if it is a masked load of a param's first element, which can always be read."""
     return node.op is LOAD and node.arg[1] == ZERO and bool(node.arg[2]) and not node.src
 
 

@@ -195,7 +195,7 @@ def _chosen(condition: Node, value: Node, other: Node) -> Node:
 
 
 def _follows(inner: Node, outer: Node) -> bool:
-    """Does the outer condition hold wherever the inner one does?"""
+    """True if the inner condition implies the outer one."""
     if inner.op is not VALID or outer.op is not VALID or inner.src or outer.src:
         return inner is outer
     return Domain(inner.arg).implies(outer.arg)

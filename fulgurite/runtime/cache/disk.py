@@ -349,7 +349,7 @@ def _check(kind: str, key: str) -> None:
 
 
 def is_hex(text: object) -> bool:
-    """Is it a digest as we write them?"""
+    """True if it is a digest as we write them."""
     return isinstance(text, str) and HEX.fullmatch(text) is not None
 
 

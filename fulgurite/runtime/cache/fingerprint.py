@@ -81,7 +81,7 @@ def is_stale(found: list[Source], loaded: int) -> bool:
 
 @lru_cache(maxsize=8)
 def fingerprint(store: Store, loaded: int) -> str | None:
-    """What this process runs, by its content; None: nobody can tell."""
+    """What this process runs, by its content; None: unknown."""
     return fingerprint_of(PACKAGE, store, loaded)
 
 

@@ -71,8 +71,7 @@ class Kept:
         if data is None:
             return None
         try:
-            plan: Plan | None = self.stored.load_plan(data, normal, self.device)
-            return plan
+            return self.stored.load_plan(data, normal, self.device)
         except (FulguriteError, ValueError, KeyError, TypeError, IndexError) as problem:
             warnings.warn(f"a stored plan is not used: {problem}", RuntimeWarning, stacklevel=2)
             return None

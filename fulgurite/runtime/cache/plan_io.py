@@ -2,7 +2,7 @@
 
 In: a compiled plan and the key of its graph, or the bytes that were kept. Out: those bytes (JSON:
 slots, items, launches, layout; no code, no pickle), or a plan that is linked to native functions
-of the store. A kernel's graph is kept as text and parsed only if somebody looks. Lines of the
+of the store. A kernel's graph is kept as text and parsed on demand. Lines of the
 user's program are no part of it: an item keeps the places of nodes in the key, and takes the lines
 from the graph at hand.
 """

@@ -88,7 +88,7 @@ class CpuDevice(HostDevice):
         return POOL.empty()
 
     def record(self, recorder: Recorder | None) -> None:
-        """Native calls go through the driver with a clock while somebody records."""
+        """Native calls go through the driver with a clock while a recorder is set."""
         super().record(recorder)
         if self._timed is not None:
             self._timed.stop()
@@ -112,8 +112,7 @@ class CpuDevice(HostDevice):
         """LLVM for the processor of this machine."""
         with FORK_LOCK:
             from ...codegen.cpu import generator
-        found: CpuCodeGenerator = generator.CpuCodeGenerator()
-        return found
+        return generator.CpuCodeGenerator()
 
     @property
     def providers(self) -> Sequence[Source]:
@@ -158,8 +157,7 @@ class CpuDevice(HostDevice):
             raise CannotLower("a host function")
         with FORK_LOCK:
             from . import toolchain
-        found: KernelText = toolchain.rendering(kernel)
-        return found
+        return toolchain.rendering(kernel)
 
     def workspace_bytes(self, kernels: Sequence[Kernel]) -> int:
         """What texts say that they need."""
@@ -176,8 +174,7 @@ class CpuDevice(HostDevice):
             return None
         with FORK_LOCK:
             from . import blas
-        product: Executable | None = blas.product(kernel)
-        return product
+        return blas.product(kernel)
 
     def library_name(self, kernel: Kernel) -> str:
         """NumPy's, where it is used without the search saying so."""

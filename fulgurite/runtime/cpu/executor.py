@@ -56,7 +56,7 @@ class Frame:
     ) -> None:
         self.words, self.arena, self.workspace = words, arena, workspace
         self.offsets = offsets  # of slots in the arena
-        self.memory: HostBuffer | None = None  # the arena, for those who look at it
+        self.memory: HostBuffer | None = None  # the arena, for reports
         self.address = words.buffer_info()[0]
         self.begun = False  # does this run write over an input by now?
 
@@ -368,7 +368,7 @@ class Program:
                 known = inputs[place] if place < len(inputs) else self.constants[place]
                 results[place] = self._copy(known)
         found: list[Buffer] = []
-        for place in self.schedule.outputs:  # one that was asked for twice is two values
+        for place in self.schedule.outputs:  # one that was requested twice is two values
             again = any([results[place] is other for other in found])
             found.append(self._copy(results[place]) if again else results[place])
         return found

@@ -72,7 +72,7 @@ class Code:
         self._lock = threading.RLock()
 
     def add(self, kernels: Sequence[KernelText]) -> list[Native]:
-        """Functions for all kernels; those that nobody compiled yet are compiled together."""
+        """Functions for all kernels; new ones are compiled together."""
         digests = [self.digest(k.text) for k in kernels]
         self.have([(d, k.text, k.library) for d, k in zip(digests, kernels, strict=True)])
         return [_native(k, d) for k, d in zip(kernels, digests, strict=True)]
@@ -107,7 +107,7 @@ class Code:
             store.put_many([("object", name, data), *[("kernel", d, about) for d in new]])
 
     def fetch(self, digest: str) -> bool:
-        """Is a text's code in memory, or could it be had from the disk?"""
+        """True if a text's code is in memory, or was loaded from the disk."""
         if digest in self.objects:
             return True
         with self._lock:  # of two threads that ask for it one loads it

@@ -71,7 +71,7 @@ class Block:
 
 
 class BlockBuffer(HostBuffer):
-    """A value in pooled memory; its array is made when somebody looks, and then owns the memory."""
+    """A value in pooled memory; its array is made on demand, and then owns the memory."""
 
     __slots__ = ("_give_back", "_nbytes", "dtype", "raw", "shape")
     owner = Block
@@ -160,7 +160,7 @@ class MemoryPool:
             ) from problem
 
     def give_back(self, raw: Raw) -> None:
-        """Keep memory that nobody uses any more, for later."""
+        """Keep free memory for later."""
         with self.lock:
             size, stats = raw.size, self.stats
             stats.used -= size

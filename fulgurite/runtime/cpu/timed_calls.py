@@ -2,7 +2,7 @@
 
 In: a recorder. Out: every native call of the process goes through the driver with a clock
 (`codegen/cpu/timed_driver.py`), which has a pool of threads of its own, until `stop`. Plain calls
-are the attribute `Workers.call`, so that who does not record pays for no check.
+are the attribute `Workers.call`, so that there is no check where nothing is recorded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What makes native code and runs it, one of each for the process.
 
 In: kernels and schedules. Out: rendered text, the table of native functions (`code`), the driver
-with its threads (`workers`), programs. Everything here is made when first asked for.
+with its threads (`workers`), programs. Everything here is made on first use.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def code_for(wish: str) -> Code:
 
 
 def code() -> Code:
-    """The native functions for the vectors that are asked for."""
+    """The native functions for the chosen vector width."""
     return code_for(current().vectors)
 
 
@@ -113,7 +113,7 @@ def workers() -> Workers:
 
 
 def timed_workers() -> Workers:
-    """The driver with a clock and threads of its own, for those who record launches."""
+    """The driver with a clock and threads of its own, to record launches."""
 
     def make() -> Workers:
         made = code_for("auto")

@@ -30,7 +30,7 @@ from ..step_executor import StepCode
 from .evaluate import settle, size_value
 from .index_interpreter import Runner
 
-POISON = 0xA5  # the byte of memory that nobody has written to yet
+POISON = 0xA5  # the byte of memory that was not written yet
 
 
 class HostBuffer:
@@ -93,7 +93,7 @@ _ALONE = _most_holders(HostBuffer(np.zeros(1)))  # measured, as interpreters cou
 
 
 class SharedBuffer(HostBuffer):
-    """Memory that somebody else has as well: it is read, never written over."""
+    """Memory that is shared with others: it is read, never written over."""
 
     __slots__ = ()
     shared = True

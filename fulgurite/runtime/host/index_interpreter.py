@@ -2,7 +2,7 @@
 
 In: an `IndexKernel`, the flat memory of its params, and values of its variables. Out: its outputs,
 written in place. Every axis is one dimension of the arrays in play, so a value takes up only the
-axes it depends on; axes that all stores share and no fold needs are walked in tiles, so that
+axes it depends on; axes that all stores share and no fold needs are traversed in tiles, so that
 temporaries stay within a tile (or a row, where a fold needs a whole one).
 """
 
@@ -35,7 +35,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Runner:
-    """A kernel made ready: what depends on its body alone is worked out once."""
+    """A kernel made ready: what depends on its body alone is computed once."""
 
     def __init__(self, kernel: IndexKernel) -> None:
         self.kernel = kernel

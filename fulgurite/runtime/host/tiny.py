@@ -2,7 +2,7 @@
 
 In: the one host kernel of a schedule made by `graph.whole`. Out: `run(inputs)`. Results are the
 arrays that NumPy made, not copies of them, unless they share memory with something else; what
-depends on no input is worked out once.
+depends on no input is computed once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
 
 
 def is_whole(schedule: Schedule) -> bool:
-    """Is a schedule one host step over sizes that are known?"""
+    """True if a schedule is one host step over static sizes."""
     if len(schedule.items) != 1 or schedule.items[0].kernel.kind is not KernelKind.HOST:
         return False
     nodes = toposort([schedule.items[0].kernel.body])

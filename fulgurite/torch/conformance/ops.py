@@ -14,9 +14,14 @@ from .judge import Verdict, compare, tensors_in
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64,
           "bool": torch.bool}  # fmt: skip
-RANDOM = ("bernoulli", "cauchy", "dropout", "empty", "exponential", "geometric", "log_normal",
-          "multinomial", "normal", "poisson", "rand", "rrelu", "uniform", "gumbel",
-          "fractional_max_pool", "svd_lowrank", "pca_lowrank")  # fmt: skip
+RANDOM = (
+    "bernoulli", "cauchy", "dropout", "empty", "exponential", "fractional_max_pool", "geometric",
+    "gumbel", "log_normal", "multi_head_attention", "multinomial", "normal", "pca_lowrank",
+    "poisson", "rand", "rrelu", "svd_lowrank", "uniform",
+)  # fmt: skip
+
+
+TIES = ("sort", "topk", "kthvalue", "mode", "median")  # of equals torch may tell any
 
 
 def is_random(name: str) -> bool:
@@ -29,8 +34,8 @@ def cases(only: str = "") -> Iterator[tuple[Any, str]]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     for info in op_db:
-        if only and only not in info.name:
-            continue
+        if (only and only not in info.name) or "sparse" in info.name:
+            continue  # sparse layouts are not traced by AOTAutograd
         for name, dtype in DTYPES.items():
             if dtype in info.supported_dtypes("cpu"):
                 yield info, name
@@ -65,6 +70,12 @@ def through_aot(function: Callable[..., Any], leaves: list[Any], run: Any) -> An
         decompositions=decompositions(), partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )  # fmt: skip
+
+
+def _seed(result: Any) -> Any:
+    """A gradient for a result: not all the same, so that places matter."""
+    line = torch.linspace(0.5, 1.5, max(result.numel(), 1), dtype=torch.float64)
+    return line[: result.numel()].reshape(result.shape).to(result.dtype)
 
 
 class Sample:
@@ -103,15 +114,7 @@ class Sample:
         starts = [r for r in results if r.requires_grad]
         if not wanted or not starts:
             return results
-        seeds = [
-            torch.ones_like(r) * 0.5
-            + torch.linspace(
-                0, 1, r.numel(), dtype=r.dtype if not r.is_complex() else torch.float64
-            )
-            .reshape(r.shape)
-            .to(r.dtype)
-            for r in starts
-        ]
+        seeds = [_seed(r) for r in starts]
         grads = torch.autograd.grad(starts, wanted, seeds, allow_unused=True)
         return [*results, *[g if g is not None else torch.zeros(()) for g in grads]]
 
@@ -154,4 +157,10 @@ def _verdict(sample: Sample, theirs: list[Any], grads: bool, random: bool) -> Ve
     wide = bool(floats) and all(t.dtype == torch.float32 for t in floats)
     exact = (lambda: sample.run("torch", grads, torch.float64)) if wide else None
     tolerance = 1e-9 if not wide and floats else 1e-4
-    return compare(ours, theirs, exact, tolerance)
+    found = compare(ours, theirs, exact, tolerance)
+    ties = any([name in sample.info.name for name in TIES])
+    if not found.agrees and ties and not theirs[-1].is_floating_point():
+        if "arg" in sample.info.name:
+            return "of equal elements torch tells any"
+        return compare(ours[:1], theirs[:1], None, tolerance)
+    return found

@@ -33,7 +33,7 @@ UNARY: dict[str, Callable[..., Any]] = {
         "log1p", "log2", "mish", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sinh",
         "sqrt", "square", "tan", "tanh", "trunc",
     )
-} | {"neg": fg.negative}  # fmt: skip
+} | {"neg _neg_view": fg.negative}  # fmt: skip
 BINARY: dict[str, Callable[..., Any]] = {
     "mul.Tensor mul.Scalar": fg.multiply,
     "div.Tensor div.Scalar": fg.divide,
@@ -240,16 +240,15 @@ def where(use: Use, condition: Any, x: Any, y: Any) -> Any:
 
 
 @aten("_to_copy", "clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous")
-@aten("positive", "real", "conj_physical", "_conj_physical", "resolve_conj", "resolve_neg")
+@aten("positive", "real", "conj_physical", "_conj", "resolve_conj", "resolve_neg")
 def copied(use: Use, x: Any, *_: Any, **__: Any) -> Any:
     """The same value, in another type perhaps."""
-    if use.name in ("conj_physical.default", "_conj_physical.default"):
+    if use.name in ("conj_physical.default", "_conj.default"):
         return fg.conj(x)
     if x.dtype.kind == "c" and use.dtype.kind != "c":
         return cast(fg.real(x), use.dtype)
     if x.dtype.kind == "f" and use.dtype.kind in "iu":
-        raise_if_odd = use.dtype.kind == "u"
-        return cast(cast(x, fg.int64), use.dtype) if raise_if_odd else cast(x, use.dtype)
+        return cast(cast(x, fg.int64), use.dtype)  # and then wraps around, as in torch
     return cast(x, use.dtype)
 
 
@@ -318,3 +317,32 @@ def soft_margin_loss_backward(use: Use, grad: Any, x: Any, target: Any, reductio
     share = fg.sigmoid(-x * target)
     found = -target * share * grad
     return found / x.size if reduction == 1 else found
+
+
+@aten("fmax", "fmin")
+def extreme_but_nan(use: Use, x: Any, y: Any) -> Any:
+    """The larger or smaller; NaN only if both are."""
+    x, y = cast(x, use.dtype), cast(y, use.dtype)
+    found = (fg.maximum if use.name.startswith("fmax") else fg.minimum)(x, y)
+    if not use.dtype.is_inexact:
+        return found
+    return fg.where(fg.isnan(x), y, fg.where(fg.isnan(y), x, found))
+
+
+@aten("ldexp.Tensor")
+def ldexp(use: Use, x: Any, y: Any) -> Any:
+    """x times a power of two."""
+    return cast(x, use.dtype) * fg.exp2(cast(y, use.dtype))
+
+
+@aten("round.decimals")
+def rounded_to(use: Use, x: Any, *, decimals: int) -> Any:
+    """The nearest number with so many decimals."""
+    factor = 10.0 ** abs(decimals)
+    return fg.round(x * factor) / factor if decimals >= 0 else fg.round(x / factor) * factor
+
+
+@aten("polar")
+def polar(use: Use, size: Any, angle: Any) -> Any:
+    """A complex number of magnitude and angle."""
+    return fg.complex(size * fg.cos(angle), size * fg.sin(angle))

@@ -143,7 +143,7 @@ def split(use: Use, x: Any, size: int, dim: int = 0) -> Any:
     return split_with_sizes(use, x, sizes, dim)
 
 
-@aten("unbind.int")
+@aten("unbind.int", "unbind_copy.int")
 def unbind(use: Use, x: Any, dim: int = 0) -> Any:
     """Every place of an axis."""
     where = (slice(None),) * (dim % x.ndim)
@@ -300,3 +300,35 @@ def _in_memory_order(x: Tensor, fake: Any) -> Tensor:
     if moved != _dense([fake.shape[d] for d in order]) and 1 not in fake.shape:
         raise Refused("as_strided of a tensor whose memory has gaps")
     return fg.reshape(fg.permute_dims(x, order), (-1,))
+
+
+@aten("narrow_copy")
+def narrow_copy(use: Use, x: Any, dim: int, start: int, length: int) -> Any:
+    """So many places of an axis."""
+    start = start + x.shape[dim % x.ndim] if start < 0 else start
+    return slice_(use, x, dim, start, start + length)
+
+
+@aten("as_strided_scatter")
+def as_strided_scatter(
+    use: Use, x: Any, source: Any, size: Sequence[int], stride: Sequence[int],
+    offset: int | None = None,
+) -> Any:  # fmt: skip
+    """x with elements replaced by their places in memory."""
+    fake = use.fakes[0]
+    start = fake.storage_offset() if offset is None else offset
+    same = (list(size), list(stride), start)
+    if same == (list(fake.shape), list(fake.stride()), fake.storage_offset()):
+        return cast(source, x.dtype)
+    flat = _in_memory_order(x, fake)
+    places = np.array(start - fake.storage_offset(), np.int64)
+    for n, s in zip(size, stride, strict=True):
+        places = places[..., None] + np.arange(n) * s
+    line = places.reshape(-1)
+    if len(np.unique(line)) != len(line) or not len(line) or line.max() >= flat.shape[0]:
+        raise Refused("as_strided_scatter to places that overlap or lie outside")
+    value = fg.reshape(cast(source, x.dtype), (-1,))
+    changed = fg.index_copy(flat, 0, fg.Tensor(line), value)
+    order = sorted(range(x.ndim), key=lambda d: (-fake.stride(d), -fake.shape[d]))
+    moved = fg.reshape(changed, [fake.shape[d] for d in order])
+    return fg.permute_dims(moved, [order.index(d) for d in range(x.ndim)])

@@ -120,6 +120,29 @@ def var_mean(
     return _spread(use, x, dim, correction, keepdim)
 
 
+@aten("linalg_vector_norm")
+def vector_norm(
+    use: Use, x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    """The norm of vectors along axes."""
+    axes = axes_of(dim, x.ndim)
+    if x.dtype.kind == "c" or any(x.shape[axis] == 0 for axis in axes):
+        raise Refused("norms of complex numbers, or of nothing")
+    sizes = fg.abs(cast(x, use.wide))
+    order = float(order)
+    if order in (float("inf"), float("-inf")):
+        found = (fg.max if order > 0 else fg.min)(sizes, axis=axes, keepdims=keepdim)
+    elif order == 0:
+        found = fg.sum(cast(sizes != 0, use.wide), axis=axes, keepdims=keepdim)
+    elif order == 1:
+        found = fg.sum(sizes, axis=axes, keepdims=keepdim)
+    elif order == 2:
+        found = fg.sqrt(fg.sum(sizes * sizes, axis=axes, keepdims=keepdim))
+    else:
+        found = fg.pow(fg.sum(fg.pow(sizes, order), axis=axes, keepdims=keepdim), 1 / order)
+    return cast(found, use.dtype)
+
+
 # --- running --------------------------------------------------------------------------------------
 
 

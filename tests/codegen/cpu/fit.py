@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -310,14 +310,18 @@ def split(value: Real, bits: tuple[int, ...], single: bool = False) -> list[floa
     return parts
 
 
-def _numbers(values: list[float]) -> str:
-    return "".join(f"\n    {v!r}," for v in values)
+def _numbers(texts: Iterable[str]) -> str:
+    """Numbers in rows, as the value of a name."""
+    rows = textwrap.wrap(
+        f"{', '.join(texts)},", 96, initial_indent="    ", subsequent_indent="    "
+    )
+    return "\n".join(["(", *rows, ")  # fmt: skip"])
 
 
 def _parts(name: str, values: list[float]) -> str:
     """A short table, in one line if it fits."""
     line = f"{name} = {tuple(values)!r}"
-    return line if len(line) <= 100 else f"{name} = ({_numbers(values)}\n)"
+    return line if len(line) <= 100 else f"{name} = {_numbers(map(repr, values))}"
 
 
 def _table(name: str, numbers: Mapping[str, Real]) -> str:
@@ -345,7 +349,7 @@ def module() -> str:
             values = [float(np.float32(float(c))) if narrow else float(c) for c in coefficients]
             values = _rounded_in_turn(fit, count) if fit.name in IN_TURN else values
             lines.append(f"# {fit.what}: 2**{bits:.1f}")
-            lines.append(f"{fit.name}_{suffix} = ({_numbers(values)}\n)")
+            lines.append(f"{fit.name}_{suffix} = {_numbers(map(repr, values))}")
     lines += [_pieces(pieces) for pieces in PIECES]
     lines.append(_table("WIDTHS", {"tanh": TANH_WIDTH, "erf": ERF_WIDTH}))
     for name, value in (
@@ -382,9 +386,8 @@ def module() -> str:
     with mp.workdps(500):
         words = int(mp.floor(2 / mp.pi * mp.mpf(2) ** (64 * 20)))
     chunks = [(words >> (64 * (19 - i))) & ((1 << 64) - 1) for i in range(20)]
-    text = "".join(f"\n    0x{c:016X}," for c in chunks)
     lines.append("# the bits of 2 / pi after the point, 64 to a word, after a word of zeros")
-    lines.append(f"TWO_OVER_PI = (\n    0x{0:016X},{text}\n)")
+    lines.append(f"TWO_OVER_PI = {_numbers([f'0x{c:016X}' for c in (0, *chunks)])}")
     return "\n".join(lines) + "\n"
 
 

@@ -102,7 +102,7 @@ def keeping(
     arguments: str, itemsize: int, panel: int, shapes: list[tuple[int, int]], ahead: int
 ) -> str:
     """Text of `microkernel.keeper`: the first rows by a register block that keeps what it reads,
-    which is asked for some rows `ahead`, the others by the driver."""
+    which is prefetched some rows `ahead`, the others by the driver."""
     inner, width = {4: "float", 8: "double"}[itemsize], 64 // itemsize
     (few, some), (fewer, most) = shapes[0], shapes[-1]  # rows and vectors of columns
     lines = [

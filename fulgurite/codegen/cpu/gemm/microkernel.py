@@ -117,7 +117,7 @@ def block(registers: Registers) -> Module:
     i64 rows, i64 columns, i1 first, ptr ahead)`: rows times at most one panel of columns, with A's
     strides between rows and between steps of k. What is at `ahead` is fetched, as much as a panel;
     if it is null, B is dense memory, which is not read beyond its columns. Where `most` is more
-    than a panel, the first columns of the panel at `ahead` may be asked for as well."""
+    than a panel, the first columns of the panel at `ahead` may be prefetched as well."""
     shapes = block_shapes(registers)
     if registers.assembled:
         size, panel = registers.dtype.itemsize, registers.vectors

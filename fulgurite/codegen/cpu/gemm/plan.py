@@ -205,7 +205,7 @@ class Gemm:
 
     @cached_property
     def may_sum_in_place(self) -> bool:
-        """True if results are contiguous memory of the accumulators' own dtype, read by nobody."""
+        """True if results are contiguous, of the accumulators' dtype, and have no other readers."""
         c, above = self.problem, self.epilogue
         number, index = c.stores[0].arg[:2]
         if len(c.stores) > 1 or not self.has_masks or not above.columns.axes:

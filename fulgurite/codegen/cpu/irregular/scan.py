@@ -43,7 +43,7 @@ class Line:
 
     @property
     def in_order(self) -> bool:
-        """Must it go one by one?"""
+        """True if it must be sequential."""
         return self.name == "affine" or (self.name == "mul" and self.dtype.kind == "f")
 
 

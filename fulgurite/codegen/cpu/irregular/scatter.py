@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from math import prod
 
 from ....core.dtype import DType, bool_, float32, int64
-from ....core.node import SOURCES, Size, Source
+from ....core.node import Size
 from ....graph.ir.affine import Affine
 from ...common.api import KernelText, Launch
+from ...common.irregular import disjoint_axes
 from ..compose import ARGUMENTS
 from ..llvm.convert import load_value, memory_dtype, store_value
 from ..llvm.emitter import Emitter, Val
@@ -50,7 +51,8 @@ class _Scatter:
         self.work, self.lanes = work, lanes
         self.sizes = {a: work.sizes[a] for a in work.axes}
         assert all(isinstance(n, int) for n in self.sizes.values())
-        self.shared = [a for a in work.axes if a in apart(work)]
+        disjoint = disjoint_axes(work.index, work.sizes, [place for _, place in work.read])
+        self.shared = [a for a in work.axes if a in disjoint]
         self.in_order = [a for a in work.axes if a not in self.shared]
         self.vector = self.lane_axis()
         self.outer = [a for a in self.shared if a != self.vector]
@@ -126,7 +128,7 @@ class _Scatter:
         """Combine at one place, or along a row from it."""
         e, read = self.e, self.work.read
         if self.vector is not None:
-            self.at.open[self.vector] = "0"  # rows are added to what is worked out here
+            self.at.open[self.vector] = "0"  # rows are added to what is computed here
         chosen = [
             load_value(e, self.pointers[i], self.at.index(index, ()), dtype, None, None, "one")
             for i, (dtype, index) in enumerate(read) if i
@@ -179,25 +181,3 @@ class _Scatter:
 
 def _for(mask: str | None, how: str) -> str | None:
     return None if how == "one" else mask
-
-
-def apart(work: Scatter) -> frozenset[int]:
-    """Axes whose different steps never meet at a place: each has digits of the place for itself."""
-    fixed = {SOURCES[i] for i, (_, place) in enumerate(work.read) if not place[1]}  # one number
-    if len([a for a, _ in work.index[1] if isinstance(a, Source) and a not in fixed]) > 1:
-        return frozenset()
-    found: set[int] = set()
-    reach = 0
-    for atom, coefficient in sorted(work.index[1], key=lambda term: abs(term[1])):
-        if atom in fixed:
-            continue  # the same for every step
-        if isinstance(atom, tuple) or coefficient <= reach:
-            return frozenset()
-        if isinstance(atom, Source):
-            reach = -1  # an index that was checked ends where the next coefficient begins
-            continue
-        size = work.sizes[atom]
-        assert isinstance(size, int)
-        reach = coefficient * (size - 1) if reach < 0 else reach + coefficient * (size - 1)
-        found.add(atom)
-    return frozenset(found)

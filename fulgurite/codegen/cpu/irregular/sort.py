@@ -89,7 +89,7 @@ class Rows:
 
     @property
     def in_blocks(self) -> bool:
-        """Is a row cut?"""
+        """True if a row is split."""
         return self.n >= SORT.long_elements and self.outer < SORT.enough_rows
 
     @property
@@ -181,7 +181,7 @@ class Sorter:
         return self.e.let(f"{how} i64 {a}, {b}")
 
     def each(self, start: str, stop: str, body: Callable[[str], None]) -> None:
-        """Do every index, some at a time."""
+        """Run every index, some at a time."""
         left = self.op("srem", self.op("sub", stop, start), SORT.unroll_elements)
         whole = self.op("sub", stop, left)
 
@@ -373,7 +373,7 @@ class Sorter:
         return e.loop("0", str(rows.passes), 1, first, sorted_by)[0]
 
     def is_all(self, count: str) -> str:
-        """Is a count that of all numbers of a row?"""
+        """True if a count is that of all numbers of a row."""
         wide = self.e.let(f"zext i32 {count} to i64")
         return self.e.let(f"icmp eq i64 {wide}, {self.n}")
 

@@ -27,7 +27,7 @@ class Refusal(RuntimeError):
     def __init__(self, said: str, texts: Sequence[str], number: int | None = None) -> None:
         self.said, self.texts = said, tuple(texts)
         self.number = number  # of the text among those that were given; None: it is no single one
-        self.digest: str | None = None  # what whoever asked calls it
+        self.digest: str | None = None  # what the caller calls it
         super().__init__(self.line)
 
     @property

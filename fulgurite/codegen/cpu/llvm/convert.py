@@ -227,7 +227,7 @@ def _from_half(e: Emitter, bits: Val) -> Val:
 
 
 def has_halves(e: Emitter) -> bool:
-    """Does the processor convert float16 itself? Those with wider vectors do."""
+    """True if the processor converts float16 itself (F16C: those with wider vectors)."""
     return e.lanes > 4
 
 

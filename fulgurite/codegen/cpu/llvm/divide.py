@@ -28,7 +28,7 @@ class Divisor:
 
 
 def divisor(e: Emitter, value: Val) -> Divisor:
-    """Work out, once, what dividing by a number needs."""
+    """Compute, once, what dividing by a number needs."""
     bound, factor = _TINY[value.dtype is float32]
     kind = e.type_of(value.dtype, False)
     size = intrinsic(e, "llvm.fabs", value)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....core.dtype import DType, Number, decode, encode, float32, float64
+from ....core.dtype import DType, Number, decode, encode, float32
 from ....graph.ir.reshape_groups import CannotLower
 
 _TYPES = {"float32": "float", "float64": "double", "bool": "i1"}
@@ -248,6 +248,3 @@ def _type_part(operand: str) -> str:
         if letter == " " and depth == 0:
             return operand[:place]
     return operand
-
-
-FLOATS = (float32, float64)

@@ -5,7 +5,7 @@ text raises RuntimeError. The functions are called directly: loading llvmlite's 
 IR builder, pass managers, execution engines) takes seven times as long as loading LLVM, and none
 of it is used here. How they are called is only known for the versions in `KNOWN`; with any other,
 and where a program has loaded `llvmlite.binding` already, that is asked instead.
-Nothing outlives a call but target machines. Who calls holds `FORK_LOCK`: one thread at a time.
+Nothing outlives a call but target machines. The caller holds `FORK_LOCK`: one thread at a time.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _name(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def llvm() -> Llvm:
-    """LLVM, loaded now; importing `llvmlite` itself says so to whoever looks."""
+    """LLVM, loaded now; importing `llvmlite` itself says so."""
     import llvmlite
 
     path = os.path.join(os.path.dirname(llvmlite.__file__), "binding", _LIBRARY)

@@ -73,7 +73,7 @@ def floordiv(e: Emitter, dtype: DType, values: list[Val]) -> Val:
 
 
 def _round_down(e: Emitter, r: Val, b: Val) -> Val:
-    """Is there a remainder whose sign differs from the divisor's?"""
+    """True where a remainder's sign differs from the divisor's."""
     some = compare(e, "icmp ne", r, _k(e, 0, r))
     signs = _op(e, "xor", r, b)
     return _op(e, "and", some, compare(e, "icmp slt", signs, _k(e, 0, signs)))

@@ -2,7 +2,7 @@
 
 In: a kernel whose roots are results of one native call. Out: a `KernelText`: the user's text, with
 all that it defines renamed, and a small function of ours that hands it the addresses in the order
-in which the user declared them; a result that nobody asked for goes to the workspace. Sizes are in
+in which the user declared them; a result that is not requested goes to the workspace. Sizes are in
 the table of values, so one text serves every shape and is compiled once.
 """
 

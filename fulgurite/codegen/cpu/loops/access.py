@@ -341,7 +341,7 @@ class Access:
 
 
 def _is_plain(node: Node) -> bool:
-    """Does a STORE put each value at a place of its own?"""
+    """True if a STORE's index is injective."""
     return node.arg[2] == "set" and len(node.src) == 1
 
 

@@ -295,7 +295,7 @@ class FunctionBuilder(Access):
         return super().atom(atom, sources, name)
 
     def settle_load(self, node: Node, axis: int, first: str, last: str) -> None:
-        """Work out what does not change along an axis in the indices of a load, and between which
+        """Compute what does not change along an axis in the indices of a load, and between which
         of its steps all conditions hold."""
         _, index, conditions = node.arg
         name = ("at", self.numbers.position[node])
@@ -417,7 +417,7 @@ class FunctionBuilder(Access):
     # --- values ----------------------------------------------------------------------------------
 
     def known(self, node: Node) -> Val | None:
-        """A node's value if it is worked out already."""
+        """A node's value if it is computed already."""
         for scope in reversed(self.scopes):
             found = scope.get(node)
             if found is not None:
@@ -444,7 +444,7 @@ class FunctionBuilder(Access):
         return found
 
     def is_whole(self, node: Node) -> bool:
-        """Is a node computed without its sources being worked out here before it?"""
+        """True if a node is computed without its sources being computed here before it."""
         return False
 
     def compute(self, node: Node) -> Val:

@@ -64,7 +64,7 @@ class LoopNest:
         self.grid = grid_axes(self.order, self.free)
         folds = any(n.op is FOLD for n in self.order)
         self.flat = len(self.sizes) == 1 and self.grid == [self.vector] and not folds
-        self.ranges: dict[int, Range] = {}  # of axes that are not walked from 0 to their size
+        self.ranges: dict[int, Range] = {}  # of axes that are not traversed from 0 to their size
         self.scopes: list[dict[Node, Val]] = [{}]
         self.divisors: list[dict[str, Divisor]] = [{}]  # by open loop and number
         self.shadows: list[tuple[int, frozenset[int]]] = []  # from which scope on, which axes
@@ -131,7 +131,7 @@ class LoopNest:
     # --- ranges ----------------------------------------------------------------------------------
 
     def range_of(self, axis: int) -> Range:
-        """Where an axis is walked: all of it, or what this unit has of it."""
+        """Where an axis is traversed: all of it, or what this unit has of it."""
         return self.ranges.get(axis, ("0", str(self.sizes[axis])))
 
     def window(self, axis: int, index: str, steps: int, size: str) -> Range:
@@ -155,7 +155,7 @@ class LoopNest:
         return sum([n.op.cost for n in self.cone(targets) if self.vector in self.free[n]])
 
     def at_most(self, count: int) -> bool:
-        """Is the vector axis known to be this short? The length of a flat map is not."""
+        """True if the vector axis is known to be this short; the length of a flat map is not."""
         return not self.flat and self.sizes[self.vector or 0] <= count
 
     def whole(self, copies: int) -> tuple[str, bool]:
@@ -334,7 +334,7 @@ class LoopNest:
         self.divisors.pop()
 
     def prepare(self, targets: Sequence[Node], lanes: bool) -> None:
-        """Work out, before loops open, what does not change in them; splat it for lanes."""
+        """Compute, before loops open, what does not change in them; splat it for lanes."""
         here = set(self.at.open)
         changing: list[Node] = []
         for part in self.cone(targets):
@@ -374,11 +374,11 @@ class LoopNest:
     # --- values ----------------------------------------------------------------------------------
 
     def hoist(self, targets: Sequence[Node]) -> None:
-        """Work out every fold under the targets that can be."""
+        """Compute every fold under the targets that can be."""
         raise NotImplementedError
 
     def known(self, node: Node) -> Val | None:
-        """A node's value if it is worked out already and means the same here."""
+        """A node's value if it is computed already and means the same here."""
         lowest = 0
         for start, axes in self.shadows:
             if axes & self.free[node]:

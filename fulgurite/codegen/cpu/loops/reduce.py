@@ -3,8 +3,8 @@
 In: groups of FOLDs over the same axes, while loops are open. Out: their values, known in the
 innermost open loop. Three ways: lanes are parts of the fold (rows: several states run side by side
 and are joined in a fixed tree); lanes are results and the fold is short (a loop inside the lanes);
-lanes are results and the fold is long (columns: memory is walked row by row, four at a time, into
-scratch rows of running values). Order depends on sizes, dtypes and vector width alone.
+lanes are results and the fold is long (columns: memory is traversed row by row, four at a time,
+into scratch rows of running values). Order depends on sizes, dtypes and vector width alone.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Reduce(LoopNest):
         self.targets = {s.src[0] for s in self.stores if s.src}
 
     def is_column(self, fold: Node) -> bool:
-        """Is it folded down columns, into a scratch row of this unit?"""
+        """True if it is folded down columns, into a scratch row of this unit."""
         v = self.vector
         if v is None or v not in self.grid or v not in self.free[fold] or v in fold.arg[1]:
             return False
         return self.count(fold) >= self.table.column_steps and not self.needs_lanes(fold)
 
     def needs_lanes(self, fold: Node) -> bool:
-        """Does it depend on axes of an outer fold?"""
+        """True if it depends on axes of an outer fold."""
         return not self.free[fold] <= set(self.grid)
 
     def count(self, fold: Node) -> int:
@@ -70,7 +70,7 @@ class Reduce(LoopNest):
     # --- which, and when -------------------------------------------------------------------------
 
     def hoist(self, targets: Sequence[Node]) -> None:
-        """Work out every fold under the targets whose axes are all open, in order."""
+        """Compute every fold under the targets whose axes are all open, in order."""
         columns = self.at.lane is None and not self.shadows
         below = dict.fromkeys([fold for node in targets for fold in self.folds_below(node)])
         waiting = [fold for fold in below if self.can_fold(fold, columns)]
@@ -260,7 +260,7 @@ class _Columns:
             e.loop(whole, stop, 1, [], lambda index, _: self.step(index, 1))
 
     def is_even(self) -> bool:
-        """Does every part of the axis, a unit's or a block, have whole steps?"""
+        """True if every part of the axis, a unit's or a block's, is whole vectors."""
         steps = self.walk.windows.get(self.axis, (0, 0))[1]
         return self.walk.sizes[self.axis] % self.deep == 0 == steps % self.deep
 
@@ -324,7 +324,7 @@ class _Nest:
         self.wide = steps > most and any(t.is_sum for t in totals)
 
     def results(self) -> list[Val]:
-        """The values of the folds, once all their axes are walked."""
+        """The values of the folds, once all their axes are traversed."""
         first = [t.start_wide() if self.wide else t.start() for t in self.totals]
         axes = [a for a in self.group[0].arg[1] if not self.lanes or a != self.walk.vector]
         done = self.loops(axes, [pair for state in first for pair in state])

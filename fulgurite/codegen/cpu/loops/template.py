@@ -3,7 +3,7 @@
 In: an `IndexKernel` with merged axes, the dtypes of its params, the target. Out: a `KernelText`. A
 kernel with few results of many elements is split into parts first, each a function and a launch of
 its own. In each, one axis is the vector axis. If all stores run over it, lanes are results, and a
-unit is a piece of it; else lanes are parts of a fold, and a unit is a row, walked once for each
+unit is a piece of it; else lanes are parts of a fold, and a unit is a row, traversed once for each
 fold that needs the one before. A map over one axis takes its length at run time, so that maps that
 differ in nothing but shape have equal text.
 """
@@ -177,7 +177,7 @@ class Loops(Reduce):
         return []
 
     def unflatten(self, index: str) -> None:
-        """One number as an index of several axes; one of squares is walked in a range."""
+        """One number as an index of several axes; one of squares is traversed in a range."""
         for place, axis in reversed(list(enumerate(self.outer))):
             now, size = index, self.steps(axis)
             if place:
@@ -189,7 +189,7 @@ class Loops(Reduce):
                 self.at.open[axis] = now
 
     def results(self, stores: Sequence[Node]) -> None:
-        """Compute and store, with folds that need no more axes worked out first."""
+        """Compute and store, with folds that need no more axes computed first."""
         self.hoist(stores)
         groups: dict[frozenset[int], list[Node]] = {}
         for store in stores:

@@ -40,7 +40,7 @@ def bounded_exps(nodes: Iterable[Node], states: Sequence[State]) -> frozenset[No
 
 
 def _never_above_zero(node: Node, largest: set[tuple[Node, Node]]) -> bool:
-    """Is it a value less the largest of them, or a positive multiple of that?"""
+    """True if it is a value less their maximum, or a positive multiple of that."""
     while True:
         if node.op is MUL and _is_positive(node.src[0]):
             node = node.src[1]

@@ -2,8 +2,8 @@
 
 In: a problem with few rows, or whose memory is contiguous along N, and its plan. Out: lines. Scores
 are rows of queries times panels of keys, S = Q K^T, as in a plain GEMM, and loads along N are
-vectors as they are. Each row is walked by itself; what a reduction gave in every lane is combined
-across lanes at the end of a block, in a fixed order.
+vectors as they are. Each row is traversed by itself; what a reduction gave in every lane is
+combined across lanes at the end of a block, in a fixed order.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class StreamBuilder(FunctionBuilder):
     bounded_exps: frozenset[Node] = frozenset()  # whose exponent is never above 0
 
     def is_whole(self, node: Node) -> bool:
-        """A fold's body is worked out inside its loops."""
+        """A fold's body is computed inside its loops."""
         return node.op is FOLD
 
     def compute(self, node: Node) -> Val:
@@ -42,7 +42,7 @@ class StreamBuilder(FunctionBuilder):
         return super().compute(node)
 
     def folded(self, node: Node, axes: list[int]) -> Val:
-        """A fold over the axes that are left, walked in order; sums are wide."""
+        """A fold over the axes that are left, traversed in order; sums are wide."""
         e = self.e
         along = axes[-1] if self.lane is None and node.arg[0] == "add" else None
         vector = self.lane is not None or along is not None

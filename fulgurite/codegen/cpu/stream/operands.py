@@ -241,7 +241,7 @@ class PanelGemm:
         self.tile.loop("0", f.panels(columns, wide, reach), 1, turn)
 
     def even_panels(self, columns: str, panel: Callable[[str, str], None]) -> None:
-        """Panels of nearly the same number of vectors: one vector alone keeps nobody busy."""
+        """Panels of nearly the same number of vectors: one vector alone leaves units idle."""
         f, r = self.tile.f, self.tile.registers
         vectors, _ = f.divided(f.add(columns, str(r.width - 1)), str(r.width))
         panels = f.panels(vectors, str(r.vectors), str(r.most))
@@ -328,6 +328,6 @@ class PanelGemm:
         return replace(p, a=a, b=b, depth=depth, first=first, ahead=ahead)
 
     def begins(self, k: str, first: str) -> str:
-        """Is it the first step of a first block?"""
+        """True if it is the first step of a first block."""
         begins = self.tile.e.let(f"icmp eq i64 {k}, 0")
         return self.tile.e.let(f"and i1 {begins}, {first}")

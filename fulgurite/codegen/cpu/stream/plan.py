@@ -42,7 +42,7 @@ class StreamPlan:
     splits: int = 1  # of N, each with states of its own (split-KV)
     split_n: int = 0  # elements of a split, whole blocks
     m_parts: int = 1  # of M, each with transposed sums of its own
-    strips: int = 0  # of M, where rows are walked twice; 0: one pass
+    strips: int = 0  # of M, where rows are traversed twice; 0: one pass
 
     def m_tiles(self, problem: StreamProblem) -> int:
         """Tiles along M."""
@@ -112,7 +112,7 @@ class _OnePass:
         return StreamPlan(tall, steps, wide, resident, self.lanes, splits, span)
 
     def first_block(self) -> int:
-        """Elements of a block: nearly equal ones, as a few elements keep nobody busy."""
+        """Elements of a block: nearly equal ones, as a few elements leave units idle."""
         n, t = self.problem.n, self.t
         if self.lanes == "n":
             return min(t.block_n_lanes // self.unit * self.unit, _up(n, self.block.lanes))
@@ -237,7 +237,7 @@ def lane_axis(problem: StreamProblem, tiling: StreamTiling) -> str:
 
 
 class _TwoPass:
-    """Strips of rows that are walked twice, and parts of N that threads share."""
+    """Strips of rows that are traversed twice, and parts of N that threads share."""
 
     def __init__(self, problem: StreamProblem, block: Block, tiling: StreamTiling) -> None:
         self.problem, self.block, self.t = problem, block, tiling

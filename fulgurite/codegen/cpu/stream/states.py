@@ -28,7 +28,7 @@ from .tile import Tile
 class StateSet:
     """All states of one number a row; each is in a buffer of its own, error terms beside them."""
 
-    errors: dict[State, Val]  # of the rows that are walked now
+    errors: dict[State, Val]  # of the rows that are traversed now
 
     def __init__(self, tile: Tile) -> None:
         self.tile, self.problem = tile, tile.problem

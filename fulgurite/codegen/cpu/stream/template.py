@@ -145,7 +145,7 @@ class StreamFunction:
         self.outputs.reserve()
 
     def stream_tile(self, index: str) -> None:
-        """A tile: all blocks of N, then its results, or its states for those who merge them."""
+        """A tile: all blocks of N, then its results, or its states to be merged."""
         tile, f = self.tile, self.tile.f
         start, end = self.blocks.bounds(*tile.open_unit(index))
         f.scopes.append({})

@@ -279,7 +279,7 @@ class TwoPassFunction:
         self.states.leave_block()
 
     def keep_states(self) -> None:
-        """States of a part, for those who merge them."""
+        """States of a part, to be merged."""
         tile, strips = self.tile, self.strips
         for name in strips.rows:
             tile.copy(tile.f.read[name], strips.part_state(name, self.part), tile.count)

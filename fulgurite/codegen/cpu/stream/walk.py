@@ -29,7 +29,7 @@ _BEYOND = {"max": "ogt", "min": "olt"}
 class RowWalk:
     """One walk for each level of states."""
 
-    is_vector: bool  # True if a state is walked for a vector of rows at a time
+    is_vector: bool  # True if a state is traversed for a vector of rows at a time
     is_full = False  # True while all lanes of a step lie within the block
     met: dict[State, list[str]]  # values that extremes took in in this step
 

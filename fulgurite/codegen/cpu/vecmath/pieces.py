@@ -20,7 +20,7 @@ AVX512 = VECTORS["avx512"]  # lanes that no other target has
 
 
 def has_pieces(a: Num) -> bool:
-    """Does the target look up numbers of this dtype?"""
+    """True if the target permutes numbers of this dtype between registers."""
     return a.e.lanes >= AVX512 and a.dtype is float32
 
 

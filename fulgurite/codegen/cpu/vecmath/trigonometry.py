@@ -141,11 +141,6 @@ def _narrow(r: Num) -> Pair:
     return high, (r - high.rounded_to(float64)).rounded_to(float32)
 
 
-def _huge(x: Num) -> Num:
-    size = x.magnitude()
-    return (size > _LIMIT[x.dtype]) & (size < inf)
-
-
 # --- polynomials ---------------------------------------------------------------------------------
 
 

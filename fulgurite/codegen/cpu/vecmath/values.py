@@ -186,7 +186,7 @@ Pair = tuple[Num, Num]
 
 
 def fused(e: Emitter) -> bool:
-    """Does this target multiply and add in one instruction?"""
+    """True if the target has fused multiply-add."""
     return e.lanes > 4
 
 

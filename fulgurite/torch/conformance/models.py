@@ -1,0 +1,239 @@
+"""Models at reduced size with fixed random weights: torchvision, timm and transformers.
+
+In: the name of a suite. Out: its architectures, each with a function that makes the model and
+inputs for it. Sizes are reduced by what the libraries offer (image size, a config's widths and
+depths); dropout and stochastic depth are off, so that two runs can be compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+Make = Callable[[], tuple[Any, dict[str, Any]]]
+
+
+class Architecture(NamedTuple):
+    """One model of a suite."""
+
+    name: str
+    make: Make  # the model, and its arguments by name ("" for the first)
+
+
+_RATES = (
+    "activation_dropout", "attention_dropout", "attn_drop", "attn_drop_p", "drop_prob", "dropout",
+    "dropout_p", "hidden_dropout", "layerdrop", "p",
+)  # fmt: skip
+
+
+def calm(model: Any) -> Any:
+    """A model without random layers: dropout of every kind and stochastic depth are off."""
+    for module in model.modules():
+        for name in _RATES:
+            if isinstance(getattr(module, name, None), float):
+                with contextlib.suppress(AttributeError, TypeError):
+                    setattr(module, name, 0.0)
+    return model
+
+
+# --- torchvision ----------------------------------------------------------------------------------
+
+_LARGE = {"inception_v3": 96, "googlenet": 64, "alexnet": 96, "maxvit_t": 224}
+_CLIPS = ("mc3_18", "r3d_18", "r2plus1d_18", "s3d")
+
+
+def import_torchvision() -> Any:
+    """torchvision, also where its extension does not load: models of images need none of it."""
+    try:
+        import torchvision
+    except RuntimeError:  # its library is for another build of torch
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            with contextlib.suppress(RuntimeError):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _KEPT.append(library)
+        import torchvision
+    return torchvision
+
+
+_KEPT: list[Any] = []
+
+
+def torchvision_suite() -> Iterator[Architecture]:
+    """Classification, segmentation and video models of torchvision."""
+    vision = import_torchvision()
+    models = vision.models
+    for name in models.list_models():
+        if "detection" in name or "rcnn" in name or "retinanet" in name or "ssd" in name:
+            continue  # boxes: their number is data
+        if "fcos" in name or name.startswith("quantized_") or "raft" in name:
+            continue
+
+        def make(name: str = name) -> tuple[Any, dict[str, Any]]:
+            named: dict[str, Any] = {"weights": None}
+            if name.startswith("vit_"):
+                named["image_size"] = 56 if name == "vit_h_14" else 64
+            if name in ("fcn_resnet50", "fcn_resnet101", "lraspp_mobilenet_v3_large") or (
+                name.startswith("deeplab")
+            ):
+                named["weights_backbone"] = None
+            if name in ("inception_v3", "googlenet"):
+                named |= {"init_weights": False, "aux_logits": False}
+            model = models.get_model(name, **named)
+            if name in _CLIPS:
+                size = 64 if name == "s3d" else 32
+                return model, {"": torch.randn(2, 3, 16 if name == "s3d" else 4, size, size)}
+            if name.startswith(("mvit", "swin3d")):
+                size = 224 if name.startswith("mvit") else 32
+                return model, {"": torch.randn(1, 3, 16 if size == 224 else 4, size, size)}
+            size = named.get("image_size", _LARGE.get(name, 64))
+            return model, {"": torch.randn(2, 3, size, size)}
+
+        yield Architecture(name, make)
+
+
+# --- timm -----------------------------------------------------------------------------------------
+
+
+def timm_suite() -> Iterator[Architecture]:
+    """One model of every family of timm: its smallest by name."""
+    import_torchvision()
+    import timm
+
+    chosen: dict[str, list[str]] = {}
+    for name in timm.list_models():
+        module = timm.models.model_entrypoint(name).__module__
+        chosen.setdefault(module, []).append(name)
+    for names in chosen.values():
+        for name in sorted(names, key=_likely_size)[:8]:
+
+            def make(name: str = name) -> tuple[Any, dict[str, Any]]:
+                size = 64
+                try:
+                    model = timm.create_model(name, num_classes=10, img_size=size)
+                except (TypeError, AssertionError, ValueError, RuntimeError):
+                    model = timm.create_model(name, num_classes=10)
+                    want = model.default_cfg.get("input_size", (3, size, size))
+                    fixed = model.default_cfg.get("fixed_input_size", False)
+                    size = want[-1] if fixed else min(want[-1], 96)
+                return model, {"": torch.randn(2, 3, size, size)}
+
+            yield Architecture(name, make)
+
+
+_SMALL = ("atto", "femto", "pico", "nano", "zepto", "xxs", "tiny", "xs", "_t", "xxtiny", "050",
+          "small", "18", "_s", "b0", "micro", "mini", "lite")  # fmt: skip
+_BIG = (
+    "large",
+    "huge",
+    "giant",
+    "_l",
+    "xl",
+    "base",
+    "_b",
+    "152",
+    "101",
+    "384",
+    "512",
+    "448",
+    "200",
+)
+
+
+def _likely_size(name: str) -> tuple[int, int, str]:
+    """How large a model is likely to be, by its name."""
+    small = sum([part in name for part in _SMALL])
+    big = sum([part in name for part in _BIG])
+    return big - small, len(name), name
+
+
+# --- transformers ---------------------------------------------------------------------------------
+
+_WIDTHS = {
+    "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32, "embed_dim": 32,
+    "intermediate_size": 64, "ffn_dim": 64, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+    "d_ff": 64, "hidden_dim": 64, "n_inner": 64, "d_inner": 64,
+    "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2, "num_layers": 2, "encoder_layers": 2,
+    "decoder_layers": 2, "num_decoder_layers": 2,
+    "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 4,
+    "vocab_size": 99, "max_position_embeddings": 64, "n_positions": 64, "embedding_size": 32,
+    "image_size": 32, "patch_size": 8, "head_dim": 8, "d_kv": 8, "word_embed_proj_dim": 32,
+    "type_vocab_size": 2, "n_ctx": 64, "seq_length": 64, "num_experts": 4, "num_local_experts": 4,
+    "moe_intermediate_size": 32, "state_size": 8, "time_step_rank": 4,
+}  # fmt: skip
+_OFF = ("dropout", "drop_rate", "drop_path", "layerdrop", "pdrop")
+
+
+def _config(kind: str) -> Any:
+    """A config with small sizes and no dropout."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(kind)
+    for name in list(vars(config)):
+        value = getattr(config, name)
+        if name in _WIDTHS and isinstance(value, int) and not isinstance(value, bool):
+            with contextlib.suppress(Exception):
+                setattr(config, name, min(value, _WIDTHS[name]) if value > 0 else value)
+        elif any(part in name for part in _OFF) and isinstance(value, float):
+            with contextlib.suppress(Exception):
+                setattr(config, name, 0.0)
+    if isinstance(getattr(config, "layer_types", None), list):
+        config.layer_types = config.layer_types[: config.num_hidden_layers]
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value >= 99:
+            with contextlib.suppress(Exception):
+                setattr(config, name, 1)
+    with contextlib.suppress(Exception):
+        config.use_cache = False
+    return config
+
+
+def transformers_suite() -> Iterator[Architecture]:
+    """The base model of every configuration of transformers, small."""
+    import_torchvision()
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    for kind, found in MODEL_MAPPING_NAMES.items():
+        name = found[0] if isinstance(found, tuple | list) else found
+
+        def make(kind: str = kind, name: str = name) -> tuple[Any, dict[str, Any]]:
+            config = _config(kind)
+            model = getattr(transformers, name)(config)
+            return model, _inputs(model, config)
+
+        yield Architecture(kind, make)
+
+
+def _inputs(model: Any, config: Any) -> dict[str, Any]:
+    """Tokens, pixels or sound, as a model's main input says."""
+    name = getattr(model, "main_input_name", "input_ids")
+    names = inspect.signature(model.forward).parameters
+    if name == "pixel_values":
+        size = getattr(config, "image_size", 32)
+        size = size if isinstance(size, int) else size[0]
+        given = {"pixel_values": torch.randn(2, getattr(config, "num_channels", 3), size, size)}
+        if "input_ids" in names:
+            given["input_ids"] = torch.randint(2, 90, (2, 8))
+        return given
+    if name == "input_features":
+        bins = getattr(config, "num_mel_bins", 80)
+        return {"input_features": torch.randn(2, bins, 64)}
+    if name == "input_values":
+        return {"input_values": torch.randn(2, 1600)}
+    most = getattr(config, "vocab_size", 99) or 99
+    given = {"input_ids": torch.randint(2, max(3, min(90, most)), (2, 8))}
+    if "decoder_input_ids" in names:
+        given["decoder_input_ids"] = torch.randint(2, max(3, min(90, most)), (2, 6))
+    return given
+
+
+SUITES: dict[str, Callable[[], Iterator[Architecture]]] = {
+    "torchvision": torchvision_suite, "timm": timm_suite, "transformers": transformers_suite,
+}  # fmt: skip

@@ -1,0 +1,114 @@
+"""`fulgurite run model.pt2`: a program of `torch.export` on given or random inputs, timed, checked.
+
+In: the words of the command. Out: what the program gives, on the terminal or in a file, how long a
+run takes, and, with `--check torch`, how far it is from torch's own. The exit code is 1 if it is
+further than the tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+import fulgurite as fg
+
+from ..errors import ArgumentError
+from .conformance.judge import distance
+from .exported import Exported
+from .interchange import tensor_of
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Run a program; the exit code."""
+    program = torch.export.load(arguments.model)
+    named = {"threads": arguments.threads} if arguments.threads else {}
+    if arguments.device:
+        named["device"] = arguments.device
+    with fg.config(**named):
+        model = Exported(program)
+        given = inputs_for(program, arguments.input, arguments.seed)
+        call = fg.jit(lambda *tensors: pytree.tree_flatten(model(*tensors))[0])
+        start = time.perf_counter()
+        found = [x for x in call(*given) if isinstance(x, fg.Tensor)]
+        arrays = {f"output_{i}": x.numpy() for i, x in enumerate(found)}
+        figures: dict[str, Any] = {"first_seconds": time.perf_counter() - start}
+        for name, array in arrays.items():
+            print(f"{name}: {array.dtype}{list(array.shape)}, mean {_mean(array):.6g}")
+        if arguments.time:
+            figures["median_seconds"] = _timed(call, given, arguments.time)
+            print(f"{figures['median_seconds'] * 1e3:.3f} ms, the median of {arguments.time}")
+    if arguments.output:
+        np.savez(arguments.output, **arrays)  # type: ignore[arg-type]
+    code = 0
+    if arguments.check:
+        code = _checked(program, given, found, arguments, figures)
+    if arguments.json:
+        print(json.dumps(figures))
+    return code
+
+
+def inputs_for(program: Any, words: list[str], seed: int) -> list[fg.Tensor]:
+    """A tensor for every input of the user's: from a file, or random in the shape exported."""
+    asked = dict(word.partition("=")[::2] for word in words)
+    wanted = [n for n in program.graph.nodes if n.op == "placeholder"]
+    wanted = [n for n in wanted if n.name in program.graph_signature.user_inputs]
+    unknown = asked.keys() - {n.name for n in wanted}
+    if unknown:
+        names = ", ".join([n.name for n in wanted])
+        raise ArgumentError(f"there is no input {unknown.pop()!r}", f"one of {names}")
+    rng, found = np.random.default_rng(seed), []
+    for node in wanted:
+        fake, what = node.meta["val"], asked.get(node.name, "rand")
+        shape = tuple([_size(n) for n in fake.shape])
+        if what.endswith(".npy"):
+            found.append(fg.Tensor(np.load(Path(what))))
+            continue
+        kind, _, text = what.partition(":")
+        if kind not in ("rand", "zeros", "ones"):
+            raise ArgumentError(
+                f"{node.name}={what!r}", "give a .npy file, rand:2x3, zeros or ones"
+            )
+        shape = tuple(map(int, text.split("x"))) if text else shape
+        array = rng.standard_normal(shape) if kind == "rand" else np.full(shape, kind == "ones")
+        if kind == "rand" and not fake.dtype.is_floating_point:
+            array = rng.integers(0, 2, shape)
+        found.append(fg.Tensor(array).astype(str(fake.dtype).removeprefix("torch.")))
+    return found
+
+
+def _size(size: Any) -> int:
+    return size if isinstance(size, int) else int(size.node.hint or 2)
+
+
+def _mean(array: Any) -> float:
+    return float(np.mean(array.astype(np.float64))) if array.size else 0.0
+
+
+def _timed(call: Any, given: list[fg.Tensor], runs: int) -> float:
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        fg.realize(*[x for x in call(*given) if isinstance(x, fg.Tensor)])
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def _checked(
+    program: Any, given: list[fg.Tensor], found: list[fg.Tensor], arguments: Any, figures: Any
+) -> int:
+    if arguments.check != "torch":
+        raise ArgumentError(f"--check {arguments.check}", "a .pt2 file is checked by torch")
+    with torch.no_grad():
+        theirs = pytree.tree_flatten(program.module()(*[tensor_of(x) for x in given]))[0]
+    theirs = [t for t in theirs if isinstance(t, torch.Tensor)]
+    apart = [distance(tensor_of(a), b) for a, b in zip(found, theirs, strict=True)]
+    worst = figures["distance"] = max(apart, default=0.0)
+    print(f"torch: {worst:.2e} apart, {'fine' if worst <= arguments.tolerance else 'too far'}")
+    return int(worst > arguments.tolerance)

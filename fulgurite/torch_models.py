@@ -1,0 +1,38 @@
+"""`fg.from_torch` and `fg.to_torch`: doors to `fulgurite/torch`, which needs torch.
+
+Nothing of torch is imported before one of them is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._lazy import FORK_LOCK
+from .errors import ArgumentError
+
+
+def _interchange() -> Any:
+    with FORK_LOCK:
+        try:
+            from .torch import interchange
+        except ModuleNotFoundError as missing:
+            if missing.name != "torch":
+                raise
+            raise ArgumentError(
+                "torch is not installed", 'pip install "fulgurite[torch]"'
+            ) from missing
+    return interchange
+
+
+def from_torch(source: Any, *args: Any, **named: Any) -> Any:
+    """A tensor or module of ours from torch's: a module, an exported program or a .pt2 file.
+
+    Layers of `torch.nn` become layers of `fg.nn`; any other module is exported with the inputs that
+    are given, and is a module with the same parameters: `fg.from_torch(module, torch.ones(2, 3))`.
+    """
+    return _interchange().from_torch(source, *args, **named)
+
+
+def to_torch(source: Any) -> Any:
+    """A tensor, state dict or module of torch's from ours: weights by name, layers by namesake."""
+    return _interchange().to_torch(source)
