@@ -183,10 +183,11 @@ def together(until: float) -> None:
           for i in range(3)],
         *[Part(f"programs{i}", [python, "-c", PROGRAMS, str(i * 100_000), inside], seconds)
           for i in range(2)],
-        *[Part(task, [python, "-m", "fulgurite", "train", task, "--device", where, "--steps",
-                      "100", "--save", str(OUT / f"{task}-{where}")], seconds,
-               FULGURITE_DEVICE="")
-          for task, where in (("charlm", "cuda"), ("digits", "cuda"))],
+        *[Part(f"{task}-{where}",
+               [python, "-m", "fulgurite", "train", task, "--device", where, "--steps", "100",
+                "--save", str(OUT / f"{task}-{where}")], seconds, FULGURITE_DEVICE="",
+               FULGURITE_THREADS="2")
+          for task, where in (("charlm", "cuda"), ("charlm", "cpu"), ("digits", "cuda"))],
     ]  # fmt: skip
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer:
@@ -196,7 +197,7 @@ def together(until: float) -> None:
         ]
     for part in parts[1:]:
         said = part.wait()
-        keep = 700 if part.name in ("charlm", "digits", "memcheck", "racecheck") else 260
+        keep = 260 if part.name.startswith(("graphs", "programs")) else 700
         wrong = [line[:300] for line in said.splitlines() if line.startswith(("SEED", "PROGRAM"))]
         say(f"{part.name} ({part.took:.0f} s):", said.strip()[-keep:].replace("\n", " | "))
         for line in wrong[:3]:
