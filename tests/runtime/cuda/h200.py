@@ -151,6 +151,11 @@ def alone(until: float) -> None:
         bench = [sys.executable, "-m", "bench.cuda", "--short", "--write", str(OUT / "h200.md")]
         found = Part("bench", bench, min(45, left(until)), FULGURITE_DEVICE="").wait()
         say("bench:\n" + found.strip()[-3500:])
+    if left(until) > 6:
+        tiles = [sys.executable, "tests/codegen/cuda/on_gpu.py", "bench", "softmax", "layernorm",
+                 "gelu", "causal_attention", "matmul_bf16", "transpose", "sort"]  # fmt: skip
+        found = Part("tiles", tiles, min(15, left(until)), FULGURITE_DEVICE="").wait()
+        say("other tiles:\n" + found.strip()[-1800:])
 
 
 CHAIN = "from fulgurite.runtime.cuda import executor; executor.MOST_BRANCHED = 0\n"
