@@ -88,7 +88,7 @@ int cuGetErrorName(int code, const char **out) {
 int cuGetErrorString(int code, const char **out) {
   *out = code == 2 ? "out of memory" : "something else"; return 0;
 }
-int cuDeviceGetCount(int *out) { *out = 1; return 0; }
+int cuDeviceGetCount(int *out) { *out = 2; return 0; }
 int cuDeviceGet(int *out, int ordinal) { *out = ordinal; return 0; }
 int cuDeviceGetName(char *out, int n, int device) { strncpy(out, "fake", n); return 0; }
 int cuDeviceTotalMem_v2(size_t *out, int device) { *out = (size_t)1 << 37; return 0; }
@@ -98,7 +98,9 @@ int cuDeviceGetAttribute(int *out, int which, int device) {
 }
 int cuDevicePrimaryCtxRetain(void **out, int device) GIVE(out)
 int cuDevicePrimaryCtxRelease_v2(int device) { CHECK open_handles--; return 0; }
-int cuCtxSetCurrent(void *context) { CHECK return 0; }
+static __thread void *current; /* context of this thread */
+#define OF(stream) { CHECK if ((uintptr_t)(stream) > 2 && *(void **)(stream) != current) return 400; }
+int cuCtxSetCurrent(void *context) { CHECK current = context; return 0; }
 int cuCtxSynchronize(void) { CHECK run_all(); return 0; }
 int cuModuleLoadData(void **out, const char *image) {
   CHECK struct module *made = calloc(1, sizeof *made);
@@ -123,13 +125,13 @@ int cuMemFreeAsync(uint64_t address, void *stream) { CHECK run_all(); free((void
 int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) { CHECK *out = malloc(nbytes); open_handles++; return 0; }
 int cuMemFreeHost(void *address) TAKE(address)
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) {
-  CHECK void *kept = malloc(n); memcpy(kept, of, n);
+  OF(s) void *kept = malloc(n); memcpy(kept, of, n);
   return enqueue((struct work){.kind = 4, .of = kept, .kept = kept, .to = (void *)to, .bytes = n});
 }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = to, .of = (void *)of, .bytes = n}); }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { OF(s) return enqueue((struct work){.kind = 1, .to = to, .of = (void *)of, .bytes = n}); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)of, .bytes = n}); }
 int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}); }
-int cuStreamCreate(void **out, unsigned flags) GIVE(out)
+int cuStreamCreate(void **out, unsigned flags) { CHECK *out = malloc(16); *(void **)*out = current; open_handles++; return 0; }
 int cuStreamDestroy_v2(void *stream) TAKE(stream)
 int cuStreamSynchronize(void *stream) { CHECK waits++; run_all(); return 0; }
 int cuStreamQuery(void *stream) { CHECK return 0; }
@@ -145,7 +147,7 @@ static void values_of(struct module *module, void **params, uint64_t *out) {
 }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
-  CHECK if (!gx || !bx) return 1;
+  OF(stream) if (!gx || !bx) return 1;
   uint64_t values[512];
   values_of(f, params, values); enqueue_kernel(f, values); launches++; return 0;
 }
@@ -179,7 +181,7 @@ int cuGraphExecKernelNodeSetParams_v2(void *exec, struct kept *node, struct node
 int cuGraphExecDestroy(void *exec) TAKE(exec)
 int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
 int cuGraphLaunch(void *exec, void *stream) {
-  CHECK graph_launches++;
+  OF(stream) graph_launches++;
   struct kept *first_ = (*(struct graph **)exec)->first;
   for (;;) { /* any order that the edges allow */
     struct kept *chosen = 0;
