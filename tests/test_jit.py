@@ -288,7 +288,7 @@ def test_an_index_that_leaves_its_axis_is_named_in_a_replay() -> None:
 
     f(fg.Tensor([1, 2]))
     with pytest.raises(IndexError, match="4000") as problem:
-        f(fg.Tensor([1, 5000]))
+        f(fg.Tensor([1, 5000])).numpy()  # a GPU says it when a value is read
     assert "test_jit.py" in str(problem.value)
     assert state.tolist() == [1]
     assert f(fg.Tensor([1, 3])).tolist() == [1, 3] and state.tolist() == [2]

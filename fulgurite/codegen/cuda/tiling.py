@@ -33,7 +33,7 @@ class GpuTable:
     processors: int = 132
     map_bytes: int = 2048  # of each memory that a program without folds moves: 16 a thread
     map_warps: int = 4
-    turn_block: int = 64  # elements each way of a tile that transposes
+    turn_block: int = 128  # elements each way of a tile that transposes
     row_block: int = 16384  # elements of a row that a program holds whole
     row_bytes: int = 16  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
@@ -58,7 +58,7 @@ class GpuTable:
     stream_stages: int = 3  # blocks that are on their way at the same time
     scan_block: int = 1024
     scan_chunk: int = 8192  # elements of a line that one program scans where lines are few
-    sort_tile: int = 64  # elements that a program ranks at a time
+    sort_tile: int = 32  # elements that a program ranks at a time
     sort_run: int = 1024  # the longest row that is sorted by counting
     segment_block: int = 256  # sorted steps of a scatter that a program combines
 

@@ -42,6 +42,7 @@ POISON = 0xA5
 DLPACK_CUDA = 2
 BATCH = 4  # launches whose checks are looked at together
 _lock = threading.Lock()
+_threads = threading.local()  # the device whose context is current in each
 _driver: cuda.Driver | None = None
 
 
@@ -99,8 +100,7 @@ class CudaDevice(BaseDevice):
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
         self._discarded: list[cuda.Graph | cuda.Pinned | Returned] = []
-        self._threads = threading.local()
-        self._threads.entered = True
+        _threads.device = self
         self._lost = ""
         self.stream = cuda.Stream(self.driver)
         self.pool = MemoryPool(self.context, self.stream)
@@ -123,18 +123,19 @@ class CudaDevice(BaseDevice):
             generator.load_compiler_ahead()
 
     def _after_fork(self) -> None:
-        self._threads = threading.local()
+        global _threads
+        _threads = threading.local()
         self._lost = "this process is a fork of one that used the GPU"
 
     def enter(self) -> None:
         """Make the GPU the calling thread's; an error in a forked process."""
-        if not getattr(self._threads, "entered", False):
+        if getattr(_threads, "device", None) is not self:
             if self._lost:
                 raise DeviceError(
                     self._lost, "start it with the 'spawn' method, or use the GPU only in children"
                 )
             self.context.use()
-            self._threads.entered = True
+            _threads.device = self
         if self._discarded:
             discarded, self._discarded = self._discarded, []
             for owned in discarded:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from .timing import StreamTimes
 
 POISON = 0xA5
+Span = tuple[int | str, int, int]  # whose memory, from where to where
+ARENA = "arena"
+MOST_BRANCHED = 200  # items of a plan whose graph has branches
 ROOM, ERROR, LOCK = "workspace", "error words", "lock"  # places beside the slots
 BASES = {source.ROOM: ROOM, source.ERROR: ERROR, source.LOCK: LOCK}
 Key = int | str  # a slot, one of these three, or the name of a variable (behind a dot)
@@ -99,8 +103,9 @@ class Segment:
 class Launches:
     """A segment with arguments of its own, for one run at a time."""
 
-    def __init__(self, device: CudaDevice, segment: Segment, runs: int = 0) -> None:
-        self.device, self.segment, self.runs = device, segment, runs
+    def __init__(self, program: CudaProgram, segment: Segment, runs: int = 0) -> None:
+        self.program, self.device = program, program.device
+        self.segment, self.runs = segment, runs
         self.arguments = [cuda.Arguments(cells) for cells in segment.cells]
         self.graph: cuda.Graph | None = None
         self.nodes: list[int] = []
@@ -149,10 +154,15 @@ class Launches:
     def _build(self) -> None:
         graph = cuda.Graph(self.device.driver)
         try:
-            before: list[int] = []
-            for n, arguments in zip(self.segment.launches, self.arguments, strict=True):
-                before = [graph.add(n.function, n.grid, arguments, before)]
-                self.nodes += before
+            segment = self.segment
+            ends: dict[int, int] = {}  # the last node of each item
+            for place, n in enumerate(segment.launches):
+                item = segment.items[place]
+                follows = place > 0 and segment.items[place - 1] == item
+                after = [item] if follows else self.program.waits_for(item)
+                before = [ends[i] for i in after if i in ends]  # others ran in earlier segments
+                ends[item] = graph.add(n.function, n.grid, self.arguments[place], before)
+                self.nodes.append(ends[item])
             graph.instantiate()
         except BaseException:
             self.nodes.clear()
@@ -257,7 +267,7 @@ class CudaProgram:
         self, device: CudaDevice, schedule: Schedule, code: Sequence[CudaKernel | StepCode],
         layout: Layout,
     ) -> None:  # fmt: skip
-        self.device, self.schedule, self.layout = device, schedule, layout
+        self.device, self.schedule, self.layout, self.code = device, schedule, layout, code
         self.constants = constants_of(device, schedule)
         kernels = [c for c in code if isinstance(c, CudaKernel)]
         self.workspace = max((c.workspace for c in kernels), default=0)
@@ -500,8 +510,67 @@ class CudaProgram:
 
     def _parts(self, runs: int = 0) -> list[Launches | None]:
         """Launches for each segment, as if they had run before so many times."""
-        device = self.device
-        return [Launches(device, s, runs) if isinstance(s, Segment) else None for s in self.steps]
+        return [Launches(self, s, runs) if isinstance(s, Segment) else None for s in self.steps]
+
+    # --- which kernels wait for which ------------------------------------------------------------
+
+    def waits_for(self, item: int) -> Sequence[int]:
+        """The items that a kernel of a graph comes after."""
+        return self._edges[item]
+
+    @cached_property
+    def _edges(self) -> list[list[int]]:
+        """For each item those before it that write what it touches, or read what it writes.
+
+        Slots of the arena are places in it: others may have been there before. Items that are
+        reached through another edge are left out.
+        """
+        items = self.schedule.items
+        if len(items) > MOST_BRANCHED:  # comparing all pairs takes long, and gains little
+            return [[n - 1] if n else [] for n in range(len(items))]
+        touched = [self._touched(n) for n in range(len(items))]
+        found: list[list[int]] = []
+        behind: list[set[int]] = []  # all that an item comes after
+        for n, (reads, writes) in enumerate(touched):
+            mine: list[int] = []
+            seen: set[int] = set()
+            for m in range(n - 1, -1, -1):
+                others_reads, others_writes = touched[m]
+                if m not in seen and (
+                    _meet(writes, others_writes) or _meet(writes, others_reads)
+                    or _meet(reads, others_writes)
+                ):  # fmt: skip
+                    mine.append(m)
+                    seen |= {m} | behind[m]
+            found.append(mine)
+            behind.append(seen)
+        return found
+
+    def _touched(self, number: int) -> tuple[list[Span], list[Span]]:
+        """What an item reads and writes."""
+        item, code = self.schedule.items[number], self.code[number]
+        reads = [self._span(slot) for slot in item.reads]
+        writes = [self._span(slot) for slot in item.writes]
+        if not isinstance(code, CudaKernel):
+            return reads, writes
+        for launch in code.launches:
+            sources = {a.source for a in launch.arguments}
+            if source.ROOM in sources:
+                writes.append((ROOM, 0, 1))
+            if source.ERROR in sources:
+                writes.append((ERROR, 0, 1))
+            elif source.LOCK in sources:
+                reads.append((ERROR, 0, 1))
+        return reads, writes
+
+    def _span(self, slot: int) -> Span:
+        """Where a slot is: whose memory, from where to where."""
+        slot = self.taken.get(slot, slot)
+        known = self.schedule.slots[slot]
+        if slot in self.layout.offsets and known is not None:
+            start = self.layout.offsets[slot]
+            return ARENA, start, start + slot_bytes(known)
+        return slot, 0, 1
 
     def keep(self, layout: Layout, poison: bool) -> Frame:
         """A frame whose intermediates are looked at afterwards."""
@@ -625,6 +694,11 @@ class CudaProgram:
                 taken.errors.check()
         self.release(taken)
         return [results.get(place) for place in self.schedule.outputs]
+
+
+def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
+    """True if memory is in both."""
+    return any([a == b and c < f and e < d for a, c, d in some for b, e, f in others])
 
 
 def lost(buffer: Buffer) -> int:

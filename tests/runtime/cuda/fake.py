@@ -198,7 +198,7 @@ def install() -> ctypes.CDLL:
     os.environ["FULGURITE_LIBCUDA"] = library()
     made = ctypes.CDLL(library())
     made.fake_on_launch(_run_from_c)
-    register_device("cuda", FakeCudaDevice, lambda: 1)
+    register_device("cuda", FakeCudaDevice, lambda: 2)
     return made
 
 

@@ -88,7 +88,7 @@ int cuGetErrorName(int code, const char **out) {
 int cuGetErrorString(int code, const char **out) {
   *out = code == 2 ? "out of memory" : "something else"; return 0;
 }
-int cuDeviceGetCount(int *out) { *out = 1; return 0; }
+int cuDeviceGetCount(int *out) { *out = 2; return 0; }
 int cuDeviceGet(int *out, int ordinal) { *out = ordinal; return 0; }
 int cuDeviceGetName(char *out, int n, int device) { strncpy(out, "fake", n); return 0; }
 int cuDeviceTotalMem_v2(size_t *out, int device) { *out = (size_t)1 << 37; return 0; }
@@ -98,7 +98,9 @@ int cuDeviceGetAttribute(int *out, int which, int device) {
 }
 int cuDevicePrimaryCtxRetain(void **out, int device) GIVE(out)
 int cuDevicePrimaryCtxRelease_v2(int device) { CHECK open_handles--; return 0; }
-int cuCtxSetCurrent(void *context) { CHECK return 0; }
+static __thread void *current; /* context of this thread */
+#define OF(stream) { CHECK if ((uintptr_t)(stream) > 2 && *(void **)(stream) != current) return 400; }
+int cuCtxSetCurrent(void *context) { CHECK current = context; return 0; }
 int cuCtxSynchronize(void) { CHECK run_all(); return 0; }
 int cuModuleLoadData(void **out, const char *image) {
   CHECK struct module *made = calloc(1, sizeof *made);
@@ -123,13 +125,13 @@ int cuMemFreeAsync(uint64_t address, void *stream) { CHECK run_all(); free((void
 int cuMemHostAlloc(void **out, size_t nbytes, unsigned flags) { CHECK *out = malloc(nbytes); open_handles++; return 0; }
 int cuMemFreeHost(void *address) TAKE(address)
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *of, size_t n, void *s) {
-  CHECK void *kept = malloc(n); memcpy(kept, of, n);
+  OF(s) void *kept = malloc(n); memcpy(kept, of, n);
   return enqueue((struct work){.kind = 4, .of = kept, .kept = kept, .to = (void *)to, .bytes = n});
 }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = to, .of = (void *)of, .bytes = n}); }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t of, size_t n, void *s) { OF(s) return enqueue((struct work){.kind = 1, .to = to, .of = (void *)of, .bytes = n}); }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t of, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 1, .to = (void *)to, .of = (void *)of, .bytes = n}); }
 int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t n, void *s) { CHECK return enqueue((struct work){.kind = 2, .to = (void *)to, .byte = byte, .bytes = n}); }
-int cuStreamCreate(void **out, unsigned flags) GIVE(out)
+int cuStreamCreate(void **out, unsigned flags) { CHECK *out = malloc(16); *(void **)*out = current; open_handles++; return 0; }
 int cuStreamDestroy_v2(void *stream) TAKE(stream)
 int cuStreamSynchronize(void *stream) { CHECK waits++; run_all(); return 0; }
 int cuStreamQuery(void *stream) { CHECK return 0; }
@@ -145,19 +147,19 @@ static void values_of(struct module *module, void **params, uint64_t *out) {
 }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
-  CHECK if (!gx || !bx) return 1;
+  OF(stream) if (!gx || !bx) return 1;
   uint64_t values[512];
   values_of(f, params, values); enqueue_kernel(f, values); launches++; return 0;
 }
 struct node { void *function; unsigned grid[3], block[3], shared; void **params, **extra; void *kernel, *context; };
-struct kept { struct module *module; uint64_t values[512]; struct kept *next; };
+struct kept { struct module *module; uint64_t values[512]; struct kept *next, **after; size_t count; int done; };
 struct graph { struct kept *first, *last; };
 static void keep(struct kept *to, struct node *node) {
   to->module = node->function; values_of(node->function, node->params, to->values);
 }
 int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct graph)); open_handles++; return 0; }
 int cuGraphDestroy(void *graph) {
-  CHECK for (struct kept *k = ((struct graph *)graph)->first, *n; k; k = n) { n = k->next; free(k); }
+  CHECK for (struct kept *k = ((struct graph *)graph)->first, *n; k; k = n) { n = k->next; free(k->after); free(k); }
   free(graph); open_handles--; return 0;
 }
 int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_t count, struct node *node) {
@@ -165,6 +167,7 @@ int cuGraphAddKernelNode_v2(void **out, struct graph *graph, void **after, size_
   for (size_t i = 0; i < count; i++) if (!after[i]) return 1;
   struct kept *made = calloc(1, sizeof *made);
   keep(made, node);
+  made->after = malloc(8 * (count + 1)); memcpy(made->after, after, 8 * count); made->count = count;
   if (graph->last) graph->last->next = made; else graph->first = made;
   graph->last = made; nodes++; *out = made; return 0;
 }
@@ -178,7 +181,18 @@ int cuGraphExecKernelNodeSetParams_v2(void *exec, struct kept *node, struct node
 int cuGraphExecDestroy(void *exec) TAKE(exec)
 int cuGraphUpload(void *exec, void *stream) { CHECK return 0; }
 int cuGraphLaunch(void *exec, void *stream) {
-  CHECK graph_launches++;
-  for (struct kept *k = (*(struct graph **)exec)->first; k; k = k->next) enqueue_kernel(k->module, k->values);
-  return 0;
+  OF(stream) graph_launches++;
+  struct kept *first_ = (*(struct graph **)exec)->first;
+  for (;;) { /* any order that the edges allow */
+    struct kept *chosen = 0;
+    int ready = 0;
+    for (struct kept *k = first_; k; k = k->next) {
+      int waits_ = k->done == graph_launches;
+      for (size_t i = 0; i < k->count; i++) waits_ |= k->after[i]->done != graph_launches;
+      if (!waits_ && rand() % ++ready == 0) chosen = k;
+    }
+    if (!chosen) return 0;
+    chosen->done = graph_launches;
+    enqueue_kernel(chosen->module, chosen->values);
+  }
 }

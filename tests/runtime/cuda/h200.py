@@ -143,13 +143,22 @@ def alone(until: float) -> None:
         cache = {"FULGURITE_CACHE_DIR": str(OUT / f"cache-{name}")}
         for turn in ("cold", "second") if left(until) > 8 else ():
             say(f"{name} {turn}:", last(script(f"{name}-{turn}", text, 20, **cache), 500))
-    say("profile:", script("profile", PROFILE, 15)[-2600:])
+    cache = {"FULGURITE_CACHE_DIR": str(OUT / "cache-step")}
+    if left(until) > 8:
+        say("step in one chain:", last(script("step-chain", CHAIN + STEP, 15, **cache), 500))
+        say("profile:", script("profile", PROFILE, 15, **cache)[-2600:])
     if left(until) > 8:
         bench = [sys.executable, "-m", "bench.cuda", "--short", "--write", str(OUT / "h200.md")]
         found = Part("bench", bench, min(45, left(until)), FULGURITE_DEVICE="").wait()
         say("bench:\n" + found.strip()[-3500:])
+    if left(until) > 6:
+        tiles = [sys.executable, "tests/codegen/cuda/on_gpu.py", "bench", "softmax", "layernorm",
+                 "gelu", "causal_attention", "matmul_bf16", "transpose", "sort"]  # fmt: skip
+        found = Part("tiles", tiles, min(15, left(until)), FULGURITE_DEVICE="").wait()
+        say("other tiles:\n" + found.strip()[-1800:])
 
 
+CHAIN = "from fulgurite.runtime.cuda import executor; executor.MOST_BRANCHED = 0\n"
 DOCTOR = "from fulgurite.runtime.cuda.report import summary; print(*summary())"
 
 
@@ -179,10 +188,11 @@ def together(until: float) -> None:
           for i in range(3)],
         *[Part(f"programs{i}", [python, "-c", PROGRAMS, str(i * 100_000), inside], seconds)
           for i in range(2)],
-        *[Part(task, [python, "-m", "fulgurite", "train", task, "--device", where, "--steps",
-                      "100", "--save", str(OUT / f"{task}-{where}")], seconds,
-               FULGURITE_DEVICE="")
-          for task, where in (("charlm", "cuda"), ("digits", "cuda"))],
+        *[Part(f"{task}-{where}",
+               [python, "-m", "fulgurite", "train", task, "--device", where, "--steps", "100",
+                "--save", str(OUT / f"{task}-{where}")], seconds, FULGURITE_DEVICE="",
+               FULGURITE_THREADS="2")
+          for task, where in (("charlm", "cuda"), ("charlm", "cpu"), ("digits", "cuda"))],
     ]  # fmt: skip
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer:
@@ -192,7 +202,7 @@ def together(until: float) -> None:
         ]
     for part in parts[1:]:
         said = part.wait()
-        keep = 700 if part.name in ("charlm", "digits", "memcheck", "racecheck") else 260
+        keep = 260 if part.name.startswith(("graphs", "programs")) else 700
         wrong = [line[:300] for line in said.splitlines() if line.startswith(("SEED", "PROGRAM"))]
         say(f"{part.name} ({part.took:.0f} s):", said.strip()[-keep:].replace("\n", " | "))
         for line in wrong[:3]:

@@ -88,13 +88,13 @@ for program in list(dev.programs):
     names = [(item.kernel.name, item.kernel.kind) for item in program.schedule.items]
     print(len(names), "kernels", names)
     for part in frame.parts:
-        for n, arguments in zip(part.segment.launches, part.arguments):
-            for _ in range(3): cu.launch(dev.driver, n.function, n.grid, arguments, dev.stream)
+        for one, arguments in zip(part.segment.launches, part.arguments):
+            for _ in range(3): cu.launch(dev.driver, one.function, one.grid, arguments, dev.stream)
             start.record(dev.stream)
-            for _ in range(30): cu.launch(dev.driver, n.function, n.grid, arguments, dev.stream)
+            for _ in range(30): cu.launch(dev.driver, one.function, one.grid, arguments, dev.stream)
             end.record(dev.stream); end.synchronize()
             t = end.since(start) / 30 * 1e3; total += t
-            print(f"  {t:7.1f} us grid {n.grid} block {n.function.block} shared {n.function.shared}", len(n.arguments))
+            print(f"  {t:7.1f} us grid {one.grid} block {one.function.block} shared {one.function.shared}", len(one.arguments))
     print("sum", total)
 import cProfile, pstats
 pr = cProfile.Profile(); pr.enable()

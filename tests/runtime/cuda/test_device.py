@@ -324,6 +324,17 @@ def test_values_cross_between_devices() -> None:
     assert x.device == "cuda" and (x + 1).to("cpu").tolist() == [2.0, 3.0]
 
 
+def test_a_graph_crosses_between_gpus_and_each_works_in_its_own_context() -> None:
+    x = fg.Tensor([1.0, 2.0]).realize()
+    y = (x * 3).to("cuda:1")
+    z = (y + 1).to("cuda") + x
+    assert (y.device, z.device) == ("cuda:1", "cuda")
+    assert z.tolist() == [5.0, 9.0] and y.tolist() == [3.0, 6.0]
+    step = fg.jit(lambda a: ((a + 1).to("cuda:1") * 2).to("cuda") - a)
+    for _ in range(3):
+        assert step(x).tolist() == [3.0, 4.0]
+
+
 @pytest.mark.parametrize("nbytes", [0, 1, 512, 513, 5000, 1 << 20, (1 << 20) + 1, 3 << 30])
 def test_a_size_class_is_at_most_a_fourth_larger(nbytes: int) -> None:
     size = size_class(nbytes)

@@ -74,8 +74,8 @@ def test_errors_have_the_drivers_name_and_kind(library: str, fake: Any) -> None:
 
 
 def test_a_number_beyond_the_gpus_is_refused(library: str, fake: Any) -> None:
-    with pytest.raises(cuda.NoCudaError, match="no GPU number 1"):
-        cuda.Context(cuda.Driver(library), 1)
+    with pytest.raises(cuda.NoCudaError, match="no GPU number 2"):
+        cuda.Context(cuda.Driver(library), 2)
 
 
 def test_what_is_written_comes_back_and_no_handle_is_left(library: str, fake: Any) -> None:
