@@ -17,48 +17,31 @@ import pytest
 import fulgurite as fg
 from fulgurite import cli
 from fulgurite.look.pages import LIBRARIES, PARTS, Page
+from fulgurite.train.charlm import GPT
 
 RNG = np.random.default_rng(6)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-class Layer(fg.nn.Module):
-    def __init__(self) -> None:
-        self.up, self.down = fg.nn.Linear(16, 32), fg.nn.Linear(32, 16)
-
-    def forward(self, x: fg.Tensor) -> fg.Tensor:
-        y = x + self.down(fg.gelu(self.up(x * 1)))
-        return fg.softmax(y @ y.mT, axis=-1) @ y
-
-
-class Net(fg.nn.Module):
-    def __init__(self) -> None:
-        self.layers = [Layer() for _ in range(4)]
-
-    def forward(self, x: fg.Tensor) -> fg.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
 def page() -> Page:
-    """The page of a small network's training step, profiled."""
-    net, x = Net(), fg.Tensor(RNG.normal(size=(2, 128, 16)).astype(np.float32)).realize()
-    sgd = fg.optim.SGD(net.parameters(), 0.1)
+    """The page of a GPT's training step, profiled."""
+    gpt = GPT(letters=96, size=64, layers=6, heads=4, window=64)
+    adam = fg.optim.AdamW(gpt.parameters(), 1e-3)
+    x, y = (fg.Tensor(RNG.integers(0, 96, (4, 64)).astype(np.int32)) for _ in range(2))
 
     @fg.jit
-    def step(x: fg.Tensor) -> fg.Tensor:
-        loss = (net(x) ** 2).mean()
+    def step(x: fg.Tensor, y: fg.Tensor) -> fg.Tensor:
+        loss = fg.cross_entropy(gpt(x).reshape(-1, 96), y.reshape(-1))
         loss.backward()
-        sgd.step()
-        sgd.zero_grad()
+        adam.step()
+        adam.zero_grad()
         return loss
 
-    step(x)
+    step(x, y)
     with fg.profile() as p:
-        step(x)
-    return fg.viz(step, profile=p, title="a <small> net", assembly=False)
+        step(x, y)
+    return fg.viz(step, profile=p, title="a <small> GPT")
 
 
 def test_a_page_holds_its_data_and_asks_nobody_for_anything() -> None:
@@ -114,6 +97,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
     path = page().save(tmp_path_factory.mktemp("page") / "page.html")
+    assert path.stat().st_size < 10_000_000
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         tab = browser.new_page(viewport={"width": 1366, "height": 768})
@@ -159,7 +143,7 @@ def test_passes_are_stepped_with_arrows_and_links_lead_there(opened: Any) -> Non
     opened.keyboard.press("ArrowLeft")
     opened.wait_for_function("location.hash.includes('step=0')")
     assert heading(opened) == first and first.startswith("1. simplify")
-    assert opened.locator(".laws td", has_text="mul-one").count() >= 1
+    assert opened.locator(".laws td", has_text="merge_permutes").count() >= 1
     opened.goto(opened.address + "#view=kernels&kernel=1")
     opened.wait_for_selector("[aria-current=true]")
     assert heading(opened).startswith("2. ") and opened.locator("main pre").count() >= 3
@@ -182,12 +166,12 @@ def test_boxes_open_when_clicked_and_equal_layers_are_one(opened: Any) -> None:
 @pytest.mark.device("cpu")
 def test_searching_finds_kernels_laws_and_ops(opened: Any) -> None:
     opened.keyboard.press("/")
-    opened.keyboard.type("mul-one")
+    opened.keyboard.type("merge_permutes")
     opened.wait_for_selector("#found button")
     opened.keyboard.press("Enter")
     opened.wait_for_function("location.hash.includes('view=passes')")
     opened.keyboard.press("/")
-    opened.fill("#search", "erf layers.2")
+    opened.fill("#search", "exp blocks.2")
     opened.locator("#found button").first.click()
     opened.wait_for_selector("aside:not([hidden])")
     assert "your lines" in opened.inner_text("aside") and opened.locator(".mark").count() == 1

@@ -169,6 +169,7 @@ function drawGraph(root) {
 function clicked(item) {
   if (item.node) return go({ view: "graph", node: item.node.id });
   open.add(item.id);
+  if (item.kin) open.add(item.kin[0]); // the parts of one stand for those of all
   arrived();
 }
 function nodeDetails(node) {
