@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(relative: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and top-level name inside fulgurite ("" is the package itself) of each import."""
     for line, module in modules_of(relative, tree):
@@ -56,7 +62,7 @@ def modules_of(relative: Path, tree: ast.Module) -> Iterator[tuple[int, list[str
                 yield node.lineno, module
 
 
-def violations(relative: Path, source: str) -> list[str]:
+def violations(relative: Path, tree: ast.Module) -> list[str]:
     """The imports of one file that do not point left; user-side files have none."""
     layer = relative.parts[0]
     if layer not in LAYERS:
@@ -65,12 +71,12 @@ def violations(relative: Path, source: str) -> list[str]:
     return [
         f"fulgurite/{relative}:{line} imports {target or 'fulgurite itself'}: "
         f"{layer}/ may import {', '.join(sorted(allowed))}"
-        for line, target in imported(relative, ast.parse(source))
+        for line, target in imported(relative, tree)
         if target not in allowed
     ]
 
 
-def backward(relative: Path, source: str) -> list[str]:
+def backward(relative: Path, tree: ast.Module) -> list[str]:
     """The imports of one file from a sub-package that is later than its own, or beside it."""
     if relative.parts[0] not in SUBLAYERS or len(relative.parts) < 3:
         return []
@@ -80,15 +86,16 @@ def backward(relative: Path, source: str) -> list[str]:
     later = {name for name, place in order.items() if place[0] >= order[mine][0]} - {mine}
     return [
         f"fulgurite/{relative}:{line} imports {layer}/{module[2]}, which comes after {mine}"
-        for line, module in modules_of(relative, ast.parse(source))
+        for line, module in modules_of(relative, tree)
         if module[1:2] == [layer] and len(module) > 2 and module[2] in later
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_imports_point_left(path: Path) -> None:
-    relative, source = path.relative_to(PACKAGE), path.read_text(encoding="utf-8")
-    found = violations(relative, source) + backward(relative, source)
+def test_imports_point_left() -> None:
+    found: list[str] = []
+    for path in SOURCES:
+        relative, tree = path.relative_to(PACKAGE), tree_of(path)
+        found += [*violations(relative, tree), *backward(relative, tree)]
     assert not found, "\n".join(found)
 
 
@@ -112,7 +119,7 @@ def test_imports_point_left(path: Path) -> None:
     ],
 )
 def test_an_import_to_the_right_is_caught(file: str, source: str) -> None:
-    assert len(violations(Path(file), source)) == 1
+    assert len(violations(Path(file), ast.parse(source))) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_an_import_to_the_right_is_caught(file: str, source: str) -> None:
     ],
 )
 def test_an_import_to_the_left_is_fine(file: str, source: str) -> None:
-    assert not violations(Path(file), source)
+    assert not violations(Path(file), ast.parse(source))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_an_import_to_the_left_is_fine(file: str, source: str) -> None:
     ],
 )
 def test_an_import_to_a_later_sub_package_is_caught(file: str, source: str) -> None:
-    assert len(backward(Path(file), source)) == 1
+    assert len(backward(Path(file), ast.parse(source))) == 1
 
 
 def test_importing_fulgurite_imports_nothing_heavy_or_optional() -> None:
@@ -164,14 +171,11 @@ BY_NAME = {"import_module", "_import_module", "__import__", "lazy_import"}
 NAMED = {"__init__.py", "nn/__init__.py", "onnx/conformance.py", "runtime/device.py"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_no_module_of_ours_is_imported_by_a_string(path: Path) -> None:
-    if name_of(path) in NAMED:
-        return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
-    assert not names & BY_NAME, "import it by a statement, under FORK_LOCK where it is late"
+def test_no_module_of_ours_is_imported_by_a_string() -> None:
+    for path in [path for path in SOURCES if name_of(path) not in NAMED]:
+        calls = [n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)]
+        names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
+        assert not names & BY_NAME, f"{path}: import it by a statement, late ones under FORK_LOCK"
 
 
 # packages that import each other, late or under TYPE_CHECKING too: why
@@ -189,8 +193,8 @@ def package_graph() -> dict[str, set[str]]:
     for path in SOURCES:
         relative = path.relative_to(PACKAGE)
         name = relative.parts[0].removesuffix(".py")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        graph.setdefault(name, set()).update(target for _, target in imported(relative, tree))
+        found = imported(relative, tree_of(path))
+        graph.setdefault(name, set()).update(target for _, target in found)
     del graph["__init__"]
     return {name: {t for t in targets if t in graph} for name, targets in graph.items()}
 
