@@ -50,7 +50,7 @@ from .op import NOBODY, Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
 from .ops import update as box
 from .ops.elementwise import ADD, AND, BITCAST, CAST, EQ, LE, LT, MUL, NE, NEG, OR, SUB, WHERE
-from .origin import MOST, Origin, capture
+from .origin import MAX_ORIGINS, Origin, capture
 
 Operand: TypeAlias = Node | Number
 
@@ -62,7 +62,7 @@ def note(node: Node, here: Origin | None = None) -> Node:
         known = node.origins
         if not known:
             node.origins = (here,)
-        elif here not in known and len(known) < MOST:
+        elif here not in known and len(known) < MAX_ORIGINS:
             node.origins = (*known, here)
     return node
 

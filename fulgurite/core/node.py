@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import VariableError
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
-from .origin import MOST, Origin
+from .origin import MAX_ORIGINS, Origin
 from .sym import CONSTANT
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def remember(node: Node, origins: Iterable[Origin]) -> Node:
     """Note beside a node which user lines made it, on a hit as well as on a miss."""
     have = node.origins
     for origin in origins:
-        if origin not in have and len(have) < MOST:
+        if origin not in have and len(have) < MAX_ORIGINS:
             have = (*have, origin)
     node.origins = have
     return node

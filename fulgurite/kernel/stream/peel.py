@@ -105,7 +105,7 @@ class _Peeler:
         if parts is None:
             return fold
         values = [self.part(fold, along, low, high) for low, high in parts]
-        return _joined(fold, values)
+        return _combine(fold, values)
 
     def parts(self, fold: Node, along: int) -> list[tuple[int, int]] | None:
         """One long run of elements that are alike, and few others, if it is so."""
@@ -170,7 +170,7 @@ class _Peeler:
         """The elements of a fold, one by one."""
         (along,) = fold.arg[1]
         places = range(self.sizes[along])
-        return _joined(fold, [self.at(fold.src[0], {along: number(place)}) for place in places])
+        return _combine(fold, [self.at(fold.src[0], {along: number(place)}) for place in places])
 
     # --- indices in the place of axes ------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class _Peeler:
         return True if low >= 0 and high < check[1] else None
 
 
-def _joined(fold: Node, values: Sequence[Node]) -> Node:
+def _combine(fold: Node, values: Sequence[Node]) -> Node:
     """Parts of a fold as one."""
     found = values[0]
     for value in values[1:]:

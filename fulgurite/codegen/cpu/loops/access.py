@@ -25,7 +25,7 @@ from ..llvm.emitter import Emitter, Val, ramp
 from ..llvm.maths import compare, random_bits, select
 from ..spelling import cast, operate
 
-NEAR = (-1, 2, 3, 4)  # steps between lanes whose rows are read whole
+DEINTERLEAVED_STEPS = (-1, 2, 3, 4)  # steps between lanes whose rows are read whole
 
 
 class Access:
@@ -282,7 +282,7 @@ class Access:
         start = self.first_lane(left, sources, name)
         if step == 1:
             return self.by_mask(lambda m: load_value(e, pointer, start, dtype, holds, m, "row"))
-        if not varies(step) and step in NEAR:
+        if not varies(step) and step in DEINTERLEAVED_STEPS:
             return load_every(e, pointer, start, dtype, holds, self.mask, step)
         first, place = self.strided_places(pointer, start, step, dtype)
         return load_value(e, first, place, dtype, holds, self.mask, "places")
@@ -330,8 +330,9 @@ class Access:
                 continue
             number, (first, terms), _, _ = node.arg
             _, step, tangled = self.split((0, terms))
-            turns = [(number, first + i, terms) for i in range(step if step in NEAR else 1)]
-            together = step in NEAR and not tangled and all(t in waiting for t in turns)
+            near = step in DEINTERLEAVED_STEPS
+            turns = [(number, first + i, terms) for i in range(step if near else 1)]
+            together = near and not tangled and all(t in waiting for t in turns)
             if step < 2 or not together or any(not _is_plain(waiting[t][0]) for t in turns):
                 self.store(*waiting.pop(_where(node)))
                 continue
