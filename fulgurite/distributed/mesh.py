@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import index
-from typing import Any
 
 from .._lazy import FORK_LOCK
 from ..core import build, ranks
@@ -94,6 +93,12 @@ def join_job() -> None:
         mpi.join()
 
 
+def job() -> tuple[int, int]:
+    """The number of this process among those of its job, and how many there are."""
+    join_job()
+    return ranks.world().rank, ranks.world().size
+
+
 def shard(x: TensorLike, mesh: Mesh, split: Split | None = None) -> Tensor:
     """The tensor, kept in shards: each mesh axis that is named splits the dimension it is given.
 
@@ -117,10 +122,3 @@ def check_layout(node: Node, mesh: Mesh, layout: Layout) -> None:
     problem = layout_problem(mesh.shape, layout, node.shape)
     if problem is not None:
         raise ArgumentError(problem, "split a dimension that the mesh divides", None)
-
-
-def layout_of(x: Tensor) -> Any:
-    """How a tensor that has a value is kept: (mesh axes, layout), or None if every rank has it."""
-    from ..runtime.sharded import sharding_of
-
-    return sharding_of(x.entry.node)
