@@ -32,15 +32,14 @@ _PERIOD_SECONDS = 300e-6  # between two askings of the thread
 class Bucket:
     """Arrays that travel together."""
 
-    def __init__(self, group: tuple[int, ...], fold: Fold, number: int) -> None:
-        self.group, self.fold, self.number = group, fold, number
-        self.arrays: list[Array] = []
-        self.tickets: list[int] = []
+    def __init__(self, group: tuple[int, ...], fold: Fold, dtype: Any, room: int) -> None:
+        self.group, self.fold = group, fold
+        self.flat: Array | None = np.empty(room + len(group), dtype)  # MPI reads it in round one
+        self.room, self.used = room, 0
         self.nbytes = 0
         self.requests: list[Any] | None = None  # of the round that is under way
         self.parts: list[Array] = []
         self.size = 0
-        self.sent: Array | None = None
         self.whole: Array | None = None
         self.begun = self.done = 0.0  # seconds of the clock, for traces
         self.waited = 0.0  # seconds that the main thread waited for it
@@ -58,8 +57,8 @@ class Buckets:
         self.world, self.mpi = world, world.mpi
         self._open: dict[tuple[Any, ...], Bucket] = {}
         self._queue: deque[Bucket] = deque()  # those under way, in order
-        self._sums: dict[int, tuple[Bucket, int]] = {}
-        self._numbers, self._tickets = itertools.count(), itertools.count(1 << 40)
+        self._sums: dict[int, tuple[Bucket, int, int]] = {}  # and where in it
+        self._tickets = itertools.count(1 << 40)
         self._comms: dict[tuple[int, ...], Any] = {}
         self._lock = threading.Lock()
         self._awake = threading.Event()
@@ -79,19 +78,25 @@ class Buckets:
         """Put an array into the bucket of its kind."""
         key = group, array.dtype, how
         bucket = self._open.get(key)
+        if bucket is not None and bucket.used + array.size > bucket.room:
+            self._send_off(key)
+            bucket = None
         if bucket is None:
-            bucket = self._open[key] = Bucket(group, fold, next(self._numbers))
+            room = max(array.size, BUCKET_BYTES // array.itemsize)
+            bucket = self._open[key] = Bucket(group, fold, array.dtype, room)
         ticket = next(self._tickets)
-        self._sums[ticket] = bucket, len(bucket.arrays)
-        bucket.arrays.append(np.array(array))
+        self._sums[ticket] = bucket, bucket.used, bucket.used + array.size
+        assert bucket.flat is not None
+        bucket.flat[bucket.used : bucket.used + array.size] = array
+        bucket.used += array.size
         bucket.nbytes += array.nbytes
-        if bucket.nbytes >= BUCKET_BYTES:
+        if bucket.used == bucket.room:
             self._send_off(key)
         return ticket
 
     def take(self, ticket: int, label: str) -> Array:
         """A sum; its bucket is sent off now if it was not, and waited for."""
-        bucket, place = self._sums.pop(ticket)
+        bucket, start, stop = self._sums.pop(ticket)
         for key, waiting in list(self._open.items()):
             if waiting is bucket:
                 self._send_off(key)
@@ -108,8 +113,7 @@ class Buckets:
         bucket.waited += waited
         self.world.seconds_waited += waited
         assert bucket.whole is not None
-        start = sum([a.size for a in bucket.arrays[:place]])
-        return bucket.whole[start : start + bucket.arrays[place].size]
+        return bucket.whole[start:stop]
 
     # --- rounds ----------------------------------------------------------------------------------
 
@@ -124,10 +128,10 @@ class Buckets:
         bucket = self._open.pop(key)
         comm = self._comm(bucket.group)
         count, me = len(bucket.group), comm.Get_rank()
-        total = sum([a.size for a in bucket.arrays])
-        bucket.size = -(-total // count)
-        flat = np.zeros((count, bucket.size), bucket.arrays[0].dtype)
-        flat.reshape(-1)[:total] = np.concatenate(bucket.arrays)
+        bucket.size = -(-bucket.used // count)
+        assert bucket.flat is not None
+        bucket.flat[bucket.used : count * bucket.size] = 0
+        flat = bucket.flat[: count * bucket.size].reshape(count, bucket.size)
         bucket.begun = time.perf_counter()
         byte = self.mpi.BYTE
         with self._lock:
@@ -141,7 +145,6 @@ class Buckets:
                 for i, part in zip(others, sent, strict=True)
             ]
             bucket.requests = requests
-            bucket.sent = flat  # MPI reads it until the round is over
             self._queue.append(bucket)
         self.world.bytes_sent += 2 * bucket.size * flat.itemsize * (count - 1)
         self._awake.set()
@@ -159,14 +162,14 @@ class Buckets:
                 mine = np.ascontiguousarray(bucket.fold(bucket.parts))
                 whole = np.empty((len(bucket.group), bucket.size), mine.dtype)
                 byte = self.mpi.BYTE
-                bucket.parts = [mine]
+                bucket.parts, bucket.flat = [mine], None
                 request = self._comm(bucket.group).Iallgather(
                     [mine.view(np.uint8), byte], [whole.reshape(-1).view(np.uint8), byte]
                 )
                 bucket.whole, bucket.requests = whole.reshape(-1), [request]
             else:
                 bucket.done = time.perf_counter()
-                bucket.parts, bucket.sent = [], None
+                bucket.parts = []
                 self._queue.remove(bucket)
                 self.trace.append(bucket)
 
