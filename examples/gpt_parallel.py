@@ -12,7 +12,10 @@ model, by a plan. The losses printed are those of one process, whatever the numb
 from __future__ import annotations
 
 import argparse
+import math
 import os
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +63,7 @@ class GPT(nn.Module):
         return self.head(self.norm(h))
 
 
-def batches(text: str, batch: int, length: int, first: int) -> object:
+def batches(text: str, batch: int, length: int, first: int) -> Iterator[tuple[Any, Any]]:
     """Endless batches of characters and of those that follow them, the same on every rank."""
     names = {c: i for i, c in enumerate(sorted(set(text)))}
     data = np.array([names[c] for c in text])
@@ -72,8 +75,8 @@ def batches(text: str, batch: int, length: int, first: int) -> object:
         step += 1
 
 
-def main() -> None:
-    """Train, and write checkpoints that any number of ranks can go on from."""
+def main(arguments: Sequence[str] | None = None) -> float:
+    """Train, and write checkpoints that any number of ranks can go on from; the last loss."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--plan", default="data", choices=["data", "zero1", "zero2", "zero3"])
     parser.add_argument("--model", type=int, default=1, help="ranks that share each product")
@@ -82,7 +85,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--checkpoint", default="", help="a file to go on from, and to write")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     rank, size = job()
     mesh = fg.Mesh({"data": size // options.model, "model": options.model})
@@ -93,7 +96,7 @@ def main() -> None:
     fg.random.seed(0)
     model = GPT(len(set(TEXT)), options.width, 4, 2, options.length).shard(plan)
     optimizer = optim.AdamW(model.parameters(), lr=3e-3)
-    start = 0
+    start, value = 0, math.inf
     if options.checkpoint and os.path.exists(options.checkpoint):
         saved = fg.io.load_checkpoint(options.checkpoint, model=model, optimizer=optimizer)
         start = saved["step"]
@@ -113,6 +116,7 @@ def main() -> None:
             if options.checkpoint:
                 parts = {"model": model, "optimizer": optimizer}
                 fg.io.save_checkpoint(options.checkpoint, **parts, step=step + 1)
+    return float(value)
 
 
 if __name__ == "__main__":
