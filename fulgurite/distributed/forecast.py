@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ..config import current
 from ..core import ranks
 from ..core.dtype import int32
-from ..core.node import Node, toposort
+from ..core.node import Node, Shape, toposort
 from ..core.ops.collective import SHARD, UNSHARD, local_shape
 from ..core.ops.effect import WATCH
 from ..core.ops.elementwise import MUL
@@ -149,7 +149,7 @@ def _built(net: Net, mesh_axes: Mapping[str, int], plan: str, batch: int) -> Cos
             node = UNSHARD(node, arg=(mesh.shape, layout, kept.weak))
         REGISTRY.rebind(param.entry, param.entry.node, WATCH(node, arg=param.entry.node.arg))
         found.values += prod(own)
-        found.states += 2 * prod(local_shape(mesh.shape, state, param.shape))  # type: ignore[arg-type]
+        found.states += 2 * _count(local_shape(mesh.shape, state, param.shape))
         wishes[name] = (mesh.shape, state, False)
     rows = [wrap(new_buffer((batch, net.length), int32, current().device)) for _ in range(2)]
     split = {"data": 0} if "data" in mesh_axes else {}
@@ -174,18 +174,23 @@ def _plan(mesh: Mesh, name: str) -> plans.Plan:
     return found
 
 
+def _count(shape: Shape) -> int:
+    """The elements of a shape whose sizes are known."""
+    return prod([n for n in shape if isinstance(n, int)])
+
+
 def _counted(roots: list[Node], mesh: MeshAxes, found: Cost) -> Cost:
     normal = normalize(roots)
     local = partition(restore(normal.structure, normal.constants)).sink
     forward = set(toposort([local.src[0]]))
     for node in toposort([local]):
         if node.op is REDUCE and node.src[0].op is MUL and node.arg[0] == "add":
-            found.flops += 2.0 * prod(node.src[0].shape)  # type: ignore[arg-type]
+            found.flops += 2.0 * _count(node.src[0].shape)
             if node in forward:
-                found.activations += prod(node.shape)  # type: ignore[arg-type]
+                found.activations += _count(node.shape)
         elif node.op.family == "collective":
             axes: tuple[str, ...] = node.arg[1]
-            n, size = axes_size(mesh, axes), float(prod(node.src[0].shape))  # type: ignore[arg-type]
+            n, size = axes_size(mesh, axes), float(_count(node.src[0].shape))
             share = {"all_reduce": 2 * (n - 1) / n, "all_gather": n - 1}.get(
                 node.op.name, (n - 1) / n
             )
