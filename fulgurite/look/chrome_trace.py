@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..runtime.recording import Event
     from .profiler import KernelRun, Profile
 
 COMPILING = 0  # the process of what is no kernel
@@ -31,43 +32,66 @@ def chrome_trace(profile: Profile) -> dict[str, Any]:
     }  # fmt: skip
 
 
+class _Tracks:
+    """Numbers of processes and tracks, as they come."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.start = profile.begin
+        names = sorted({run.device for run in profile.runs})
+        self.devices = {name: number for number, name in enumerate(names, 1)}
+        self.threads: dict[int, int] = {}
+
+    def thread(self, ident: int) -> int:
+        """The track of a Python thread."""
+        return self.threads.setdefault(ident, len(self.threads))
+
+
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:
-    start = profile.begin
-    devices = {name: i for i, name in enumerate(sorted({r.device for r in profile.runs}), 1)}
-    threads: dict[int, int] = {}
-    yield _name("process_name", COMPILING, 0, "compiler")
-    for device, process in devices.items():
-        yield _name("process_name", process, 0, device)
+    tracks = _Tracks(profile)
     for run in profile.runs:
-        process = devices[run.device]
-        track = threads.setdefault(run.thread, len(threads))
-        yield _span(
-            run.facts.name, "kernel", run.begin, run.end, start, process, track, _about(run)
-        )
-        for thread, begin, end in run.parts if run.threads > 1 else ():
-            if thread:
-                track = WORKERS + thread
-                yield _span(run.facts.name, "thread", begin, end, start, process, track, {})
-    workers = {t for r in profile.runs if r.threads > 1 for t, _, _ in r.parts if t}
-    for process in devices.values():
-        for thread, track in threads.items():
-            yield _name("thread_name", process, track, f"Python thread {thread}")
-        for worker in sorted(workers):
-            yield _name("thread_name", process, WORKERS + worker, f"worker {worker}")
+        yield from _kernel(run, tracks)
     for event in profile.events:
-        about = {k: v for k, v in event.about.items() if isinstance(v, str | int | float | bool)}
-        about |= {f"ms in {k}": v * 1e3 for k, v in event.about.get("seconds", {}).items()}
-        track = threads.setdefault(event.thread, len(threads))
-        name = f"{event.kind}: {event.name}"
-        yield _span(name, event.kind, event.begin, event.end, start, COMPILING, track, about)
+        yield _slow(event, tracks)
     for copy in profile.copies:
-        process = devices.get(copy.device, COMPILING)
+        process, track = tracks.devices.get(copy.device, COMPILING), tracks.thread(copy.thread)
         about = {"bytes": copy.nbytes}
-        track = threads.setdefault(copy.thread, len(threads))
-        yield _span(copy.what, "copy", copy.begin, copy.end, start, process, track, about)
+        yield _span(copy.what, "copy", copy.begin, copy.end, tracks.start, process, track, about)
     for when, used in profile.memory:
         yield {"name": "memory", "ph": "C", "ts": when / 1e3, "pid": COMPILING, "tid": 0,
                "args": {"bytes in use": used}}  # fmt: skip
+    yield from _names(profile, tracks)
+
+
+def _kernel(run: KernelRun, tracks: _Tracks) -> Iterator[dict[str, Any]]:
+    """A kernel on the track of who called it, and what workers did of it on theirs."""
+    name, process, start = run.facts.name, tracks.devices[run.device], tracks.start
+    track = tracks.thread(run.thread)
+    yield _span(name, "kernel", run.begin, run.end, start, process, track, _about(run))
+    for thread, begin, end in run.parts if run.threads > 1 else ():
+        if thread:
+            yield _span(name, "thread", begin, end, start, process, WORKERS + thread, {})
+
+
+def _slow(event: Event, tracks: _Tracks) -> dict[str, Any]:
+    """Something that was compiled or captured, with the time of every pass."""
+    about = {k: v for k, v in event.about.items() if isinstance(v, str | int | float | bool)}
+    about |= {f"ms in {k}": v * 1e3 for k, v in event.about.get("seconds", {}).items()}
+    name, track = f"{event.kind}: {event.name}", tracks.thread(event.thread)
+    start = tracks.start
+    return _span(name, event.kind, event.begin, event.end, start, COMPILING, track, about)
+
+
+def _names(profile: Profile, tracks: _Tracks) -> Iterator[dict[str, Any]]:
+    """What processes and tracks are called."""
+    shared = [run for run in profile.runs if run.threads > 1]
+    workers = {thread for run in shared for thread, _, _ in run.parts if thread}
+    yield _name("process_name", COMPILING, 0, "compiler")
+    for device, process in tracks.devices.items():
+        yield _name("process_name", process, 0, device)
+        for thread, track in tracks.threads.items():
+            yield _name("thread_name", process, track, f"Python thread {thread}")
+        for worker in sorted(workers):
+            yield _name("thread_name", process, WORKERS + worker, f"worker {worker}")
 
 
 def _about(run: KernelRun) -> dict[str, Any]:

@@ -200,26 +200,35 @@ def _names(tensors: Sequence[Tensor]) -> dict[int, str]:
     """What tensors are called: parameters of modules, states of optimisers, variables in sight."""
     found: dict[int, str] = {}
     if "fulgurite.nn" in sys.modules:
-        from ..nn import Module
-
-        modules = [one for one in gc.get_objects() if issubclass(type(one), Module)]
-        inner = {id(part) for one in modules for part in one.modules() if part is not one}
-        for one in modules:
-            if id(one) not in inner:
-                for name, tensor in (*one.named_parameters(), *one.named_buffers()):
-                    found.setdefault(id(tensor), f"{type(one).__name__}.{name}")
+        _name_parameters(found)
     if "fulgurite.optim" in sys.modules:
-        from ..optim import Optimizer
-
-        for one in [o for o in gc.get_objects() if issubclass(type(o), Optimizer)]:
-            for i, state in one.state.items():
-                of = found.get(id(one.params[i]), f"parameter {i}")
-                for name, tensor in state.items():
-                    found.setdefault(id(tensor), f"{type(one).__name__}: {name} of {of}")
+        _name_states(found)
     for name, value in _variables():
         if issubclass(type(value), Tensor):
             found.setdefault(id(value), name)
     return found
+
+
+def _name_parameters(found: dict[int, str]) -> None:
+    """Parameters and buffers by the outermost module that they are of."""
+    from ..nn import Module
+
+    modules = [one for one in gc.get_objects() if issubclass(type(one), Module)]
+    inner = {id(part) for one in modules for part in one.modules() if part is not one}
+    for one in [module for module in modules if id(module) not in inner]:
+        for name, tensor in (*one.named_parameters(), *one.named_buffers()):
+            found.setdefault(id(tensor), f"{type(one).__name__}.{name}")
+
+
+def _name_states(found: dict[int, str]) -> None:
+    """What optimisers keep for each parameter."""
+    from ..optim import Optimizer
+
+    for one in [other for other in gc.get_objects() if issubclass(type(other), Optimizer)]:
+        for i, state in one.state.items():
+            of = found.get(id(one.params[i]), f"parameter {i}")
+            for name, tensor in state.items():
+                found.setdefault(id(tensor), f"{type(one).__name__}: {name} of {of}")
 
 
 def _variables() -> Iterator[tuple[str, Any]]:

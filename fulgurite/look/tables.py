@@ -38,26 +38,33 @@ def _head(profile: Profile) -> list[str]:
     inside, whole = profile.kernel_seconds, max(profile.seconds, 1e-9)
     lines = [
         f"{duration(whole)} in all, {duration(inside)} ({inside / whole:.1%}) in "
-        f"{len(profile.runs)} runs of kernels"
+        f"{len(profile.runs)} runs of kernels",
+        *_compiled(profile),
     ]
-    compiled = [e for e in profile.events if e.kind == "graph"]
-    captured = [e for e in profile.events if e.kind == "capture"]
-    known = profile.cache.get("schedule hits", 0)
-    if compiled or captured or known:
-        took = sum([e.end - e.begin for e in compiled]) / 1e9
-        loaded = sum([e.about["loaded"] for e in compiled])
-        lines.append(
-            f"{len(compiled)} graphs compiled in {duration(took)} ({loaded} of them loaded from "
-            f"disk), {known} found in the cache, {len(captured)} captures"
-        )
     if profile.copies:
         moved = sum([c.nbytes for c in profile.copies])
         took = sum([c.end - c.begin for c in profile.copies]) / 1e9
         lines.append(f"{len(profile.copies)} copies of {readable(moved)} in {duration(took)}")
     if profile.memory:
         lines.append(f"at most {readable(max([used for _, used in profile.memory]))} in use")
-    lines += [f"limit of {name}: {rates.source}" for name, rates in profile.rates.items()]
-    return lines
+    return [
+        *lines, *[f"limit of {name}: {rates.source}" for name, rates in profile.rates.items()]
+    ]  # fmt: skip
+
+
+def _compiled(profile: Profile) -> list[str]:
+    """What was compiled and captured, if anything was or could have been."""
+    compiled = [e for e in profile.events if e.kind == "graph"]
+    captured = [e for e in profile.events if e.kind == "capture"]
+    known = profile.cache.get("schedule hits", 0)
+    if not (compiled or captured or known):
+        return []
+    took = sum([e.end - e.begin for e in compiled]) / 1e9
+    loaded = sum([e.about["loaded"] for e in compiled])
+    return [
+        f"{len(compiled)} graphs compiled in {duration(took)} ({loaded} of them loaded from "
+        f"disk), {known} found in the cache, {len(captured)} captures"
+    ]
 
 
 def show_profile(profile: Profile, rows: Sequence[Row], by: str, most: int) -> str:
