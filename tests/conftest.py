@@ -75,6 +75,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # --- devices -------------------------------------------------------------------------------------
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tensors that a file makes when it is imported are where its tests run."""
+    chosen = chosen_devices(config.getoption("--device"), config.getoption("-m"))
+    if chosen[:1] == [GPU] and gpu_count():
+        module = importlib.import_module("fulgurite.config")
+        module._defaults = replace(module.from_environment(), device=GPU)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each device it runs on; a device that is the only one is in no name."""
     mark = metafunc.definition.get_closest_marker("device")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fulgurite.codegen.cuda.compiler import Cubin
 from fulgurite.codegen.cuda.source import (
@@ -202,6 +203,7 @@ def install() -> ctypes.CDLL:
     return made
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure() -> None:
     """As a plugin: before anything asks which GPUs there are."""
     install()
