@@ -493,7 +493,9 @@ class TileProgram:
         """What is folded, over all tile axes among the fold's and the identity beyond their end."""
         source_, axes = node.src[0], frozenset(node.arg[1])
         missing = (axes - self.free[source_]) & self.tile
-        if missing or (axes & self.tile and not self.shaped[source_]):
+        spread = (axes | self.free[source_]) & self.tile
+        alone = all(self.block[a] == 1 for a in spread)  # its index may be a number then
+        if missing or (axes & self.tile and (alone or not self.shaped[source_])):
             found = self._name()
             shape = self._shape(axes | self.free[source_])
             scope.say(f"{found} = tl.broadcast_to({value}, {shape})")
