@@ -49,21 +49,20 @@ def piece(node: Node) -> tuple[Node, int] | None:
         node = node.src[0]
     if node.op is not BUFFER or not steps:
         return None
+    offsets = [_offset(step) for step in steps if step.op is SHRINK]
+    known = [offset for offset in offsets if offset is not None]
+    return (node, sum(known)) if len(known) == len(offsets) else None
+
+
+def _offset(shrink: Node) -> int | None:
+    """Where the elements that a SHRINK leaves begin in row-major order; None if not contiguous."""
+    spread = False  # has an outer dimension more than one element?
     offset = 0
-    for step in reversed(steps):
-        if step.op is RESHAPE:
-            continue
-        whole = step.src[0].shape
-        spread = False  # has an outer dimension more than one element?
-        for (start, stop), n in zip(pairs(step), whole, strict=True):
-            if not isinstance(start, int) or not isinstance(stop, int):
-                return None  # where it begins is known at run time
-            if spread and (start, stop) != (0, n):
-                return None
-            spread = spread or stop - start != 1
-        stride = 1
-        for (start, _), n in zip(reversed(pairs(step)), reversed(whole), strict=True):
-            assert isinstance(start, int) and isinstance(n, int)
-            offset += start * stride
-            stride *= n
-    return node, offset
+    for (start, stop), n in zip(pairs(shrink), shrink.src[0].shape, strict=True):
+        if not (isinstance(start, int) and isinstance(stop, int) and isinstance(n, int)):
+            return None  # where it begins is known at run time
+        if spread and (start, stop) != (0, n):
+            return None
+        spread = spread or stop - start != 1
+        offset = offset * n + start
+    return offset

@@ -149,12 +149,7 @@ class _Peeler:
     def is_unrolled(self, fold: Node) -> bool:
         """True if it has few elements, each made from values that do not have all its axes."""
         along = frozenset(fold.arg[1])
-        if (
-            fold.arg[0] not in _JOIN
-            or len(along) != 1
-            or varies(self.sizes[fold.arg[1][0]])
-            or self.sizes[fold.arg[1][0]] > LIMITS.unrolled_elements
-        ):
+        if not self.is_short(fold):
             return False
         order = toposort([fold.src[0]])
         if any(n.op is FOLD or any(_is_divided(i, *along) for i in indices(n)) for n in order):
@@ -165,6 +160,14 @@ class _Peeler:
             if any(a - b and b - a for a in axes for b in axes):
                 return True
         return False
+
+    def is_short(self, fold: Node) -> bool:
+        """True if it is over one axis of a few elements, which can be joined one by one."""
+        name, axes = fold.arg
+        if name not in _JOIN or len(axes) != 1:
+            return False
+        size = self.sizes[axes[0]]
+        return not varies(size) and size <= LIMITS.unrolled_elements
 
     def unrolled(self, fold: Node) -> Node:
         """The elements of a fold, one by one."""

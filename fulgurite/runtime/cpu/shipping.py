@@ -8,13 +8,16 @@ is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...codegen.cpu.driver import driver_text
 from ...core.digest import blake2b
 from ..device import DeviceError, Executable
 from .objects import Native, Object
 from .toolchain import code, code_for, driver_digest, workers
+
+if TYPE_CHECKING:
+    from ...codegen.cpu.target import Target
 
 
 def export_code(made: Sequence[Executable], members: dict[str, bytes]) -> dict[str, Any]:
@@ -58,8 +61,19 @@ def _digest(data: bytes) -> str:
 def import_code(about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
     """Make the machine code known here, if it is for this machine."""
     made = code()
+    _check_target(about, made.target)
+    objects = [
+        Object(members[name], tuple(o["texts"]), tuple(o["needs"]))
+        for name, o in about["objects"].items()
+    ]
+    ordered = _callees_first(objects, set(made.objects))
+    for table in {id(c): c for c in (made, code_for("auto"))}.values():
+        table.install(ordered)
+
+
+def _check_target(about: Mapping[str, Any], mine: Target) -> None:
+    """Raise a DeviceError if code is for another machine, or another driver."""
     arch, vectors, features = about["target"]
-    mine = made.target
     if arch != mine.arch or vectors != mine.vectors:
         raise DeviceError(
             f"it is for {arch} with {vectors}, and this is {mine.arch} with {mine.vectors}"
@@ -68,12 +82,11 @@ def import_code(about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
         raise DeviceError(f"this machine lacks {', '.join(missing)}")
     if about["launch"] != _launch(mine.arch):
         raise DeviceError("another version of this package made it")
-    waiting = [
-        Object(members[name], tuple(o["texts"]), tuple(o["needs"]))
-        for name, o in about["objects"].items()
-    ]
+
+
+def _callees_first(waiting: list[Object], known: set[str]) -> list[Object]:
+    """Objects in an order in which each needs only those before it, and texts that are known."""
     ordered: list[Object] = []
-    known = set(made.objects)
     while waiting:
         ready = [o for o in waiting if set(o.needs) <= known]
         if not ready:
@@ -81,5 +94,4 @@ def import_code(about: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
         ordered += ready
         known.update(text for o in ready for text in o.texts)
         waiting = [o for o in waiting if o not in ready]
-    for table in {id(c): c for c in (made, code_for("auto"))}.values():
-        table.install(ordered)
+    return ordered

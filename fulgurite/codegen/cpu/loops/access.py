@@ -343,7 +343,7 @@ class Access:
 
 
 def _is_plain(node: Node) -> bool:
-    """True if a STORE's index is injective."""
+    """True if a STORE sets values at an affine index: nothing is combined."""
     return node.arg[2] == "set" and len(node.src) == 1
 
 
