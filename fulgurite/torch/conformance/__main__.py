@@ -13,7 +13,7 @@ SAMPLE = {  # twenty-five models for every change: small, and of many kinds
     "torchvision": ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5",
                     "mnasnet0_5", "efficientnet_b0", "convnext_tiny", "lraspp_mobilenet_v3_large"],
     "timm": ["vit_tiny_patch16_224", "mixer_s32_224", "regnetx_002", "mobilevit_xxs",
-             "edgenext_xx_small", "ghostnet_050", "lcnet_050", "gmlp_ti16_224", "resmlp_12_224",
+             "edgenext_xx_small", "ghostnet_050", "convnext_atto", "gmlp_ti16_224", "resmlp_12_224",
              "deit_tiny_patch16_224"],
     "transformers": ["bert", "gpt2", "t5", "llama", "mistral", "bart", "vit"],
 }  # fmt: skip
@@ -63,7 +63,8 @@ def models(suite: str, given: Any) -> list[dict[str, Any]]:
     if given.sample:
         names = [name for name in names if name in SAMPLE[suite]]
     names = [name for name in names if given.only in name]
-    names = names[: given.most] if given.most else names
+    if given.most and len(names) > given.most:  # spread over the suite
+        names = [names[i * len(names) // given.most] for i in range(given.most)]
     rows = []
     for row in judged(suite, names, given.train, given.backend):
         rows.append(row | {"suite": suite})

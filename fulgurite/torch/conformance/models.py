@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 Make = Callable[[], tuple[Any, dict[str, Any]]]
+MOST_PARAMETERS = 60_000_000  # of a model that is judged: larger ones say nothing more
 
 
 class Architecture(NamedTuple):
@@ -170,28 +171,35 @@ _OFF = ("dropout", "drop_rate", "drop_path", "layerdrop", "pdrop")
 
 
 def _config(kind: str) -> Any:
-    """A config with small sizes and no dropout."""
+    """A config with small sizes and no dropout, and so its configs of parts."""
     from transformers import AutoConfig
 
     config = AutoConfig.for_model(kind)
-    for name in list(vars(config)):
-        value = getattr(config, name)
-        if name in _WIDTHS and isinstance(value, int) and not isinstance(value, bool):
-            with contextlib.suppress(Exception):
-                setattr(config, name, min(value, _WIDTHS[name]) if value > 0 else value)
-        elif any(part in name for part in _OFF) and isinstance(value, float):
-            with contextlib.suppress(Exception):
-                setattr(config, name, 0.0)
-    if isinstance(getattr(config, "layer_types", None), list):
-        config.layer_types = config.layer_types[: config.num_hidden_layers]
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value >= 99:
-            with contextlib.suppress(Exception):
-                setattr(config, name, 1)
+    _shrink(config)
     with contextlib.suppress(Exception):
         config.use_cache = False
     return config
+
+
+def _shrink(config: Any) -> None:
+    """Small sizes, no dropout and few tokens, in a config and those inside it."""
+    for name, value in list(vars(config).items()):
+        with contextlib.suppress(Exception):
+            if hasattr(value, "to_dict") and hasattr(value, "model_type"):
+                _shrink(value)
+            elif isinstance(value, bool) or value is None:
+                continue
+            elif name in _WIDTHS and isinstance(value, int) and value > 0:
+                setattr(config, name, min(value, _WIDTHS[name]))
+            elif any(part in name for part in _OFF) and isinstance(value, float):
+                setattr(config, name, 0.0)
+            elif name.endswith("_token_id") and isinstance(value, int) and value >= 99:
+                setattr(config, name, 1)
+            elif name in ("num_experts_per_tok", "moe_k", "num_experts_per_token"):
+                setattr(config, name, min(value, 2))
+    with contextlib.suppress(Exception):
+        if isinstance(config.layer_types, list):
+            config.layer_types = config.layer_types[: config.num_hidden_layers]
 
 
 def transformers_suite() -> Iterator[Architecture]:
@@ -205,7 +213,12 @@ def transformers_suite() -> Iterator[Architecture]:
 
         def make(kind: str = kind, name: str = name) -> tuple[Any, dict[str, Any]]:
             config = _config(kind)
-            model = getattr(transformers, name)(config)
+            made = getattr(transformers, name)
+            with torch.device("meta"):
+                size = sum([p.numel() for p in made(config).parameters()])
+            if size > MOST_PARAMETERS:
+                raise ValueError(f"{size:,} parameters, although its config was made small")
+            model = made(config)
             return model, _inputs(model, config)
 
         yield Architecture(kind, make)

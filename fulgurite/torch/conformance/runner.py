@@ -36,7 +36,7 @@ def measure(name: str, make: Callable[[], Any], train: bool, backend: str) -> di
     try:
         model, given = make()
         model = calm(model).train(train)
-        row["parameters"] = sum(p.numel() for p in model.parameters())
+        row["parameters"] = sum([p.numel() for p in model.parameters()])
         state = copy.deepcopy(model.state_dict())
         theirs = _step(model, model, given, train)
     except Exception as problem:

@@ -1,0 +1,153 @@
+"""Models of torch: cold, from a warm disk and warm, beside eager torch and inductor.
+
+Run `python bench/torch_models.py [--train] [--models N] [--save FILE]` with a Python that has torch
+and torchvision, timm or transformers. Every figure of a model and backend is of processes of their
+own: the first with empty caches, the second with what that left on the disk. Seconds are wall
+time and processor time from the call of the compiled model to its first result; milliseconds are
+the least of several steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+MODELS = [
+    ("torchvision", name)
+    for name in (
+        "resnet18", "resnet50", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5",
+        "efficientnet_b0", "convnext_tiny", "densenet121", "regnet_y_400mf", "mnasnet0_5", "vgg11",
+        "vit_b_16",
+    )
+] + [
+    ("timm", name)
+    for name in (
+        "vit_tiny_patch16_224", "mixer_s32_224", "regnetx_002", "mobilevit_xxs",
+        "edgenext_xx_small", "ghostnet_050", "gmlp_ti16_224", "resmlp_12_224", "convnext_atto",
+    )
+] + [
+    ("transformers", name)
+    for name in ("bert", "gpt2", "t5", "llama", "mistral", "bart", "vit", "albert", "opt")
+]  # fmt: skip
+
+
+def measure(suite: str, name: str, backend: str, train: bool) -> dict[str, float]:
+    """The figures of one model and backend, in this process."""
+    import torch
+
+    import fulgurite.torch
+    from fulgurite.torch.conformance.models import SUITES, calm
+    from fulgurite.torch.conformance.runner import _step
+
+    assert fulgurite.torch, "the backend is known by its name"
+    torch.manual_seed(0)
+    (make,) = [each.make for each in SUITES[suite]() if each.name == name]
+    model, given = make()
+    model = calm(model).train(train)
+    call = model if backend == "eager" else torch.compile(model, backend=backend)
+    wall, used = time.perf_counter(), _used()
+    _step(model, call, given, train)
+    figures = {"first_s": time.perf_counter() - wall, "first_cpu_s": _used() - used}
+    for _ in range(2):
+        _step(model, call, given, train)
+    best = math.inf
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < 2:
+        start = time.perf_counter()
+        _step(model, call, given, train)
+        best = min(best, time.perf_counter() - start)
+    return figures | {"step_ms": best * 1e3}
+
+
+def _used() -> float:
+    """Processor seconds of this process and of those that it started."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def child(suite: str, name: str, backend: str, train: bool, home: str) -> dict[str, float]:
+    """The figures of a process of its own, with caches in a folder."""
+    command = [sys.executable, __file__, "--child", suite, name, backend, *(["--train"] * train)]
+    environment = os.environ | {
+        "FULGURITE_CACHE_DIR": f"{home}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{home}/theirs",
+        "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+    try:
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=900, check=True
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
+        print(f"  {name} {backend}: {type(problem).__name__}", file=sys.stderr)
+        return {}
+    found: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def row(suite: str, name: str, train: bool, backends: list[str]) -> dict[str, Any]:
+    """All figures of one model."""
+    found: dict[str, Any] = {"suite": suite, "name": name, "train": train}
+    for backend in backends:
+        with tempfile.TemporaryDirectory() as home:
+            cold = child(suite, name, backend, train, home)
+            warm = child(suite, name, backend, train, home) if backend != "eager" else {}
+        found[backend] = {"cold": cold.get("first_s"), "cold_cpu": cold.get("first_cpu_s"),
+                          "disk": warm.get("first_s"), "step_ms": cold.get("step_ms")}  # fmt: skip
+    return found
+
+
+def geometric_mean(values: list[float]) -> float:
+    """The mean of ratios."""
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def ratio(rows: list[dict[str, Any]], figure: str, ours: str, theirs: str) -> float:
+    """How a figure of one backend compares with another's, over models that have both."""
+    pairs = [(r.get(ours, {}).get(figure), r.get(theirs, {}).get(figure)) for r in rows]
+    return geometric_mean([a / b for a, b in pairs if a and b])
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--child", nargs=3)
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--models", type=int, default=len(MODELS))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--backends", default="eager,fulgurite,inductor")
+    parser.add_argument("--save", default="")
+    given = parser.parse_args()
+    if given.child:
+        print(json.dumps(measure(*given.child, given.train)))
+        return
+    rows = []
+    backends = given.backends.split(",")
+    chosen = [m for m in MODELS if given.only in m[1]][: given.models]
+    for suite, name in chosen:
+        rows.append(row(suite, name, given.train, backends))
+        shown = [f"{b} {_shown(rows[-1][b])}" for b in backends]
+        print(f"{name:24} {' | '.join(shown)}", flush=True)
+    for theirs in backends:
+        if theirs != "fulgurite" and "fulgurite" in backends:
+            figures = [f"{f} {ratio(rows, f, 'fulgurite', theirs):.3f}"
+                       for f in ("cold", "cold_cpu", "disk", "step_ms")]  # fmt: skip
+            print(f"ours / {theirs}, geometric means: {', '.join(figures)}")
+    if given.save:
+        Path(given.save).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def _shown(figures: dict[str, Any]) -> str:
+    return " ".join([f"{key} {value:.3g}" for key, value in figures.items() if value is not None])
+
+
+if __name__ == "__main__":
+    main()
