@@ -55,6 +55,8 @@ def refusal(node: fx.Node, val: Any) -> str | None:
             return f"there is no {each.dtype}"
         if each.layout is not torch.strided:
             return f"its layout is {each.layout}"
+        if each.device.type not in ("cpu", "meta"):
+            return f"its tensors are on {each.device.type}, and graphs are compiled for the CPU"
     return None
 
 

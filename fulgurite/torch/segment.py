@@ -117,18 +117,29 @@ class Segment:
         count = len(self.inputs)
         held = [memory for place, memory in self.reads if place < 0]
         fixed = [*[m.address for m in held], *[c.address for c in self.constants]]
-        if all(place < 0 for place, _ in self.reads[count:]):  # inputs first, then what stays
-            middle = fixed
-            threads = torch.get_num_threads
+        if any(place >= 0 for place, _ in self.reads[count:]):
+            return self._slow  # what stays is not behind the inputs
+        threads = torch.get_num_threads
+        # gradients from outside come in any layout; dynamo guards that of everything else
+        guarded = [(i, self.layouts[i].stride) for i, node in enumerate(self.inputs)
+                   if node.name.startswith("tangents")]  # fmt: skip
 
-            def run(tensors: Sequence[Any]) -> list[Any]:
-                made = [make() for make in makers]
-                launch([*[t.data_ptr() for t in tensors], *middle,
-                        *[t.data_ptr() for t in made]], threads())  # fmt: skip
-                return made
+        def run(tensors: Sequence[Any]) -> list[Any]:
+            for i, stride in guarded:
+                if tensors[i].stride() != stride:
+                    return self._slow(tensors)
+            made = [make() for make in makers]
+            addresses = [t.data_ptr() for t in tensors]
+            addresses += fixed
+            addresses += [t.data_ptr() for t in made]
+            try:
+                launch(addresses, threads())
+            except BoundsError:
+                name_the_line(self.roots, self.normal, self._buffers(tensors, None))
+                raise
+            return made
 
-            return run
-        return self._slow
+        return run
 
     def _slow(self, tensors: Sequence[Any]) -> list[Any]:
         """A call of any plan: memory in any layout, random numbers, host steps."""

@@ -240,3 +240,24 @@ def test_many_dtypes_pass_through() -> None:
 
 def test_the_backend_is_found_by_its_name() -> None:
     assert "fulgurite" in torch._dynamo.list_backends()
+
+
+def test_a_gradient_that_comes_in_another_layout_is_read_as_it_is() -> None:
+    model = torch.nn.Conv2d(3, 4, 3)
+    twin = copy.deepcopy(model)
+    x, weights = torch.randn(2, 3, 6, 6), torch.randn(2, 4, 4, 4)
+    for net, call in ((model, compiled(model)), (twin, twin)):
+        for factors in (weights, weights.to(memory_format=torch.channels_last)):
+            (call(x) * factors).sum().backward()
+            call(x).sum().backward()  # one number, stretched
+            (call(x).permute(0, 2, 3, 1) * weights).sum().backward()
+        assert net.weight.grad is not None
+    close(model.weight.grad, twin.weight.grad, 1e-3)
+
+
+def test_an_index_outside_names_the_line_of_the_model() -> None:
+    def lookup(table: Any, places: Any) -> Any:
+        return table[places] * 2  # the line that is named
+
+    with pytest.raises(IndexError, match=r"test_backend\.py"):
+        compiled(lookup)(torch.ones(3, 2), torch.tensor([7]))
