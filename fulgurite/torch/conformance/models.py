@@ -189,6 +189,8 @@ def _shrink(config: Any) -> None:
                 _shrink(value)
             elif isinstance(value, bool) or value is None:
                 continue
+            elif name == "depths" and isinstance(value, list | tuple):
+                setattr(config, name, [1] * len(value))
             elif name in _WIDTHS and isinstance(value, int) and value > 0:
                 setattr(config, name, min(value, _WIDTHS[name]))
             elif any(part in name for part in _OFF) and isinstance(value, float):

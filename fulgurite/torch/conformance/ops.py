@@ -24,6 +24,11 @@ RANDOM = (
 TIES = ("sort", "topk", "kthvalue", "mode", "median")  # of equals torch may tell any
 
 
+KNOWN = {  # differences that are torch's own
+    "nn.functional.hardsigmoid float64": "torch's gradient has 1/6 rounded to float32",
+}
+
+
 def is_random(name: str) -> bool:
     """True if two runs of an operator need not agree: random numbers, uninitialised memory."""
     return any([part in name for part in RANDOM])
@@ -137,7 +142,10 @@ def judge(info: Any, dtype: str, most: int, train: bool) -> Iterator[tuple[str, 
             if not theirs:
                 yield f"{number}", "no tensors to compare"
                 continue
-            yield f"{number}", _verdict(sample, theirs, grads, random)
+            found = _verdict(sample, theirs, grads, random)
+            if isinstance(found, Verdict) and not found.agrees:
+                found = KNOWN.get(f"{info.name} {dtype}", found)
+            yield f"{number}", found
 
 
 def _verdict(sample: Sample, theirs: list[Any], grads: bool, random: bool) -> Verdict | str:
