@@ -78,7 +78,7 @@ def test_a_lightning_module_trains_with_the_one_line(tmp_path: Path) -> None:
         import_torchvision()  # which Lightning imports, where its extension may not load
     lightning = pytest.importorskip("lightning")
 
-    class Module(lightning.LightningModule):  # type: ignore[misc]
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self, net: Any, call: Any) -> None:
             super().__init__()
             self.net, self.losses = net, list[float]()
