@@ -115,10 +115,7 @@ class Program:
                 self.steps.append(self._segment(nodes, outputs, levels, level, eager))
             self.steps += [n for n in levels if levels[n] == level and n in eager]
         self.copies = [n for n in graph.nodes if _is_copy_back(n)]
-        for node in eager:
-            if isinstance(node.target, torch._ops.OpOverload):
-                name = name_of(node.target)
-                REPORT.left(name, eager[node], quiet=name in HOST)
+        _tell(eager)
         REPORT.operators += len(levels) - len(eager)
         self.call: Callable[[Sequence[Any]], list[Any]] = self._straight() or self.__call__
 
@@ -198,16 +195,9 @@ class Program:
         run = segment.run
         if not copies and graph.results == segment.outputs:
             return lambda args: run([args[i] for i in reads])
-        takes: list[tuple[bool, Any]] = []
-        for result in graph.results:
-            if isinstance(result, fx.Node) and result in made:
-                takes.append((True, made[result]))
-            elif isinstance(result, fx.Node) and result in number:
-                takes.append((False, number[result]))
-            elif isinstance(result, fx.Node):
-                return None
-            else:
-                takes.append((False, None))
+        takes = _takes(graph.results, made, number)
+        if takes is None:
+            return None
 
         def call(args: Sequence[Any]) -> list[Any]:
             outputs = run([args[i] for i in reads])
@@ -284,6 +274,31 @@ class Numbers:
         size = [self.number(n) for n in val.shape]
         stride = [self.number(n) for n in val.stride()]
         return torch.empty_strided(size, stride, dtype=val.dtype, device="meta")
+
+
+def _takes(
+    results: Sequence[Any], made: dict[fx.Node, int], number: dict[fx.Node, int]
+) -> list[tuple[bool, Any]] | None:
+    """Of each result, whether a segment made it, and its place there or among the arguments."""
+    found: list[tuple[bool, Any]] = []
+    for result in results:
+        if not isinstance(result, fx.Node):
+            found.append((False, None))
+        elif result in made:
+            found.append((True, made[result]))
+        elif result in number:
+            found.append((False, number[result]))
+        else:
+            return None
+    return found
+
+
+def _tell(eager: dict[fx.Node, str]) -> None:
+    """Count the operators that torch runs."""
+    for node, why in eager.items():
+        if isinstance(node.target, torch._ops.OpOverload):
+            name = name_of(node.target)
+            REPORT.left(name, why, quiet=name in HOST)
 
 
 def _bound(graph: Graph, sizes: tuple[Any, ...]) -> dict[Any, Any]:

@@ -149,20 +149,7 @@ class Segment:
         ]
         key = torch.empty(1, dtype=torch.int64).random_() if self.random else None
         if self.program is not None:
-            made = [make() for make in self.makers]
-            addresses = []
-            for place, memory in self.reads:
-                if place >= 0:
-                    addresses.append(tensors[place].data_ptr())
-                else:
-                    addresses.append(key.data_ptr() if place == -2 else memory.address)  # type: ignore[union-attr]
-            addresses += [c.address for c in self.constants]
-            addresses += [t.data_ptr() for t in made]
-            try:
-                self.program.launch_into(addresses, torch.get_num_threads())
-            except BoundsError:
-                name_the_line(self.roots, self.normal, self._buffers(tensors, key))
-                raise
+            made = self._launched(tensors, key)
         else:
             made = self._executed(self._buffers(tensors, key))
         found = [made[place] for place in self.places]
@@ -170,6 +157,23 @@ class Segment:
             layout = self.made[i]
             found[i] = found[i].as_strided(layout.size, layout.stride).clone()
         return found
+
+    def _launched(self, tensors: Sequence[Any], key: Any) -> list[Any]:
+        """Results of one launch, in memory that torch has just allocated."""
+        assert self.program is not None
+        made = [make() for make in self.makers]
+        addresses = []
+        for place, memory in self.reads:
+            tensor = tensors[place] if place >= 0 else key
+            addresses.append(memory.address if place == -1 else tensor.data_ptr())
+        addresses += [c.address for c in self.constants]
+        addresses += [t.data_ptr() for t in made]
+        try:
+            self.program.launch_into(addresses, torch.get_num_threads())
+        except BoundsError:
+            name_the_line(self.roots, self.normal, self._buffers(tensors, key))
+            raise
+        return made
 
     def _buffers(self, tensors: Sequence[Any], key: Any) -> list[Any]:
         """The plan's inputs as buffers over torch's memory."""

@@ -44,6 +44,8 @@ def calm(model: Any) -> Any:
 # --- torchvision ----------------------------------------------------------------------------------
 
 _LARGE = {"inception_v3": 96, "googlenet": 64, "alexnet": 96, "maxvit_t": 224}
+# boxes, whose number is data; quantised layers; optical flow
+_BOXES = ("detection", "rcnn", "retinanet", "ssd", "fcos", "quantized_", "raft")
 _CLIPS = ("mc3_18", "r3d_18", "r2plus1d_18", "s3d")
 
 
@@ -69,9 +71,7 @@ def torchvision_suite() -> Iterator[Architecture]:
     vision = import_torchvision()
     models = vision.models
     for name in models.list_models():
-        if "detection" in name or "rcnn" in name or "retinanet" in name or "ssd" in name:
-            continue  # boxes: their number is data
-        if "fcos" in name or name.startswith("quantized_") or "raft" in name:
+        if any([part in name for part in _BOXES]):
             continue
 
         def make(name: str = name) -> tuple[Any, dict[str, Any]]:
@@ -165,7 +165,8 @@ _WIDTHS = {
     "vocab_size": 99, "max_position_embeddings": 64, "n_positions": 64, "embedding_size": 32,
     "image_size": 32, "patch_size": 8, "head_dim": 8, "d_kv": 8, "word_embed_proj_dim": 32,
     "type_vocab_size": 2, "n_ctx": 64, "seq_length": 64, "num_experts": 4, "num_local_experts": 4,
-    "moe_intermediate_size": 32, "state_size": 8, "time_step_rank": 4,
+    "moe_intermediate_size": 32, "num_experts_per_tok": 2, "moe_k": 2,
+    "state_size": 8, "time_step_rank": 4,
 }  # fmt: skip
 _OFF = ("dropout", "drop_rate", "drop_path", "layerdrop", "pdrop")
 
@@ -187,21 +188,24 @@ def _shrink(config: Any) -> None:
         with contextlib.suppress(Exception):
             if hasattr(value, "to_dict") and hasattr(value, "model_type"):
                 _shrink(value)
-            elif isinstance(value, bool) or value is None:
-                continue
-            elif name == "depths" and isinstance(value, list | tuple):
-                setattr(config, name, [1] * len(value))
-            elif name in _WIDTHS and isinstance(value, int) and value > 0:
-                setattr(config, name, min(value, _WIDTHS[name]))
-            elif any(part in name for part in _OFF) and isinstance(value, float):
-                setattr(config, name, 0.0)
-            elif name.endswith("_token_id") and isinstance(value, int) and value >= 99:
-                setattr(config, name, 1)
-            elif name in ("num_experts_per_tok", "moe_k", "num_experts_per_token"):
-                setattr(config, name, min(value, 2))
+            elif not isinstance(value, bool) and value is not None:
+                setattr(config, name, _small(name, value))
     with contextlib.suppress(Exception):
         if isinstance(config.layer_types, list):
             config.layer_types = config.layer_types[: config.num_hidden_layers]
+
+
+def _small(name: str, value: Any) -> Any:
+    """A small value for a setting of a config; most stay as they are."""
+    if name == "depths":
+        return [1] * len(value)
+    if isinstance(value, float):
+        return 0.0 if any([part in name for part in _OFF]) else value
+    if not isinstance(value, int) or value <= 0:
+        return value
+    if name.endswith("_token_id"):
+        return value if value < 99 else 1
+    return min(value, _WIDTHS.get(name, value))
 
 
 def transformers_suite() -> Iterator[Architecture]:

@@ -77,6 +77,28 @@ def through_aot(function: Callable[..., Any], leaves: list[Any], run: Any) -> An
     )  # fmt: skip
 
 
+def _filled(value: Any, place: dict[int, int], given: tuple[Any, ...]) -> Any:
+    """A sample's value with other tensors in place of its own."""
+    if isinstance(value, torch.Tensor):
+        return given[place[id(value)]]
+    if isinstance(value, list | tuple):
+        return type(value)([_filled(v, place, given) for v in value])
+    if isinstance(value, dict):
+        return {k: _filled(v, place, given) for k, v in value.items()}
+    return value
+
+
+def _gradients(results: list[Any], leaves: list[Any]) -> list[Any]:
+    """The gradients of the leaves that have one."""
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    starts = [r for r in results if r.requires_grad]
+    if not wanted or not starts:
+        return []
+    seeds = [_seed(r) for r in starts]
+    grads = torch.autograd.grad(starts, wanted, seeds, allow_unused=True)
+    return [g if g is not None else torch.zeros(()) for g in grads]
+
+
 def _seed(result: Any) -> Any:
     """A gradient for a result: not all the same, so that places matter."""
     line = torch.linspace(0.5, 1.5, max(result.numel(), 1), dtype=torch.float64)
@@ -96,17 +118,8 @@ class Sample:
         input_, args, named = _moved(parts, dtype, leaves)
         place = {id(leaf): i for i, leaf in enumerate(leaves)}
 
-        def filled(value: Any, given: tuple[Any, ...]) -> Any:
-            if isinstance(value, torch.Tensor):
-                return given[place[id(value)]]
-            if isinstance(value, list | tuple):
-                return type(value)([filled(v, given) for v in value])
-            if isinstance(value, dict):
-                return {k: filled(v, given) for k, v in value.items()}
-            return value
-
         def function(*given: Any) -> Any:
-            x, a, k = filled(input_, given), filled(args, given), filled(named, given)
+            x, a, k = [_filled(v, place, given) for v in (input_, args, named)]
             return tensors_in(self.info.op(x, *a, **k))
 
         if not gradient:
@@ -115,13 +128,7 @@ class Sample:
         results = list(call(*leaves))
         if not gradient:
             return results
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        starts = [r for r in results if r.requires_grad]
-        if not wanted or not starts:
-            return results
-        seeds = [_seed(r) for r in starts]
-        grads = torch.autograd.grad(starts, wanted, seeds, allow_unused=True)
-        return [*results, *[g if g is not None else torch.zeros(()) for g in grads]]
+        return [*results, *_gradients(results, leaves)]
 
 
 def judge(info: Any, dtype: str, most: int, train: bool) -> Iterator[tuple[str, Verdict | str]]:
@@ -148,6 +155,13 @@ def judge(info: Any, dtype: str, most: int, train: bool) -> Iterator[tuple[str, 
             yield f"{number}", found
 
 
+def _alike(ours: list[Any], theirs: list[Any]) -> Verdict:
+    """Do results have the same shapes and dtypes?"""
+    pairs = zip(ours, theirs, strict=False)
+    same = all([(a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs])
+    return Verdict(same, 0.0, "" if same else "another shape or dtype")
+
+
 def _verdict(sample: Sample, theirs: list[Any], grads: bool, random: bool) -> Verdict | str:
     try:
         ours = sample.run("ours", grads)
@@ -157,10 +171,7 @@ def _verdict(sample: Sample, theirs: list[Any], grads: bool, random: bool) -> Ve
             return "the data decide its shape: dynamo breaks the graph here"
         return Verdict(False, float("inf"), f"{type(problem).__name__}: {first}")
     if random:
-        same = [
-            (a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(ours, theirs, strict=False)
-        ]
-        return Verdict(all(same), 0.0, "" if all(same) else "another shape or dtype")
+        return _alike(ours, theirs)
     floats = [t for t in theirs if t.is_floating_point()]
     wide = bool(floats) and all(t.dtype == torch.float32 for t in floats)
     exact = (lambda: sample.run("torch", grads, torch.float64)) if wide else None

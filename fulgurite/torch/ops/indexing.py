@@ -41,18 +41,23 @@ def index(use: Use, x: Any, indices: Sequence[Any]) -> Any:
     return x[_key(x, indices)]
 
 
+def _put_by_mask(x: Any, mask: Any, values: Any, accumulate: bool) -> Any:
+    """x with one value where a mask of the first axes holds, or added to there."""
+    if values.size != 1:
+        raise Refused("as many values as a mask holds, which the data decide")
+    mask = fg.reshape(mask, (*mask.shape, *[1] * (x.ndim - mask.ndim)))
+    value = fg.reshape(cast(values, x.dtype), ())
+    return fg.where(mask, x + value if accumulate else value, x)
+
+
 @aten("index_put", "_unsafe_index_put")
 def index_put(
     use: Use, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
 ) -> Any:
     """x with elements at places replaced, or added to."""
     given = [i for i in indices if i is not None]
-    if all(i.dtype.kind == "b" for i in given) and values.size == 1 and len(given) == 1:
-        (mask,) = given
-        if indices[0] is mask:
-            mask = fg.reshape(mask, (*mask.shape, *[1] * (x.ndim - mask.ndim)))
-            value = fg.reshape(cast(values, x.dtype), ())
-            return fg.where(mask, x + value if accumulate else value, x)
+    if len(given) == 1 and given[0].dtype.kind == "b" and indices[0] is given[0]:
+        return _put_by_mask(x, given[0], values, accumulate)
     if 0 in x.shape or 0 in values.shape or any(0 in i.shape for i in given):
         return x
     if accumulate and x.dtype.kind == "b":
