@@ -12,7 +12,8 @@ QUICK  := tests/core tests/graph tests/kernel tests/functional/test_surface.py t
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-llvmlite test-torch check format bench clean
+.PHONY: help demo test quick test-llvmlite test-distributed test-browser test-torch check format \
+  bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -28,6 +29,14 @@ quick: $(VENV)/.installed-dev  ## two minutes of them: the compiler, and every f
 
 test-llvmlite: $(VENV)/.installed-dev  ## run native code with the oldest and the newest llvmlite
 	@$(BIN)/python -m tests.llvmlite $(ARGS)
+
+test-distributed: $(VENV)/.installed-dev  ## launch jobs of several ranks on this machine
+	@$(BIN)/python -m pytest -q -m slow tests/distributed $(ARGS)
+
+test-browser: $(VENV)/.installed-dev  ## look at generated pages, where a Chromium is installed
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then \
+	  $(PIP) 'playwright>=1.40' && $(BIN)/python -m pytest -q -m browser tests/look $(ARGS); \
+	else echo "no Chromium is installed: pages are not looked at"; fi
 
 test-torch: $(TORCH)/.installed  ## run models of torch, in an environment with torch
 	@$(TORCH)/bin/python -m pytest -q --device cpu tests/torch $(ARGS)

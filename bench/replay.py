@@ -84,12 +84,12 @@ def chain(a: Any, b: Any, step: Callable[[Any], Any] = lambda x: x) -> Any:
 
 def records(program: Any) -> list[tuple[int, int, list[int], list[int]]]:
     """A program's launches (function, units, addresses, numbers) as its last run had them."""
-    from fulgurite.codegen.cpu.driver import HEADER, LAUNCH, SLOTS
+    from fulgurite.codegen.cpu.driver import LAUNCH, SLOTS
 
     frame, found = program._idle[-1], []
     assert len(program.records) == len(program.segments) == 1, "more than one native call"
     for words in program.records:
-        at = HEADER
+        at = len(program.frame_layout.header)
         while words[at] == LAUNCH:
             _, length, function, units, _, params, variables, _ = words[at : at + 8]
             slots = words[at + 8 : at + 8 + params]

@@ -42,6 +42,16 @@ from .core.dtype import (
 )
 from .core.dtype import bool_ as bool
 from .core.origin import scope
+from .distributed.manual import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    reduce_scatter,
+    send_recv,
+    shard_map,
+)
+from .distributed.mesh import Mesh, shard
 from .extend.host_callback import custom, register_host
 from .extend.index_kernel import kernel, max_over, min_over, prod_over, sum_over
 from .extend.llvm_kernel import native_kernel
@@ -315,7 +325,7 @@ from .functional.nn.pooling import (
 )
 from .functional.nn.resampling import interpolate, pixel_shuffle, pixel_unshuffle
 from .jit import jit
-from .look import compare, memory_report, profile, viz_data, why
+from .look import compare, memory_report, profile, viz, viz_data, why
 from .memory import empty_cache, memory_stats, synchronize
 from .random import dropout, rand, randint, randn
 from .random.weighted import multinomial
@@ -376,8 +386,13 @@ __all__ = [  # noqa: RUF022
     "threshold", "tile", "to_torch", "topk", "trace", "transpose", "tree", "tril",
     "triplet_margin_loss", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unfold",
     "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack",
-    "value_and_grad", "var", "vecdot", "viz_data", "vjp", "vmap", "vstack", "where", "while_loop",
-    "why", "zeros", "zeros_like",
+    "value_and_grad", "var", "vecdot", "viz", "viz_data", "vjp", "vmap", "vstack", "where",
+    "while_loop", "why", "zeros", "zeros_like",
+]  # fmt: skip
+
+__all__ += [  # of many processes
+    "Mesh", "all_gather", "all_reduce", "all_to_all", "axis_index", "reduce_scatter", "send_recv",
+    "shard", "shard_map",
 ]  # fmt: skip
 
 _LATER = (

@@ -44,6 +44,7 @@ class Options:
         "off", "with search: time kernels that cost about the same (ties), or all (full)",
         choices=("off", "ties", "full"),
     )  # fmt: skip
+    dynamic: bool = _option(True, "sizes that change for the second time are given at run time")
     exact: bool = _option(False, "no reassociation and no excess precision anywhere")
     deterministic: bool = _option(True, "the same bits on every run and thread count")
     matmul_precision: str = _option(

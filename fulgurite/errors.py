@@ -121,6 +121,10 @@ class CompilerError(FulguriteError, RuntimeError):
     kernel: object = None  # whose code it is, if that is known
 
 
+class DistributedError(FulguriteError, RuntimeError):
+    """Processes that do not run the same program, or cannot reach each other."""
+
+
 class JitWarning(RuntimeWarning):
     """A function that is captured again and again: results are right, but it is slow."""
 

@@ -8,6 +8,7 @@ other op says here what fitting arguments are. Inputs are params, so a test can 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from fulgurite.core.dtype import (
     DTYPES,
@@ -28,6 +29,7 @@ from fulgurite.core.dtype import (
 from fulgurite.core.node import SOURCES, Node, Shape, Size, constant, make
 from fulgurite.core.op import Op
 from fulgurite.core.ops import (
+    collective,
     control,
     effect,
     elementwise,
@@ -377,6 +379,38 @@ def _collective() -> list[Node]:
     ]
 
 
+MESH = (("data", 2), ("model", 3))
+
+
+def _all_reduce() -> list[Node]:
+    ways = ("add", "mul", "max", "min")
+    floats_ = [x for x in _inputs() if x.dtype is float32]
+    return [collective.ALL_REDUCE(x, arg=(MESH, ("data",), how)) for x in floats_ for how in ways]
+
+
+_EXCHANGED = (
+    *("all_gather", "reduce_scatter", "all_to_all", "send_recv", "local", "unshard", "shard"),
+)
+
+
+def _exchanged(name: str) -> list[Node]:
+    """Nodes of a collective that splits or joins dimensions."""
+    x, n = param(0, (4, 6), float32), param(0, (N, 6), float32)
+    both = (MESH, ("data", "model"))
+    layout = (("data",), ("model",))
+    return {
+        "all_gather": [collective.ALL_GATHER(y, arg=(*both, 1)) for y in (x, n)],
+        "reduce_scatter": [collective.REDUCE_SCATTER(y, arg=(*both, 1)) for y in (x, n)],
+        "all_to_all": [collective.ALL_TO_ALL(y, arg=(*both, 1, 0)) for y in (x, n)],
+        "send_recv": [
+            collective.SEND_RECV(y, arg=(MESH, ("model",), ((0, 1), (1, 2)))) for y in (x, n)
+        ],
+        "local": [collective.LOCAL(x, arg=(MESH, layout))],
+        "unshard": [collective.UNSHARD(x, arg=(MESH, layout, False))],
+        "shard": [collective.SHARD(x, arg=(MESH, layout, True))],
+    }[name]
+
+
 def _call() -> list[Node]:
     return [
         node
@@ -473,6 +507,10 @@ _SAMPLES: dict[str, Callable[[], list[Node]]] = {
     "after": _after,
     "copy": lambda: [effect.copy_to(x, "cpu:1") for x in _inputs()],
     "collective": _collective,
+    "all_reduce": _all_reduce,
+    "start_all_reduce": lambda: [collective.started(x).src[0] for x in _all_reduce()],
+    "wait_all_reduce": lambda: [collective.started(x) for x in _all_reduce()],
+    **{name: partial(_exchanged, name) for name in _EXCHANGED},
     "custom": _custom,
     "call": _call,
     "loop": _loop,

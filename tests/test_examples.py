@@ -53,6 +53,13 @@ def test_the_residual_network_takes_steps() -> None:
     assert len(list(example("resnet").ResNet18(width=4).parameters())) == 62  # as torchvision's
 
 
+def test_the_parallel_model_takes_steps_in_one_process(tmp_path: Path) -> None:
+    path = str(tmp_path / "model.safetensors")
+    options = ["--width", "16", "--batch", "4", "--length", "8", "--checkpoint", path]
+    first = example("gpt_parallel").main([*options, "--steps", "1"])
+    assert example("gpt_parallel").main([*options, "--steps", "2"]) < first + 0.5
+
+
 def test_the_recurrent_model_takes_steps_and_writes() -> None:
     options = ["--steps", "3", "--size", "16", "--length", "8", "--letters", "5"]
     assert example("lstm").main(options) < 5

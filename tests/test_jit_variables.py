@@ -359,7 +359,7 @@ MANY: dict[str, tuple[Callable[[int], tuple[Any, ...]], str, str]] = {
 @pytest.mark.parametrize("what", MANY)
 def test_the_thirty_third_capture_warns_once_and_says_why(what: str) -> None:
     arguments, why, hint = MANY[what]
-    f = fg.jit(lambda x, i=None, more=None: doubled(x, i) * 2)
+    f = fg.jit(lambda x, i=None, more=None: doubled(x, i) * 2, dynamic=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for i in range(1, 33):

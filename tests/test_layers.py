@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,23 @@ SUBLAYERS = {  # of a layer: its sub-packages, in the order data flows
     "graph": [["ir"], ["passes"], ["fusion"], ["memory"]],
     "kernel": [["transform"], ["contract"], ["stream"]],
     "codegen": [["common"], ["cpu", "cuda"]],
-    "runtime": [["cache"], ["host"], ["cpu", "cuda"]],
+    "runtime": [["cache"], ["host"], ["cpu", "cuda"], ["distributed"]],
 }
 SHARED = ["errors", "config", "_lazy"]  # the top-level modules that every layer may import
-HEAVY = {"llvmlite", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum"}
+HEAVY = {
+    *("llvmlite", "mpi4py", "triton", "onnx", "torch", "jax", "tqdm", "platformdirs", "opt_einsum")
+}
 
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imported(relative: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -56,7 +64,7 @@ def modules_of(relative: Path, tree: ast.Module) -> Iterator[tuple[int, list[str
                 yield node.lineno, module
 
 
-def violations(relative: Path, source: str) -> list[str]:
+def violations(relative: Path, tree: ast.Module) -> list[str]:
     """The imports of one file that do not point left; user-side files have none."""
     layer = relative.parts[0]
     if layer not in LAYERS:
@@ -65,12 +73,12 @@ def violations(relative: Path, source: str) -> list[str]:
     return [
         f"fulgurite/{relative}:{line} imports {target or 'fulgurite itself'}: "
         f"{layer}/ may import {', '.join(sorted(allowed))}"
-        for line, target in imported(relative, ast.parse(source))
+        for line, target in imported(relative, tree)
         if target not in allowed
     ]
 
 
-def backward(relative: Path, source: str) -> list[str]:
+def backward(relative: Path, tree: ast.Module) -> list[str]:
     """The imports of one file from a sub-package that is later than its own, or beside it."""
     if relative.parts[0] not in SUBLAYERS or len(relative.parts) < 3:
         return []
@@ -80,15 +88,16 @@ def backward(relative: Path, source: str) -> list[str]:
     later = {name for name, place in order.items() if place[0] >= order[mine][0]} - {mine}
     return [
         f"fulgurite/{relative}:{line} imports {layer}/{module[2]}, which comes after {mine}"
-        for line, module in modules_of(relative, ast.parse(source))
+        for line, module in modules_of(relative, tree)
         if module[1:2] == [layer] and len(module) > 2 and module[2] in later
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_imports_point_left(path: Path) -> None:
-    relative, source = path.relative_to(PACKAGE), path.read_text(encoding="utf-8")
-    found = violations(relative, source) + backward(relative, source)
+def test_imports_point_left() -> None:
+    found: list[str] = []
+    for path in SOURCES:
+        relative, tree = path.relative_to(PACKAGE), tree_of(path)
+        found += [*violations(relative, tree), *backward(relative, tree)]
     assert not found, "\n".join(found)
 
 
@@ -112,7 +121,7 @@ def test_imports_point_left(path: Path) -> None:
     ],
 )
 def test_an_import_to_the_right_is_caught(file: str, source: str) -> None:
-    assert len(violations(Path(file), source)) == 1
+    assert len(violations(Path(file), ast.parse(source))) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,7 @@ def test_an_import_to_the_right_is_caught(file: str, source: str) -> None:
     ],
 )
 def test_an_import_to_the_left_is_fine(file: str, source: str) -> None:
-    assert not violations(Path(file), source)
+    assert not violations(Path(file), ast.parse(source))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +155,7 @@ def test_an_import_to_the_left_is_fine(file: str, source: str) -> None:
     ],
 )
 def test_an_import_to_a_later_sub_package_is_caught(file: str, source: str) -> None:
-    assert len(backward(Path(file), source)) == 1
+    assert len(backward(Path(file), ast.parse(source))) == 1
 
 
 def test_importing_fulgurite_imports_nothing_heavy_or_optional() -> None:
@@ -164,22 +173,20 @@ BY_NAME = {"import_module", "_import_module", "__import__", "lazy_import"}
 NAMED = {"__init__.py", "nn/__init__.py", "onnx/conformance.py", "runtime/device.py"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_no_module_of_ours_is_imported_by_a_string(path: Path) -> None:
-    if name_of(path) in NAMED:
-        return
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
-    assert not names & BY_NAME, "import it by a statement, under FORK_LOCK where it is late"
+def test_no_module_of_ours_is_imported_by_a_string() -> None:
+    for path in [path for path in SOURCES if name_of(path) not in NAMED]:
+        calls = [n.func for n in ast.walk(tree_of(path)) if isinstance(n, ast.Call)]
+        names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in calls}
+        assert not names & BY_NAME, f"{path}: import it by a statement, late ones under FORK_LOCK"
 
 
 # packages that import each other, late or under TYPE_CHECKING too: why
 KNOTS = {
     frozenset({"codegen", "config", "runtime"}): "options name a device, and targets have options",
     frozenset({"cli", "onnx", "train"}): "commands show how far what they run is, and run models",
-    frozenset({"autodiff", "control", "extend", "functional", "interop", "linalg", "nn", "optim",
-               "random", "tensor"}): "a tensor's methods are the functions that take tensors",
+    frozenset({"autodiff", "control", "distributed", "extend", "functional", "interop", "linalg",
+               "nn", "optim", "random", "tensor"}):
+        "a tensor's methods are the functions that take tensors",
 }  # fmt: skip
 
 
@@ -189,8 +196,8 @@ def package_graph() -> dict[str, set[str]]:
     for path in SOURCES:
         relative = path.relative_to(PACKAGE)
         name = relative.parts[0].removesuffix(".py")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        graph.setdefault(name, set()).update(target for _, target in imported(relative, tree))
+        found = imported(relative, tree_of(path))
+        graph.setdefault(name, set()).update(target for _, target in found)
     del graph["__init__"]
     return {name: {t for t in targets if t in graph} for name, targets in graph.items()}
 

@@ -44,7 +44,7 @@ FORMAT = 1
 _COMMENT = f"fulgurite schedule {FORMAT} ".encode()
 _SIGNED = 32  # characters of the digest at the end
 _TAIL = len(_COMMENT) + _SIGNED
-_MOST = 1 << 32  # bytes of one member
+_MAX_MEMBER_BYTES = 1 << 32  # bytes of one member
 
 
 class ScheduleFileError(FulguriteError, ValueError):
@@ -158,7 +158,7 @@ def load(path: str | os.PathLike[str]) -> LoadedSchedule:
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     info = archive.getinfo(name)
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > _MOST:
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > _MAX_MEMBER_BYTES:
         raise zipfile.BadZipFile(f"{name} is packed in another way")
     return archive.read(name)
 

@@ -470,6 +470,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _compiled(part: _Part, cache: MutableMapping[Any, Any] | bool | None) -> Compiled:
+    with config(dynamic=False):  # every kernel has its place in memory
+        return _compiled_once(part, cache)
+
+
+def _compiled_once(part: _Part, cache: MutableMapping[Any, Any] | bool | None) -> Compiled:
     if cache is None or cache is True:
         return lookup(part.normal, part.device)
     options = current()

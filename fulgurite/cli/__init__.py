@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import cache, look, train, tune
+from . import cache, launch, look, plan, train, tune
 from . import run as run_cli
 
 LIBRARIES = ("numpy", "ml_dtypes", "llvmlite", "triton", "onnx", "safetensors")
@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     train.add_commands(commands)
     cache.add_commands(commands)
     run_cli.add_command(commands)
+    launch.add_command(commands)
+    plan.add_command(commands)
     tune.add_command(commands)
     look.add_commands(commands)
     arguments = parser.parse_args(argv)

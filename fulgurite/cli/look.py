@@ -1,7 +1,7 @@
-"""The commands that look inside: `fulgurite trace` and `fulgurite why`.
+"""The commands that look inside: `fulgurite trace`, `fulgurite why` and `fulgurite viz`.
 
-In: a script and its arguments. Out: a table or answers in the terminal, a trace in a file; the exit
-code is 1 if the script failed. The script runs as `python SCRIPT` would run it.
+In: a script and its arguments. Out: a table or answers in the terminal, a trace or a page in a
+file; the exit code is 1 if the script failed. The script runs as `python SCRIPT` would run it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ script are its own. Example: fulgurite trace -o trace.json train.py --steps 20""
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add `trace` and `why` to the parser of `fulgurite`."""
+    """Add `trace`, `why` and `viz` to the parser of `fulgurite`."""
     parser = commands.add_parser(
         "trace",
         help="run a script and show where its time goes, by kernel, line and module",
@@ -40,6 +40,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     _add_script(parser)
     parser.set_defaults(run=_trace)
     _add_why(commands)
+    _add_viz(commands)
 
 
 def _add_why(commands: argparse._SubParsersAction[Any]) -> None:
@@ -55,6 +56,26 @@ def _add_why(commands: argparse._SubParsersAction[Any]) -> None:
     )  # fmt: skip
     _add_script(parser)
     parser.set_defaults(run=_why)
+
+
+def _add_viz(commands: argparse._SubParsersAction[Any]) -> None:
+    parser = commands.add_parser(
+        "viz",
+        help="run a script or an ONNX model and write a page that shows its compilation",
+        description="Write one HTML file that shows a compilation: graph, passes, fusion, memory, "
+        "kernels down to assembly, time. It opens without a server or network.",
+        epilog="Words after SCRIPT are its own; after an .onnx file they are those of 'fulgurite "
+        "run'. Example: fulgurite viz -o page.html train.py",
+    )
+    parser.add_argument("-o", "--output", default="page.html", metavar="FILE.html")
+    parser.add_argument(
+        "--graph", type=int, default=1, metavar="N", help="1: the graph of most kernels; 2: next"
+    )
+    parser.add_argument(
+        "--no-assembly", action="store_true", help="leave machine code out: quicker"
+    )
+    _add_script(parser)
+    parser.set_defaults(run=_viz)
 
 
 TOPICS = ("time", "limits", "compiled", "captured", "kernels", "plans", "memory")
@@ -96,7 +117,12 @@ def _profiled(command: str, arguments: argparse.Namespace) -> tuple[int, Profile
         return 1, None
     get_device(current().device)  # started before the clock is
     with profile() as found:
-        code = run_script(arguments.script, arguments.arguments)
+        if arguments.script.endswith(".onnx"):
+            from . import main
+
+            code = main(["run", arguments.script, *arguments.arguments])
+        else:
+            code = run_script(arguments.script, arguments.arguments)
     return code, found
 
 
@@ -109,6 +135,25 @@ def _why(arguments: argparse.Namespace) -> int:
         for topic in arguments.about or TOPICS[:4]:
             for answer in answers.about(topic):
                 print(answer)
+    return code
+
+
+def _viz(arguments: argparse.Namespace) -> int:
+    from ..look.dump import viz_data
+    from ..look.pages import Page
+
+    code, found = _profiled("viz", arguments)
+    if found is None:
+        return code
+    graphs = [event for event in found.events if event.kind == "graph"]
+    graphs.sort(key=lambda event: -event.about["kernels"])
+    if not 1 <= arguments.graph <= len(graphs):
+        print(f"fulgurite viz: {len(graphs)} graphs were compiled", file=sys.stderr)
+        return 1
+    chosen, title = graphs[arguments.graph - 1], os.path.basename(arguments.script)
+    data = viz_data(chosen, profile=found, assembly=not arguments.no_assembly)
+    path = Page(data, title).save(arguments.output)
+    print(f"wrote {path}: {len(data['kernels'])} kernels of {len(data['graph']['nodes'])} ops")
     return code
 
 

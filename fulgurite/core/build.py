@@ -50,7 +50,7 @@ from .op import NOBODY, Op, derived
 from .ops import effect, elementwise, indexing, leaf, movement, random, reduce
 from .ops import update as box
 from .ops.elementwise import ADD, AND, BITCAST, CAST, EQ, LE, LT, MUL, NE, NEG, OR, SUB, WHERE
-from .origin import MOST, Origin, capture
+from .origin import MAX_ORIGINS, Origin, capture
 
 Operand: TypeAlias = Node | Number
 
@@ -62,7 +62,7 @@ def note(node: Node, here: Origin | None = None) -> Node:
         known = node.origins
         if not known:
             node.origins = (here,)
-        elif here not in known and len(known) < MOST:
+        elif here not in known and len(known) < MAX_ORIGINS:
             node.origins = (*known, here)
     return node
 
@@ -137,7 +137,7 @@ def apply(op: Op, *operands: Operand) -> Node:
     if isinstance(a, Node) and isinstance(b, Node):  # on the path of every operator
         if a.dtype is b.dtype and a.dtype.kind in op.kinds:
             here, shape = capture(), a.shape
-            if shape != b.shape:
+            if len(shape) != len(b.shape) or shape != b.shape:
                 shape = sizes.broadcast(shape, b.shape)
                 a, b = _stretched(a, shape, here), _stretched(b, shape, here)
             return note(derived(op(a, b), shape), here)
@@ -294,7 +294,7 @@ def expand(x: Node, shape: object) -> Node:
 
 def _stretched(x: Node, target: Shape, here: Origin | None = None) -> Node:
     """x in a shape that it is known to broadcast to."""
-    if target == x.shape:
+    if len(target) == len(x.shape) and target == x.shape:
         return x
     here = here or capture()
     if x.op is leaf.CONST:

@@ -7,7 +7,6 @@ that says what is taken. The constructors in `build.py` are called with nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import index as as_index
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ..errors import ArgumentError, AxisError, DataError, ShapeError, VariableError
 from . import shape as sizes
 from .node import Node, Shape, Size
+from .sym import as_index
 
 Axes: TypeAlias = int | Sequence[int] | None
 
@@ -43,7 +43,7 @@ def as_place(size: object) -> Size:
             "use ints, or expressions of fg.Var",
         )
     try:
-        whole = as_index(None if isinstance(size, bool) else size)  # type: ignore[arg-type]
+        whole = as_index(None if isinstance(size, bool) else size)
     except TypeError:
         raise ShapeError(f"{size!r} is not a size", "sizes are whole numbers") from None
     if not 0 <= whole < 1 << 63:
@@ -70,7 +70,7 @@ def as_axis(axis: object, ndim: int, lone: bool = False) -> int:
     if type(axis) is not int:
         _no_tensor(axis)
     try:
-        place = as_index(None if isinstance(axis, bool) else axis)  # type: ignore[arg-type]
+        place = as_index(None if isinstance(axis, bool) else axis)
     except TypeError:
         raise AxisError(f"{axis!r} is not an axis", "axes are whole numbers") from None
     count = ndim or int(lone)
@@ -111,7 +111,7 @@ def as_flag(value: object, what: str) -> bool:
 def as_positive(value: object, what: str) -> int:
     """A whole number above 0."""
     try:
-        whole = as_index(value)  # type: ignore[arg-type]
+        whole = as_index(value)
     except TypeError:
         raise ArgumentError(f"{what} is {value!r}", f"{what} is a whole number") from None
     if whole < 1:
@@ -122,6 +122,6 @@ def as_positive(value: object, what: str) -> int:
 def whole_number(value: object, what: str) -> int:
     """A whole number that belongs to a variable."""
     try:
-        return as_index(value)  # type: ignore[arg-type]
+        return as_index(value)
     except TypeError:
         raise VariableError(f"{what} is {value!r}", "use whole numbers") from None

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConstantError, DataError, DTypeError
+from .sym import ATOMS, varies
 
 Number = bool | int | float | complex
 
@@ -188,6 +189,8 @@ def encode(number: Number, dtype: DType) -> int:
 def _whole(number: Number, dtype: DType) -> int:
     if isinstance(number, complex) or number != number or number in (np.inf, -np.inf):
         raise ConstantError(f"{number!r} is not a value of {dtype}", "use a float dtype")
+    if varies(number):
+        return number  # type: ignore[return-value]
     whole = int(number)
     if whole != number:
         raise ConstantError(f"{number!r} is not whole and {dtype} is", "round it or use a float")
@@ -261,6 +264,8 @@ def _to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     past = np.where(np.abs(wide) > np.abs(values), bits - 1, bits)  # truncate toward zero
     return np.where(inexact, past | 1, bits).astype(np.int32).view(np.float32)
 
+
+ATOMS.add(DType)
 
 # --- promotion -----------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ import numpy as np
 from ..errors import VariableError
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
-from .origin import MOST, Origin
+from .origin import MAX_ORIGINS, Origin
+from .sym import CONSTANT
 
 if TYPE_CHECKING:
     from .op import Op
@@ -264,7 +265,7 @@ def remember(node: Node, origins: Iterable[Origin]) -> Node:
     """Note beside a node which user lines made it, on a hit as well as on a miss."""
     have = node.origins
     for origin in origins:
-        if origin not in have and len(have) < MOST:
+        if origin not in have and len(have) < MAX_ORIGINS:
             have = (*have, origin)
     node.origins = have
     return node
@@ -279,6 +280,13 @@ def constant(number: Number, dtype: DType, shape: Shape = ()) -> Node:
         made: Node = number.as_constant(dtype, shape)  # a number that is known at run time only
         return made
     return constant_bits(encode(number, dtype), dtype, shape)
+
+
+def _constant(number: Number, dtype: DType, shape: Shape) -> Node:
+    return constant_bits(encode(number, dtype), dtype, shape)
+
+
+CONSTANT.append(_constant)
 
 
 def constant_bits(bits: int, dtype: DType, shape: Shape = ()) -> Node:

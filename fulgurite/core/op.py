@@ -17,6 +17,7 @@ import numpy as np
 from .dtype import DType
 from .node import Bounds, Node, Shape, make
 from .operators import OPS
+from .sym import ATOMS
 
 Array: TypeAlias = np.ndarray[Any, Any]
 TENSOR = frozenset({"tensor"})
@@ -138,3 +139,6 @@ class Op:
         """The node of this op on sources that fit already."""
         assert self.dtype is not None, f"{self}: say the dtype with make"
         return make(self, self.dtype(src, arg), src, arg)
+
+
+ATOMS.add(Op)

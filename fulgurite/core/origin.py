@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 
 from ..errors import IS_OURS, PACKAGE, is_ours
 
-MOST = 8  # origins kept beside one node
+MAX_ORIGINS = 8  # origins kept beside one node
 _MOST_SITES = 100_000
 
 _sites: dict[tuple[object, ...], Origin] = {}

@@ -21,28 +21,28 @@ Polynomial: TypeAlias = dict[Monomial, int]
 
 def add(a: Size, b: Size) -> Size:
     """a + b."""
-    if type(a) is int and type(b) is int:
+    if isinstance(a, int) and isinstance(b, int):
         return a + b
     return _size(_sum(_polynomial(a), _polynomial(b), 1))
 
 
 def sub(a: Size, b: Size) -> Size:
     """a - b."""
-    if type(a) is int and type(b) is int:
+    if isinstance(a, int) and isinstance(b, int):
         return a - b
     return _size(_sum(_polynomial(a), _polynomial(b), -1))
 
 
 def mul(a: Size, b: Size) -> Size:
     """a * b."""
-    if type(a) is int and type(b) is int:
+    if isinstance(a, int) and isinstance(b, int):
         return a * b
     return _size(_product(_polynomial(a), _polynomial(b)))
 
 
 def floordiv(a: Size, b: Size) -> Size:
     """a // b for b > 0."""
-    if type(a) is int and type(b) is int:
+    if isinstance(a, int) and isinstance(b, int):
         return a // b
     exact = _exact_quotient(_polynomial(a), _polynomial(b))
     return _size(exact) if exact is not None else _opaque("floordiv", a, b)
@@ -50,7 +50,7 @@ def floordiv(a: Size, b: Size) -> Size:
 
 def mod(a: Size, b: Size) -> Size:
     """a % b for b > 0."""
-    if type(a) is int and type(b) is int:
+    if isinstance(a, int) and isinstance(b, int):
         return a % b
     if _exact_quotient(_polynomial(a), _polynomial(b)) is not None:
         return 0
@@ -61,13 +61,15 @@ def prod(shape: Iterable[Size]) -> Size:
     """The number of elements."""
     total: Size = 1
     for size in shape:
-        total = total * size if type(total) is int and type(size) is int else mul(total, size)
+        total = (
+            total * size if isinstance(total, int) and isinstance(size, int) else mul(total, size)
+        )
     return total
 
 
 def same(a: Size, b: Size) -> bool:
     """True if two sizes are always equal."""
-    if type(a) is int and type(b) is int:
+    if isinstance(a, int) and isinstance(b, int):
         return a == b
     return a is b or sub(a, b) == 0
 
@@ -109,7 +111,7 @@ def broadcast(*shapes: Shape) -> Shape:
     first = shapes[0]
     if len(shapes) == 2:  # most often they are one, or one is the end of the other
         short, long = shapes if len(first) < len(shapes[1]) else shapes[::-1]
-        if short == long or not short or long[-len(short) :] == short:
+        if not short or long[-len(short) :] == short:
             return long
     elif all([s == first for s in shapes]):
         return first

@@ -28,20 +28,20 @@ def tangents(
     """How each result moves when each node of `wrt` moves by its seed."""
     order = toposort(results)
     live = live_nodes(order, wrt)
-    asked = _asked(order, results)
+    asked = _needed_nodes(order, results)
     moving: dict[Node, Node] = dict(zip(wrt, seeds, strict=True))
     for node in order:
         if node in moving or node not in live or node not in asked:
             continue
         sources = tuple([moving.get(s) for s in node.src])
         if any([s is not None for s in sources]):
-            found = _moved(node, sources)
+            found = _tangent_of(node, sources)
             if found is not None:
                 moving[node] = remember(found, node.origins)
     return [moving.get(result) for result in results]
 
 
-def _asked(order: Sequence[Node], results: Sequence[Node]) -> set[Node]:
+def _needed_nodes(order: Sequence[Node], results: Sequence[Node]) -> set[Node]:
     """The nodes whose tangents are needed: not those behind a rule of the user's own."""
     asked = set(results)
     for node in reversed(order):
@@ -51,7 +51,7 @@ def _asked(order: Sequence[Node], results: Sequence[Node]) -> set[Node]:
     return asked
 
 
-def _moved(node: Node, sources: tuple[Node | None, ...]) -> Node | None:
+def _tangent_of(node: Node, sources: tuple[Node | None, ...]) -> Node | None:
     if node.op.tangent is not None:
         return node.op.tangent(node, sources)
     if node.op is OVERRIDE and node.arg[0].forward is not None:

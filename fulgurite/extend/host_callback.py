@@ -81,7 +81,7 @@ def register_host(name: str, fn: Function, grad: Function | None = None) -> Func
     if not callable(fn):
         raise ArgumentError(f"{type(fn).__name__} is not a function", "pass a function on arrays")
     known = HOST_FUNCTIONS.get(name)
-    host = _made(name, fn, grad)
+    host = _host_function(name, fn, grad)
     if known is not None and (known.function, _pull_of(known)) == (fn, grad):
         return fn
     enter(host)
@@ -147,7 +147,7 @@ def pull_of(name: str, grad: Function | None) -> _Pull | None:
     return None if grad is None else _Pull(name, grad)
 
 
-def _made(name: str, fn: Function, grad: Function | None) -> HostFunction:
+def _host_function(name: str, fn: Function, grad: Function | None) -> HostFunction:
     return HostFunction(name, fn, pull_of(name, grad))
 
 
@@ -166,7 +166,7 @@ def _host(fn: Function | str, grad: Function | None) -> HostFunction:
     found = _hosts.get(key)  # which holds the functions: their ids are nobody else's
     if found is None:
         name = getattr(fn, "__name__", type(fn).__name__)
-        found = _hosts.setdefault(key, _made(name, fn, grad))  # of two threads' one stays
+        found = _hosts.setdefault(key, _host_function(name, fn, grad))  # of two threads' one stays
     return found
 
 

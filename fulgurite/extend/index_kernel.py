@@ -269,7 +269,7 @@ def sum_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
     >>> row_sums(fg.Tensor([[1, 2], [3, 4]])).tolist()
     [3, 7]
     """
-    return _folded(body, size, reduction.sum)
+    return _fold_over(body, size, reduction.sum)
 
 
 def prod_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
@@ -281,7 +281,7 @@ def prod_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
     >>> factorial(fg.Tensor(2)).item()
     240
     """
-    return _folded(body, size, reduction.prod)
+    return _fold_over(body, size, reduction.prod)
 
 
 def max_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
@@ -293,7 +293,7 @@ def max_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
     >>> largest(fg.Tensor([[1, 5], [4, 3]])).tolist()
     [5, 4]
     """
-    return _folded(body, size, reduction.max)
+    return _fold_over(body, size, reduction.max)
 
 
 def min_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
@@ -305,10 +305,12 @@ def min_over(body: Callable[[Tensor], TensorLike], size: Any) -> Tensor:
     >>> smallest(fg.Tensor([[1, 5], [4, 3]])).tolist()
     [1, 3]
     """
-    return _folded(body, size, reduction.min)
+    return _fold_over(body, size, reduction.min)
 
 
-def _folded(body: Callable[[Tensor], TensorLike], size: Any, fold: Callable[..., Tensor]) -> Tensor:
+def _fold_over(
+    body: Callable[[Tensor], TensorLike], size: Any, fold: Callable[..., Tensor]
+) -> Tensor:
     if not _open.axes:
         raise ArgumentError("a fold over an index outside of a kernel", "use it under @fg.kernel")
     count = build.as_size(node_of(size) if isinstance(size, Tensor) else size)

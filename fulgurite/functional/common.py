@@ -6,13 +6,13 @@ In: what users pass. Out: tensors that fit. Errors come from `core/build.py`, at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import TypeAlias
 
 from ..core import build
 from ..core.dtype import DType, default_float, float32, promote, weak_dtype
 from ..core.node import Node
 from ..core.op import Op
+from ..core.sym import as_index
 from ..errors import ArgumentError
 from ..tensor import Tensor, TensorLike, lifted, wrap
 
@@ -72,6 +72,6 @@ def as_line(x: Node, axis: int) -> tuple[Node, int]:
 def as_whole(value: object, what: str) -> int:
     """A whole number, or an error that says what it is for."""
     try:
-        return index(value)  # type: ignore[arg-type]
+        return as_index(value)
     except TypeError:
         raise ArgumentError(f"{what} is {value!r}", f"{what} is a whole number") from None

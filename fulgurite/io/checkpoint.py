@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from .. import random
+from ..core import ranks
 from ..core.op import Array
 from ..errors import ArgumentError, DTypeError
 from ..tensor import Tensor, realize_all
+from . import shards
 from .files import FileError, Path, Refusal, bytes_of, path_of, reading, sync_folder
 from .safetensors import SafetensorsFile, save_safetensors
 
@@ -99,8 +101,41 @@ def save_tree(path: Path, tree: Any) -> None:
     tensors: dict[str, Tensor | Array] = {}
     text = json.dumps(_plain(tree, tensors, 0), separators=(",", ":"))
     realize_all(*[value for value in tensors.values() if isinstance(value, Tensor)])
-    digest = _digest(text, tensors.items())
+    if ranks.world().size > 1:
+        _save_on_ranks(name, text, tensors)
+    else:
+        _write(name, text, tensors)
+
+
+def _save_on_ranks(name: str, text: str, tensors: dict[str, Tensor | Array]) -> None:
+    """Every rank writes its shards; the first one then writes the checkpoint, and all know."""
+    sharded = shards.split(tensors)
+    table = shards.write_shards(name, sharded)
+    problem = ""
+    if ranks.world().rank == 0:
+        whole = {key: value for key, value in tensors.items() if key not in sharded}
+        try:
+            _write(name, text, whole, table)
+            before = _metadata(name + PREVIOUS).get("shards", "")
+            shards.remove_old(name, shards.tokens(table) | shards.tokens(before))
+        except (OSError, FileError) as error:
+            problem = str(error)
+    shards.agree(problem, f"writing {name!r}")
+
+
+def _metadata(name: str) -> Mapping[str, str]:
+    """What a file says of itself, nothing if there is none."""
+    try:
+        return SafetensorsFile(name).metadata
+    except (FileError, OSError):
+        return {}
+
+
+def _write(name: str, text: str, tensors: dict[str, Tensor | Array], table: str = "") -> None:
+    digest = _digest(text + table, tensors.items())
     metadata = {"format": FORMAT, "digest": digest, "tree": text}
+    if table:
+        metadata["shards"] = table
     fresh = f"{name}.{os.urandom(4).hex()}.new"
     try:
         save_safetensors(tensors, fresh, metadata)
@@ -144,8 +179,10 @@ def load_tree(path: Path) -> Any:
                 raise Refusal(f"it is no checkpoint of the format {FORMAT!r}")
             tensors = dict(file)
             text = metadata.get("tree", "")
-            if _digest(text, tensors.items()) != metadata.get("digest"):
+            table = metadata.get("shards", "")
+            if _digest(text + table, tensors.items()) != metadata.get("digest"):
                 raise Refusal("it is damaged: its digest is that of other bytes")
+            tensors |= shards.read_shards(name, table) if table else {}
             return _nest(json.loads(text), tensors)
         except Refusal as refusal:
             raise Refusal(refusal.problem, refusal.hint or hint) from None

@@ -23,13 +23,14 @@ import numpy as np
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
 from ..core.node import Node, constant
+from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import TAPE, WATCH
-from ..core.ops.leaf import new_buffer
+from ..core.ops.leaf import BUFFER, new_buffer
 from ..errors import ArgumentError, BoundsError, JitError
 from ..graph.ir.cache_key import Normal, normalize
 from ..graph.ir.registry import REGISTRY, Entry
 from ..random.generator import GENERATOR, Tape
-from ..runtime.device import several_devices
+from ..runtime.device import get_device, several_devices
 from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
 from ..runtime.unmaterialized import Fresh
 from ..tensor import SCOPES, Tensor, is_recording
@@ -40,6 +41,7 @@ from .output_template import CannotRemake, Template
 from .reachability import Survey
 from .replay import Expected, Place, Replay
 from .side_effects import MISSING, Effect
+from .sizes import CallSizes, Seen, sizes_that_vary
 from .symbolic_number import Number, Numbers, plain
 
 MISS: Any = type("Miss", (), {"__repr__": lambda self: "MISS"})()
@@ -68,6 +70,10 @@ class RetryCapture(Exception):
         self.all_fixed = all_fixed
 
 
+class SizesDecide(Exception):
+    """A call that is captured for its sizes alone: they decided something."""
+
+
 @dataclass
 class Placeholder:
     """A tensor while a function is captured."""
@@ -79,6 +85,7 @@ class Placeholder:
     buffer: Node  # the memory that stands for it
     node: Node  # what it is meanwhile
     varying: Varying | None
+    free: frozenset[int] = frozenset()  # axes whose sizes vary
 
     @property
     def entry(self) -> Entry:
@@ -221,6 +228,9 @@ class Captured:
         for expected, tensor in zip(self.replay.expected, found, strict=True):
             if problem := expected.mismatch(tensor):
                 return Mismatch(problem, shape=expected.path if " has shape " in problem else "")
+        sizes = self.replay.sizes
+        if sizes is not None and sizes.values([tensor.shape for tensor in found]) is None:
+            return Mismatch(f"its sizes are not {', '.join(sizes.guards)}")
         return Mismatch("")
 
     def _told(self, asked: re.Match[str]) -> str:
@@ -249,8 +259,10 @@ class Capture:
     def __init__(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], fixed: dict[str, str],
         floating: set[str], dynamic: dict[Any, dict[int, Node]], donate: tuple[str | int, ...],
-        all_fixed: bool = False,
+        all_fixed: bool = False, seen: Seen | None = None,
     ) -> None:  # fmt: skip
+        self.seen = seen  # shapes of calls, if sizes may vary
+        self.sizes: CallSizes | None = None
         self.function = function
         self.options: Options = current()
         self.numbers = Numbers(fixed, self.options.device)
@@ -298,6 +310,13 @@ class Capture:
             raise Inline("its tensors are on several devices")
         self.device = next(iter(devices), self.options.device)
         self.numbers.device = self.device
+        if self.seen is not None and get_device(self.device).sizes_vary:
+            bases = [value_node(node) for node in nodes]
+            names = [name for name, _, _ in self.survey.tensors]
+            paths = [path for _, _, path in self.survey.tensors]
+            if not self.dynamic and all([base is not None for base in bases]):
+                shapes = [base.shape for base in bases if base is not None]
+                self.sizes = sizes_that_vary(self.seen, paths, names, shapes)
         for node in nodes:
             leaf = node.op is WATCH and node.arg[0] == TAPE
             if node.watched and not leaf:
@@ -305,26 +324,32 @@ class Capture:
 
     def _bind_placeholders(self) -> None:
         """Bind every tensor to memory of no history, with the same contents for other threads."""
-        for name, tensor, path in self.survey.tensors:
+        for number, (name, tensor, path) in enumerate(self.survey.tensors):
             while True:
                 old = tensor.entry.node
                 base = value_node(old)
                 if base is None:
                     realize([tensor.entry])
                     continue
+                if base.op is not BUFFER:
+                    raise Inline("one of its tensors is kept in shards")
                 axes = self.dynamic.get(path)
                 how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
                     self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
-                buffer = new_buffer(how.most if how else base.shape, base.dtype, self.device)  # type: ignore[arg-type]
+                shape: Any = how.most if how else base.shape
+                free = self.sizes.free[number] if self.sizes is not None else frozenset()
+                if self.sizes is not None and free:
+                    shape = self.sizes.shapes[number]
+                buffer = new_buffer(shape, base.dtype, self.device)
                 node = how.stand_in(buffer, base.shape) if how else buffer
-                if how is None:
+                if how is None and not free:
                     REGISTRY.attach(buffer, storage_of(base))
                 if old.op is WATCH and TAPE in old.watched:
                     node = WATCH(node, arg=old.arg)
                 if REGISTRY.rebind(tensor.entry, old, node):
                     self.placeholders.append(
-                        Placeholder(tensor, path, old, base, buffer, node, how)
+                        Placeholder(tensor, path, old, base, buffer, node, how, free)
                     )
                     break
 
@@ -343,7 +368,7 @@ class Capture:
 
     def _bases(self) -> dict[Node, Node]:
         """What each placeholder stands for, where its size is fixed."""
-        return {p.buffer: p.base for p in self.placeholders if p.varying is None}
+        return {p.buffer: p.base for p in self.placeholders if p.varying is None and not p.free}
 
     def _forget(self) -> None:
         for placeholder in self.placeholders:
@@ -370,6 +395,8 @@ class Capture:
         before = SCOPES.changed
         try:
             self._bind_placeholders()
+            if self.sizes is not None:
+                self.sizes.settle(self.numbers)
             SCOPES.capturing, SCOPES.changed = True, self.changed
             SCOPES.binding = self.survey.variables.bind
             OBSERVER.refuse = self._refuse
@@ -446,8 +473,14 @@ class Capture:
             raise Inline("its result has a gradient; call it inside no_grad() to replay it")
         if not roots:
             roots = [constant(0, uint32)]
+        if self.sizes is not None and not self.sizes.close():
+            assert self.seen is not None
+            self.seen.fixed[self.sizes.signature] += 1
+            raise SizesDecide
         escaped = self._escaped({t.entry for t in template.results}, first)
         normal = normalize(roots)
+        if any([node.op in COMMUNICATES for node in normal.nodes]):
+            raise Inline("it exchanges values with other ranks")
         places, foreign = self._places(normal.buffers, begin)
         if problem := escaped or foreign or self._elsewhere(roots):
             raise CannotRemake(problem)
@@ -485,7 +518,7 @@ class Capture:
         results = len(template.results)
         expected = [
             Expected(type(s.tensor), s.base.shape, s.base.dtype, self.device,  # type: ignore[arg-type]
-                     s.node.op is WATCH, s.path, s.varying)
+                     s.node.op is WATCH, s.path, s.varying, s.free)
             for s in self.placeholders
         ]  # fmt: skip
         variables = self.survey.variables.settle(self.survey, normal.values)
@@ -493,7 +526,7 @@ class Capture:
             expected, outcome.places, normal, outcome.roots, self.device, list(variables),
             [(i, results + k) for k, i in enumerate(outcome.assigned)], results,
             self.tape.blocks, [dtype for _, dtype in self.numbers.inputs], self.options,
-            self._given(),
+            self._given() if self.sizes is None else [], self.sizes,
         )  # fmt: skip
         self.survey.settle_numbers()
         if outcome.assigned or replay.gifts:

@@ -27,6 +27,7 @@ from ..tensor import SCOPES, is_recording
 from .capture import MISS, Capture, Captured, Inline, Mismatch, RetryCapture
 from .dynamic_shapes import check_dynamic
 from .replay import GuardFailure
+from .sizes import Seen
 
 LOG = logging.getLogger("fulgurite.jit")
 MOST = 32  # captures that a function keeps
@@ -43,7 +44,8 @@ class Jitted:
 
     def __init__(self, function: Callable[..., Any], dynamic: Any = None, donate: Any = ()) -> None:
         self.function = function
-        self.dynamic = check_dynamic(dynamic)
+        self.dynamic = check_dynamic(None if dynamic is False else dynamic)
+        self._seen = None if dynamic is False else Seen()  # shapes of calls that were captured
         self.donate = _check_donate(donate)
         self._captures: tuple[Captured, ...] = ()
         self._fixed: dict[str, str] = {}  # the paths to numbers that decide something, and where
@@ -158,13 +160,21 @@ class Jitted:
         """Capture a call; if need be with all numbers as they are."""
         settings = self.dynamic, self.donate
         fixed = self._fixed
+        seen = self._seen if current().dynamic else None
+        work: Capture | None = None
         while True:
             try:
-                work = Capture(self.function, args, keywords, fixed, self._floating, *settings)
+                work = Capture(
+                    self.function, args, keywords, fixed, self._floating, *settings, seen=seen
+                )
                 return work.run()
             except RetryCapture as again:
                 if again.all_fixed:
                     break
+            except Exception:
+                if work is None or work.sizes is None:
+                    raise
+                seen = None  # the function may not take sizes that vary: nobody asked for them
         work = Capture(self.function, args, keywords, fixed, self._floating, *settings, True)
         kept = work.run()
         for path in work.survey.static_numbers:

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import tree
 from ..core.node import Node
+from ..core.sym import Sym
 from ..errors import FulguriteError
 from ..tensor import Tensor
 from .introspection import slots_of
@@ -147,7 +148,7 @@ class Template:
 
     def _hashed(self, value: Any) -> str:
         """A key, an item of a set, or what else a container is: of values of this call as well."""
-        if isinstance(value, Tensor) or type(value) is Number:
+        if isinstance(value, Tensor) or type(value) in (Number, Sym):
             raise CannotRemake("a tensor or a number of the call is a key, or in a set")
         if type(value) in (str, int):
             return repr(value)

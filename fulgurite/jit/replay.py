@@ -23,7 +23,7 @@ import numpy as np
 from ..autodiff.grad import tape_leaf
 from ..config import Options, config
 from ..core.dtype import DType, array_of_bits, encode
-from ..core.node import Node
+from ..core.node import Node, Shape
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer
 from ..core.shape import show
@@ -45,9 +45,11 @@ from ..runtime.realize import (
 )
 from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import About, Fresh
+from ..runtime.vary import SizedGraph
 from ..tensor import Tensor
 from .dynamic_shapes import Varying, padded, sizes_of, unbound
 from .exclusive import are_sole, counts_are_exact, is_sole
+from .sizes import CallSizes
 from .variables import without_values
 
 _FORMATS = {"float32": "f", "float64": "d", "int8": "b", "int16": "h", "int32": "i", "int64": "q",
@@ -78,6 +80,7 @@ class Expected:
     leaf: bool  # does it require a gradient?
     path: str
     varying: Varying | None = None
+    free: frozenset[int] = frozenset()  # axes whose sizes vary, and are looked at together
 
     def memory(self, tensor: Any) -> Any:
         """The memory of a tensor, None if it is pending; raises `GuardFailure` if it is another."""
@@ -95,6 +98,15 @@ class Expected:
             raise GuardFailure(problem)
         return None if base is None else _memory(node)
 
+    def fits(self, shape: Shape) -> bool:
+        """True if a shape is another only in sizes that vary."""
+        if self.varying is not None:
+            return self.varying.fits(shape)
+        return len(shape) == len(self.shape) and all(
+            [n == m or d in self.free
+             for d, (n, m) in enumerate(zip(shape, self.shape, strict=True))]
+        )  # fmt: skip
+
     @property
     def about(self) -> Any:
         """What a result like it is, as `Fresh` says it."""
@@ -108,7 +120,7 @@ class Expected:
         node = tensor.entry.node
         base = value_node(node)
         shape = node.shape if base is None else base.shape
-        if shape != self.shape and not (self.varying and self.varying.fits(shape)):
+        if shape != self.shape and not self.fits(shape):
             return f"{self.path} has shape {show(shape)}, not {show(self.shape)}"
         if node.dtype is not self.dtype:
             return f"{self.path} is {node.dtype}, not {self.dtype}"
@@ -130,6 +142,7 @@ class Bound:
     strided: bool = False  # is there memory whose elements do not follow each other?
     frame: Any = None  # of the plan that writes over its inputs
     left: list[Node] = field(default_factory=list)  # see `Registry.reading`
+    sizes: tuple[int, ...] = ()  # of this call, where they vary
 
 
 class Replay:
@@ -139,7 +152,10 @@ class Replay:
         self, expected: list[Expected], places: list[Place], normal: Normal, roots: list[Node],
         device: str, variables: list[str], assigned: list[tuple[int, int]], results: int,
         blocks: int, numbers: list[DType], options: Options, given: list[int],
+        sizes: CallSizes | None = None,
     ) -> None:  # fmt: skip
+        self.sizes = sizes
+        self._sized: SizedGraph | None = None
         self.expected, self.places, self.normal, self.roots = expected, places, normal, roots
         self.device, self.assigned, self.results = device, assigned, results
         self.blocks, self.numbers, self.options = blocks, numbers, options
@@ -177,7 +193,8 @@ class Replay:
 
     def _pairs(self) -> tuple[tuple[int, int], ...]:
         """The inputs whose memory results may take: of assigned and of given tensors."""
-        if hosts_in(self.normal.structure) or not counts_are_exact() or self.options.check_nan:
+        exact = counts_are_exact() and not self.options.check_nan
+        if self.sizes or hosts_in(self.normal.structure) or not exact:
             return ()
         fixed = [(i, out) for i, out in self.assigned if i in self.params
                  and self.expected[i].varying is None and self._is_alike(i, out)]  # fmt: skip
@@ -246,6 +263,10 @@ class Replay:
 
     def settle(self) -> None:
         """Compile what the next call needs."""
+        if self.sizes is not None:
+            self._sized = SizedGraph(self.normal, self.sizes.variables, self.device, self.roots)
+            self.slow = True
+            return
         if self.pairs and self.program(True) is None:
             self.pairs = ()
         if self.pairs:
@@ -277,6 +298,12 @@ class Replay:
         """
         while pending := self._bind(bound, tensors):
             realize_together(pending)
+        if self.sizes is not None:
+            values = self.sizes.values([_base(t.entry.node).shape for t in tensors])
+            if values is None:
+                bound.keys = []
+                raise GuardFailure(f"sizes are not {', '.join(self.sizes.guards)}")
+            bound.sizes = values
 
     def _bind(self, bound: Bound, tensors: Sequence[Tensor]) -> list[Entry]:
         """Find the memory of every tensor, or what is to be computed first."""
@@ -431,8 +458,10 @@ class Replay:
         numbers: Sequence[Any], values: Sequence[int], state: Any,
     ) -> list[Tensor] | None:  # fmt: skip
         """Any plan, fed with buffers."""
-        compiled, constants = self.plan()
         inputs, known = self._inputs(tensors, arrays, numbers, values, state)
+        if self._sized is not None:
+            return self._of_sizes(self._sized, bound, tensors, inputs, known)
+        compiled, constants = self.plan()
         try:
             memories = compiled.plan.run([*inputs, *constants], known, self.options.poison)
         except BoundsError:
@@ -446,6 +475,25 @@ class Replay:
                       for root in self.roots]  # fmt: skip
             return self._finished(bound, tensors, memories, abouts)
         return self._finished(bound, tensors, memories, self.abouts)
+
+    def _of_sizes(
+        self, sized: SizedGraph, bound: Bound, tensors: Sequence[Tensor],
+        inputs: Sequence[Buffer], known: dict[str, int],
+    ) -> list[Tensor] | None:  # fmt: skip
+        """The plan for the sizes of this call."""
+        plan, shapes = sized.at(bound.sizes, self.options)
+        try:
+            memories = plan.run(inputs, known, self.options.poison)
+        except BoundsError:
+            roots, normal = sized.numbered(bound.sizes, self.roots)
+            name_the_line(roots, normal._replace(values=known), inputs)
+            raise
+        if self.options.check_nan:
+            roots, normal = sized.numbered(bound.sizes, self.roots)
+            check_finite(roots, normal._replace(values=known), inputs, memories)
+        abouts = [About.of(shape, root, self.device)
+                  for shape, root in zip(shapes, self.roots, strict=True)]  # fmt: skip
+        return self._finished(bound, tensors, memories, abouts)
 
     def _inputs(
         self, tensors: Sequence[Tensor], arrays: Sequence[Any], numbers: Sequence[Any],

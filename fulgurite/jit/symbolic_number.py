@@ -20,6 +20,7 @@ from ..core.dtype import DType, encode
 from ..core.node import Node, Shape, constant
 from ..core.ops.leaf import new_buffer
 from ..core.ops.movement import expand, reshape
+from ..core.sym import Sym
 from ..errors import user_line
 
 
@@ -39,9 +40,20 @@ class Numbers:
         self.met: list[tuple[str, str, Any]] = []  # path, variable and value of each placeholder
         self.constants: dict[str, Any] = {}
         self.hashed = False  # was the hash of a placeholder asked for?
+        self.sizes: dict[str, Sym] = {}  # those that are sizes of arguments
+
+    def of_size(self, size: Sym) -> Number:
+        """A size of an argument as a number of the call."""
+        path = f"size {size.source}"
+        self.sizes[path] = size
+        return Number(self, size.value, size.source, frozenset({path}))
 
     def decide(self, paths: Iterable[str]) -> None:
         """Values of these numbers decide something: they are part of what is checked."""
+        for path in paths:
+            if path in self.sizes:
+                self.sizes[path].pinned()
+        paths = [path for path in paths if path not in self.sizes]
         new = [path for path in paths if path not in self.fixed]
         if new:
             self.fixed.update(dict.fromkeys(new, user_line()))
@@ -150,6 +162,8 @@ def plain(value: Any) -> Any:
 
 def source_of(value: Any) -> str | None:
     """How a replay computes a number; None for other things."""
+    if type(value) is Sym:
+        return value.source
     return value._source if type(value) is Number else None
 
 

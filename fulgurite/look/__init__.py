@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .answers import Answers
     from .bisection import Comparison
     from .memory import MemoryReport
+    from .pages import Page
     from .profiler import Profile
 
 
@@ -100,3 +101,23 @@ def viz_data(*things: Any, profile: Profile | None = None, assembly: bool = True
     with FORK_LOCK:
         from . import dump
     return dump.viz_data(*things, profile=profile, assembly=assembly)
+
+
+def viz(
+    *things: Any, profile: Profile | None = None, title: str = "fulgurite", assembly: bool = True
+) -> Page:
+    """A page that shows a compilation: graph, passes, fusion, memory, kernels, time.
+
+    Give tensors that are not computed yet, or a function of `fg.jit` after its first call; with a
+    profile it has a time line and a flame graph. `.save("page.html")` writes one file that opens
+    without a server or network; notebooks show it where it is.
+
+    >>> x = fg.ones((8, 8)).realize()
+    >>> page = fg.viz(fg.softmax(x @ x), title="attention", assembly=False)
+    >>> page.html.startswith("<!doctype html>")
+    True
+    """
+    with FORK_LOCK:
+        from . import dump, pages
+    data = dump.viz_data(*things, profile=profile, assembly=assembly)
+    return pages.Page(data, title)

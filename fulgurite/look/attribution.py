@@ -52,7 +52,7 @@ def facts_of(schedule: Schedule, item: Item, rates: MachineModel) -> ItemFacts:
     fold = kernel.kind is KernelKind.FOLD
     arithmetic = work.products / (rates.folded if fold else rates.products)
     arithmetic += work.simple / (rates.walked if fold else rates.simple)
-    shares = _shares(item)
+    shares = _shares(item, _common(schedule, item))
     lines: dict[str, float] = {}
     modules: dict[str, float] = {}
     stacks: dict[tuple[str, ...], float] = {}
@@ -83,9 +83,22 @@ def _place(origin: Origin) -> tuple[str, int]:
     return origin.file, origin.line
 
 
-def _shares(item: Item) -> dict[Origin | None, float]:
-    """The part of a kernel's work that each of its origins has."""
-    if not item.origins:
+def _common(schedule: Schedule, item: Item) -> set[Origin]:
+    """The origins of an item that another one of the same kernel has too: of what they share."""
+    others = [i for i in schedule.items if i is not item and i.kernel.body is item.kernel.body]
+    known = {origin for other in others for origin in other.origins}
+    return {origin for origin in item.origins if origin in known}
+
+
+def _shares(item: Item, common: set[Origin]) -> dict[Origin | None, float]:
+    """The part of a kernel's work that each of its origins has.
+
+    Equal layers share what is equal in them, which has the lines of the first: of a line in several
+    modules the one that is this kernel's own counts.
+    """
+    own = {_place(origin) for origin in item.origins if origin not in common}
+    origins = [o for o in item.origins if o not in common or _place(o) not in own]
+    if not origins:
         return {None: 1.0}
     weights: dict[tuple[str, int], float] = {}
     for node in toposort([item.kernel.body]):
@@ -94,9 +107,9 @@ def _shares(item: Item) -> dict[Origin | None, float]:
             weights[place] = weights.get(place, 0.0) + weight
     found: dict[Origin | None, float] = {}
     same: dict[tuple[str, int], int] = {}
-    for origin in item.origins:
+    for origin in origins:
         same[_place(origin)] = same.get(_place(origin), 0) + 1
-    for origin in item.origins:
+    for origin in origins:
         found[origin] = weights.get(_place(origin), 0.0) / same[_place(origin)]
     total = sum(found.values())
     if not total:

@@ -7,9 +7,9 @@ first as torch counts; below 0 it is taken away. Out: x with another space.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import index as as_index
 from typing import ClassVar, SupportsIndex
 
+from ..core.sym import as_index
 from ..errors import ArgumentError, ShapeError
 from ..functional.array.movement import pad
 from ..functional.common import as_tensor

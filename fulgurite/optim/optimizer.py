@@ -20,6 +20,7 @@ import numpy as np
 from .. import tree
 from ..core.dtype import float64
 from ..core.origin import one_line
+from ..distributed.layouts import state_like, value_like
 from ..errors import ArgumentError, DTypeError, ShapeError, is_ours
 from ..functional.math.elementwise import where
 from ..tensor import Tensor, no_grad, realize_among
@@ -147,7 +148,8 @@ class Optimizer:
             if isinstance(kind, tuple):
                 kind = np.zeros(kind)
             filled = kind if isinstance(kind, np.ndarray) else np.full(param.shape, kind)
-            made[name] = Tensor(filled.astype(param.dtype.numpy), device=param.device)
+            kept = Tensor(filled.astype(param.dtype.numpy), device=param.device)
+            made[name] = state_like(param, kept)
         return made
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -225,7 +227,7 @@ class Optimizer:
             if group["maximize"]:
                 grad = -grad
             new, kept = self.update(group, param, grad, state, now)
-            pairs.append((param, new))
+            pairs.append((param, value_like(param, new)))
             pairs += [(state[name], value) for name, value in kept.items()]
         for target, value in pairs:
             target.assign(value if when is None else where(when, value, target))

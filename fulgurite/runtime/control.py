@@ -197,7 +197,7 @@ class _Looping:
         over = donated(kernel, body, read)
         self.plan = plan_of(body, len(read), device.name, over)
         self.plans = [self.plan]
-        self.kept = _kept(self.plan.schedule, over)
+        self.kept = _in_place_carries(self.plan.schedule, over)
         self.read = read
         # of the body's inputs: (its place, the source or the carry that comes there)
         self.rows = [(at, n) for at, n in enumerate(read) if loop.carries <= n < self.fixed]
@@ -226,7 +226,7 @@ class _Looping:
             run.stepwise()
 
 
-def _kept(schedule: Schedule, over: Sequence[Pair]) -> frozenset[int]:
+def _in_place_carries(schedule: Schedule, over: Sequence[Pair]) -> frozenset[int]:
     """The carries that stay where they are: their root is stored over their param, or is it."""
     memory = dict(schedule.aliases)
     places = [(param, root, schedule.outputs[root]) for param, root in over]

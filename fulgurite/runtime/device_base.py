@@ -52,6 +52,7 @@ class BaseDevice:
     codegen: CodeGenerator | None = None
     host_visible = False
     has_tiny_tier = False
+    sizes_vary = False
     dlpack = (1, 0)  # what leaves it is a copy in the memory of the host
     align = 64  # a cache line, and the widest vector
     recorder: Recorder | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..core.node import Node, parents_of
 from ..core.ops.effect import ASSIGN, DETACH, UNWATCH, WATCH
-from ..graph.ir.cache_key import Normal, hosts_in, known
+from ..graph.ir.cache_key import Normal, hosts_in, realized_node
 from ..graph.ir.kernel import Schedule
 from ..graph.ir.registry import REGISTRY, Storage, has_tensor
 from ..graph.memory.in_place import Pair, params_written
@@ -104,7 +104,7 @@ def _explained(
         found = mask.get(node, 0)
         for source in node.src:
             if source.realized is not None:
-                source = known(source)
+                source = realized_node(source)
             if source not in asked:
                 found |= mask.get(source, 0)
         mask[node] = found

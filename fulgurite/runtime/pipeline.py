@@ -29,6 +29,7 @@ from ..core.passes import (
     show,
     verify_index,
 )
+from ..core.sym import choosing
 from ..graph.fusion import has_choice
 from ..graph.fusion.build_schedule import (
     Choose,
@@ -46,6 +47,8 @@ from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
 from ..graph.passes.materialize_operands import in_memory
+from ..graph.passes.overlap import spread_apart, start_and_wait
+from ..graph.passes.partition import partition
 from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
 from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
@@ -165,6 +168,12 @@ def searched(context: Context) -> bool:
     return context.searched
 
 
+def any_size(run: Callable[..., Any], *args: Any) -> Any:
+    """What a pass makes that chooses by costs: it is right for all sizes."""
+    with choosing():
+        return run(*args)
+
+
 REASSOCIATION: tuple[Pass, ...] = (
     graph_pass("split_concat", lambda s, c: split_concat(s, c.order(s)), searched),
     graph_pass("split_sums", lambda s, c: split_sums(s, c.order(s)), searched),
@@ -177,6 +186,7 @@ REASSOCIATION: tuple[Pass, ...] = (
 
 PIPELINE: tuple[Pass, ...] = (
     # graph passes
+    graph_pass("partition", lambda s, c: partition(s).sink, always),
     graph_pass("user_kernels", lambda s, c: user_kernels(s, c), lambda c: has_patterns(c.options)),
     graph_pass("simplify", lambda s, c: simplify(s), lambda c: c.options.simplify),
     graph_pass("unwindow", lambda s, c: unwindow(s), lambda c: sums_windows(c.options)),
@@ -186,16 +196,23 @@ PIPELINE: tuple[Pass, ...] = (
     *REASSOCIATION,
     graph_pass("drop_empty", lambda s, c: drop_empty(s, c.order(s)), always),
     graph_pass("materialize_operands", lambda s, c: in_memory(s, c.order(s)), always),
+    graph_pass("start_and_wait", lambda s, c: start_and_wait(s), always),
     graph_pass("copy_leaf_roots", lambda s, c: copy_leaf_roots(s, c.order(s)), always),
     # fusion
-    Pass("fuse", lambda s, c: fuse(s, c.order(s), c.options.fuse), TENSOR, PARTITION),
     Pass(
-        "choose_kernels", lambda p, c: choose(p, c), PARTITION, PARTITION, searched,
+        "fuse", lambda s, c: any_size(fuse, s, c.order(s), c.options.fuse), TENSOR, PARTITION
+    ),
+    Pass(
+        "choose_kernels", lambda p, c: any_size(choose, p, c), PARTITION, PARTITION, searched,
         lambda: stream_passes(),  # of every kernel that might be a fold
     ),
     Pass("schedule", lambda p, c: build_schedule(p, c.inputs), PARTITION, SCHEDULE),
     # lowering and memory
-    Pass("reorder", lambda s, c: reorder(s), SCHEDULE, SCHEDULE, lambda c: c.options.fuse),
+    Pass(
+        "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
+        lambda c: c.options.fuse,
+    ),
+    Pass("spread_apart", lambda s, c: spread_apart(s), SCHEDULE, SCHEDULE),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
     Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
     Pass("plan_memory", lambda s, c: lay_out(s, c.device), LOWERED, LAID_OUT),
@@ -242,6 +259,13 @@ def compiled(schedule: Schedule, options: Options, device: str) -> Plan:
 def schedule_of(sink: Node, context: Context) -> Schedule:
     """The kernels of a graph, of which nothing is compiled."""
     found = run_pipeline(sink, context, SCHEDULING)
+    assert isinstance(found, Schedule)
+    return found
+
+
+def laid_in_order(sink: Node, context: Context) -> Schedule:
+    """The kernels of a graph in index notation, of which nothing is laid out."""
+    found = run_pipeline(sink, context, passes_up_to(PIPELINE, "plan_memory"))
     assert isinstance(found, Schedule)
     return found
 

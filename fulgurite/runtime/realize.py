@@ -14,23 +14,28 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
-from ..core.cache import Cache, Stats
+from ..core import ranks
+from ..core.cache import Cache
 from ..core.context import Table
+from ..core.digest import digest_of
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.op import Array
+from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
+from ..graph.ir.size_key import skeleton_of
 from ..graph.memory.in_place import Pair
+from ..graph.tiny import are_tiny
 from .cache.plan_cache import kept_plans
 from .device import Buffer, get_device, several_devices
 from .donation import assigned_tensors, candidates, run_in_place
@@ -40,6 +45,7 @@ from .multi_device import bring
 from .plan import KERNELS, Plan
 from .plan_key import cache_key, has_patterns
 from .recording import HISTORY, note
+from .shapes import SHAPES, STATS, Sample, Shapes
 from .step_executor import concrete
 from .views import view_of
 
@@ -52,6 +58,7 @@ class Compiled:
         seconds: dict[str, float],
     ) -> None:  # fmt: skip
         self.constants, self.lifted, self.plan, self.seconds = constants, lifted, plan, seconds
+        self.spread: Spread | None = None  # of a plan that all ranks run
 
     def fits(self, constants: tuple[int, ...]) -> bool:
         """Do the constants that are compiled in agree?"""
@@ -61,6 +68,23 @@ class Compiled:
             return False
         pairs = enumerate(zip(self.constants, constants, strict=True))
         return all([a == b or i in self.lifted for i, (a, b) in pairs])
+
+
+class Spread(NamedTuple):
+    """What ranks must know of a plan that exchanges values."""
+
+    layouts: tuple[Any, ...]  # of the roots: mesh, layout and whether that is weak; None: whole
+    digest: str
+
+    @staticmethod
+    def of(normal: Normal) -> Spread | None:
+        """None if a graph names no mesh."""
+        if not any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure]):
+            return None
+        with FORK_LOCK:
+            from ..graph.passes import partition
+        layouts = partition.partition(restore(normal.structure, normal.constants)).layouts
+        return Spread(layouts, digest_of(f"{normal.structure!r}\n{normal.constants!r}"))
 
 
 class Family:
@@ -82,7 +106,6 @@ _MOST_MEMBERS = 8
 FAMILIES: Table[Cache[tuple[Hashable, ...], Family]] = Table(
     lambda: Cache("schedules", lambda: current().schedule_cache)
 )
-_STATS = Table(Stats)
 
 
 def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compiled:
@@ -96,15 +119,19 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
         with family.lock:  # one thread compiles; if it fails, the next one tries
             found = family.find(normal.constants)
             if found is None:
-                _STATS().misses += 1
                 begin = time.perf_counter_ns()
                 with held_back():
-                    lifted = _lift(family, normal)
-                    found = _found_or_made(normal, device, options, lifted, donated)
-                _note(normal, device, options, donated, found, begin)
+                    found = _of_any_size(normal, device, options, donated)
+                    if found is None:
+                        STATS().misses += 1
+                        lifted = _lift(family, normal)
+                        found = _found_or_made(normal, device, options, lifted, donated)
+                    found.spread = Spread.of(normal)
+                if "known" not in found.seconds:
+                    _note(normal, device, options, donated, found, begin)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
                 return found
-    _STATS().hits += 1
+    STATS().hits += 1
     return found
 
 
@@ -122,6 +149,35 @@ def _note(
     }  # fmt: skip
     names = [item.kernel.name for item in found.plan.schedule.items[:3]]
     note("graph", ", ".join(names), begin, about)
+
+
+def _of_any_size(
+    normal: Normal, device: str, options: Options, donated: tuple[Pair, ...]
+) -> Compiled | None:
+    """The plan that graphs of other sizes have as well, if there is one by now."""
+    if not options.dynamic or not get_device(device).sizes_vary or normal.values:
+        return None
+    if options.tier == "auto" and are_tiny(normal.nodes):
+        return None
+    skeleton, sizes = skeleton_of(normal.structure)
+    key = (skeleton, *cache_key(device, options, donated))
+    shapes, sample = SHAPES().get_or_make(key, Shapes), Sample(sizes, normal.constants)
+    with shapes.lock:
+        if not shapes.members:
+            if sample not in shapes.samples:
+                shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
+            if not shapes.varies:
+                return None
+        with FORK_LOCK:
+            from .vary import plan_of_any_size
+        found = plan_of_any_size(shapes, skeleton, normal, sample, (options, device, donated))
+    if found is None:
+        return None
+    if "known" in found.seconds:
+        STATS().hits += 1
+    else:
+        STATS().misses += 1
+    return Compiled(normal.constants, found.lifted, found.plan, found.seconds)
 
 
 def _lift(family: Family, normal: Normal) -> dict[int, DType]:
@@ -144,6 +200,8 @@ def _found_or_made(
     donated: tuple[Pair, ...],
 ) -> Compiled:  # fmt: skip
     """A graph's plan from the disk, or made now and kept there for the next process."""
+    if normal.values and any([type(n) is Node for node in normal.nodes for n in node.shape]):
+        return compile_graph(normal, device, options, lifted, donated)
     kept = kept_plans(device, options, normal)
     key = None  # functions of the user have no name that another process knows
     if kept is not None and not has_patterns(options):
@@ -169,7 +227,16 @@ def compile_graph(
     inputs = len(normal.buffers) + len(lifted)
     with FORK_LOCK:
         from .pipeline import Context, planned
-    plan, seconds = planned(value, Context(options, device, inputs, donated))
+    context = Context(options, device, inputs, donated)
+    if normal.values and not (options.tier == "auto" and are_tiny(normal.nodes)):
+        start = time.perf_counter()
+        with FORK_LOCK:
+            from .named import named_plan
+        named = named_plan(value, context, normal.values, lambda: planned(value, context)[0])
+        if named is not None:
+            seconds = {"sizes": time.perf_counter() - start}
+            return Compiled(normal.constants, lifted, named, seconds)
+    plan, seconds = planned(value, context)
     return Compiled(normal.constants, lifted, plan, seconds)
 
 
@@ -315,18 +382,19 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     inputs = inputs_of(normal, compiled)
 
     def execute(inputs: Sequence[Buffer]) -> list[Buffer]:
+        values = normal.values if compiled.spread is None else joined(compiled.spread, normal)
         try:
-            found = compiled.plan.run(inputs, normal.values, current().poison)
+            found = compiled.plan.run(inputs, values, current().poison)
         except BoundsError:
             name_the_line(roots, normal, inputs)
             raise
-        if checked:
+        if checked and compiled.spread is None:  # of shards no rank has the values
             check_finite(roots, normal, inputs, found)
         return found
 
     def adopted(outputs: Sequence[Buffer]) -> list[Node]:
-        pairs = zip(roots, outputs, strict=True)
-        return [adopt(root, output, device, normal.values) for root, output in pairs]
+        pairs = enumerate(zip(roots, outputs, strict=True))
+        return [adopt(r, o, device, normal.values, _kept(compiled, i)) for i, (r, o) in pairs]
 
     if compiled.plan.schedule.aliases:
         plan = compiled.plan.schedule
@@ -335,6 +403,18 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
         compiled = lookup(normal, device)
         inputs = inputs_of(normal, compiled)
     commit(adopted(execute(inputs)))
+
+
+def _kept(compiled: Compiled, number: int) -> Any:
+    """How a root is split over ranks, if it is."""
+    return None if compiled.spread is None else compiled.spread.layouts[number]
+
+
+def joined(spread: Spread, normal: Normal) -> dict[str, int]:
+    """Begin a plan with all other ranks: the values of its variables on this one."""
+    lines = [str(node.origins[0]) for node in normal.nodes[-1:] if node.origins]
+    ranks.world().agree(spread.digest, lines[0] if lines else "")
+    return {**normal.values, **ranks.position_values()}
 
 
 def name_the_line(roots: Sequence[Node], normal: Normal, inputs: Sequence[Buffer]) -> None:
@@ -397,12 +477,15 @@ def storage_of(buffer: Node) -> Buffer:
     return storage  # type: ignore[return-value]
 
 
-def adopt(root: Node, output: Buffer, device: str, values: dict[str, int]) -> Node:
-    """A BUFFER node for fresh memory."""
-    node = new_buffer(concrete(root.shape, values), root.dtype, device)
+def adopt(
+    root: Node, output: Buffer, device: str, values: dict[str, int], split: Any = None
+) -> Node:
+    """A BUFFER node for fresh memory; of a root in shards the whole that they make."""
+    shape = root.shape if split is None else local_shape(split[0], split[1], root.shape)
+    node = new_buffer(concrete(shape, values), root.dtype, device)
     node.origins = root.origins or _lines_below(root)
     REGISTRY.attach(node, output)
-    return node
+    return node if split is None else UNSHARD(node, arg=split)
 
 
 def _lines_below(root: Node) -> tuple[Origin, ...]:
@@ -418,19 +501,19 @@ def is_realized(node: Node) -> bool:
 
 
 def value_node(node: Node) -> Node | None:
-    """The BUFFER that holds a node's value, if there is one."""
+    """The BUFFER that holds a node's value, or the UNSHARD of this rank's part, if there is one."""
     if node.realized is not None and (found := node.realized()) is not None:
         return found
     while node.op.name in ("watch", "unwatch", "detach", "override", "assign"):
         node = node.src[node.op.name == "assign"]
         if node.realized is not None and (found := node.realized()) is not None:
             return found
-    return node if node.op is BUFFER else None
+    return node if is_memory(node) else None
 
 
 def cache_stats() -> dict[str, dict[str, int]]:
     """Hits, misses, evictions and sizes of the schedule cache and the kernel cache."""
-    stats, families = _STATS(), FAMILIES()
+    stats, families = STATS(), FAMILIES()
     stats.size, stats.evictions = len(families), families.stats.evictions
     return {"schedule": asdict(stats), "kernel": asdict(KERNELS().stats)}
 
@@ -439,3 +522,4 @@ def clear_caches() -> None:
     """Forget every compiled graph and, with them, their kernels."""
     FAMILIES().clear()
     HISTORY.clear()
+    SHAPES().clear()

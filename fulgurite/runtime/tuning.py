@@ -52,8 +52,8 @@ from .plan import Plan
 
 FORMAT = 2
 ROUNDS = 12  # turns in a race
-LEAST = 200_000  # nanoseconds that one turn lasts at least, in as many runs as that takes
-MOST = 1 << 26  # elements of the largest value up to which the reference checks a kernel
+TURN_NANOSECONDS = 200_000  # of one turn at least, in as many runs as that takes
+MAX_CHECKED_ELEMENTS = 1 << 26  # of the largest value of a kernel that the reference checks
 
 
 def folder_of(options: Options) -> str | None:
@@ -297,7 +297,7 @@ class Race:
             run()
             start = self.clock()
             run()
-            repeats.append(max(1, min(100, LEAST // max(1, self.clock() - start))))
+            repeats.append(max(1, min(100, TURN_NANOSECONDS // max(1, self.clock() - start))))
         least = [float("inf")] * len(runs)
         for _ in range(ROUNDS):
             for i, run in enumerate(runs):
@@ -331,7 +331,8 @@ def is_checkable(body: Node) -> bool:
     order = toposort([body])
     if any(n.op is VAR or not all([isinstance(s, int) for s in n.shape]) for n in order):
         return False
-    return max([elements(n.shape) for n in order if not is_virtual(n)], default=0) <= MOST
+    largest = max([elements(n.shape) for n in order if not is_virtual(n)], default=0)
+    return largest <= MAX_CHECKED_ELEMENTS
 
 
 def is_virtual(node: Node) -> bool:
@@ -354,14 +355,14 @@ def expected_values(roots: Sequence[Node], arrays: Mapping[Node, Array]) -> list
             assert meaning is not None, f"no array was given for {node!r}"
             if node.op is REDUCE and node.src[0] in later:
                 a, b = [values[s] for s in node.src[0].src]
-                total = _summed(a, b, node.arg[1]).astype(node.dtype.numpy)
+                total = _sum_of_products(a, b, node.arg[1]).astype(node.dtype.numpy)
                 values[node] = total.reshape([n for n in node.shape if isinstance(n, int)])
             else:
                 values[node] = meaning(node, *[values[s] for s in node.src])
     return [values[root] for root in roots]
 
 
-def _summed(a: Array, b: Array, axes: Sequence[int]) -> Array:
+def _sum_of_products(a: Array, b: Array, axes: Sequence[int]) -> Array:
     """The sum of a * b over some axes, from what of each is in memory."""
     parts: list[Any] = []
     for array in (a, b):

@@ -16,6 +16,7 @@ from dataclasses import replace
 from ..config import Options
 from ..core.node import Node, toposort
 from ..core.ops.leaf import SINK, param
+from ..core.passes import passes_up_to
 from ..core.substitute import substitute
 from ..core.text import show
 from ..graph.fusion.machine import kept_time, time_of
@@ -33,7 +34,7 @@ from .device import get_device
 from .pipeline import SCHEDULING, Context, run_pipeline
 from .tuning import Entrant, Race, is_checkable, is_right, prepared, table_for, times_for
 
-PREDICTED = SCHEDULING[1:]  # the passes after the one that asks
+PREDICTED = SCHEDULING[1 + len(passes_up_to(SCHEDULING, "user_kernels")) :]  # after who asks
 
 
 def wide_searcher(options: Options, device: str) -> Searcher:

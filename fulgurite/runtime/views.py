@@ -17,13 +17,13 @@ from ..core.ops.movement import RESHAPE, SHRINK, pairs
 from ..graph.ir.registry import REGISTRY
 from .device import get_device
 
-SMALL = 1 << 16  # bytes that are rather copied
+COPIED_VIEW_BYTES = 1 << 16  # bytes that are rather copied
 
 
 def view_of(node: Node) -> Node | None:
     """A buffer over the memory that a node's value is already in."""
     found = piece(node)
-    if found is None or math.prod(node.shape) * node.dtype.itemsize < SMALL:
+    if found is None or math.prod(node.shape) * node.dtype.itemsize < COPIED_VIEW_BYTES:
         return None
     memory, offset = found
     storage: Any = REGISTRY.storage(memory)

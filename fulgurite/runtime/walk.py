@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.node import Node
-from ..graph.ir.cache_key import known
+from ..graph.ir.cache_key import realized_node
 
 
 def unknown_order(roots: Iterable[Node]) -> list[Node]:
@@ -21,7 +21,7 @@ def unknown_order(roots: Iterable[Node]) -> list[Node]:
     while stack:
         for node in stack[-1]:
             if node.realized is not None:
-                node = known(node)
+                node = realized_node(node)
             if node not in seen:
                 seen.add(node)
                 path.append(node)

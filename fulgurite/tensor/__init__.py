@@ -28,12 +28,14 @@ from ..core.node import Node, Size
 from ..core.op import Array, Op
 from ..core.operators import Operators
 from ..core.ops.effect import TAPE, WATCH, unnamed
+from ..core.ops.leaf import BUFFER
 from ..core.shape import prod, show
 from ..errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from ..graph.ir.registry import REGISTRY, Entry
 from ..runtime.device import device_names, get_device, has_device
 from ..runtime.host import device as _interpreter  # registers the reference device
 from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
+from ..runtime.sharded import gathered
 from ..runtime.unmaterialized import Fresh
 from .from_data import array_node, to_array
 from .lost_writes import LOST, warn_of_lost_write
@@ -234,6 +236,8 @@ class Tensor(Methods, Habits, Operators):
         while found is None:  # another thread may assign the tensor meanwhile
             realize([self.entry])
             found = value_node(self.entry.node)
+        if found.op is not BUFFER:  # in shards: all ranks ask for it together
+            found = gathered(found)
         sizes: Any = found.shape
         return get_device(found.device or "").to_host(storage_of(found), sizes, found.dtype)
 

@@ -39,6 +39,8 @@ from tests.core.ops.samples import leaf
 
 TENSOR_OPS = [op for op in OPS.values() if "tensor" in op.levels]
 NO_GRADIENT = {
+    "start_all_reduce": "made by the compiler, after gradients and batches",
+    "wait_all_reduce": "made by the compiler, after gradients and batches",
     "sink": "no value: gradients start at one result",
     "example": "what one example is part of is outside: vmap takes it away first",
 }

@@ -13,6 +13,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.config import current
+from fulgurite.core.ops.collective import SHARD
 from fulgurite.core.ops.leaf import SINK
 from fulgurite.core.passes import Pass, Watch, listed
 from fulgurite.errors import ArgumentError
@@ -24,6 +25,7 @@ from fulgurite.kernel.stream.price import find_stream
 from fulgurite.runtime.device import get_device
 from fulgurite.runtime.donation import candidates
 from fulgurite.runtime.pipeline import PIPELINE, Context, run_pipeline
+from fulgurite.tensor import wrap
 from tests.conftest import Golden
 from tests.graph.searching import lowered
 
@@ -171,7 +173,20 @@ def varying() -> Tensors:
     return [numbers(1, 3, 8)[:, : n.bind(5)] * 2]
 
 
+def split_rows() -> Tensors:
+    """Sums over a dimension that a mesh splits; the mesh has one rank, so that one can run it."""
+    rows = SHARD(numbers(1, 4, 6).node, arg=((("data", 1),), (("data",), ()), False))
+    return [wrap(rows).sum(axis=0)]
+
+
+def sum_and_product() -> Tensors:
+    """A sum over ranks that is needed only after a product."""
+    (total,) = split_rows()
+    return [total + (numbers(2, 5, 9) @ numbers(3, 9, 6)).max(axis=0)]
+
+
 SAMPLES: dict[str, Sample] = {
+    "partition": Sample(split_rows),
     "user_kernels": Sample(with_a_kernel),
     "simplify": Sample(lambda: [numbers(1, 3, 4) * 1 + 0]),
     "unwindow": Sample(
@@ -191,6 +206,7 @@ SAMPLES: dict[str, Sample] = {
     "drop_empty": Sample(lambda: [fg.Tensor(np.ones((0, 3), np.float32)).sum(axis=0) + 1],
                          {"simplify": False}),
     "materialize_operands": Sample(called),
+    "start_and_wait": Sample(split_rows),
     "copy_leaf_roots": Sample(lambda: [fg.arange(5)]),
     "fuse": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "choose_kernels": Sample(lambda: [attention(2, 64, 16)]),
@@ -209,6 +225,7 @@ SAMPLES: dict[str, Sample] = {
     "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "reorder": Sample(layers),
+    "spread_apart": Sample(sum_and_product),
     "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "alias": Sample(updated),
     "plan_memory": Sample(lambda: [(numbers(1, 8, 16) @ numbers(2, 16, 8)).sum(axis=0)]),

@@ -16,7 +16,7 @@ from fulgurite.graph.fusion.pattern_matching import ATTEMPTS, Places
 from fulgurite.graph.fusion.user_patterns import PATTERNS
 from fulgurite.graph.ir.cache_key import normalize, restore
 from fulgurite.runtime.cpu import blas
-from fulgurite.runtime.cpu.blas import Product
+from fulgurite.runtime.cpu.blas import BlasGemm
 
 pytestmark = pytest.mark.device("cpu")
 
@@ -41,7 +41,7 @@ def numbers(seed: int, *shape: int) -> fg.Tensor:
 
 
 def by_library(tensor: fg.Tensor) -> list[bool]:
-    return [isinstance(k.code, Product) for k in fg.schedule(tensor).compile(cache=False).kernels]
+    return [isinstance(k.code, BlasGemm) for k in fg.schedule(tensor).compile(cache=False).kernels]
 
 
 @carried

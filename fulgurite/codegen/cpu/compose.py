@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..common.api import BROKEN, ERROR, FIRST, KernelText, Launch
+from ..common.sizes import bind_sizes
 
 ARGUMENTS = "ptr noalias %params, ptr noalias %values, i64 %first, i64 %last"
 
@@ -54,6 +55,7 @@ def compose(parts: Sequence[Part], count: int, room: Room) -> KernelText:
     library: dict[str, None] = {}
     variables: list[str] = []
     numbers: list[int] = []
+    parts = [Part(bind_sizes(part.rendered), part.places) for part in parts]
     for part in parts:
         variables.extend(v for v in part.rendered.variables if v not in variables)
     for position, part in enumerate(parts):

@@ -26,6 +26,7 @@ from ...kernel.transform.split_reduction import split_typed
 from ...kernel.transform.unroll_outputs import beside
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import KernelText
+from ..common.sizes import bind_sizes
 from .gemm.template import gemms
 from .irregular.parts import Plain, in_parts
 from .loops.template import loops
@@ -90,6 +91,7 @@ def render(
     found = run_passes(value, Rendering(target, watch), PASSES, watch, level)
     if not isinstance(found, KernelText):
         raise CannotLower("no template takes it")
+    found = bind_sizes(found)
     return replace(found, library=(*found.library, *library(found.text)))
 
 

@@ -6,6 +6,7 @@ Importing this package declares every op; `OPS` finds them by name.
 from ..op import Op
 from ..operators import OPS
 from . import (
+    collective,
     complexes,
     control,
     effect,
@@ -24,6 +25,7 @@ from . import (
 __all__ = [
     "OPS",
     "Op",
+    "collective",
     "complexes",
     "control",
     "effect",

@@ -92,7 +92,7 @@ def _const_numpy(node: Node, *_: Array) -> Array:
 def _const_interval(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
     value: Number = node.value
     assert isinstance(value, int)
-    return int(value), int(value)
+    return value, value
 
 
 def _iota_numpy(node: Node, *_: Array) -> Array:

@@ -257,7 +257,7 @@ def _unwindow_batch(y: Node, src: tuple[Node, ...]) -> Node:
     return unwindow(src[0], axis + 1, length, stride, dilation)
 
 
-def _moved(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
+def _same_bounds(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
     return bounds[0]
 
 
@@ -269,18 +269,18 @@ def _with_zero(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
 RESHAPE = Op(
     name="reshape", family="movement", doc="the elements in order, in another shape", arity=1,
     numpy=lambda node, a, *_: a.reshape(_concrete(node.shape)), shape=_arg_shape,
-    grad=lambda g, y, a, *_: (reshape(g, a.shape),), check=_reshape_check, interval=_moved,
+    grad=lambda g, y, a, *_: (reshape(g, a.shape),), check=_reshape_check, interval=_same_bounds,
     batch=lambda y, src: reshape(src[0], (src[0].shape[0], *y.shape)), cost=0,
 )  # fmt: skip
 EXPAND = Op(
     name="expand", family="movement", doc="dimensions of size 1 repeated", arity=1,
     numpy=lambda node, a, *_: np.broadcast_to(a, _concrete(node.shape)), shape=_arg_shape,
-    grad=_expand_grad, check=_expand_check, interval=_moved,
+    grad=_expand_grad, check=_expand_check, interval=_same_bounds,
     batch=lambda y, src: expand(src[0], (src[0].shape[0], *y.shape)), cost=0,
 )  # fmt: skip
 PERMUTE = Op(
     name="permute", family="movement", doc="the dimensions in another order", arity=1,
-    numpy=lambda node, a: a.transpose(node.arg), check=_permute_check, interval=_moved,
+    numpy=lambda node, a: a.transpose(node.arg), check=_permute_check, interval=_same_bounds,
     shape=lambda node: tuple([node.src[0].shape[i] for i in node.arg]), grad=_permute_grad,
     batch=lambda y, src: permute(src[0], (0, *[i + 1 for i in y.arg])), cost=0,
 )  # fmt: skip
@@ -294,18 +294,18 @@ SHRINK = Op(
     name="shrink", family="movement", doc="the part from start to stop of each dimension", arity=1,
     numpy=lambda node, a, *_: a[_cut(pairs(node))], shape=_shrink_shape, grad=_shrink_grad,
     batch=lambda y, src: shrink(src[0], [(0, src[0].shape[0]), *pairs(y)]),
-    check=_shrink_check, interval=_moved, cost=0,
+    check=_shrink_check, interval=_same_bounds, cost=0,
 )  # fmt: skip
 FLIP = Op(
     name="flip", family="movement", doc="some dimensions backwards", arity=1,
     numpy=lambda node, a: np.flip(a, node.arg), grad=lambda g, y, a: (flip(g, y.arg),),
     batch=lambda y, src: flip(src[0], tuple(a + 1 for a in y.arg)), check=_flip_check,
-    interval=_moved, cost=0,
+    interval=_same_bounds, cost=0,
 )  # fmt: skip
 WINDOW = Op(
     name="window", family="movement", doc="sliding windows along an axis, their own axis last",
     arity=1, numpy=_window_numpy, shape=_window_shape, grad=_window_grad, check=_window_check,
-    batch=lambda y, src: window(src[0], y.arg[0] + 1, *y.arg[1:]), interval=_moved, cost=0,
+    batch=lambda y, src: window(src[0], y.arg[0] + 1, *y.arg[1:]), interval=_same_bounds, cost=0,
 )  # fmt: skip
 UNWINDOW = Op(
     name="unwindow", family="movement", doc="windows added up where they overlap", arity=1,

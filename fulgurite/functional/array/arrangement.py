@@ -7,7 +7,6 @@ a count for each element needs to look at data: the counts decide the shape of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index as as_index
 from typing import SupportsIndex
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...core import build
 from ...core import shape as sizes
 from ...core.node import Node, Size
 from ...core.ops.elementwise import EQ, MUL
+from ...core.sym import as_index
 from ...errors import ArgumentError, AxisError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..common import Axis, apply, as_tensor, as_whole

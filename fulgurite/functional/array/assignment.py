@@ -21,6 +21,7 @@ from ...core import build
 from ...core import shape as sizes
 from ...core.dtype import DType, bool_, int32, int64
 from ...core.node import Node
+from ...core.ops.collective import SHARD, UNSHARD
 from ...core.ops.effect import ASSIGN, TAPE, WATCH
 from ...core.ops.leaf import BUFFER
 from ...errors import ArgumentError, DTypeError, GradientError, ShapeError
@@ -96,6 +97,8 @@ def _bound(x: Tensor, old: Node, new: Node, leaf: bool) -> Node:
     memory = old.src[0] if leaf else old
     if memory.op is ASSIGN:
         memory = memory.src[0]
+    if memory.op is UNSHARD or memory.op is SHARD:  # the new value is kept in the same shards
+        new = SHARD(new, arg=memory.arg)
     held = memory.op is BUFFER and REGISTRY.storage(memory) is not None
     if held and not new.watched and not is_realized(new):
         new = build.assign(memory, new)

@@ -247,7 +247,7 @@ def arange(
     if step == 0 or not all(-float("inf") < n < float("inf") for n in (first, last, step)):
         raise ArgumentError(f"arange({first}, {last}, {step}) has no end", "use finite steps")
     if isinstance(first, int) and isinstance(last, int) and isinstance(step, int):
-        count = len(range(first, last, step))
+        count = max(0, -(-(last - first) // step))
         return placed(_whole_ramp(first, step, count, _known(dtype)), device)
     count = max(0, ceil((last - first) / step))
     origin, stride = _end(ends[0], "start"), _end(ends[1], "step")

@@ -8,7 +8,6 @@ checked when it is read, and the error names the same line. `advanced.py` mixes 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index as as_index
 from typing import Any
 
 from ...core import build
@@ -17,6 +16,7 @@ from ...core.dtype import int32, int64
 from ...core.node import Node, Size
 from ...core.ops.elementwise import ADD, LT
 from ...core.origin import indexing
+from ...core.sym import as_index, varies
 from ...errors import ArgumentError, BoundsError, DTypeError, FulguriteError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 
@@ -64,6 +64,8 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
             raise ArgumentError("a slice with a variable has no step", "cut first, then step")
         start, stop = [None if end is None else _end(end, size) for end in ends]
         return 0 if start is None else start, size if stop is None else stop, 1
+    if part.step in (None, 1) and any(map(varies, (size, *ends))):
+        return _clipped(part, size)
     try:
         found = range(*part.indices(size))
     except FulguriteError:
@@ -73,6 +75,17 @@ def _range(part: slice, size: Size) -> tuple[Size, Size, int]:
     if not found:
         return 0, 0, 1
     return min(found[0], found[-1]), max(found[0], found[-1]) + 1, found.step
+
+
+def _clipped(part: slice, size: int) -> tuple[int, int, int]:
+    """A slice of steps of one, as Python cuts it, of sizes that remember how they came about."""
+    found = []
+    for end, otherwise in ((part.start, 0), (part.stop, size)):
+        place = otherwise if end is None else as_index(end)
+        place = place + size if place < 0 else place
+        found.append(0 if place < 0 else size if place > size else place)
+    start, stop = found
+    return (start, stop, 1) if start < stop else (0, 0, 1)
 
 
 def _end(end: Any, size: Size) -> Size:
@@ -112,7 +125,7 @@ def _place(part: Any, size: Size, axis: int) -> Size:
     if not -size <= place < size:
         hint = f"indices run from {-size} to {size - 1}" if size else "it is empty"
         raise BoundsError(f"index {place} is outside axis {axis} of size {size}", hint)
-    return place % size
+    return place if place >= 0 else place + size
 
 
 # --- places that are data ------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _over(total: Tensor, count: Tensor | Size | float) -> Tensor:
     """A sum divided by a number of elements."""
     if isinstance(count, Tensor | Node):
         return apply(DIV, total, astype(count, total.dtype))
-    return apply(DIV, total, float(count))
+    return apply(DIV, total, count * 1.0)
 
 
 def mean(x: TensorLike, axis: Axis = None, keepdims: bool = False) -> Tensor:

@@ -11,7 +11,6 @@ its gradient is a convolution. Half floats add up in float32, rounded once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import index as as_index
 from typing import SupportsIndex, TypeAlias
 
 from ...core import build
@@ -20,6 +19,7 @@ from ...core.dtype import DType
 from ...core.node import Node, Size
 from ...core.ops.elementwise import ADD
 from ...core.ops.movement import unwindow
+from ...core.sym import as_index
 from ...errors import ArgumentError, ShapeError
 from ...tensor import Tensor, TensorLike, lifted, node_of, wrap
 from ..math.products import contract, operands

@@ -315,7 +315,7 @@ def kl_div(
     if reduction == "batchmean":
         if not a.ndim:
             raise ShapeError("a number has no batch", 'use reduction="sum"')
-        return astype(sum(loss) / float(a.shape[0]), floating(x).dtype)
+        return astype(sum(loss) / (a.shape[0] * 1.0), floating(x).dtype)
     return reduced(loss, reduction, x)
 
 
@@ -512,7 +512,9 @@ def multi_margin_loss(
     if weight is not None:
         over = over * wide(weight).take(column)
     place = wrap(build.iota(scores.node.shape, scores.ndim - 1))
-    return reduced(sum(where(place == column, 0, over), -1) / float(scores.shape[-1]), reduction, x)
+    return reduced(
+        sum(where(place == column, 0, over), -1) / (scores.shape[-1] * 1.0), reduction, x
+    )
 
 
 def multilabel_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
@@ -538,7 +540,7 @@ def multilabel_margin_loss(x: TensorLike, target: TensorLike, reduction: str = "
     own = scores.take_along_axis(named, -1)
     over = relu(1 - expand_dims(own, -1) + expand_dims(scores, -2))
     matter = expand_dims(counts, -1) & logical_not(expand_dims(is_target, -2))
-    total = sum(where(matter, over, 0), (-1, -2)) / float(scores.shape[-1])
+    total = sum(where(matter, over, 0), (-1, -2)) / (scores.shape[-1] * 1.0)
     return reduced(total, reduction, x)
 
 

@@ -103,7 +103,7 @@ def batch_norm(
     count = sizes.prod([tensor.node.shape[a] for a in axes])
     rest = sizes.sub(count, 1)
     whole, less = (
-        float(n) if isinstance(n, int) else astype(wrap(n), tensor.dtype) for n in (count, rest)
+        n * 1.0 if isinstance(n, int) else astype(wrap(n), tensor.dtype) for n in (count, rest)
     )
     unbiased = spread * (whole / less) if count != 1 else spread * float("nan")
     fresh = [
@@ -223,5 +223,5 @@ def local_response_norm(
     width = build.as_positive(size, "size")
     pads = [(width // 2, (width - 1) // 2) if d == 1 else (0, 0) for d in range(tensor.ndim)]
     squares = build.window(build.pad(node_of(tensor * tensor), pads), 1, width)
-    total = sum(wrap(squares), -1) / float(width)
+    total = sum(wrap(squares), -1) / (width * 1.0)
     return astype(tensor / pow(total * alpha + k, beta), floating(x).dtype)

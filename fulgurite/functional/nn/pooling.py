@@ -239,7 +239,7 @@ def _avg_pool(
         else:
             size = size * window[d]
     size = size if divisor_override is None else divisor_override
-    divisor = astype(size, total.dtype) if isinstance(size, Tensor) else float(size)
+    divisor = astype(size, total.dtype) if isinstance(size, Tensor) else size * 1.0
     return astype(apply(DIV, total, divisor), narrow.dtype)
 
 

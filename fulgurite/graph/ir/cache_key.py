@@ -125,7 +125,7 @@ def _passed(node: Node) -> Node:
     return node.src[1] if node.op is ASSIGN else node.src[0]
 
 
-def known(node: Node) -> Node:
+def realized_node(node: Node) -> Node:
     """The buffer that holds a node's value already, else the node."""
     found = node.realized() if node.realized is not None else None
     return node if found is None else found
@@ -162,7 +162,7 @@ def _order(
     while stack:
         for node in stack[-1]:
             if node.realized is not None and node not in seen and node not in again:
-                node = now.setdefault(node, known(node))
+                node = now.setdefault(node, realized_node(node))
             if node not in seen:
                 seen.add(node)
                 path.append(node)

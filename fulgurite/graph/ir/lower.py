@@ -40,6 +40,7 @@ from ...core.ops.random import RANDOM
 from ...core.ops.reduce import REDUCE, SCAN
 from ...core.ops.update import UPDATE
 from ...core.shape import upper
+from ...core.sym import choosing
 from .affine import (
     ZERO,
     Affine,
@@ -104,7 +105,8 @@ def _try_lower(sink: Node, inputs: int) -> IndexKernel | CannotLower:
 
 def _lowered_or_why_not(sink: Node, inputs: int) -> IndexKernel | CannotLower:
     try:
-        return _lowered(sink, inputs)
+        with choosing(False):
+            return _lowered(sink, inputs)
     except CannotLower as reason:
         return reason
 

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from ...core.node import Node, above
+from ...core.ops.collective import is_memory
 from ...core.ops.effect import ASSIGN, TAPE, WATCH
 from ...core.ops.leaf import BUFFER, SINK
 from ...core.substitute import substitute
@@ -311,12 +312,12 @@ class Registry:
             becomes = _rewritten(before.values(), replace, walk)
             for entry, old in before.items():
                 new = becomes[old]
-                if new.op is ASSIGN and new.src[1].op is BUFFER:
+                if new.op is ASSIGN and is_memory(new.src[1]):
                     new = new.src[1]  # there is nothing left to put anywhere
-                if _is_leaf(old) and new.op is BUFFER:
+                if _is_leaf(old) and is_memory(new):
                     old.realized = weakref.ref(new)  # for what was built on the leaf before
                     new = WATCH(new, arg=old.arg)
-                elif old.watched and not (_is_leaf(new) and new.src[0].op is BUFFER):
+                elif old.watched and not (_is_leaf(new) and is_memory(new.src[0])):
                     self._note_value(entry, old, new)
                     written[entry] = old
                     continue
@@ -326,7 +327,7 @@ class Registry:
         return len(written)
 
     def _note_value(self, entry: Entry, old: Node, new: Node) -> None:
-        if new.op is BUFFER:
+        if is_memory(new):
             entry.value = new
             old.realized = weakref.ref(new)
 

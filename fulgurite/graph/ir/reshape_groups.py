@@ -21,7 +21,10 @@ class CannotLower(Exception):
 def groups(new: Shape, old: Shape) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Runs of dimensions with equal products; variable sizes must stand alone or lead."""
     if _is_fixed((*new, *old)):
-        return regroup(new, old)
+        try:
+            return regroup(new, old)
+        except IndexError:  # products that are equal, and do not look it
+            raise CannotLower("a reshape that mixes sizes that vary") from None
     stand_in: dict[Node, int] = {}
 
     def as_ints(shape: Shape, kept: Sequence[int]) -> tuple[int, ...]:

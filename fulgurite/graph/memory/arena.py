@@ -59,7 +59,7 @@ def plan_memory(schedule: Schedule, align: int) -> Layout:
     kept = [slot for slot in born if slot not in outputs]
     owner = _in_place(schedule, born, dies, set(kept))
     sizes = {slot: _aligned(schedule, slot, align) for slot in born}
-    lives = _merged(kept, owner, born, dies, sizes)
+    lives = _live_ranges(kept, owner, born, dies, sizes)
     offsets, top = _place(lives)
     found = {slot: offsets[_root(owner, slot)] for slot in kept}
     live = _most_alive(lives, len(schedule.items))
@@ -112,7 +112,7 @@ def _root(owner: dict[int, int], slot: int) -> int:
     return slot
 
 
-def _merged(
+def _live_ranges(
     kept: list[int],
     owner: dict[int, int],
     born: dict[int, int],

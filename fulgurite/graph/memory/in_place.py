@@ -55,7 +55,9 @@ class InPlace:
         """The graph with updates of donated memory as assignments to it."""
         self.sink = sink
         if self.assigned is None:
-            self.assigned = {p: _assignment(sink.src[p[1]], p[0], True) for p in self.donated}
+            shapes = {n.arg[0]: n.shape for n in toposort([sink]) if n.op is PARAM}
+            fits = [p for p in self.donated if shapes.get(p[0]) in (None, sink.src[p[1]].shape)]
+            self.assigned = {p: _assignment(sink.src[p[1]], p[0], True) for p in fits}
         parts = {sink.src[root]: node for (_, root), node in self.assigned.items() if node}
         return substitute(sink, parts, walk=True) if parts else sink
 

@@ -37,7 +37,7 @@ class _Parts:
 
 def split_concat(sink: Node, order: Sequence[Node]) -> Node:
     """The graph with rows and what was put at their ends apart."""
-    joined = [(node, found) for node in order if (found := _joined(node)) is not None]
+    joined = [(node, found) for node in order if (found := _concat_place(node)) is not None]
     if not joined:
         return sink
     work = _Splitting({(axis, _length(node, axis), place) for node, (axis, place) in joined})
@@ -65,7 +65,7 @@ class _Splitting:
 
     def apart(self, node: Node) -> _Parts | None:
         """The parts of a value that is joined, or computed from one that is."""
-        if (place := _joined(node)) is not None:
+        if (place := _concat_place(node)) is not None:
             first, second = (self.known.get(s.src[0], s.src[0]) for s in node.src[1:])
             return _Parts(*place, (first, second))
         if node.op is PAD:
@@ -79,7 +79,7 @@ class _Splitting:
             left = [s for s in sources if s is not None]
             if len(left) < len(sources):
                 return None
-            both.append(_made(node, left))
+            both.append(_with_sources(node, left))
         return _Parts(known.axis, known.place, (both[0], both[1]))
 
     def padded(self, node: Node) -> _Parts | None:
@@ -129,11 +129,11 @@ class _Splitting:
         name, axes = node.arg
         if known.axis not in axes or name not in _JOIN:
             return None
-        folds = [_folded(part, node) for part in known.both]
+        folds = [_reduce_part(part, node) for part in known.both]
         return make(_JOIN[name], node.dtype, tuple(folds))
 
 
-def _joined(node: Node) -> tuple[int, int] | None:
+def _concat_place(node: Node) -> tuple[int, int] | None:
     """The axis and place where a choice by place goes from one padded value to another."""
     if node.op is not WHERE or node.dtype.kind != "f":
         return None
@@ -159,7 +159,7 @@ def _length(node: Node, axis: int) -> int:
     return size
 
 
-def _folded(part: Node, like: Node) -> Node:
+def _reduce_part(part: Node, like: Node) -> Node:
     """A part folded as both were; of one element there is nothing to fold."""
     alone = all(part.shape[axis] == 1 for axis in like.arg[1])
     return part if alone else make(REDUCE, like.dtype, (part,), like.arg)
@@ -176,7 +176,7 @@ def _is_by_place(node: Node) -> bool:
     return node.op is LT and node.src[0].op is IOTA and node.src[1].op is CONST
 
 
-def _made(node: Node, sources: list[Node]) -> Node:
+def _with_sources(node: Node, sources: list[Node]) -> Node:
     """A node of other sources; a choice that is settled is what was chosen."""
     if node.op is WHERE and sources[0].op is CONST:
         return sources[1] if sources[0].arg[0] else sources[2]

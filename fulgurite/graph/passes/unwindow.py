@@ -106,7 +106,8 @@ def unwindow(sink: Node) -> Node:
         if node in within:
             continue
         chain = _chain(_uncut(node))
-        found = _summed(chain, pairs(node) if node.op is SHRINK else [(0, n) for n in node.shape])
+        cuts: Cuts = pairs(node) if node.op is SHRINK else [(0, n) for n in node.shape]
+        found = _sum_windows(chain, cuts)
         if found is not None:
             known[node] = found
             within.update([n for n in chain if n is not node and uses[n] == 1])
@@ -126,7 +127,7 @@ def _chain(top: Node) -> list[Node]:
     return chain
 
 
-def _summed(chain: list[Node], cuts: Cuts) -> Node | None:
+def _sum_windows(chain: list[Node], cuts: Cuts) -> Node | None:
     """The part of a chain of UNWINDOWs, or None if none of them can be summed another way."""
     top, value, left = chain[0], chain[-1].src[0], list(cuts)
     last = {node.arg[0]: node for node in reversed(chain)}  # each dimension is cut at the end
@@ -240,14 +241,14 @@ def _interleaved(phases: Sequence[Node], place: int, length: int) -> Node:
     both = _span(parts[0], place + 1, 0, stride)
     for phase, part in enumerate(parts[1:], start=1):
         both = ADD(both, _span(part, place + 1, -phase, stride - phase))
-    return _span(_merged(both, place), place, 0, length)
+    return _span(_merge_axis(both, place), place, 0, length)
 
 
 def _apart(x: Node, windows: Windows) -> Node:
     """Windows that do not meet, with the zeros between them: nothing is added."""
     place, inside, places, _, stride, dilation, start, length = windows
     x = _span(_spread(x, inside, dilation), inside, 0, stride)
-    x = _merged(_moved(x, inside, place + 1), place)
+    x = _merge_axis(_move_axis(x, inside, place + 1), place)
     if stride == 1 and start >= 0 and start + length <= places:
         return _cropped(x, place, start, start + length)
     return _span(x, place, start, start + length)
@@ -284,7 +285,7 @@ def _slices(x: Node, windows: Windows) -> Node:
         part = _span(x, inside, tap * stride, (tap + 1) * stride)
         at = first - tap * dilation
         parts.append(_span(part, place, at, at + count))
-    total = _merged(_moved(reduce(ADD, parts), inside, place + 1), place)
+    total = _merge_axis(_move_axis(reduce(ADD, parts), inside, place + 1), place)
     total = _span(total, place, early, early + length)
     return total if wide is narrow else CAST(total, arg=narrow)
 
@@ -466,13 +467,13 @@ def _convolved(
     b = _span(_spread(b, inside, dilation), inside, -before, taps * stride - before)
     b = CONTIGUOUS(b) if dilation > 1 else b  # or its places would be quotients
     b = reshape(b, (*b.shape[:inside], taps, stride, *b.shape[inside + 1 :]))
-    b = _moved(flip(b, (inside,)), inside + 1, place + 1)
+    b = _move_axis(flip(b, (inside,)), inside + 1, place + 1)
     a = _windows(a, place, inside, first, count, taps, 1)
     a = reshape(a, (*a.shape[: place + 1], 1, *a.shape[place + 1 :]))
     shape = (*core.shape[: place + 1], stride, *core.shape[place + 1 :])
     further = windows.at(place, inside + (inside > place))
     value = _product(shape, a, b, [d + (d > place) for d in axes], further)
-    return _span(_merged(value, place), place, 0, length)
+    return _span(_merge_axis(value, place), place, 0, length)
 
 
 def _phase(
@@ -498,7 +499,7 @@ def _windows(
     a = _span(a, place, first, first + count + (taps - 1) * dilation)
     a = reshape(a, (*a.shape[:inside], *a.shape[inside + 1 :]))
     a = window(a, place - (inside < place), taps, 1, dilation)
-    return _moved(a, a.ndim - 1, inside)
+    return _move_axis(a, a.ndim - 1, inside)
 
 
 def _product(shape: Shape, a: Node, b: Node | None, axes: Sequence[int], windows: Windows) -> Node:
@@ -512,14 +513,14 @@ def _product(shape: Shape, a: Node, b: Node | None, axes: Sequence[int], windows
     return reduce_node("add", product, (*axes, inside))
 
 
-def _moved(x: Node, axis: int, to: int) -> Node:
+def _move_axis(x: Node, axis: int, to: int) -> Node:
     """A dimension at another place among the others."""
     order = [d for d in range(x.ndim) if d != axis]
     order.insert(to, axis)
     return permute(x, tuple(order))
 
 
-def _merged(x: Node, axis: int) -> Node:
+def _merge_axis(x: Node, axis: int) -> Node:
     """A dimension and the next as one."""
     both = sizes.mul(x.shape[axis], x.shape[axis + 1])
     return reshape(x, (*x.shape[:axis], both, *x.shape[axis + 2 :]))
@@ -532,7 +533,7 @@ def _spread(x: Node, axis: int, step: int) -> Node:
     if step == 1:
         return x
     x = reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
-    x = _merged(_span(x, axis + 1, 0, step), axis)
+    x = _merge_axis(_span(x, axis + 1, 0, step), axis)
     return _span(x, axis, 0, (size - 1) * step + 1)
 
 

@@ -28,7 +28,7 @@ BATCH = 3  # axes of a batch
 # axes of batch, rows and columns above the sum, at least: groups and images, both ways; where
 # phases of a stride are columns, rows are images and pixels
 _LEAST = ((2, 1, 2), (2, 3, 3), (2, 4, 4))
-ENDLESS = 1 << 31  # more steps than any axis has
+UNBOUNDED = 1 << 31  # more steps than any axis has
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Condition:
     @property
     def asks(self) -> bool:
         """True if it can fail to hold."""
-        return self.below < ENDLESS
+        return self.below < UNBOUNDED
 
     def step(self, along: str, other: bool = False) -> int:
         """How it moves along a line, or along the other one."""
@@ -96,9 +96,9 @@ def im2col_view(p: Part, root: Node, own: Line) -> View | None:
         return None
     asked, steps = [mask for mask in masks if mask is not None], dict(terms)
     placed = next(filter(lambda at: _fit(asked, at), _placed(own.axes, p.folded.axes)), None)
-    if placed is None or _reach((own, p.folded), steps) >= ENDLESS:
+    if placed is None or _reach((own, p.folded), steps) >= UNBOUNDED:
         return None
-    every = [Condition(0, 0, 0, ENDLESS)] * SLOTS
+    every = [Condition(0, 0, 0, UNBOUNDED)] * SLOTS
     for mask in asked:
         every[mask.slots(placed)[0]] = mask.condition
     batch = [(size, steps.get(a, 0)) for a, size in zip(p.batch.axes, p.batch.sizes, strict=True)]

@@ -77,10 +77,10 @@ def widen_small_floats(stores: Sequence[Node]) -> tuple[Node, ...]:
     small, wide = ((*_SMALL, float32), float64) if mixed else (_SMALL, float32)
     if not any(n.dtype in small for n in order) or any(n.op is BITCAST for n in order):
         return tuple(stores)
-    return transformed(stores, lambda node, sources: _widened(node, sources, small, wide))
+    return transformed(stores, lambda node, sources: _widen(node, sources, small, wide))
 
 
-def _widened(node: Node, sources: tuple[Node, ...], smaller: Sequence[DType], wide: DType) -> Node:
+def _widen(node: Node, sources: tuple[Node, ...], smaller: Sequence[DType], wide: DType) -> Node:
     small = node.dtype in smaller
     if node.op is STORE and sources[0].dtype is not node.src[0].dtype:
         old = node.src[0].dtype

@@ -24,6 +24,7 @@ from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...core.ops.leaf import SINK
 from ...core.passes import UNWATCHED, Level, Pass, Watch, run_passes, show, verify_index
+from ...core.sym import choosing
 from ...graph.ir.bodies import replaced
 from ...graph.ir.limits import LIMITS
 from ...graph.ir.lower import IndexKernel
@@ -103,7 +104,8 @@ def stream(kernel: IndexKernel, watch: Watch = UNWATCHED) -> Streaming | None:
         return _stream(kernel, watch)
     found = STREAMS().get_or_make(kernel.body, dict)
     if kernel.axes not in found:
-        found[kernel.axes] = _stream(kernel, watch)
+        with choosing(False):
+            found[kernel.axes] = _stream(kernel, watch)
     return found[kernel.axes]
 
 

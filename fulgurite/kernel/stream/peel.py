@@ -18,6 +18,7 @@ from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import ADD, EQ, LE, LT, MAX, MIN, WHERE
 from ...core.ops.index import FOLD, LOAD, VALID
 from ...core.ops.leaf import CONST
+from ...core.sym import varies
 from ...graph.ir.affine import Affine, Condition, add, axes_of, axis, bounds, number
 from ...graph.ir.bodies import Places, argument_at, remade, substitute_axes, transformed
 from ...graph.ir.limits import LIMITS
@@ -104,7 +105,7 @@ class _Peeler:
         if parts is None:
             return fold
         values = [self.part(fold, along, low, high) for low, high in parts]
-        return _joined(fold, values)
+        return _combine(fold, values)
 
     def parts(self, fold: Node, along: int) -> list[tuple[int, int]] | None:
         """One long run of elements that are alike, and few others, if it is so."""
@@ -151,6 +152,7 @@ class _Peeler:
         if (
             fold.arg[0] not in _JOIN
             or len(along) != 1
+            or varies(self.sizes[fold.arg[1][0]])
             or self.sizes[fold.arg[1][0]] > LIMITS.unrolled_elements
         ):
             return False
@@ -168,7 +170,7 @@ class _Peeler:
         """The elements of a fold, one by one."""
         (along,) = fold.arg[1]
         places = range(self.sizes[along])
-        return _joined(fold, [self.at(fold.src[0], {along: number(place)}) for place in places])
+        return _combine(fold, [self.at(fold.src[0], {along: number(place)}) for place in places])
 
     # --- indices in the place of axes ------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class _Peeler:
         return True if low >= 0 and high < check[1] else None
 
 
-def _joined(fold: Node, values: Sequence[Node]) -> Node:
+def _combine(fold: Node, values: Sequence[Node]) -> Node:
     """Parts of a fold as one."""
     found = values[0]
     for value in values[1:]:

@@ -20,6 +20,7 @@ from ...core.ops.elementwise import CAST, DIV, EQ, LE, LT, MUL, NE
 from ...core.ops.index import FOLD, LOAD
 from ...core.ops.leaf import CONST
 from ...core.passes import show
+from ...core.sym import choosing
 from ...graph.ir.lower import IndexKernel
 from ...graph.ir.queries import free_axes, indices
 from ..contract.analysis import Part, collect, line_of, ordered, reached, steps_of
@@ -179,7 +180,11 @@ class StreamedKernel:
 
 def find_problem(s: Streaming) -> StreamProblem | None:
     """The roles of a streaming kernel's axes, if every axis has one."""
-    roles = _Roles(s)
+    with choosing(False):
+        return _found_problem(_Roles(s))
+
+
+def _found_problem(roles: _Roles) -> StreamProblem | None:
     checks = (
         roles.has_one_dtype, roles.compares_alike, roles.keeps_all_reductions,
         roles.find_products, roles.find_states, roles.find_rows, roles.stores_elements,

@@ -22,6 +22,7 @@ from ...core.op import Op
 from ...core.ops.elementwise import DIV, EXP, EXP2, MUL
 from ...core.ops.index import FOLD
 from ...core.ops.leaf import CONST
+from ...core.sym import choosing
 from ...graph.ir.affine import axes_of
 from ...graph.ir.limits import LIMITS
 from ...graph.ir.queries import indices
@@ -148,6 +149,10 @@ class Terms:
 
     def price(self, term: Term, number: int) -> float | None:
         """What a term costs: its op for each of its elements."""
+        with choosing():
+            return self._price(term, number)
+
+    def _price(self, term: Term, number: int) -> float | None:
         key: Key = term[0]
         if key.name == FOLD.name:
             inside = self.axes(term[1]) | frozenset(self.fold(key)[1])

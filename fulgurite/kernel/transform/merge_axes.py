@@ -35,7 +35,7 @@ def merge_axes(kernel: IndexKernel) -> IndexKernel:
         pair = _mergeable(kernel)
         if pair is None:
             return kernel
-        kernel = _merged(kernel, *pair)
+        kernel = _merge_pair(kernel, *pair)
 
 
 def _mergeable(kernel: IndexKernel) -> tuple[int, int] | None:
@@ -69,7 +69,7 @@ def _collect(index: Affine, steps: list[dict[int, int]]) -> None:
             _collect(atom[1], steps)
 
 
-def _merged(kernel: IndexKernel, a: int, b: int) -> IndexKernel:
+def _merge_pair(kernel: IndexKernel, a: int, b: int) -> IndexKernel:
     """Axis b takes over axis a, which goes; later axes move up."""
     sizes = list(kernel.axes)
     outer, inner = sizes[a], sizes[b]

@@ -25,7 +25,7 @@ def moved_as_bits(
 ) -> tuple[IndexKernel, tuple[DType, ...]]:
     """The kernel whose plain moves of small floats are moves of whole numbers."""
     order = toposort([kernel.body])
-    moved = _moved(order)
+    moved = _movement_only(order)
     stores = _plain_stores(order, moved)
     casts = [n for n in order if n.op is BITCAST and n.src[0] in moved]
     if not stores and not casts:
@@ -41,7 +41,7 @@ def moved_as_bits(
     return IndexKernel(kernel.axes, work.known[kernel.body], kernel.divisions), tuple(kinds)
 
 
-def _moved(order: Sequence[Node]) -> set[Node]:
+def _movement_only(order: Sequence[Node]) -> set[Node]:
     """Small floats made of loads, constants, bits and choices of such alone."""
     moved: set[Node] = set()
     for node in order:

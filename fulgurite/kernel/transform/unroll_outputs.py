@@ -14,6 +14,7 @@ from math import prod
 from ...core.node import Node, Source, make, toposort
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN
 from ...core.ops.leaf import SINK
+from ...core.sym import varies
 from ...graph.ir.affine import Domain, number
 from ...graph.ir.bodies import argument_at
 from ...graph.ir.lower import IndexKernel
@@ -52,7 +53,8 @@ def _short_axes(
     results = frozenset.intersection(free[fold], *[free[s] for s in stores])
     found: list[int] = []
     count = 1
-    for short in sorted(results, key=lambda a: (sizes[a], a)):
+    fixed = [a for a in results if not varies(sizes[a])]
+    for short in sorted(fixed, key=lambda a: (sizes[a], a)):
         moved = [short in free[n] for n in loads]
         if any(moved) and not all(moved) and sizes[short] * count <= table.outputs:
             found.append(short)

@@ -19,6 +19,7 @@ from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import WHERE
 from ...core.ops.index import FOLD, INDEX, LOAD, ORDER, RUN, STORE, VALID
 from ...core.ops.leaf import CONST, SINK
+from ...core.sym import varies
 from ...graph.ir.affine import (
     Affine,
     Atom,
@@ -80,7 +81,7 @@ def _short_axes(
     if kernel.divisions:
         wanted |= {a for n in order for index in indices(n) for a in _divided(index)}
     wanted &= frozenset(grid_axes(order, free))
-    return [a for a in sorted(wanted) if 1 < sizes[a] <= table.axis_steps]
+    return [a for a in sorted(wanted) if not varies(sizes[a]) and 1 < sizes[a] <= table.axis_steps]
 
 
 def _innermost(

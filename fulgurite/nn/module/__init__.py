@@ -267,6 +267,14 @@ class Module:
             cache["settled"] = tree.epoch()
         return self
 
+    def shard(self: Self, plan: Any) -> Self:
+        """Keep the parameters over a mesh as a plan says; make optimizers after it.
+
+        Plans are in `fulgurite.distributed.plans`: `data_parallel`, `zero`, `tensor_parallel`.
+        """
+        plan.apply(self)
+        return self
+
     def train(self: Self, mode: bool = True) -> Self:
         """Behave as in training: dropout drops, batch statistics are taken."""
         for module in self.modules():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOADED = time.time_ns()  # sources that change later are not those that run
 
 
-class Kept:
+class PlanCache:
     """Plans of one store."""
 
     def __init__(self, store: Store, device: str) -> None:
@@ -88,7 +88,7 @@ def build_of(store: Store) -> str | None:
     return fingerprint.fingerprint(store, LOADED)
 
 
-def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
+def kept_plans(device: str, options: Options, normal: Normal) -> PlanCache | None:
     """Where plans like this one are kept, if anywhere."""
     backend = get_device(device)
     if backend.has_tiny_tier and options.tier == "auto" and are_tiny(normal.nodes):
@@ -98,4 +98,4 @@ def kept_plans(device: str, options: Options, normal: Normal) -> Kept | None:
     with FORK_LOCK:
         from . import disk
     store = disk.store_for(options)
-    return Kept(store, device) if store is not None else None
+    return PlanCache(store, device) if store is not None else None

@@ -34,7 +34,7 @@ from ...kernel.contract.problem import GemmProblem, is_dense, part
 from ...kernel.transform.merge_axes import merge_axes
 from ..device import Buffer
 
-LEAST = 1 << 21  # products of two numbers from which a call into a library pays
+LIBRARY_CALL_MULTIPLIES = 1 << 21  # products of two numbers from which a call into a library pays
 _ROWS, _AS_IT_IS, _TURNED = 101, 111, 112  # the library's words for row-major order and turning
 _NAMES = {float32: "cblas_sgemm", float64: "cblas_dgemm"}
 
@@ -79,7 +79,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class BlasGemm:
     """A host step: products of matrices that lie in memory as the library wants them."""
 
     dtype: DType
@@ -105,12 +105,12 @@ class Product:
             )  # fmt: skip
 
 
-def product(kernel: Kernel) -> Product | None:
+def product(kernel: Kernel) -> BlasGemm | None:
     """The library's way to run a kernel, if it may and can; with search on, if that chose it."""
     options = current()
     if options.deterministic or options.exact:
         return None
-    if isinstance(kernel.plan, Product):
+    if isinstance(kernel.plan, BlasGemm):
         return kernel.plan
     chosen = options.search and options.fuse
     return found_product(kernel) if not chosen or kernel.kind is KernelKind.LIBRARY else None
@@ -132,7 +132,7 @@ def propose(kernel: Kernel, table: CostTable) -> Proposal | None:
 PROVIDERS = (Source("library", propose, deterministic=False),)
 
 
-def found_product(kernel: Kernel) -> Product | None:
+def found_product(kernel: Kernel) -> BlasGemm | None:
     """The library's way to run a kernel, if there is one."""
     try:
         found = cpu_problem(merge_axes(kernel.indexed))
@@ -142,7 +142,7 @@ def found_product(kernel: Kernel) -> Product | None:
         return None
     sizes = found.count(found.rows), found.count(found.columns), found.count(found.folded)
     store = found.stores[0]
-    if sizes[0] * sizes[1] * sizes[2] < LEAST or len(found.stores) > 1:
+    if sizes[0] * sizes[1] * sizes[2] < LIBRARY_CALL_MULTIPLIES or len(found.stores) > 1:
         return None
     if store.src[0] is not found.fold:
         return None
@@ -158,7 +158,7 @@ def found_product(kernel: Kernel) -> Product | None:
     if any(m is None for m in matrices):
         return None
     a, b, c = [m for m in matrices if m is not None]
-    return Product(found.fold.dtype, sizes, a, b, c)
+    return BlasGemm(found.fold.dtype, sizes, a, b, c)
 
 
 def _factor(c: GemmProblem, root: Node, down: Line, along: Line) -> Matrix | None:

@@ -41,6 +41,7 @@ class CpuDevice(HostDevice):
 
     name = "cpu"
     has_tiny_tier = True
+    sizes_vary = True
 
     def __init__(self) -> None:
         self.native = 0

@@ -75,7 +75,7 @@ class Code:
         """Functions for all kernels; new ones are compiled together."""
         digests = [self.digest(k.text) for k in kernels]
         self.have([(d, k.text, k.library) for d, k in zip(digests, kernels, strict=True)])
-        return [_native(k, d) for k, d in zip(kernels, digests, strict=True)]
+        return [launch_of(k, d) for k, d in zip(kernels, digests, strict=True)]
 
     def have(self, wanted: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
         """Make the functions of texts, with the libraries they call, known here."""
@@ -145,7 +145,8 @@ class Code:
         return digest_of(f"{self._settings}\n{text}")
 
 
-def _native(kernel: KernelText, digest: str) -> Native:
+def launch_of(kernel: KernelText, digest: str) -> Native:
+    """How the driver launches a kernel whose text has this digest."""
     launches = tuple(
         (
             p.symbol.replace("kernel", f"k{digest}", 1),

@@ -24,7 +24,7 @@ from ..recording import timed_step
 from ..step_executor import StepArena
 from .device import HostBuffer
 
-MOST = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
+MAX_ARRAY_ELEMENTS = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
 
 
 def is_whole(schedule: Schedule) -> bool:
@@ -61,7 +61,7 @@ class TinyExecutor:
         self.params: list[tuple[int, int, tuple[int, ...]]] = []
         self.steps: list[tuple[int, Node, tuple[int, ...]]] = []
         for i, node in enumerate(order):
-            if prod(node.shape) > MOST:  # sizes are numbers here
+            if prod(node.shape) > MAX_ARRAY_ELEMENTS:  # sizes are numbers here
                 raise _too_large(node)
             if node.op is PARAM:
                 self.params.append((i, item.reads[node.arg[0]], node.shape))  # type: ignore[arg-type]

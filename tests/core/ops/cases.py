@@ -170,6 +170,22 @@ def _indexing() -> list[Case]:
     return [*cases, Case("scatter-mul-zeros", zeros, lambda x, i, v: scatter("mul", x, i, v, 0))]
 
 
+ONE = (("data", 1),)  # a mesh of this process alone
+
+
+def _collectives() -> list[Case]:
+    args: dict[str, tuple[object, ...]] = {
+        "all_reduce": (ONE, ("data",), "add"), "all_gather": (ONE, ("data",), 1),
+        "reduce_scatter": (ONE, ("data",), 0), "all_to_all": (ONE, ("data",), 0, 1),
+        "send_recv": (ONE, ("data",), ((0, 0),)), "local": (ONE, (("data",), ())),
+        "unshard": (ONE, (("data",), ()), False), "shard": (ONE, ((), ("data",)), True),
+    }  # fmt: skip
+    return [
+        Case(name, floats((2, 3)), lambda x, op=OPS[name], arg=arg: op(x, arg=arg))
+        for name, arg in args.items()
+    ]
+
+
 def _effects() -> list[Case]:
     ranks = floats(*[(2, 3)] * 3)
     cases = [Case(name, floats((2, 3)), OPS[name]) for name in ("contiguous", "detach")]
@@ -223,7 +239,7 @@ def _control() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*_movement(), *_folds(), *_indexing(), *_effects(), *_control()]
+CASES = [*_movement(), *_folds(), *_indexing(), *_effects(), *_collectives(), *_control()]
 
 
 def _elementwise(op: Op) -> Case:

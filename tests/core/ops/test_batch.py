@@ -16,6 +16,8 @@ from tests.core.ops.samples import assert_same, leaf
 
 TENSOR_OPS = [op for op in OPS.values() if "tensor" in op.levels]
 NO_BATCH = {
+    "start_all_reduce": "made by the compiler, after gradients and batches",
+    "wait_all_reduce": "made by the compiler, after gradients and batches",
     "const": "a leaf: the same for every example",
     "var": "a leaf: the same for every example",
     "iota": "a leaf: the same for every example",

@@ -5,7 +5,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.graph.ir.lower import lower
-from fulgurite.kernel.contract.im2col import ENDLESS, SLOTS, View, im2col_view, with_fixed_axes
+from fulgurite.kernel.contract.im2col import SLOTS, UNBOUNDED, View, im2col_view, with_fixed_axes
 from fulgurite.kernel.contract.problem import GemmProblem, find_gemm, part
 from fulgurite.kernel.transform.merge_axes import merge_axes
 
@@ -46,7 +46,7 @@ def test_an_axis_that_is_not_there_leaves_its_slot_to_nobody() -> None:
     assert right is not None
     paired = [slot for slot, c in enumerate(right.conditions) if c.asks]
     assert [(right.own[s], right.folded[s]) for s in paired] == [((8, 9), (3, 9))]
-    assert all(c.below == ENDLESS for s, c in enumerate(right.conditions) if s not in paired)
+    assert all(c.below == UNBOUNDED for s, c in enumerate(right.conditions) if s not in paired)
 
 
 @pytest.mark.parametrize(

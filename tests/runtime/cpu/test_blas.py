@@ -7,7 +7,7 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.runtime.cpu import blas
-from fulgurite.runtime.cpu.blas import Product
+from fulgurite.runtime.cpu.blas import BlasGemm
 
 Array = np.ndarray[Any, Any]
 carried = pytest.mark.skipif(blas.carried() is None, reason="this NumPy carries no BLAS")
@@ -15,7 +15,7 @@ carried = pytest.mark.skipif(blas.carried() is None, reason="this NumPy carries 
 
 def steps(tensor: fg.Tensor) -> list[bool]:
     """Which kernels of a plan are a library's."""
-    return [isinstance(k.code, Product) for k in fg.schedule(tensor).compile().kernels]
+    return [isinstance(k.code, BlasGemm) for k in fg.schedule(tensor).compile().kernels]
 
 
 def factors(shape: tuple[int, ...], other: tuple[int, ...], dtype: Any = np.float32) -> list[Array]:

@@ -17,14 +17,14 @@ from ....kernel.contract.im2col import SLOTS
 from ...common.api import FIRST
 from ..gemm.microkernel import Registers, defined
 from ..gemm.tile import LibraryFunction
-from ..gemm.widen import gathered, widened
+from ..gemm.widen import gathered, widen
 from ..llvm.convert import from_memory, load_row, memory_dtype, shuffled
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_store
 from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
-from .pack_im2col import Packer
+from .pack_im2col import Im2colPacker
 from .view_args import DESCRIPTOR, ViewOperands
 
 LOADS = ("near", "two", "apart")  # lanes next to each other, two steps apart, or further
@@ -242,12 +242,12 @@ class _RowSums(FunctionBuilder):
             beyond = self.at(memory, str(lanes), self.outside[1])
             picks = [2 * i for i in range(lanes)]
             found = shuffled(e, raw, found, load_row(e, beyond, raw, live[1]), picks)
-        return widened(e, found, self.memories[1], self.registers.dtype)
+        return widen(e, found, self.memories[1], self.registers.dtype)
 
     def row(self, memory: str, live: str) -> str:
         """Neighbours of the left operand, 0 in lanes that are not live."""
         found = load_row(self.e, memory, memory_dtype(self.memories[0]), live)
-        return widened(self.e, found, self.memories[0], self.registers.dtype)
+        return widen(self.e, found, self.memories[0], self.registers.dtype)
 
     def joined(self, value: str, goal: str, mask: str) -> str:
         """Sums of a block of k added to those of the blocks before it, if there are any."""
@@ -378,7 +378,7 @@ def _table_launch(registers: Registers, memories: tuple[DType, DType]) -> Functi
     return f
 
 
-class _FillTable(Packer):
+class _FillTable(Im2colPacker):
     """Fills the table of one tile."""
 
     def __init__(self, registers: Registers, kind: str) -> None:

@@ -16,12 +16,12 @@ from ....core.dtype import DType, bool_, int32, uint8
 from ....kernel.contract.analysis import Line, Part
 from ....kernel.contract.im2col import SLOTS
 from ..gemm.microkernel import Registers, defined, transpose
-from ..gemm.widen import GOAL, first_lanes, gathered, widened
+from ..gemm.widen import GOAL, first_lanes, gathered, widen
 from ..llvm.convert import load_row, memory_dtype
 from ..llvm.emitter import Val, ramp, scalar_type
 from ..llvm.masked import masked_load
 from ..loops.function import FunctionBuilder, Numbers
-from .view_args import DESCRIPTOR, WHOLE
+from .view_args import DESCRIPTOR, NO_PANEL
 
 _BEGIN = 1 << 40  # what stands for the first number of `DESCRIPTOR`
 _NOTHING = Line((), (), frozenset())
@@ -34,7 +34,7 @@ def _line(name: str) -> Line:
     return Line(tuple(range(first, first + SLOTS)), sizes, frozenset({first + SLOTS - 1}))
 
 
-class Packer(FunctionBuilder):
+class Im2colPacker(FunctionBuilder):
     """A function that packs a block of a view: lanes along one line, the other one by one.
 
     First it finds out where the lanes are: which runs of memory make up each vector, or where each
@@ -198,7 +198,7 @@ class Packer(FunctionBuilder):
     def taken(self, raw: str) -> str:
         """A vector of dense memory packed."""
         if not self.registers.dot:
-            return widened(self.e, raw, self.memory, self.registers.dtype)
+            return widen(self.e, raw, self.memory, self.registers.dtype)
         return self.e.let(f"xor {self.vector} {raw}, {self.flipped}")
 
     def placed(self, place: str) -> str:
@@ -316,7 +316,7 @@ class Packer(FunctionBuilder):
 
     def in_panels(self) -> str:
         """True if it is packed into panels, and not as rows."""
-        return self.e.let(f"icmp slt i64 {self.number('panel')}, {WHOLE}")
+        return self.e.let(f"icmp slt i64 {self.number('panel')}, {NO_PANEL}")
 
     def transposed(self) -> None:
         """Lanes run across the packed rows: squares are transposed by the library."""
@@ -395,7 +395,7 @@ class Packer(FunctionBuilder):
         e.loop("0", self.many, self.e.lanes, [], group)
 
 
-class _Lanes(Packer):
+class _Lanes(Im2colPacker):
     """Finds out where the lanes of a packer are: the tables that its functions share."""
 
     def __init__(self, registers: Registers) -> None:

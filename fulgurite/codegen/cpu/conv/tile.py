@@ -18,7 +18,7 @@ from ..gemm.microkernel import Module, Registers, defined, named, transpose
 from ..gemm.tile import LibraryFunction, Tile
 from ..gemm.widen import fours
 from .direct import direct_functions
-from .pack_im2col import Packer, lanes_function
+from .pack_im2col import Im2colPacker, lanes_function
 from .view_args import PACK_KINDS, ViewOperands, pack_dtypes
 
 _ARGUMENTS = (
@@ -27,7 +27,7 @@ _ARGUMENTS = (
 )
 
 
-def _packer(registers: Registers, number: int, f: Packer) -> tuple[str, dict[str, str]]:
+def _packer(registers: Registers, number: int, f: Im2colPacker) -> tuple[str, dict[str, str]]:
     """The function of one kind, and what it declares."""
     ways = {"transposed": f.transposed, "dense transposed": f.transposed, "dense": f.dense}
     ways.get(f.kind, f.straight)()
@@ -103,7 +103,7 @@ def im2col(registers: Registers, memories: tuple[DType, DType]) -> Module:
     """`void f(ptr view, ptr from, i64 own, i64 k, ptr to, i64 stride, i64 owned, i64 depth)`, the
     launches of both sides (`pack_launch`), and direct convolution (`table_launch`, `direct`)."""
     packers = [
-        Packer(registers, kind, dtype)
+        Im2colPacker(registers, kind, dtype)
         for dtype in pack_dtypes(registers, memories) for kind in PACK_KINDS
     ]  # fmt: skip
     made = [_packer(registers, number, f) for number, f in enumerate(packers)]

@@ -38,7 +38,7 @@ VIEW_TABLE = (
     *[(name, side) for side in ("left", "right") for name in DESCRIPTOR],
     "steps",
 )
-WHOLE = 1 << 30  # wider than any panel
+NO_PANEL = 1 << 30  # wider than any panel
 
 
 def view_numbers(
@@ -56,7 +56,7 @@ def view_numbers(
     found: dict[Hashable, int] = {
         "kind": dtype * len(PACK_KINDS) + kind,
         "along": int(along == "folded"), "across": across, "flipped": flipped,
-        "panel": panel if panels else WHOLE,
+        "panel": panel if panels else NO_PANEL,
         "unit": panel if panels and not transposed and not direct else lanes,
         "down": sum([step for _, step in v.own]),
     }  # fmt: skip

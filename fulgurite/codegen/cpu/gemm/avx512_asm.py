@@ -32,7 +32,7 @@ def register_block(
     sums = [[f"%zmm{2 + vectors * (1 + i) + v}" for v in range(vectors)] for i in range(rows)]
     last = rows + GEMM.fetch_result_steps  # steps, during which lines of C are fetched
     near = [f"prefetcht0 {64 * v}({_FETCHED})" for v in range(vectors)]
-    apart = [f"movq {_given('step')}, {_FURTHER}", f"leaq (,{_FURTHER},{itemsize}), {_FURTHER}"]
+    apart = [f"movq {_argument('step')}, {_FURTHER}", f"leaq (,{_FURTHER},{itemsize}), {_FURTHER}"]
 
     def loop(label: int, fetched: list[str], masked: bool) -> list[str]:
         """The steps of k that are left."""
@@ -59,27 +59,29 @@ def register_block(
                 f"jg {label}b"]  # fmt: skip
 
     lines = [f"{name}:", *[f"pushq {register}" for register in _SAVED]]
-    lines += [f"movl {_given('columns')}, %r13d", "movl $64, %ebx", "cmpl %ebx, %r13d"]
+    lines += [f"movl {_argument('columns')}, %r13d", "movl $64, %ebx", "cmpl %ebx, %r13d"]
     lines += ["cmovgl %ebx, %r13d", "movq $-1, %rbx", "bzhiq %r13, %rbx, %rbx"]  # of 8 bits
     for v in range(vectors):
         lines += [f"kmovw %ebx, %k{1 + v}", f"shrq ${64 // itemsize}, %rbx"]
-    lines += [f"movq {_given(odd)}, {register}" for odd, register in _APART.items() if odd < rows]
     lines += [
-        f"movq {_given('beside')}, {_BESIDE}",
-        *([f"movq {_given('to')}, {_TO}"] if keeps else []),
-        f"movq {_given('ahead')}, {_FETCHED}",
-        f"movq {_given('below')}, {_FURTHER}",
-        f"movq {_given('depth')}, {_LEFT}",
+        f"movq {_argument(odd)}, {register}" for odd, register in _APART.items() if odd < rows
+    ]
+    lines += [
+        f"movq {_argument('beside')}, {_BESIDE}",
+        *([f"movq {_argument('to')}, {_TO}"] if keeps else []),
+        f"movq {_argument('ahead')}, {_FETCHED}",
+        f"movq {_argument('below')}, {_FURTHER}",
+        f"movq {_argument('depth')}, {_LEFT}",
         f"leaq (,{_K},{itemsize}), {_K}",
         f"leaq (,{_DOWN},{itemsize}), {_DOWN}",
         *[f"vpxord {total}, {total}, {total}" for row in sums for total in row],
     ]
     if not keeps:
-        lines += [f"testb $1, {_given('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
+        lines += [f"testb $1, {_argument('plain')}", "jne 3f", f"subq ${last}, {_LEFT}", "jle 2f"]
         lines += loop(1, [f"prefetcht1 ({_FETCHED})"], masked=False)
         lines += ["2:", f"addq ${last}, {_LEFT}", f"movq {_C}, {_FETCHED}", *apart]
     lines += [*loop(3, near, masked=True), *apart]  # dense memory ends with its columns
-    lines += [f"cmpl $0, {_given('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
+    lines += [f"cmpl $0, {_argument('old')}", "je 4f", *_each(kind, sums, _A, "vaddp")]
     lines += ["4:", *_each(kind, sums, _C, "vmovup")]
     lines += [*[f"popq {r}" for r in reversed(_SAVED)], "vzeroupper", "retq", ".p2align 4"]
     return "\n".join(lines)
@@ -141,7 +143,7 @@ def module_assembly(texts: Iterable[str]) -> str:
     return f'module asm "{whole}"'
 
 
-def _given(name: str | int) -> str:
+def _argument(name: str | int) -> str:
     """What the caller put on the stack."""
     return f"{8 * (1 + len(_SAVED) + _GIVEN.index(name))}(%rsp)"
 

@@ -19,7 +19,7 @@ from ..loops.function import FunctionBuilder, Numbers
 from ..spelling import cast
 from ..tiling import GEMM
 from .microkernel import Module, Registers, library_module, multiplied, shuffle, vector_of
-from .widen import widened
+from .widen import widen
 
 GEMV = "ptr, ptr, i64, ptr, i64, i64, i1"  # types of both functions
 _UNROLL, _SUMS_COLUMNS, _CHAIN = GEMM.gemv_unroll, GEMM.gemv_sums_columns, GEMM.gemv_chain_steps
@@ -171,7 +171,7 @@ class _Row:
     def read(self, place: str, which: int, mask: str | None) -> str:
         """A vector of an operand, as numbers that are multiplied."""
         memory, e = self.memories[which], self.f.e
-        return widened(e, load_row(e, place, memory_dtype(memory), mask), memory, self.dtype)
+        return widen(e, load_row(e, place, memory_dtype(memory), mask), memory, self.dtype)
 
     def number(self, place: str) -> Val:
         """A number of the left operand."""

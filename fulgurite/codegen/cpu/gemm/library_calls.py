@@ -23,7 +23,7 @@ from .geometry import Geometry
 from .microkernel import Module, block, keeper
 from .pack_dense import pack_dense
 from .skinny import SKINNY, skinny
-from .tile import BLOCK, MOVE, TILE, UNITS, pack_launch, pack_units, tile
+from .tile import MICROKERNEL_TYPES, MOVE, TILE, UNITS, pack_launch, pack_units, tile
 
 LAUNCH = "ptr, ptr, i64, i64"  # the types of a launch
 
@@ -163,7 +163,7 @@ class LibraryCalls:
         if self.gemm.has_masks and not r.dot:
             along_k = self.address(f, skinny(r, True), SKINNY)
         self.call(f, conv_tile(r, self.gemm.memories), CONV_TILE, [
-            "%params", self.table(f), *tile, self.address(f, block(r), BLOCK), along_k,
+            "%params", self.table(f), *tile, self.address(f, block(r), MICROKERNEL_TYPES), along_k,
             self.address(f, views, PACK), f"@{direct(views)}",
         ])  # fmt: skip
 
@@ -171,12 +171,12 @@ class LibraryCalls:
         """The same over dense matrices."""
         gemm, r = self.gemm, self.registers
         left, right = [self.base(f, s, tile_at[0]) for s in (gemm.left, gemm.right)]
-        panel, along_k, keep = self.address(f, block(r), BLOCK), "null", "null"
+        panel, along_k, keep = self.address(f, block(r), MICROKERNEL_TYPES), "null", "null"
         if gemm.has_k_contiguous_rows:
             along_k = self.address(f, skinny(r, gemm.has_k_contiguous_columns), SKINNY)
         if r.assembled:
             keep = f"@{keeper(block(r))}"
-            f.e.declare(f"void {keep}({BLOCK})", keep)
+            f.e.declare(f"void {keep}({MICROKERNEL_TYPES})", keep)
         moves = [self.pack_dense(f, s) for s in (gemm.left, gemm.right)]
         operands = [
             self.table(f), left, right, f.pointer(len(self.dtypes)), *tile_at, panel, along_k,

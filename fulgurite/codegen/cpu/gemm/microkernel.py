@@ -296,7 +296,7 @@ def _tile(registers: Registers, rows: int, vectors: int) -> str:
         lines = [*_masks(registers, vectors, "columns", "mask"),
                  *_masks(registers, vectors, "old", "old"), *lines]  # fmt: skip
     body = "\n".join(lines)
-    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_given(registers)})"
+    head = f"define internal void @PART{rows}_{vectors}({_ARGS}{_arguments(registers)})"
     return f"{head} nounwind {{\nentry:\n{body}\n}}"
 
 
@@ -316,7 +316,7 @@ def _row(start: str, number: int, let: Let) -> str:
     return let(f"getelementptr i8, ptr {start}, i64 {offset}")
 
 
-def _given(registers: Registers) -> str:
+def _arguments(registers: Registers) -> str:
     """What a register block gets besides: what is fetched, how many columns, how many hold sums,
     and bytes between rows (as arguments: the compiler would add them up one after the other)."""
     less = [f"{vector_of(registers)} %less{v}, " for v in range(registers.vectors)]

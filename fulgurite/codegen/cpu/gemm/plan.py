@@ -14,6 +14,7 @@ from functools import cached_property
 from ....core.dtype import DType, float32, float64, int8, int32, int64, uint8
 from ....core.ops.elementwise import CAST
 from ....core.ops.index import LOAD
+from ....core.sym import plain, varies
 from ....kernel.contract.analysis import Block, Part
 from ....kernel.contract.im2col import View, im2col_view, with_fixed_axes
 from ....kernel.contract.problem import GemmProblem, Operand, batch_outer_columns, read
@@ -131,6 +132,18 @@ class Gemm:
     def is_low(self) -> bool:
         """True if there is one row, or a few with few steps of k, so that no packing pays."""
         return self.rows <= GEMM.few_rows and (self.is_vector or self.steps <= GEMM.direct_k_steps)
+
+    @property
+    def varies(self) -> bool:
+        """True if one of its sizes is given at run time."""
+        return any(map(varies, (self.batch, self.rows, self.columns, self.steps)))
+
+    def at_hints(self) -> Gemm:
+        """The same with numbers for sizes that vary, to choose by."""
+        found = replace(self)
+        for name in ("batch", "rows", "columns", "steps"):
+            found.__dict__[name] = plain(getattr(self, name))
+        return found
 
     # --- operands --------------------------------------------------------------------------------
 

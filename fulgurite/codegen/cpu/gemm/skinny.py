@@ -86,7 +86,7 @@ def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
         sums = e.loop("0", whole, width, zeros, lambda k, now: step(k, now, False))
         sums = e.loop(whole, "%depth", width, list(zip([kind] * len(sums), sums, strict=True)),
                       lambda k, now: step(k, now, True))  # fmt: skip
-        totals = _summed(f, sums, registers)
+        totals = _horizontal_sums(f, sums, registers)
         for r in range(_SIDE):
             inside = e.let(f"icmp slt i64 {f.add(row, str(r))}, %rows")
             count = e.let(f"select i1 {inside}, i64 {few}, i64 0")
@@ -103,7 +103,7 @@ def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
     return library_module(stem, f, arguments)
 
 
-def _summed(f: FunctionBuilder, vectors: list[str], registers: Registers) -> list[str]:
+def _horizontal_sums(f: FunctionBuilder, vectors: list[str], registers: Registers) -> list[str]:
     """The sum of each vector's lanes, four of them to a row: halves of two go into one."""
     width, inner = registers.width, scalar_type(registers.dtype)
     kind, add = f"<{width} x {inner}>", "fadd" if registers.dtype.kind == "f" else "add"

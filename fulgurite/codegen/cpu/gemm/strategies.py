@@ -14,6 +14,7 @@ from math import prod
 
 from ....core.dtype import DType
 from ....core.ops.index import LOAD
+from ....core.sym import choosing
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import GemmProblem, Operand, find_gemm
 from ....kernel.contract.summation import in_chunks, is_tiny, k_chunks
@@ -21,7 +22,7 @@ from ..target import Target
 from ..tiling import GEMM
 from .microkernel import Registers
 from .plan import Gemm, GemmKind, GemmPlan, accumulated, bind, byte_signs
-from .tile_sizes import Tiles, direct_tiles, even_columns, pack_twice, tile_sizes
+from .tile_sizes import Tiles, direct_tiles, even_columns, for_all_sizes, pack_twice, tile_sizes
 
 
 def plan_gemm(kernel: IndexKernel, dtypes: Sequence[DType], machine: Target) -> GemmPlan | None:
@@ -81,11 +82,20 @@ class Strategy:
         if not self.applies(gemm):
             return None
         gemm = gemm.as_kind(self.kind)
-        tiles = self.tiles(gemm)
+        if not gemm.varies or self.kind.is_direct:
+            tiles = self.tiles(gemm)
+            if tiles is None:
+                return None
+            with choosing():
+                cost = self.multiplication(gemm) + packing(gemm, tiles)
+            return GemmPlan(self.kind, tiles, gemm.registers, cost)
+        near = gemm.at_hints()
+        tiles = self.tiles(near)
         if tiles is None:
             return None
-        cost = self.multiplication(gemm) + packing(gemm, tiles)
-        return GemmPlan(self.kind, tiles, gemm.registers, cost)
+        cost = self.multiplication(near) + packing(near, tiles)
+        settled = for_all_sizes(tiles, gemm.tile_problem)
+        return None if settled is None else GemmPlan(self.kind, settled, gemm.registers, cost)
 
     def applies(self, gemm: Gemm) -> bool:
         """True if it can compute this GEMM, of a size that it was made for."""

@@ -37,7 +37,7 @@ from .pack_dense import pack_dense
 from .plan import Gemm, GemmKind, GemmPlan, bind
 from .skinny import SKINNY, skinny
 from .strategies import bind_to, cheapest, cpu_problem
-from .tile import BLOCK, JOIN, MOVE, ROUTES, TABLE, join
+from .tile import JOIN, MICROKERNEL_TYPES, MOVE, ROUTES, TABLE, join
 
 
 def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText | None:
@@ -94,7 +94,7 @@ class _Template:
         workspace = sum(self.pack_launch(s, frames, launches) for s in (gemm.left, gemm.right))
         if gemm.kind.is_direct:
             name = table_launch(self.calls.im2col)
-            symbol = self.calls.view_launch(name, "kernel_right", frames)
+            symbol = self.calls.view_launch(name, "kernel_tables", frames)
             bytes_ = geo.direct_tables * geo.direct_table_bytes
             launches.append(Launch(symbol, geo.direct_tables, bytes_))
             workspace += bytes_
@@ -373,7 +373,7 @@ class _Template:
                     ahead = e.let(f"select i1 {dense}, ptr null, ptr {ahead}")
             count = f.in_panel(f.sub(columns, column), wide, reach)
             operands = [*a, at, b[2], to, width, depth, rows, count, first, ahead]
-            self.calls.call(f, block(r), BLOCK, operands)
+            self.calls.call(f, block(r), MICROKERNEL_TYPES, operands)
             return []
 
         e.loop("0", f.panels(columns, wide, reach), 1, [], panel)

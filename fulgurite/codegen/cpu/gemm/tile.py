@@ -26,8 +26,8 @@ from .skinny import SKINNY
 # numbers of how an operand reaches the micro-kernel: read in place, packed by its tile or before,
 # multiplied along k in place, packed as rows, packed along k, swept over, packed on the way
 ROUTES = ("dense", "tile", "shared", "skinny", "rows", "k-major", "direct", "keep")
-BLOCK = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"  # types of micro-kernels
-MOVE = "ptr, i64, ptr, i64, i64, i64"  # and of what packs
+MICROKERNEL_TYPES = "ptr, i64, i64, ptr, i64, ptr, i64, i64, i64, i64, i1, ptr"
+MOVE = "ptr, i64, ptr, i64, i64, i64"  # the types of what packs
 TILE = "ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr"
 JOIN = "ptr, i64, i64, i64, ptr, i64, i64, i64"
 UNITS = "ptr, ptr, ptr, i64, i64, ptr"
@@ -239,7 +239,7 @@ class Tile:
                 f.number(("k", "right")), to, "%width", depth, count["left"],
                 f.in_panel(f.sub(count["right"], column), wide, f.number("reach")), first, ahead,
             ]  # fmt: skip
-            t.invoke(function, BLOCK, operands)
+            t.invoke(function, MICROKERNEL_TYPES, operands)
             return []
 
         e.loop("0", self.panels, 1, [], multiply)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ....core.sym import varies
 from ....kernel.contract.analysis import Block
 from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_chunks
 from ..tiling import GEMM
@@ -263,6 +264,20 @@ def even_columns(found: Tiles, p: TileProblem, most: int) -> Tiles:
         return found
     even = replace(found, columns=2 * block.panel, column_tiles=tiles)  # a panel and one beside it
     return even if even.fits(block) and tiles * panel < vectors <= tiles * most else found
+
+
+def for_all_sizes(found: Tiles, p: TileProblem) -> Tiles | None:
+    """Tiles that were chosen for sizes nearby, if they fit the stack for all of them."""
+    changes: dict[str, int] = {}
+    if varies(p.columns):
+        changes["column_tiles"] = 0
+    if varies(p.depth):
+        changes["k_packed"] = _up(found.k_block, p.block.lanes) + p.block.lanes
+        if found.k_chunks > 1:
+            blocks = -(-p.depth // found.k_block)
+            changes["k_chunks"] = in_chunks(blocks, -(-blocks // found.k_chunks))
+    settled = replace(found, **changes)  # type: ignore[arg-type]
+    return settled if settled.fits(p.block) else None
 
 
 def _gemv_tiles(p: TileProblem) -> Tiles:

@@ -22,7 +22,7 @@ from .microkernel import Registers, defined
 GOAL = "ptr %to, i64 %stride, i64 %owned, i64 %depth"  # of what packs
 
 
-def widened(e: Emitter, raw: str, memory: DType, goal: DType) -> str:
+def widen(e: Emitter, raw: str, memory: DType, goal: DType) -> str:
     """A vector as memory has it, as numbers that are multiplied."""
     found = from_memory(e, Val(raw, memory_dtype(memory), True), memory)
     return cast(e, found, memory, goal).text

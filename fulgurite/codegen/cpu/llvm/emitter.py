@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....core.dtype import DType, Number, decode, encode, float32
+from ....core.sym import varies
 from ....graph.ir.reshape_groups import CannotLower
 
 _TYPES = {"float32": "float", "float64": "double", "bool": "i1"}
@@ -41,6 +42,8 @@ def literal(number: Number, dtype: DType) -> str:
     if dtype.kind == "f":
         on_grid = decode(encode(number, dtype), dtype)
         return f"0x{struct.unpack('<Q', struct.pack('<d', on_grid))[0]:016X}"
+    if varies(number):
+        return str(number) if dtype.bits == 64 else f"{number}.i{dtype.bits}"
     return str(int(number))  # type: ignore[arg-type]
 
 
@@ -148,6 +151,15 @@ class Emitter:
         return Val(
             self.let(f"shufflevector {kind} {first}, {kind} poison, {mask}"), value.dtype, True
         )
+
+    def ramp(self, step: int, dtype: DType) -> Val:
+        """0, step, 2 * step, ... in lanes."""
+        kind = scalar_type(dtype)
+        if not varies(step):
+            return Val(ramp(self.lanes, step, kind), dtype, True)
+        each = f"{step}" if kind == "i64" else self.let(f"trunc i64 {step} to {kind}")
+        all_, lanes = self.splat(Val(each, dtype)).text, ramp(self.lanes, 1, kind)
+        return Val(self.let(f"mul <{self.lanes} x {kind}> {lanes}, {all_}"), dtype, True)
 
     def pin(self, value: Val) -> None:
         """Splat a number here, once, for every use inside the loops that are opened next."""

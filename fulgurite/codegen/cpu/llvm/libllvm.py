@@ -72,7 +72,7 @@ _OURS = ("k", "fulgurite_")  # functions that no text but ours has
 _OTHER = ("@", "%", "$", "!", "attributes", "target", "source_filename")  # lines of other names
 
 
-def joined(texts: Sequence[str]) -> list[str]:
+def join_texts(texts: Sequence[str]) -> list[str]:
     """Fewer texts that say the same: linking modules looks at all of the first one every time."""
     names: set[str] = set()
     declared: dict[str, str] = {}
@@ -171,7 +171,7 @@ class Direct:
         _check_assembly(texts, machine)
         context = call["ContextCreate"]()
         try:
-            whole, *others = [self._parsed(context, text) for text in joined(texts)]
+            whole, *others = [self._parsed(context, text) for text in join_texts(texts)]
             for other in others:  # linking takes the other module away
                 self._asked("LinkModules", whole, other)
             call["SetTarget"](whole, machine.triple.encode())
@@ -270,7 +270,7 @@ class Binding:
     def emit(self, texts: Sequence[str], machine: Machine, assembly: bool = False) -> bytes:
         """The functions of all texts as one object, or as assembly."""
         _check_assembly(texts, machine)
-        whole, *others = [self._llvm.parse_assembly(text) for text in joined(texts)]
+        whole, *others = [self._llvm.parse_assembly(text) for text in join_texts(texts)]
         for module in others:
             whole.link_in(module)
         whole.triple = machine.triple

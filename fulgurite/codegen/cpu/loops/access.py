@@ -16,6 +16,7 @@ from ....core.dtype import DType, bool_, int32, int64
 from ....core.node import Node, Source
 from ....core.ops.index import BITS, GUARD, INDEX, LOAD, VALID
 from ....core.ops.leaf import CONST, VAR
+from ....core.sym import varies
 from ....graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
 from ....graph.ir.reshape_groups import CannotLower
 from ...common.api import BROKEN, ERROR
@@ -24,7 +25,7 @@ from ..llvm.emitter import Emitter, Val, ramp
 from ..llvm.maths import compare, random_bits, select
 from ..spelling import cast, operate
 
-NEAR = (-1, 2, 3, 4)  # steps between lanes whose rows are read whole
+DEINTERLEAVED_STEPS = (-1, 2, 3, 4)  # steps between lanes whose rows are read whole
 
 
 class Access:
@@ -223,7 +224,7 @@ class Access:
         if end.startswith("%"):
             end = e.let(f"trunc i64 {end} to i32")
         at, below = [e.splat(Val(text, int32)).text for text in (start, end)]
-        places = e.let(f"add {kind} {at}, {ramp(e.lanes, step, 'i32')}")
+        places = e.let(f"add {kind} {at}, {e.ramp(step, int32).text}")
         return Val(e.let(f"icmp ult {kind} {places}, {below}"), bool_, True)
 
     def _bound(self, atom: int | Source) -> tuple[int, int]:
@@ -281,7 +282,7 @@ class Access:
         start = self.first_lane(left, sources, name)
         if step == 1:
             return self.by_mask(lambda m: load_value(e, pointer, start, dtype, holds, m, "row"))
-        if step in NEAR:
+        if not varies(step) and step in DEINTERLEAVED_STEPS:
             return load_every(e, pointer, start, dtype, holds, self.mask, step)
         first, place = self.strided_places(pointer, start, step, dtype)
         return load_value(e, first, place, dtype, holds, self.mask, "places")
@@ -295,7 +296,7 @@ class Access:
         e = self.e
         address = f"getelementptr [{dtype.itemsize} x i8], ptr {pointer}, i64 {start.text}"
         wide = int32 if abs(step) * e.lanes < 1 << 31 else int64
-        return e.let(address), Val(ramp(e.lanes, step, f"i{wide.bits}"), wide, True)
+        return e.let(address), e.ramp(step, wide)
 
     def store(self, node: Node, value: Val) -> None:
         """Write a value where a STORE says."""
@@ -329,8 +330,9 @@ class Access:
                 continue
             number, (first, terms), _, _ = node.arg
             _, step, tangled = self.split((0, terms))
-            turns = [(number, first + i, terms) for i in range(step if step in NEAR else 1)]
-            together = step in NEAR and not tangled and all(t in waiting for t in turns)
+            near = step in DEINTERLEAVED_STEPS
+            turns = [(number, first + i, terms) for i in range(step if near else 1)]
+            together = near and not tangled and all(t in waiting for t in turns)
             if step < 2 or not together or any(not _is_plain(waiting[t][0]) for t in turns):
                 self.store(*waiting.pop(_where(node)))
                 continue

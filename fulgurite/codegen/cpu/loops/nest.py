@@ -18,6 +18,7 @@ from ....core.node import Node, toposort
 from ....core.ops.elementwise import DIV
 from ....core.ops.index import FOLD, LOAD, STORE
 from ....core.ops.leaf import SINK
+from ....core.sym import varies
 from ....graph.ir.queries import free_axes
 from ....graph.ir.reshape_groups import CannotLower
 from ....kernel.transform.split_reduction import Part
@@ -104,7 +105,9 @@ class LoopNest:
         """Scratch for a row of whole vectors."""
         name = f"%row{len(self.rooms)}"
         whole = -(-size // self.lanes) * self.lanes
-        self.rooms.append(f"{name} = alloca [{whole} x {self.e.type_of(dtype, False)}], align 64")
+        kind = self.e.type_of(dtype, False)
+        what = f"{kind}, i64 {whole}" if varies(whole) else f"[{whole} x {kind}]"
+        self.rooms.append(f"{name} = alloca {what}, align 64")
         return name
 
     def slot(self, row: str, dtype: DType) -> str:

@@ -13,9 +13,10 @@ whole matrix and that the next strip uses again: no product is computed twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....core.ops.index import FOLD, LOAD
+from ....core.sym import least, plain, varies
 from ....graph.ir.bodies import rename_axes
 from ....kernel.contract.analysis import Block, reached
 from ....kernel.contract.summation import ORDER
@@ -73,7 +74,26 @@ def plan_problem(
 ) -> StreamPlan | None:
     """Tiles for a problem and a register block."""
     planner = _TwoPass if problem.streaming.waits else _OnePass
-    return planner(problem, block, tiling).plan()
+    if not any(map(varies, (problem.m, problem.n, problem.batch))):
+        return planner(problem, block, tiling).plan()
+    sizes = plain(problem.batch), plain(problem.m), plain(problem.n)
+    near = replace(problem, batch=sizes[0], m=sizes[1], n=sizes[2])
+    found = planner(near, block, tiling).plan()
+    return None if found is None else _for_all_sizes(found, problem)
+
+
+def _for_all_sizes(plan: StreamPlan, problem: StreamProblem) -> StreamPlan:
+    """A plan for sizes nearby, with as many pieces as there are of each size."""
+    changes: dict[str, int] = {"split_n": problem.n}
+    if plan.splits > 1:
+        changes = {"splits": -(-problem.n // plan.split_n), "split_n": plan.split_n}
+    if plan.m_parts > 1:
+        changes["m_parts"] = least(plan.m_parts, plan.m_tiles(problem))
+    if plan.strips:
+        changes["strips"] = plan.m_tiles(problem)
+        span = plan.split_n
+        changes |= {"splits": -(-problem.n // span), "split_n": span}
+    return replace(plan, **changes)  # type: ignore[arg-type]
 
 
 # --- one pass ------------------------------------------------------------------------------------
@@ -205,6 +225,7 @@ class _OnePass:
         """Columns of a tile, and units, where no product would be computed again."""
         width, panel = self.widths[0], self.block.panel
         least = 2 * panel - self.block.lanes  # of which two tiles are about equal
+        least = max(least, panel + 1)  # one panel is not cut
         while units * -(-width // wide) < self.busy and min(width, wide) >= least:
             wide = _even(width, max(panel, wide // 2), panel)
         return (wide,), units * -(-width // wide)

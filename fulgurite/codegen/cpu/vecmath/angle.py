@@ -68,7 +68,7 @@ def acos(a: Num) -> Num:
     return first + (err + (low + rest2))
 
 
-def _turned(top: Num, bottom: Num, eighths: Num, backwards: Num) -> Num:
+def _add_eighths(top: Num, bottom: Num, eighths: Num, backwards: Num) -> Num:
     """eighths * pi / 4 plus (or where `backwards` minus) the angle of top / bottom <= 1."""
     steep = top > bottom * _TAN_EIGHTH
     zero = top.const(0.0)
@@ -94,7 +94,7 @@ def atan(a: Num) -> Num:
     above = size > 1.0
     one = size.const(1.0)
     top, bottom = where(above, one, cut), where(above, cut, one)
-    found = _turned(top, bottom, where(above, 2.0, size.const(0.0)), above)
+    found = _add_eighths(top, bottom, where(above, 2.0, size.const(0.0)), above)
     return where(size < format_of(a).tiny, a, found.with_sign(a))
 
 
@@ -116,5 +116,5 @@ def atan2(a: Num, b: Num) -> Num:
     left = b.bits() < 0
     zero = top.const(0.0)
     eighths = where(above, 2.0, where(left, zero.const(4.0), zero))
-    found = _turned(top, bottom, eighths, above ^ left)
+    found = _add_eighths(top, bottom, eighths, above ^ left)
     return where(a.unordered(b), nan, found.with_sign(a))

@@ -16,7 +16,7 @@ from fulgurite.codegen.cpu.llvm.libllvm import (
     Binding,
     Direct,
     Llvm,
-    joined,
+    join_texts,
     read_only_pages,
 )
 from fulgurite.codegen.cpu.target import Machine
@@ -116,10 +116,10 @@ define i64 @three() {
 def test_texts_are_joined_unless_their_names_may_clash() -> None:
     one, two = [text.replace("@", "@k") for text in (ONE, TWO)]
     turned = two.replace("\ndeclare i64 @kone(i64)", "") + "declare i64 @kone(i64)\n"
-    whole, *apart = joined([one, turned, THREE, one, ONE])
+    whole, *apart = join_texts([one, turned, THREE, one, ONE])
     assert apart == [THREE, one, ONE]  # a constant, a name that is taken, a name of the user
     assert whole.count("define") == 2 and "declare" not in whole  # what is there is not declared
-    assert joined([two]) == [two]  # a definition after a declaration
+    assert join_texts([two]) == [two]  # a definition after a declaration
 
 
 def test_joined_texts_make_the_functions_of_all(direct: Direct) -> None:

@@ -71,6 +71,15 @@ def test_cutting_rows_along_the_streamed_axis_ends(rows: int, height: int) -> No
     assert plan is not None and plan.lanes == "n" and plan.tile_m % height == 0
 
 
+@pytest.mark.parametrize("width", [3, 4, 5, 16])
+def test_cutting_columns_ends_where_a_panel_is_one_vector(width: int) -> None:
+    """As of float64 on SSE2."""
+    x, w = numbers(1, 5, 40), numbers(2, 40, width)
+    problem = problem_of((x * (x * x).mean(axis=-1, keepdims=True).rsqrt()) @ w)
+    plan = plan_problem(problem, Block(2, 4, 4, 8))
+    assert plan is not None and plan.tile_d == (4,)
+
+
 # --- strips -------------------------------------------------------------------------------------
 
 

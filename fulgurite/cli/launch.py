@@ -1,0 +1,110 @@
+"""`fulgurite launch`: one script on many ranks, through `mpiexec`.
+
+In: a number of ranks, hosts if there are several, a script and its arguments. Out: the job's exit
+code. Every rank runs `runtime/distributed/rank.py`, which ends the job with the traceback of the
+first rank that fails. Under Slurm or a plain `mpiexec` the same ranks come from
+`srun python -m fulgurite.runtime.distributed.rank script.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+EPILOG = """Cores are shared out: each rank gets threads for its share unless FULGURITE_THREADS is
+set. A rank that waits longer than --timeout for the others ends the job, and says where every rank
+was. Example: fulgurite launch -n 4 train.py --steps 100"""
+
+
+def add_command(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add `launch` to the parser of `fulgurite`."""
+    parser = commands.add_parser(
+        "launch",
+        help="run a script on many processes, on one machine or several",
+        description="Run a script on many ranks with mpiexec.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("-n", type=int, default=0, metavar="N", help="ranks (one for each core)")
+    parser.add_argument(
+        "--hosts", default="", metavar="A,B", help="machines, as mpiexec names them"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=0.0, metavar="S", help="seconds that a rank may wait (300)"
+    )
+    parser.add_argument("--quiet-ranks", action="store_true", help="print what rank 0 prints only")
+    parser.add_argument("script", help="a Python file, or -m and a module after --")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    ranks = arguments.n or _cores()
+    command = launch_command(ranks, [arguments.script, *arguments.arguments], arguments.hosts)
+    if command is None:
+        print(
+            "fulgurite launch: there is no mpiexec: pip install 'fulgurite[distributed]'",
+            file=sys.stderr,
+        )
+        return 1
+    environment = launch_environment(ranks, arguments.timeout, bool(arguments.hosts))
+    if arguments.quiet_ranks:
+        environment["FULGURITE_QUIET_RANKS"] = "1"
+    job = subprocess.Popen(command, env=environment)
+    try:
+        code = job.wait()
+    except KeyboardInterrupt:
+        job.send_signal(signal.SIGINT)
+        code = job.wait()
+    if code:
+        print(f"fulgurite launch: the job of {ranks} ranks ended: {_cause(code)}", file=sys.stderr)
+    return 1 if code else 0
+
+
+def _cause(code: int) -> str:
+    """What an exit code of mpiexec says."""
+    number = -code if code < 0 else code - 128 if 128 < code < 160 else code
+    if code < 0 or 128 < code < 160 or code == signal.SIGKILL:
+        return f"a rank was ended by {signal.Signals(number).name}"
+    return f"exit code {code}"
+
+
+def _cores() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def find_mpiexec() -> str | None:
+    """The mpiexec beside this Python, which fits its mpi4py, or that of the system."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def launch_command(ranks: int, script: list[str], hosts: str = "") -> list[str] | None:
+    """What starts a job; None if there is no mpiexec."""
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        return None
+    where = ["-hosts", hosts] if hosts else []
+    rank = [sys.executable, "-m", "fulgurite.runtime.distributed.rank"]
+    return [mpiexec, "-n", str(ranks), *where, *rank, *script]
+
+
+def launch_environment(
+    ranks: int, timeout: float = 0.0, remote: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """What ranks find in their environment: a share of the cores, and where this package is."""
+    found = dict(os.environ if environment is None else environment)
+    if not remote:
+        found.setdefault("FULGURITE_THREADS", str(max(1, _cores() // max(1, ranks))))
+        found.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if timeout:
+        found["FULGURITE_TIMEOUT"] = str(timeout)
+    return found

@@ -1,0 +1,171 @@
+"""The key of a graph without its sizes, and sizes as expressions of a few variables.
+
+In: a structure (`cache_key`). Out: its skeleton, in which every size from 2 up is blank, and these
+sizes in order. Graphs of one skeleton differ in sizes only. Of several of them, `fit` finds which
+sizes vary, and writes each as an expression of the fewest variables: equal sizes are one, then
+multiples, sums and products that hold in all graphs that were seen. Whether it holds in the next
+graph is checked there, size by size: an expression that was a coincidence costs another plan, never
+a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ...core.dtype import DType
+from ...core.polynomial import Key, added, evaluator, key_of, multiplied
+from ...core.sym import Sym, Trace
+from .cache_key import Structure
+
+Sizes: TypeAlias = tuple[int, ...]
+Expression: TypeAlias = Key  # a polynomial of the variables s0, s1, ...
+
+_BLANK = ("size",)
+
+
+def skeleton_of(structure: Structure) -> tuple[Structure, Sizes]:
+    """A structure with its sizes taken out, and the sizes."""
+    sizes: list[int] = []
+    known: dict[Hashable, Any] = {}  # shapes come again and again
+
+    def blank(value: Any) -> Any:
+        kind = type(value)
+        if kind is int:
+            if value < 2:
+                return value
+            sizes.append(value)
+            return _BLANK
+        if kind is not tuple:
+            return value
+        found = known.get(value)
+        if found is None:
+            start = len(sizes)
+            made = tuple([blank(part) for part in value])
+            known[value] = made, tuple(sizes[start:])
+            return made
+        sizes.extend(found[1])
+        return found[0]
+
+    return _mapped(structure, blank), tuple(sizes)
+
+
+def filled(skeleton: Structure, sizes: Sequence[int]) -> Structure:
+    """The structure of a skeleton with these sizes."""
+    left = iter(sizes)
+
+    def fill(value: Any) -> Any:
+        if value is _BLANK:
+            return next(left)
+        return tuple([fill(part) for part in value]) if type(value) is tuple else value
+
+    return _mapped(skeleton, fill)
+
+
+def _mapped(structure: Structure, change: Any) -> Structure:
+    """A structure with the sizes in shapes and arguments changed, in order."""
+    entries: list[Hashable] = []
+    for entry in structure:
+        if not isinstance(entry, tuple):
+            entries.append(entry)
+        elif isinstance(entry[0], DType):
+            entries.append((entry[0], change(entry[1])))
+        elif entry[0] == "param":
+            entries.append((*entry[:4], change(entry[4]), entry[5]))
+        elif entry[0] == "const":
+            entries.append(("const", (entry[1][0], change(entry[1][1]))))
+        else:
+            op, dtype, arg, *sources = entry
+            sources = [(s[0], change(s[1])) if isinstance(s, tuple) else s for s in sources]
+            changed = arg if op.name in _NUMBERED else change(arg)
+            entries.append((op, dtype, changed, *sources))
+    return tuple(entries)
+
+
+_NUMBERED = frozenset({"permute", "reduce"})  # their arguments are axes
+
+
+class Fit:
+    """Which sizes of a skeleton vary, and what they are made of."""
+
+    def __init__(
+        self, places: Sequence[int], expressions: Sequence[Expression], variables: Sequence[int]
+    ) -> None:
+        self.places = tuple(places)  # of the sizes that vary
+        self.expressions = tuple(expressions)  # one for each
+        self.variables = tuple(variables)  # the place of each variable
+        self.names = tuple([f"s{i}" for i in range(len(variables))])
+        distinct = list(dict.fromkeys(expressions))
+        number = {expression: i for i, expression in enumerate(distinct)}
+        self._which = [number[expression] for expression in expressions]
+        self._evaluate = evaluator(distinct, self.names)
+
+    def values(self, sizes: Sizes) -> tuple[int, ...]:
+        """The variables of a graph with these sizes."""
+        return tuple([sizes[place] for place in self.variables])
+
+    def holds(self, sizes: Sizes, seen: Sizes) -> bool:
+        """True if sizes are what the expressions say, and elsewhere those that were seen."""
+        values = self.values(sizes)
+        if min(values) < 2 or len(sizes) != len(seen):
+            return False
+        known, expected = self._evaluate(*values), list(seen)
+        for place, which in zip(self.places, self._which, strict=True):
+            expected[place] = known[which]
+        return tuple(expected) == sizes
+
+    def symbolic(self, sizes: Sizes, trace: Trace) -> list[int]:
+        """The sizes with those that vary as ints that remember it."""
+        found: list[int] = list(sizes)
+        for place, expression in zip(self.places, self.expressions, strict=True):
+            found[place] = Sym.of(trace, dict(expression))
+        return found
+
+
+def fit(samples: Sequence[Sizes]) -> Fit | None:
+    """Expressions that hold in all samples; None where nothing varies."""
+    columns: dict[tuple[int, ...], list[int]] = {}
+    for place, column in enumerate(zip(*samples, strict=True)):
+        if min(column) != max(column):
+            columns.setdefault(column, []).append(place)
+    known: dict[tuple[int, ...], Expression] = {}
+    variables: list[int] = []
+    found: dict[int, Expression] = {}
+    for column in sorted(columns, key=sum):
+        expression = expressed(column, known)
+        if expression is None:
+            expression = (((f"s{len(variables)}",), 1),)
+            variables.append(columns[column][0])
+        known[column] = expression
+        found.update(dict.fromkeys(columns[column], expression))
+    if not variables:
+        return None
+    places = sorted(found)
+    return Fit(places, [found[place] for place in places], variables)
+
+
+def expressed(
+    column: tuple[int, ...], known: Mapping[tuple[int, ...], Expression]
+) -> Expression | None:
+    """A column as a multiple of known ones or of the product of two, or as a sum with one."""
+    for other, expression in known.items():
+        factor = column[0] // other[0]
+        if factor and all([a == factor * b for a, b in zip(column, other, strict=True)]):
+            return key_of(multiplied(dict(expression), {(): factor}))
+    for one, left in known.items():
+        for two, right in known.items():
+            factor = column[0] // (one[0] * two[0])
+            rows = zip(column, one, two, strict=True)
+            if factor and all([a == factor * b * c for a, b, c in rows]):
+                product = multiplied(dict(left), dict(right))
+                return key_of(multiplied(product, {(): factor}))
+    for other, expression in known.items():
+        a, b = column[0], other[0]
+        c, d = next(r for r in zip(column, other, strict=True) if r[1] != b)
+        factor, rest = divmod(c - a, d - b)
+        addend = a - factor * b
+        fits = all([x == factor * y + addend for x, y in zip(column, other, strict=True)])
+        if not rest and factor > 0 and fits:
+            scaled = multiplied(dict(expression), {(): factor})
+            return key_of(added(scaled, {(): addend} if addend else {}, 1))
+    return None

@@ -1,0 +1,150 @@
+"""Plans of graphs whose sizes are variables (`fg.Var`): one schedule, a plan for each size.
+
+In: a graph with variables among its sizes. Out: a `Plan` that runs for any values. Variables that
+are sizes become ints that remember how they came about (`core/sym.py`), so work and memory follow
+the values, and kernels are found as for fixed sizes. Values that fail a guard (an empty axis) run
+in a plan that has its loops and memory at the upper bounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..core.node import Node, constant, toposort
+from ..core.ops.leaf import VAR
+from ..core.substitute import substitute
+from ..core.sym import Trace
+from ..errors import FulguriteError
+from ..graph.ir.kernel import Item
+from ..graph.memory.arena import Layout
+from .device import Buffer, Pass, Replay, Values, get_device
+from .pipeline import Context, laid_in_order
+from .plan import Plan, lay_out
+from .sized import SizedPlan, awkward
+
+
+def named_plan(
+    sink: Node, context: Context, values: Values, bound: Callable[[], Plan]
+) -> Plan | None:
+    """The plan of a graph with variables among its sizes; None where it has no form for them."""
+    order = toposort([sink])
+    names = {
+        v.arg[0]: v for node in order for n in node.shape if type(n) is Node
+        for v in toposort([n]) if v.op is VAR
+    }  # fmt: skip
+    if not names or not context.options.dynamic or not get_device(context.device).sizes_vary:
+        return None
+    executor = NamedExecutor(_Named(sink, order, names, context), bound)
+    sized = executor.plan([values[name] for name in names])[0]
+    if sized is None:
+        return None
+    layout = lay_out(sized.schedule_at(tuple(sized.hints.values())), context.device).layout
+    return Plan(sized.schedule, context.device, (), layout, executor)
+
+
+class _Named:
+    """A graph with variables among its sizes."""
+
+    def __init__(
+        self, sink: Node, order: Sequence[Node], names: Mapping[str, Node], context: Context
+    ) -> None:
+        self.sink, self.names = sink, names
+        self.context = context._replace(options=replace(context.options, tier="native"))
+        self.variables = [node for node in order if node.op is VAR and node.arg[0] in names]
+
+    def sized(self, sizes: Sequence[int], hints: Sequence[int]) -> SizedPlan:
+        """Its plan, as passes make it for hints; sizes of 0 and 1 are what they are."""
+        vary = [i for i, size in enumerate(sizes) if size >= 2]
+        trace = Trace({f"s{i}": hint for i, hint in zip(vary, hints, strict=True)})
+        now: dict[str, int] = {}
+        for i, (name, var) in enumerate(self.names.items()):
+            now[name] = sizes[i]
+            if i in vary:
+                trace.high[f"s{i}"] = max(var.arg[2], trace.hints[f"s{i}"])
+                now[name] = trace.variable(f"s{i}")
+        known = {
+            node: constant(now[node.arg[0]], node.dtype, node.shape) for node in self.variables
+        }
+        schedule = laid_in_order(substitute(self.sink, known), self.context)
+        return SizedPlan(schedule, trace, self.context.device)
+
+
+class NamedExecutor:
+    """Runs the plan for the values of a call."""
+
+    deferred = False
+    workspace = 0
+
+    def __init__(self, named: _Named, bound: Callable[[], Plan]) -> None:
+        self.named, self._make_bound = named, bound
+        # by the sizes that are 0 or 1, which stay apart; -1 for the others
+        self.plans: dict[tuple[int, ...], list[SizedPlan]] = {}
+        self._bound: Plan | None = None  # at the upper bounds
+        self._lock = threading.RLock()
+
+    def plan(self, sizes: Sequence[int]) -> tuple[SizedPlan | None, tuple[int, ...]]:
+        """A plan for these sizes and others, if there is one, and those of them that vary."""
+        values = tuple([n for n in sizes if n >= 2])
+        if 0 in sizes:  # where an extreme has no element
+            return None, values
+        known = self.plans.setdefault(tuple([n if n < 2 else -1 for n in sizes]), [])
+        for plan in known:
+            if plan.accepts(*values):
+                return plan, values
+        for hints in dict.fromkeys((awkward(values), values)):
+            try:
+                made = self.named.sized(sizes, hints)
+            except FulguriteError:
+                continue
+            if made.accepts(*values):
+                known.insert(0, made)
+                return made, values
+        return None, values
+
+    def at(self, values: Values) -> Any:
+        """Who runs a call with these values."""
+        with self._lock:
+            plan, sizes = self.plan([values[name] for name in self.named.names])
+            if plan is not None:
+                return plan.at(sizes).executor
+            if self._bound is None:
+                self._bound = self._make_bound()
+            return self._bound.executor
+
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
+        """One pass; a fresh buffer for each output."""
+        found: list[Buffer] = self.at(values).run(inputs, values, poison)
+        return found
+
+    def run_into(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], values: Values) -> None:
+        """One pass from given memory into given memory."""
+        self.at(values).run_into(inputs, outputs, values)
+
+    def check(self) -> None:
+        """Nothing: every pass has said whether it failed."""
+
+    @property
+    def host_items(self) -> Sequence[Item]:
+        """None that is known before the sizes are."""
+        return ()
+
+    def keep(self, layout: Layout, poison: bool) -> Any:
+        """Nobody asks: whoever keeps intermediates compiles for bounds."""
+        raise NotImplementedError("sizes that vary are laid out in each call")
+
+    def run_keeping(
+        self, arena: Any, inputs: Sequence[Buffer], values: Values, poison: bool
+    ) -> list[Buffer]:
+        """One pass."""
+        return self.run(inputs, values, poison)
+
+    def replay(self, in_place: bool) -> Replay | None:
+        """None: each set of sizes has launches of its own."""
+        return None
+
+    def passes(self) -> Pass | None:
+        """None: each set of sizes has launches of its own."""
+        return None

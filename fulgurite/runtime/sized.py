@@ -1,0 +1,275 @@
+"""Plans for sizes that vary: one schedule, with kernels specialised by ranges of sizes.
+
+In: a graph whose sizes are `Sym`s. Out: a `SizedPlan`, and of it a `Plan` for any sizes that pass
+its guards. Passes run once, on ints that remember how they came about (`core/sym.py`), so extents,
+strides and trip counts in a kernel's text are numbers that its launch is given. What the code
+generator decided because of a size is a guard of that kernel alone: sizes that fail it get another
+form of it, and its text is compiled only if it is new. A kernel whose text holds a size that no
+guard explains has a form for each size.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..codegen.common.api import KernelText, Launch
+from ..core.node import Node, make, remember
+from ..core.polynomial import Key, evaluator
+from ..core.sym import MOST, Sym, Trace, guard_texts, sized, varies
+from ..errors import CompilerError
+from ..graph.ir.kernel import Kernel, Schedule, Slot
+from ..graph.ir.reshape_groups import CannotLower
+from .device import Executable, get_device
+from .plan import CompiledKernel, Plan, lay_out, link
+
+_TYPES = re.compile(r"[\[<]%size")  # a size where a type must be known
+NEAR = 4  # a choice by costs holds until a size is off by so many times
+MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
+FAR = 16  # and one among kernels of a graph
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel rendered for a range of sizes."""
+
+    accepts: Callable[..., bool]
+    numbers: Callable[..., tuple[int, ...]]  # of its launch, for sizes
+    rendered: KernelText
+    native: Any  # at the hints
+    guards: tuple[str, ...]
+
+
+class SizedKernel:
+    """A kernel of sizes that vary, in as many forms as were needed."""
+
+    def __init__(self, kernel: Kernel, names: Sequence[str], device: str) -> None:
+        self.kernel, self.names, self.device = kernel, tuple(names), device
+        self.forms: list[Form] = []
+        self.fixed: dict[tuple[int, ...], Executable] = {}
+        self.failures = 0
+
+    def at(self, values: tuple[int, ...]) -> Executable:
+        """Its code for these sizes."""
+        for form in self.forms:
+            if form.accepts(*values):
+                return _launch(form, values)
+        if values not in self.fixed:
+            made = self._form(values) if self.failures < MOST_FAILURES else None
+            if made is not None:
+                self.forms.append(made)
+                self.failures = 0
+                return _launch(made, values)
+            if len(self.fixed) > 64:
+                self.fixed.clear()
+            kernel = resized(self.kernel, dict(zip(self.names, values, strict=True)))
+            self.fixed[values] = get_device(self.device).compile([kernel])[0]
+        return self.fixed[values]
+
+    def _form(self, values: tuple[int, ...]) -> Form | None:
+        """The form for sizes like these; None if it must be fixed."""
+        for hints in dict.fromkeys((awkward(values), values)):
+            trace = Trace(dict(zip(self.names, hints, strict=True)))
+            try:
+                rendered = self._rendered(trace)
+            except CannotLower:
+                continue
+            if trace.chosen:
+                narrow(trace, NEAR)
+            accepts = acceptor(trace)
+            if not accepts(*values):
+                continue
+            try:
+                return self._compiled(trace, rendered, accepts)
+            except CompilerError:  # a size where LLVM wants a number
+                break
+        self.failures += 1
+        return None
+
+    def _rendered(self, trace: Trace) -> KernelText:
+        found = get_device(self.device).rendered(resized(self.kernel, trace))  # type: ignore[attr-defined]
+        if any("%sym." in part for part in (found.text, *found.library)) or _TYPES.search(
+            found.text
+        ):
+            raise CannotLower("a size where a number must be")
+        return found  # type: ignore[no-any-return]
+
+    def _compiled(self, trace: Trace, rendered: KernelText, accepts: Callable[..., bool]) -> Form:
+        from .cpu import toolchain
+
+        (native,) = toolchain.natives([self.kernel], {0: rendered})
+        numbers = evaluator(_keys(rendered), self.names)
+        return Form(accepts, numbers, rendered, native, tuple(guard_texts(trace)))
+
+
+def _launch(form: Form, values: tuple[int, ...]) -> Executable:
+    """The launch of a form for sizes."""
+    from .cpu.objects import launch_of
+
+    found = form.numbers(*values)
+    count = len(form.rendered.launches)
+    phases = [
+        Launch(p.symbol, found[2 * i], found[2 * i + 1])
+        for i, p in enumerate(form.rendered.launches)
+    ]
+    at = replace(
+        form.rendered, launches=tuple(phases), workspace=found[2 * count],
+        numbers=tuple(found[2 * count + 1 :]),
+    )  # fmt: skip
+    return launch_of(at, form.native.digest)
+
+
+def _keys(rendered: KernelText) -> list[Key]:
+    """The numbers of a launch as polynomials: units and work of phases, workspace, numbers."""
+    found: list[int] = []
+    for phase in rendered.launches:
+        found += [phase.units, phase.work]
+    found += [rendered.workspace, *rendered.numbers]
+    return [size_key(n) for n in found]
+
+
+def size_key(number: Any) -> Key:
+    """A number as a polynomial."""
+    if type(number) is Sym:
+        return number.key
+    return (((), number),) if number else ()
+
+
+class SizedPlan:
+    """A schedule of sizes that vary, and the plans that were asked for."""
+
+    def __init__(self, schedule: Schedule, trace: Trace, device: str) -> None:
+        self.schedule, self.device = schedule, device
+        self.names = tuple(trace.hints)
+        narrow(trace, FAR)
+        self.guards = guard_texts(trace)
+        self.accepts = acceptor(trace)
+        self.hints = dict(trace.hints)
+        known: dict[Kernel, SizedKernel] = {}
+        self.kernels: list[Any] = []
+        for item in schedule.items:
+            made = known.get(item.kernel)
+            if made is None:
+                made = known[item.kernel] = SizedKernel(item.kernel, self.names, device)
+            self.kernels.append(made)
+        sizes = dict.fromkeys(
+            [n for s in schedule.slots if s is not None for n in s.shape if varies(n)]
+        )
+        self.sizes: dict[Any, int] = {n: i for i, n in enumerate(sizes)}
+        self.evaluate = evaluator([n.key for n in sizes], self.names)  # type: ignore[union-attr]
+        self._plans: dict[tuple[int, ...], Plan] = {}
+        self.lock = threading.RLock()
+
+    def at(self, values: tuple[int, ...]) -> Plan:
+        """The plan for sizes that pass the guards."""
+        with self.lock:
+            found = self._plans.get(values)
+            if found is None:
+                found = self._plans[values] = self._made(values)
+                while len(self._plans) > 64:
+                    self._plans.pop(next(iter(self._plans)))
+        return found
+
+    def _made(self, values: tuple[int, ...]) -> Plan:
+        schedule = self.schedule_at(values)
+        known: dict[int, CompiledKernel] = {}
+        kernels = []
+        for item, kernel in zip(schedule.items, self.kernels, strict=True):
+            made = known.get(id(kernel))
+            if made is None:
+                made = known[id(kernel)] = CompiledKernel(item.kernel, kernel.at(values))
+            kernels.append(made)
+        laid_out = lay_out(schedule, self.device)
+        return link(schedule, kernels, laid_out.layout, get_device(self.device))
+
+    def schedule_at(self, values: tuple[int, ...]) -> Schedule:
+        """The schedule with numbers for sizes."""
+        sizes = self.evaluate(*values)
+        slots: list[Slot | None] = []
+        for slot in self.schedule.slots:
+            if slot is not None and any([varies(n) for n in slot.shape]):
+                shape = tuple([sizes[self.sizes[n]] if varies(n) else n for n in slot.shape])
+                slot = slot._replace(shape=shape)
+            slots.append(slot)
+        return self.schedule._replace(slots=tuple(slots))
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+
+def resized(kernel: Kernel, to: Trace | Mapping[str, int]) -> Kernel:
+    """A kernel with the sizes of another trace, or with numbers."""
+    moved, known = _mover(to)
+    plan = sized(kernel.plan, known["change"], known)
+    return Kernel(kernel.kind, moved(kernel.body), kernel.inputs, None, plan)
+
+
+def numbered(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Node]:
+    """Nodes with numbers for their sizes."""
+    return [*map(_mover(sizes)[0], nodes)]
+
+
+def _mover(to: Trace | Mapping[str, int]) -> tuple[Callable[[Any], Any], dict[Any, Any]]:
+    """A function that gives a node other sizes, and what it remembers."""
+    if isinstance(to, Trace):
+
+        def change(size: Sym) -> int:
+            return Sym.of(to, size.polynomial)  # type: ignore[no-any-return]
+    else:
+        names = list(to)
+
+        def change(size: Sym) -> int:
+            return evaluator([size.key], names)(*to.values())[0]
+
+    nodes: dict[Node, Node] = {}
+    known: dict[Any, Any] = {"change": change}
+
+    def moved(root: Any) -> Any:
+        if not isinstance(root, Node):
+            return root
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in nodes:
+                stack.pop()
+            elif pending := [s for s in node.src if s not in nodes]:
+                stack.extend(pending)
+            else:
+                arg = sized(node.arg, change, known)
+                src = tuple([nodes[s] for s in node.src])
+                made = make(node.op, node.dtype, src, arg, node.tag)
+                nodes[node] = remember(made, node.origins) if node.origins else made
+                stack.pop()
+        return nodes[root]
+
+    known["node"] = moved
+    return moved, known
+
+
+def awkward(values: Sequence[int]) -> tuple[int, ...]:
+    """Sizes nearby that divide nothing and equal no other: what they decide holds for many."""
+    found: list[int] = []
+    for value in values:
+        hint = max(3, value) | 1
+        while hint % 3 == 0 or hint % 5 == 0 or hint % 7 == 0 or hint in found:
+            hint += 2
+        found.append(hint)
+    return tuple(found)
+
+
+def narrow(trace: Trace, times: int) -> None:
+    """Keep sizes within so many times the hints; small ones are all alike."""
+    for name, hint in trace.hints.items():
+        low = hint // times
+        trace.low[name] = max(trace.low[name], low if low > times else 2)
+        trace.high[name] = min(trace.high[name], hint * times, MOST)
+
+
+def acceptor(trace: Trace) -> Callable[..., bool]:
+    """A function that says whether sizes pass the guards."""
+    text = " and ".join(guard_texts(trace)) or "True"
+    found: Callable[..., bool] = eval(f"lambda {', '.join(trace.hints)}: {text}", {"min": min})
+    return found

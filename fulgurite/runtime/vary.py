@@ -1,0 +1,201 @@
+"""Graphs that differ in sizes alone: from the third on, one plan for all of them.
+
+In: a normalised graph that no plan is known for. Out: its plan, if graphs of the same skeleton came
+in two other sizes before: what varies is then given at run time, as constants that change are.
+Every graph is built by the user's program, so its sizes are known: they are compared with what
+their expressions say, and checked against the guards of the plan.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ..config import Options
+from ..core.dtype import DType, decode
+from ..core.node import Node
+from ..core.polynomial import evaluator
+from ..core.sym import Sym, Trace, sized
+from ..errors import FulguriteError
+from ..graph.ir.cache_key import Normal, Structure, constant_uses, restore
+from ..graph.ir.size_key import Expression, Fit, expressed, filled, fit
+from ..graph.memory.in_place import Pair
+from .pipeline import Context, laid_in_order
+from .plan import Plan
+from .shapes import STATS, Sample, Shapes
+from .sized import SizedPlan, awkward, numbered, size_key
+
+_MOST_MEMBERS = 8
+
+
+class Member(NamedTuple):
+    """A plan for all sizes that fit, and how they and constants follow from a few of them."""
+
+    fit: Fit
+    sample: Sample
+    lifted: dict[int, DType]
+    counted: dict[int, Expression]  # constants that follow from sizes
+    counts: Callable[..., tuple[int, ...]]  # what these are for sizes
+    plan: SizedPlan
+
+    def values(self, sample: Sample) -> tuple[int, ...] | None:
+        """The sizes that vary, if the plan is for a graph like this."""
+        if not self.fit.holds(sample.sizes, self.sample.sizes):
+            return None
+        values = self.fit.values(sample.sizes)
+        counted = dict(zip(self.counted, self.counts(*values), strict=True))
+        for i, (now, then) in enumerate(zip(sample.constants, self.sample.constants, strict=True)):
+            then = counted.get(i, then)
+            if now != then and i not in self.lifted:
+                return None
+        return values if self.plan.accepts(*values) else None
+
+
+class Found(NamedTuple):
+    """A plan for the sizes of a graph, and what it takes at run time."""
+
+    plan: Plan
+    lifted: dict[int, DType]
+    seconds: dict[str, float]  # `known`: of a plan that was there
+
+
+def plan_of_any_size(
+    shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample,
+    how: tuple[Options, str, tuple[Pair, ...]],
+) -> Found | None:  # fmt: skip
+    """A plan that serves other sizes as well; None if this graph should have its own."""
+    start = time.perf_counter()
+    for member in shapes.members:
+        values = member.values(sample)
+        if values is not None:
+            plan = member.plan.at(values)
+            return Found(plan, member.lifted, {"known": time.perf_counter() - start})
+    if sample not in shapes.samples:
+        shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
+    options, device, donated = how
+    return _made(shapes, skeleton, normal, sample, Context(options, device, 0, donated))
+
+
+def _made(
+    shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample, context: Context
+) -> Found | None:
+    start = time.perf_counter()
+    found = fit([s.sizes for s in shapes.samples])
+    if found is None:
+        return None
+    seen = [found.values(s.sizes) for s in shapes.samples]
+    largest = tuple([max(column) for column in zip(*seen, strict=True)])
+    for hints in dict.fromkeys((awkward(largest), awkward(found.values(sample.sizes)))):
+        try:
+            member = _member(found, shapes, skeleton, normal, sample, context, hints)
+            values = member.values(sample)
+            if values is not None:
+                plan = member.plan.at(values)
+                shapes.members = [member, *shapes.members][:_MOST_MEMBERS]
+                return Found(plan, member.lifted, {"sizes": time.perf_counter() - start})
+            shapes.reasons.append(f"its sizes are not {', '.join(member.plan.guards)}")
+        except FulguriteError as problem:  # nobody asked for it
+            shapes.reasons.append(str(problem))
+    return None
+
+
+def _member(
+    found: Fit, shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample,
+    context: Context, hints: tuple[int, ...],
+) -> Member:  # fmt: skip
+    seen = [found.values(s.sizes) for s in shapes.samples]
+    trace = Trace(dict(zip(found.names, hints, strict=True)))
+    lifted, counted = _constants(shapes, normal.structure, seen)
+    constants = list(sample.constants)
+    for i, expression in counted.items():
+        constants[i] = Sym.of(trace, dict(expression))
+    structure = filled(skeleton, found.symbolic(sample.sizes, trace))
+    sink = restore(structure, tuple(constants), lifted, normal.nodes)
+    options = replace(context.options, tier="native")
+    inputs = len(normal.buffers) + len(lifted)
+    schedule = laid_in_order(sink, context._replace(options=options, inputs=inputs))
+    plan = SizedPlan(schedule, trace, context.device)
+    count = evaluator(list(counted.values()), found.names)
+    return Member(found, sample, lifted, counted, count, plan)
+
+
+def _constants(
+    shapes: Shapes, structure: Structure, seen: list[tuple[int, ...]]
+) -> tuple[dict[int, DType], dict[int, Expression]]:
+    """The constants that vary: those given at run time, and those that follow from sizes."""
+    lifted: dict[int, DType] = {}
+    counted: dict[int, Expression] = {}
+    columns = zip(*[s.constants for s in shapes.samples], strict=True)
+    known = {c: (((f"s{i}",), 1),) for i, c in enumerate(zip(*seen, strict=True))}
+    for i, (column, (_, dtype)) in enumerate(zip(columns, constant_uses(structure), strict=True)):
+        if len(set(column)) == 1:
+            continue
+        expression = None
+        if dtype.is_integer and dtype.bits >= 32 and all(decode(n, dtype) >= 2 for n in column):  # type: ignore[operator]
+            expression = expressed(column, known)
+        if expression is None:
+            lifted[i] = dtype
+        else:
+            counted[i] = expression
+    return lifted, counted
+
+
+class SizedGraph:
+    """A graph whose sizes are variables of somebody else's trace, and its plans."""
+
+    def __init__(
+        self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Node]
+    ) -> None:
+        self.normal, self.names, self.device = normal, tuple(names), device
+        self.plans: list[SizedPlan] = []
+        self.lock = threading.RLock()
+        shapes = [root.shape for root in roots]
+        keys = [size_key(n) for shape in shapes for n in shape]
+        self._ranks = [len(shape) for shape in shapes]
+        self._sizes = evaluator(keys, self.names)
+        self._known: dict[tuple[int, ...], tuple[Plan, list[tuple[int, ...]]]] = {}
+
+    def at(self, values: tuple[int, ...], options: Options) -> tuple[Plan, list[tuple[int, ...]]]:
+        """The plan for sizes, and the shapes of its results."""
+        found = self._known.get(values)
+        if found is None:
+            with self.lock:
+                plan = next((p for p in self.plans if p.accepts(*values)), None)
+                if plan is None:
+                    plan = self._made(values, options)
+                    self.plans.insert(0, plan)
+                sizes = iter(self._sizes(*values))
+                shapes = [tuple([next(sizes) for _ in range(rank)]) for rank in self._ranks]
+                found = self._known[values] = plan.at(values), shapes
+                while len(self._known) > 64:
+                    self._known.pop(next(iter(self._known)))
+        return found
+
+    def numbered(self, values: tuple[int, ...], roots: Sequence[Node]) -> tuple[list[Node], Normal]:
+        """Some roots, and what the graph reads, with numbers for sizes."""
+        sizes, buffers = dict(zip(self.names, values, strict=True)), self.normal.buffers
+        found = numbered([*roots, *buffers], sizes)
+        return found[: len(roots)], self.normal._replace(buffers=tuple(found[len(roots) :]))
+
+    def _made(self, values: tuple[int, ...], options: Options) -> SizedPlan:
+        STATS().misses += 1
+        normal, error = self.normal, None
+        for hints in (awkward(values), values):
+            trace = Trace(dict(zip(self.names, hints, strict=True)))
+            known: dict[Any, Any] = {"node": lambda node: node}
+
+            def change(size: Sym, trace: Trace = trace) -> int:
+                return Sym.of(trace, size.polynomial)  # type: ignore[no-any-return]
+
+            structure = sized(normal.structure, change, known)
+            constants = sized(normal.constants, change, known)
+            sink = restore(structure, constants, (), normal.nodes)
+            context = Context(replace(options, tier="native"), self.device, len(normal.buffers))
+            plan = SizedPlan(laid_in_order(sink, context), trace, self.device)
+            if plan.accepts(*values):
+                return plan
+            error = plan.guards
+        raise AssertionError(f"a plan for {values} that is not for them: {error}")

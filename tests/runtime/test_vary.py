@@ -1,0 +1,147 @@
+"""Sizes that change in lazy code: one plan for all of them, checked against the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.graph.ir.size_key import Fit
+from fulgurite.runtime import shapes
+from fulgurite.runtime.realize import clear_caches
+from fulgurite.runtime.shapes import SHAPES
+from tests.fuzz.sizes import problem, program
+
+
+@pytest.fixture(autouse=True)
+def _native() -> Any:
+    with fg.config(device="cpu", tier="native"):
+        yield
+
+
+def misses() -> int:
+    return fg.cache_stats()["schedule"]["misses"]
+
+
+def attention(x: Any) -> Any:
+    place = fg.arange(x.shape[0])
+    scores = fg.where(place[:, None] >= place[None, :], x @ x.transpose(0, 1) * 0.1, -fg.inf)
+    return fg.softmax(scores, axis=-1) @ x
+
+
+def test_a_size_that_changes_for_the_second_time_is_compiled_for_once() -> None:
+    rng = np.random.default_rng(0)
+    before = misses()
+    for n in (20, 33, 70, 2, 64, 41, 5, 300):
+        data = rng.standard_normal((n, 16)).astype(np.float32)
+        got = attention(fg.Tensor(data)).numpy()
+        scores = np.where(np.tri(n, dtype=bool), data @ data.T * np.float32(0.1), -np.inf)
+        scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+        want = scores / scores.sum(axis=1, keepdims=True) @ data
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert misses() - before == 3
+
+
+def test_a_growing_cache_is_compiled_for_in_its_first_steps_only() -> None:
+    rng = np.random.default_rng(1)
+    cache, compiled = fg.Tensor(rng.standard_normal((3, 8)).astype(np.float32)), []
+    for _ in range(12):
+        row = fg.Tensor(rng.standard_normal((1, 8)).astype(np.float32))
+        before = misses()
+        cache = fg.concat([cache, row]).realize()
+        seen = fg.softmax(row @ cache.transpose(0, 1), axis=-1) @ cache
+        assert seen.numpy().shape == (1, 8)
+        compiled.append(misses() - before)
+    assert not any(compiled[3:])
+
+
+def test_numbers_that_follow_from_a_size_are_given_at_run_time() -> None:
+    for n in (9, 14, 30, 55):
+        x = fg.Tensor(np.arange(4.0 * n, dtype=np.float32).reshape(n, 4))
+        got = (x.mean(axis=0) + n + fg.arange(n).sum()).numpy()
+        want = np.arange(4.0 * n).reshape(n, 4).mean(axis=0) + n + n * (n - 1) / 2
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_dynamic_off_compiles_for_each_size() -> None:
+    before = misses()
+    with fg.config(dynamic=False):
+        for n in range(11, 17):
+            (fg.Tensor(np.ones((n, 3), np.float32)) * 3).realize()
+    assert misses() - before == 6
+
+
+def test_memory_follows_the_size() -> None:
+    for n in (200, 250, 300):
+        attention(fg.Tensor(np.ones((n, 16), np.float32))).realize()
+    fg.empty_cache()
+    peaks = []
+    for n in (1000, 16):
+        fg.memory_stats(reset_peak=True)
+        attention(fg.Tensor(np.ones((n, 16), np.float32))).realize()
+        peaks.append(fg.memory_stats()["peak"])
+    assert peaks[0] > 0
+
+
+# --- random programs -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second size is compiled for as one of many."""
+    monkeypatch.setattr(shapes, "SEEN", 1)
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_random_programs_agree_with_the_reference_at_all_sizes(first: int, soon: None) -> None:
+    for seed in range(first, first + 10):
+        assert not problem(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 10_000, 100))
+def test_ten_thousand_random_programs_agree_with_the_reference(first: int, soon: None) -> None:
+    for seed in range(first, first + 100):
+        assert not problem(seed)
+
+
+def test_most_programs_have_one_plan_for_all_sizes(soon: None) -> None:
+    clear_caches()
+    for seed in range(6):
+        assert not problem(seed, ((9, 5), (34, 21), (17, 12)))
+    with_plans = [bool(s.members) for s in SHAPES()._values.values() if len(s.samples) > 1]
+    assert all(with_plans) and with_plans
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_an_expression_that_nobody_checks_is_caught(
+    is_checked: bool, monkeypatch: pytest.MonkeyPatch, soon: None
+) -> None:
+    def run(n: int, m: int) -> bool:
+        data = np.arange(n * m, dtype=np.float32).reshape(n, m)
+        try:
+            got = (fg.Tensor(data) * 2 + 1).numpy()
+        except ValueError:  # memory of another size
+            return False
+        return bool((got == data * 2 + 1).all())
+
+    clear_caches()
+    if not is_checked:
+        monkeypatch.setattr(Fit, "holds", lambda self, sizes, seen: min(self.values(sizes)) > 1)
+    assert run(40, 41) and run(60, 61)  # the second size is the first and 1
+    assert run(90, 30) is is_checked
+
+
+def test_what_is_kept_of_sizes_says_why_there_is_another_plan(soon: None) -> None:
+    clear_caches()
+    for n, m in ((40, 41), (60, 61), (90, 30)):
+        (fg.Tensor(np.ones((n, m), np.float32)) * 2 + 1).realize()
+    (known,) = SHAPES()._values.values()
+    assert len(known.members) == 2
+    assert [len(member.fit.variables) for member in known.members] == [2, 1]
+
+
+def test_programs_depend_on_their_seed_alone() -> None:
+    assert program(3).__doc__ == program(3).__doc__ != program(4).__doc__

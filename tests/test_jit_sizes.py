@@ -1,0 +1,157 @@
+"""Sizes of arguments that change under `fg.jit`: one capture, with guards for what was decided."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fulgurite as fg
+from fulgurite.core.sym import Trace
+
+SIZES = (7, 12, 30, 5, 64, 31, 2, 100)
+
+
+@pytest.fixture(autouse=True)
+def _native() -> Any:
+    with fg.config(device="cpu"):
+        yield
+
+
+def rows(n: int, m: int = 3) -> Any:
+    return fg.Tensor(np.arange(n * m, dtype=np.float32).reshape(n, m))
+
+
+def agrees(f: Any, function: Any, sizes: Any = SIZES) -> bool:
+    """True if a jitted function gives what the plain one gives."""
+    for size in sizes:
+        n, m = size if isinstance(size, tuple) else (size, 3)
+        with fg.config(dynamic=False):
+            want = np.asarray(function(rows(n, m)).numpy())
+        got = np.asarray(f(rows(n, m)).numpy())
+        if got.shape != want.shape or not np.allclose(got, want, rtol=1e-5):
+            return False
+    return True
+
+
+FUNCTIONS = {
+    "map": lambda x: fg.exp(x * 0.01) + 1,
+    "mean": lambda x: x.mean(axis=0) / x.shape[0] + x.shape[0] ** 0.5,
+    "positions": lambda x: x + fg.arange(x.shape[0])[:, None] * 2,
+    "join": lambda x: fg.concat([x, x[:1], x[-1:]]).reshape(-1),
+    "parts": lambda x: x[x.shape[0] // 2 :].sum(axis=0) + x[:-1].max(),
+    "scores": lambda x: fg.softmax(x @ x.transpose(0, 1) * 0.001, axis=-1) @ x,
+    "variance": lambda x: x.var(axis=0) + fg.std(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_a_size_that_changes_for_the_second_time_is_captured_for_once(what: str) -> None:
+    f = fg.jit(FUNCTIONS[what])
+    assert agrees(f, FUNCTIONS[what]) and f.captured <= 4
+
+
+def by_parity(x: Any) -> Any:
+    return x.sum(axis=0) if x.shape[0] % 2 == 0 else x.max(axis=0)
+
+
+def by_equality(x: Any) -> Any:
+    return x + x.transpose(0, 1) if x.shape[0] == x.shape[1] else x * 2
+
+
+def by_size(x: Any) -> Any:
+    return x * 3 if x.shape[0] > 20 else x + 1
+
+
+def by_steps(x: Any) -> Any:
+    total = x[0]
+    for i in range(1, x.shape[0]):
+        total = total * 0.5 + x[i]
+    return total
+
+
+def by_table(x: Any) -> Any:
+    return x * {7: 1.0, 12: 5.0, 30: 2.0}.get(x.shape[0], 0.5)
+
+
+DECISIONS: dict[str, tuple[Any, Any]] = {
+    "parity": (by_parity, (7, 12, 31, 30, 5, 64)),
+    "equality": (by_equality, ((7, 4), (9, 5), (11, 6), (8, 8), (5, 7), (6, 6))),
+    "order": (by_size, (7, 12, 30, 5, 64)),
+    "a loop": (by_steps, (3, 4, 5, 6, 7)),
+    "a table": (by_table, (7, 12, 9, 30, 10)),
+    "one": (lambda x: x + x[:1].sum(axis=0), (5, 6, 7, 1, 8)),
+}
+
+
+@pytest.mark.parametrize("what", DECISIONS)
+def test_what_a_size_decides_is_a_guard(what: str) -> None:
+    function, sizes = DECISIONS[what]
+    assert agrees(fg.jit(function), function, sizes)
+
+
+@pytest.mark.parametrize("what", ["parity", "equality", "order", "a loop", "a table"])
+def test_a_missing_guard_is_caught(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, sizes = DECISIONS[what]
+    monkeypatch.setattr(Trace, "note", lambda self, difference, sign: None)
+    with suppress(fg.errors.FulguriteError):  # shapes that do not fit
+        assert not agrees(fg.jit(function), function, sizes)
+
+
+def test_sizes_that_are_returned_are_those_of_the_call() -> None:
+    f = fg.jit(lambda x: (x * 2, x.shape[0] + 1, x.shape))
+    for n in (4, 5, 6, 9):
+        y, count, shape = f(rows(n))
+        assert (y.shape, count, shape) == ((n, 3), n + 1, (n, 3))
+        assert type(count) is int and type(shape[0]) is int
+    assert f.captured == 3
+
+
+def test_dynamic_false_captures_each_size() -> None:
+    f = fg.jit(lambda x: x + 1, dynamic=False)
+    for n in (4, 5, 6, 9):
+        f(rows(n))
+    assert f.captured == 4
+
+
+def test_the_log_says_which_guard_failed(caplog: pytest.LogCaptureFixture) -> None:
+    f = fg.jit(by_size)
+    with caplog.at_level(logging.INFO, "fulgurite.jit"):
+        for n in (4, 5, 6, 40):
+            f(rows(n))
+    assert "its sizes are not 2 <= s0 <= 20" in caplog.text and f.captured == 4
+
+
+def test_state_that_grows_is_captured_for_in_its_first_steps_only() -> None:
+    def step(cache: Any, row: Any) -> Any:
+        cache = fg.concat([cache, row])
+        return cache, fg.softmax(row @ cache.transpose(0, 1), axis=-1) @ cache
+
+    f, cache = fg.jit(step), rows(3)
+    with fg.config(dynamic=False):
+        known = rows(3)
+    for i in range(10):
+        cache, seen = f(cache, rows(1) * i)
+        with fg.config(dynamic=False):
+            known, want = step(known, rows(1) * i)
+            np.testing.assert_allclose(seen.numpy(), want.numpy(), rtol=1e-5)
+    assert f.captured == 3 and cache.shape == (13, 3)
+
+
+def test_a_gradient_through_sizes_that_vary() -> None:
+    def loss(x: Any) -> Any:
+        return fg.grad(lambda y: (fg.softmax(y, axis=0) * y).mean())(x)
+
+    assert agrees(fg.jit(loss), loss)
+
+
+def test_an_index_outside_names_the_line() -> None:
+    f = fg.jit(lambda x, i: x[i] * 2)
+    for n in (4, 5, 6):
+        f(rows(n), fg.Tensor([n - 1]))
+    with pytest.raises(fg.errors.BoundsError, match="test_jit_sizes"):
+        f(rows(9), fg.Tensor([9]))
+    assert f.captured == 3
