@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tensors that a file makes when it is imported are where its tests run."""
     chosen = chosen_devices(config.getoption("--device"), config.getoption("-m"))
     if chosen[:1] == [GPU] and gpu_count():
-        module = importlib.import_module("fulgurite.config")
+        module: Any = importlib.import_module("fulgurite.config")
         module._defaults = replace(module.from_environment(), device=GPU)
 
 
