@@ -88,22 +88,28 @@ def to_dlpack(
     copy in the memory of the host.
     """
     place = tuple(map(int, dl_device)) if dl_device is not None else None
+    versioned = max_version is not None and max_version[0] >= 1
     backend: Any = get_device(x.device)
-    if hasattr(backend, "lend") and (place == backend.dlpack or (stream is not None and not place)):
-        return _lent(x, backend, max_version is not None and max_version[0] >= 1, copy, stream)
-    if place is not None and place != _CPU:
-        raise BufferError(f"the tensor is not on {dl_device}, nor in its host memory")
+    asked = place or (None if stream is None else backend.dlpack)
+    if asked is not None and asked != _CPU:
+        if asked != backend.dlpack:
+            raise BufferError(f"the tensor is not on {dl_device}, nor in its host memory")
+        return _lent(x, backend, versioned, copy, stream)
+    return _shown(x, max_version if versioned else None, copy)
+
+
+def _shown(x: Tensor, version: tuple[int, int] | None, copy: bool | None) -> object:
+    """A capsule over host memory."""
     if not all([isinstance(n, int) for n in x.shape]):
         x = Tensor(x.numpy())
     shown = x.__array__()
     narrow = CODES.get(x.dtype)
     raw = shown if narrow is None else shown.view(f"u{x.dtype.itemsize}")
-    versioned = max_version is not None and max_version[0] >= 1
-    if copy or not versioned:
+    if copy or version is None:
         if copy is False:
             raise BufferError("a read-only tensor is shared with consumers of DLPack 1.0 only")
         raw = raw.copy()
-    capsule = raw.__dlpack__(max_version=max_version) if versioned else raw.__dlpack__()
+    capsule = raw.__dlpack__() if version is None else raw.__dlpack__(max_version=version)
     if narrow is not None:
         _contents(capsule).dtype.code = narrow
     return capsule

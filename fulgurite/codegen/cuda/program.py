@@ -152,13 +152,8 @@ class TileProgram:
 
     def _grid(self, top: Scope) -> int:
         """Decode the program's number into tiles and single steps of the parallel axes."""
-        order = sorted(self.parallel)
-        counts = {a: -(-self.sizes[a] // self.block.get(a, 1)) for a in order}
-        fast = [a for a in order if a in self.block]
-        fast += [a for a in reversed(order) if a not in self.block]
-        if self.tiling.dot:
-            m, n, _ = self.tiling.dot
-            fast = [a for a in (m, n) if a in fast] + [a for a in fast if a not in (m, n)]
+        fast = self._fastest_first()
+        counts = {a: -(-self.sizes[a] // self.block.get(a, 1)) for a in fast}
         top.say(f"left = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
         varying = [a for a in fast if counts[a] > 1]
         for axis in fast:
@@ -178,6 +173,17 @@ class TileProgram:
             if axis not in self.parallel and axis not in self.looped:
                 self._tile_axis(top, axis, "")
         return prod(counts.values())
+
+    def _fastest_first(self) -> list[int]:
+        """Parallel axes in the order in which neighbouring programs step along them.
+
+        Tiles come first, of a product the one of its rows: neighbours read the same columns.
+        """
+        first = self.tiling.dot[:2] if self.tiling.dot else ()
+        order = sorted(self.parallel)
+        tiles = [a for a in order if a in self.block]
+        steps = [a for a in reversed(order) if a not in self.block]
+        return sorted([*tiles, *steps], key=lambda a: first.index(a) if a in first else len(first))
 
     def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
         """The places of a block along an axis."""

@@ -34,24 +34,32 @@ from .tiling import HOPPER, GpuTable, power
 
 def plan_stream(problem: StreamProblem, table: GpuTable = HOPPER) -> Tiling | None:
     """Blocks of M, N, D and the depths of products, if a program can hold them."""
-    if problem.transposed or problem.elements or problem.streaming.waits or problem.constants:
-        return None  # sums over rows, which are many programs
-    if problem.dtype is not float32 or len(problem.n_axes) > 1:
+    if not _is_one_pass(problem) or problem.n < table.stream_least:
         return None
-    if problem.n < table.stream_least:
+    inner = [*[p.contraction.folded for p in problem.products], *problem.d_axes]
+    if any(len(axes) != 1 for axes in inner):
         return None
-    if not problem.products and not problem.weighted:
-        return None  # rows alone: kernels that hold them read them once as well
-    depths = [p.contraction.folded for p in problem.products]
-    widths = list(problem.d_axes)
-    if any(len(axes) != 1 for axes in (*depths, *widths)):
+    held = {axis: max(16, power(problem.sizes[axis])) for (axis,) in inner}
+    fits = all(block <= table.stream_depth for block in held.values())
+    if not fits or not all(_is_row_sum(f, problem, held) for f in _other_folds(problem)):
         return None
-    inner = dict.fromkeys([axes[0] for axes in (*depths, *widths)])
-    held = {axis: max(16, power(problem.sizes[axis])) for axis in inner}
-    if any(block > table.stream_depth for block in held.values()):
-        return None
-    if not all(_is_row_sum(fold, problem, held) for fold in _other_folds(problem)):
-        return None
+    return _tiles(problem, held, table)
+
+
+def _is_one_pass(problem: StreamProblem) -> bool:
+    """True if programs of some rows each are all there is to do.
+
+    Sums over rows would be shared by many programs; rows alone, without products, are left to
+    kernels that hold them and read them once as well.
+    """
+    across = problem.transposed or problem.elements or problem.constants
+    if across or problem.streaming.waits or not (problem.products or problem.weighted):
+        return False
+    return problem.dtype is float32 and len(problem.n_axes) == 1
+
+
+def _tiles(problem: StreamProblem, held: Mapping[int, int], table: GpuTable) -> Tiling:
+    """As many rows as keep all processors busy, and blocks of N that fit beside them."""
     m, n = _rows(problem), problem.n_axes[0]
     small = all(dtype.is_small_float for dtype in _factor_types(problem))
     rows, block = table.stream_rows, table.stream_block

@@ -215,7 +215,7 @@ class CudaDevice(BaseDevice):
         self.enter()
         if nbytes > self.properties.memory:
             raise MemoryLimitError(
-                f"no GPU memory for {nbytes} bytes: {self.properties.name} has "
+                f"no memory for {nbytes} bytes: {self.properties.name} has "
                 f"{self.properties.memory}",
                 "use smaller shapes",
             )

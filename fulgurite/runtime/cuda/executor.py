@@ -281,18 +281,15 @@ class CudaProgram:
         self.spares = {place: Spares(device.pool) for place, _ in self.made}
         self.over = -1  # the first step that writes over an input without looking at the lock
         self.steps = self._steps(code)
-        self.symbolic = {
-            place: slot.shape
-            for place, slot in enumerate(schedule.slots)
-            if slot is not None and not all(isinstance(n, int) for n in slot.shape)
-        }
-        varies = bool(self.symbolic or self.names)
-        self.extremes = (
-            sizes_of_extremes([item.kernel for item in schedule.items]) if varies else []
-        )
+        self.symbolic = _varying(schedule)
+        self.extremes = self._extremes() if self.symbolic or self.names else []
         self.host_items: Sequence[Item] = [s[0] for s in self.steps if isinstance(s, tuple)]
         self._idle: list[Frame] = []
         device.programs.add(self)
+
+    def _extremes(self) -> Any:
+        """What must hold of sizes that vary, for extremes of nothing."""
+        return sizes_of_extremes([item.kernel for item in self.schedule.items])
 
     def _steps(self, code: Sequence[CudaKernel | StepCode]) -> list[Segment | tuple[Item, Any]]:
         """Segments and host steps; a plan that writes over inputs is cut before it begins to."""
@@ -694,6 +691,15 @@ class CudaProgram:
                 taken.errors.check()
         self.release(taken)
         return [results.get(place) for place in self.schedule.outputs]
+
+
+def _varying(schedule: Schedule) -> dict[int, Any]:
+    """The shapes of slots whose sizes vary."""
+    return {
+        place: slot.shape
+        for place, slot in enumerate(schedule.slots)
+        if slot is not None and not all(isinstance(n, int) for n in slot.shape)
+    }
 
 
 def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:

@@ -197,8 +197,8 @@ class MemoryPool:
             except (cuda.CudaMemoryError, MemoryLimitError) as problem:
                 free, total = self.context.memory()
                 raise MemoryLimitError(
-                    f"no GPU memory for {_amount(size)}: tensors and plans of this process hold "
-                    f"{_amount(self.used)}, {_amount(free)} of {_amount(total)} are free",
+                    f"no memory for {_amount(size)} on the GPU: tensors and plans of this process "
+                    f"hold {_amount(self.used)}, {_amount(free)} of {_amount(total)} are free",
                     "free some tensors, use smaller batches, or call fg.empty_cache() in other "
                     "processes that use this GPU",
                 ) from problem

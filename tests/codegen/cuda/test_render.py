@@ -11,7 +11,7 @@ import fulgurite as fg
 from fulgurite.codegen.cuda import source
 from fulgurite.codegen.cuda.render import render
 from fulgurite.codegen.cuda.source import KernelSource
-from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from fulgurite.codegen.cuda.tiling import HOPPER, TF32, GpuTable
 from fulgurite.core.dtype import float32, int32
 from fulgurite.core.node import Node, toposort
 from fulgurite.core.operators import OPS
@@ -149,3 +149,12 @@ def test_small_floats_of_eight_bits_are_bytes() -> None:
         (kernel,) = [i.kernel for i in fg.schedule(x).items]
     (launch,) = rendered(kernel).launches
     assert [a.type for a in launch.arguments[:2]] == ["*fp32", "*u8"]
+
+
+def test_products_of_float32_are_exact_unless_an_option_says_otherwise() -> None:
+    product = workload("matmul_f32")
+    (item,) = scheduled(product.build, product.inputs).items
+    exact, fast = (rendered(item.kernel, table).launches[0].text for table in (HOPPER, TF32))
+    assert 'input_precision="ieee"' in exact and 'input_precision="tf32"' in fast
+    with fg.config(matmul_precision="tf32") as chosen:
+        assert "tf32" in chosen.key
