@@ -24,7 +24,7 @@ from ...config import current
 from ...core.node import Shape
 from ...core.shape import upper
 from ...errors import BoundsError
-from ...graph.ir.kernel import Item, Schedule, Slot
+from ...graph.ir.kernel import Item, Schedule, Slot, is_collective
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, MemoryLimitError, Values
 from ..dynamic_sizes import check_extremes, sizes_of_extremes
@@ -135,7 +135,10 @@ class Program:
         self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
         self.segments = self._segments(code, address)
         self.over = self._first_over(code)
-        self.restored = bool(schedule.aliases) and bool(self.host_items)
+        # functions of the user may fail and be called again; after a collective that fails the
+        # job is over, so nothing is saved for it
+        others = [i for i in self.host_items if not is_collective(i.kernel)]
+        self.restored = bool(schedule.aliases) and bool(others)
         self.symbolic = {place for place, slot in enumerate(schedule.slots) if _varies(slot)}
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
