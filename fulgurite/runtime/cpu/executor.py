@@ -135,10 +135,7 @@ class Program:
         self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
         self.segments = self._segments(code, address)
         self.over = self._first_over(code)
-        # functions of the user may fail and be called again; after a collective that fails the
-        # job is over, so nothing is saved for it
-        others = [i for i in self.host_items if not is_collective(i.kernel)]
-        self.restored = bool(schedule.aliases) and bool(others)
+        self.restored = bool(schedule.aliases) and self._may_fail()
         self.symbolic = {place for place, slot in enumerate(schedule.slots) if _varies(slot)}
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
@@ -147,6 +144,13 @@ class Program:
         self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
+
+    def _may_fail(self) -> bool:
+        """True if a step is a user's function, which may fail and be called again.
+
+        After a collective that fails the job is over: nothing is saved for it.
+        """
+        return not all([is_collective(item.kernel) for item in self.host_items])
 
     def _entries(self, fresh: Sequence[int]) -> tuple[int, int]:
         """The records of a single native call to fresh outputs, and of one over inputs.
