@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
+from ..core.ranks import world
+
 T = TypeVar("T")
 
 
@@ -23,6 +25,8 @@ class Progress(Iterable[T]):
             self._bar.set_postfix_str(text, refresh=False)
 
     def __iter__(self) -> Iterator[T]:
+        if world().rank:  # of many processes the first shows a bar
+            return iter(self._items)
         try:
             from tqdm import tqdm
         except ImportError:

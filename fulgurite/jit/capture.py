@@ -327,12 +327,10 @@ class Capture:
         for number, (name, tensor, path) in enumerate(self.survey.tensors):
             while True:
                 old = tensor.entry.node
-                base = value_node(old)
+                base = _whole_value(old)
                 if base is None:
                     realize([tensor.entry])
                     continue
-                if base.op is not BUFFER:
-                    raise Inline("one of its tensors is kept in shards")
                 axes = self.dynamic.get(path)
                 how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
@@ -466,7 +464,7 @@ class Capture:
     ) -> _Outcome:
         """What the function did, in a form that can be done again."""
         template, statements, made = self._template(result, effects)
-        assigned = [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
+        assigned = self._assigned()
         roots = [tensor.entry.node for tensor in template.results]
         roots += [self._assigned_root(placeholder) for _, placeholder in assigned]
         if not differentiated and any([root.watched for root in roots]):
@@ -478,14 +476,16 @@ class Capture:
             self.seen.fixed[self.sizes.signature] += 1
             raise SizesDecide
         escaped = self._escaped({t.entry for t in template.results}, first)
-        normal = normalize(roots)
-        if any([node.op in COMMUNICATES for node in normal.nodes]):
-            raise Inline("it exchanges values with other ranks")
+        normal = _normalized(roots)
         places, foreign = self._places(normal.buffers, begin)
         if problem := escaped or foreign or self._elsewhere(roots):
             raise CannotRemake(problem)
         written = [i for i, _ in assigned]
         return _Outcome(template, statements, made, written, roots, normal, places)
+
+    def _assigned(self) -> list[tuple[int, Placeholder]]:
+        """The tensors that have another value now, with their numbers."""
+        return [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
 
     def _elsewhere(self, roots: Iterable[Node]) -> str:
         """Text if a result is on a device of its own."""
@@ -641,3 +641,19 @@ def _observation() -> tuple[str, str]:
             return _HINTS[frame.f_code.co_name]
         frame = frame.f_back
     return "the value of a tensor is asked for", "return it, and look at it after the call"
+
+
+def _whole_value(node: Node) -> Node | None:
+    """The BUFFER of a node's value, if there is one."""
+    found = value_node(node)
+    if found is not None and found.op is not BUFFER:
+        raise Inline("one of its tensors is kept in shards")
+    return found
+
+
+def _normalized(roots: list[Node]) -> Normal:
+    """The key of what a function computed, in this process alone."""
+    found = normalize(roots)
+    if any([node.op in COMMUNICATES for node in found.nodes]):
+        raise Inline("it exchanges values with other ranks")
+    return found

@@ -59,6 +59,11 @@ class Kernel:
         return f"{self.kind}:{'+'.join(root.op.name for root in self.body.src)}"
 
 
+def is_collective(kernel: Kernel) -> bool:
+    """True if a kernel does nothing but exchange values with other ranks."""
+    return all([root.op.family == "collective" for root in kernel.body.src])
+
+
 def params_of(kernel: Kernel) -> list[Node]:
     """The params of a kernel in order: inputs, then outputs."""
     known = {n.arg[0]: n for n in toposort([kernel.body]) if n.op is PARAM}

@@ -253,14 +253,7 @@ class Partitioner:
         return rule.emit(self, node, want, [self.at(node.src[0], wanted)])
 
     def _reshard(self, x: Node, have: Layout, want: Layout) -> Node:
-        now = list(have)
-        for d, axes in enumerate(have):  # from one dimension to another: one exchange
-            other = next(
-                (e for e, w in enumerate(want) if w == axes and e != d and not now[e]), None
-            )
-            if axes and want[d] != axes and other is not None and not want[d]:
-                x = ALL_TO_ALL(x, arg=(self.mesh, axes, other, d))
-                now[d], now[other] = (), axes
+        x, now = self._exchanged(x, have, want)
         for d, axes in enumerate(now):
             if axes and want[d] != axes:
                 x, now[d] = ALL_GATHER(x, arg=(self.mesh, axes, d)), ()
@@ -268,6 +261,16 @@ class Partitioner:
             if axes and not now[d]:
                 x = own_part(x, self.mesh, axes, d)
         return x
+
+    def _exchanged(self, x: Node, have: Layout, want: Layout) -> tuple[Node, list[Axes]]:
+        """What is split along another dimension than wanted, in one exchange."""
+        now = list(have)
+        for d, axes in enumerate(have):
+            free = [e for e, w in enumerate(want) if w == axes and e != d and not now[e]]
+            if axes and not want[d] and free:
+                x = ALL_TO_ALL(x, arg=(self.mesh, axes, free[0], d))
+                now[d], now[free[0]] = (), axes
+        return x, now
 
     def shape(self, node: Node, final: Layout) -> Any:
         """The shape of a value on one rank."""

@@ -152,24 +152,28 @@ def _through_reshape(p: Partitioner, lay: Layout, old: Any, new: Any) -> Layout 
     """A layout after a reshape: the outermost dimension of a run carries it; None if it cannot."""
     found: list[Axes] = [()] * len(new)
     for news, olds in regroup(new, old):
-        wide_old = [d for d in olds if old[d] != 1]
-        wide_new = [d for d in news if new[d] != 1]
-        for d in news:
-            if new[d] == 1:
-                found[d] = FREE if all([lay[o] is FREE for o in olds]) else ()
-        if wide_old and all([lay[d] is FREE for d in wide_old]):
-            for d in wide_new:
-                found[d] = FREE
-            continue
-        inner = [d for d in wide_old[1:] if lay[d] and lay[d] is not FREE]
-        axes = lay[wide_old[0]] if wide_old else ()
-        if inner:
+        run = _through_run(
+            p, [lay[d] for d in olds], [old[d] for d in olds], [new[d] for d in news]
+        )
+        if run is None:
             return None
-        if axes and axes is not FREE:
-            if not wide_new or new[wide_new[0]] % axes_size(p.mesh, axes):
-                return None
-            found[wide_new[0]] = axes
+        for d, axes in zip(news, run, strict=True):
+            found[d] = axes
     return tuple(found)
+
+
+def _through_run(
+    p: Partitioner, lay: list[Axes], old: list[int], new: list[int]
+) -> list[Axes] | None:
+    """The same for dimensions of one run, whose sizes have equal products."""
+    if all([axes is FREE for axes in lay]):
+        return [FREE] * len(new)
+    wide = [axes for axes, n in zip(settled(tuple(lay)), old, strict=True) if n != 1]
+    split = wide[0] if wide else ()
+    outer = next((d for d, n in enumerate(new) if n != 1), None)
+    if any(wide[1:]) or (split and (outer is None or new[outer] % axes_size(p.mesh, split))):
+        return None
+    return [split if d == outer else () for d in range(len(new))]
 
 
 def _reshape_follow(p: Partitioner, node: Node) -> Layout:

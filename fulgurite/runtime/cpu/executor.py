@@ -24,7 +24,7 @@ from ...config import current
 from ...core.node import Shape
 from ...core.shape import upper
 from ...errors import BoundsError
-from ...graph.ir.kernel import Item, Schedule, Slot
+from ...graph.ir.kernel import Item, Schedule, Slot, is_collective
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, MemoryLimitError, Values
 from ..dynamic_sizes import check_extremes, sizes_of_extremes
@@ -135,7 +135,7 @@ class Program:
         self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
         self.segments = self._segments(code, address)
         self.over = self._first_over(code)
-        self.restored = bool(schedule.aliases) and bool(self.host_items)
+        self.restored = bool(schedule.aliases) and self._may_fail()
         self.symbolic = {place for place, slot in enumerate(schedule.slots) if _varies(slot)}
         kernels = [item.kernel for item in schedule.items]
         self.extremes = sizes_of_extremes(kernels) if self.symbolic or self.names else []
@@ -144,6 +144,13 @@ class Program:
         self.places = self.places_of(self.names)
         self._idle: list[Frame] = []  # taken and given by single steps of a list: no lock
         KEEPERS.add(self)
+
+    def _may_fail(self) -> bool:
+        """True if a step is a user's function, which may fail and be called again.
+
+        After a collective that fails the job is over: nothing is saved for it.
+        """
+        return not all([is_collective(item.kernel) for item in self.host_items])
 
     def _entries(self, fresh: Sequence[int]) -> tuple[int, int]:
         """The records of a single native call to fresh outputs, and of one over inputs.

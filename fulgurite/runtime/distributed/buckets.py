@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Fold = Callable[[Sequence[Array]], Array]
 BUCKET_BYTES = 1 << 20
-_PERIOD_SECONDS = 300e-6  # between two askings of the thread
+_PERIOD_SECONDS = 500e-6  # between two askings of the thread
 
 
 class Bucket:
@@ -101,7 +101,7 @@ class Buckets:
             if waiting is bucket:
                 self._send_off(key)
         begin = time.perf_counter()
-        nap = 0.0
+        nap = 20e-6
         with self.world.watchdog.waiting(label):
             while not bucket.is_done:
                 with self._lock:
