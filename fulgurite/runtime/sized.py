@@ -183,7 +183,9 @@ class SizedPlan:
                 made = known[id(kernel)] = CompiledKernel(item.kernel, kernel.at(values))
             kernels.append(made)
         laid_out = lay_out(schedule, self.device)
-        return link(schedule, kernels, laid_out.layout, get_device(self.device))
+        plan = link(schedule, kernels, laid_out.layout, get_device(self.device))
+        plan.shared = True
+        return plan
 
     def schedule_at(self, values: tuple[int, ...]) -> Schedule:
         """The schedule with numbers for sizes."""
