@@ -226,14 +226,20 @@ class Model:
         plan.chosen, plan.left = True, patience(plan.schedule, plan.sizes_of(plan.held) or {})
         if plan.left < WORTH:
             return "with variable sizes a run computes all of their upper bounds"
+        if self._is_slower(plan, plan.schedule):
+            return "with variable sizes kernels are slower than those for a size"
+        return plan
+
+    def _is_slower(self, plan: _Plan, schedule: TensorSchedule) -> bool:
+        """True if kernels of variable sizes lose too much against those for a size."""
         for known in [known for plans in self._plans.values() for known in plans]:
             alike = known.kinds == plan.kinds and not known.variables
             sizes = plan.sizes_of(known.held) if alike else None
             if sizes is None or known.schedule is None:
                 continue
-            if patience(plan.schedule, sizes, known.schedule) < WORTH:
-                return "with variable sizes kernels are slower than those for a size"
-        return plan
+            if patience(schedule, sizes, known.schedule) < WORTH:
+                return True
+        return False
 
     def _variables(self, given: Mapping[str, Any]) -> dict[str, fg.Var]:
         """The dimensions that vary: those the user says, and those that came in many sizes."""
