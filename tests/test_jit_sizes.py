@@ -32,7 +32,7 @@ def agrees(f: Any, function: Any, sizes: Any = SIZES) -> bool:
         with fg.config(dynamic=False):
             want = np.asarray(function(rows(n, m)).numpy())
         got = np.asarray(f(rows(n, m)).numpy())
-        if got.shape != want.shape or not np.allclose(got, want, rtol=1e-5):
+        if got.shape != want.shape or not np.allclose(got, want, rtol=1e-5, atol=1e-6):
             return False
     return True
 

@@ -247,10 +247,13 @@ class TensorSchedule:
 
     # --- compiling -------------------------------------------------------------------------------
 
-    def compile(self, cache: MutableMapping[Any, Any] | bool | None = None) -> Plan:
+    def compile(
+        self, cache: MutableMapping[Any, Any] | bool | None = None, any_size: bool = False
+    ) -> Plan:
         """The plan, from a cache or made now: the process's own, one of yours, or (False) none.
 
-        Of a graph across devices it is the plan of the last part; `plans` has them all.
+        Of a graph across devices it is the plan of the last part; `plans` has them all. With
+        `any_size` it may be shared with graphs of other sizes; it then runs as a whole only.
         """
         if cache is None and self._parts[-1].compiled is not None:
             return self._parts[-1].plan
@@ -258,7 +261,7 @@ class TensorSchedule:
             for part in self._parts:
                 if part.compiled is None or cache is not None:
                     with config(tier="native"):
-                        part.compiled = _compiled(part, cache)
+                        part.compiled = _compiled(part, cache, any_size)
                     part.constants = inputs_of(part.normal, part.compiled, buffers=False)
                     part.every = tuple(range(len(part.plan.schedule.items)))
                     self._replay = None
@@ -469,7 +472,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _compiled(part: _Part, cache: MutableMapping[Any, Any] | bool | None) -> Compiled:
+def _compiled(
+    part: _Part, cache: MutableMapping[Any, Any] | bool | None, any_size: bool
+) -> Compiled:
+    if any_size:
+        return _compiled_once(part, cache)
     with config(dynamic=False):  # every kernel has its place in memory
         return _compiled_once(part, cache)
 

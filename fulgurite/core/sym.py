@@ -16,7 +16,7 @@ import operator
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
@@ -153,12 +153,11 @@ class Trace:
         if not any(difference):
             return _COMPARE[sign](difference.get((), 0), 0)
         low, high = self.bounds(reduced(difference))
-        if sign in ("==", "!=") and (low > 0 or high < 0):
-            return sign == "!="
-        if sign in ("<", ">=") and (high < 0 or low >= 0):
-            return (high < 0) == (sign == "<")
-        if sign in (">", "<=") and (low > 0 or high <= 0):
-            return (low > 0) == (sign == ">")
+        possible = (*([-1] if low < 0 else []), *([0] if low <= 0 <= high else []),
+                    *([1] if high > 0 else []))  # fmt: skip
+        answers = {_COMPARE[sign](number, 0) for number in possible}
+        if len(answers) == 1:
+            return answers.pop()
         if self.ragged and sign != "<" and sign != ">=" and is_remainder(difference):
             return sign in ("!=", ">")  # a tail of no elements is a tail
         if (MODE.free or self.ragged) and sign in ("==", "!="):  # equal only where they always are
@@ -537,19 +536,26 @@ def sized(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> An
         return {sized(k, change, known): sized(v, change, known) for k, v in value.items()}
     if kind in _SEVERAL or isinstance(value, tuple):
         parts = [sized(part, change, known) for part in value]
-        if all([a is b for a, b in zip(parts, value, strict=True)]):
+        if _are_same(parts, value):
             return value
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     if is_dataclass(value) and not isinstance(value, type):
         if id(value) not in known:
-            names = [f.name for f in dataclass_fields(value) if f.init]
-            old = [getattr(value, name) for name in names]
-            new = [sized(part, change, known) for part in old]
-            same = all([a is b for a, b in zip(old, new, strict=True)])
-            made = value if same else kind(**dict(zip(names, new, strict=True)))
-            known[id(value)] = value, made
+            known[id(value)] = value, _sized_record(value, change, known)
         return known[id(value)][1]
     return known["node"](value) if hasattr(value, "src") else value
+
+
+def _sized_record(value: Any, change: Callable[[Sym], int], known: dict[Any, Any]) -> Any:
+    """A dataclass with other sizes; itself where there are none."""
+    names = [f.name for f in dataclass_fields(value) if f.init]
+    old = [getattr(value, name) for name in names]
+    new = [sized(part, change, known) for part in old]
+    return value if _are_same(new, old) else type(value)(**dict(zip(names, new, strict=True)))
+
+
+def _are_same(new: Iterable[Any], old: Iterable[Any]) -> bool:
+    return all([a is b for a, b in zip(new, old, strict=True)])
 
 
 _SEVERAL = (tuple, list, set, frozenset)

@@ -310,17 +310,25 @@ class Capture:
             raise Inline("its tensors are on several devices")
         self.device = next(iter(devices), self.options.device)
         self.numbers.device = self.device
-        if self.seen is not None and get_device(self.device).sizes_vary:
-            bases = [value_node(node) for node in nodes]
-            names = [name for name, _, _ in self.survey.tensors]
-            paths = [path for _, _, path in self.survey.tensors]
-            if not self.dynamic and all([base is not None for base in bases]):
-                shapes = [base.shape for base in bases if base is not None]
-                self.sizes = sizes_that_vary(self.seen, paths, names, shapes)
+        if self.seen is not None and not self.dynamic and get_device(self.device).sizes_vary:
+            self.sizes = self._sizes(self.seen, nodes)
         for node in nodes:
             leaf = node.op is WATCH and node.arg[0] == TAPE
             if node.watched and not leaf:
                 raise Inline("a gradient goes through one of its tensors")
+
+    def _sizes(self, seen: Seen, nodes: Iterable[Node]) -> CallSizes | None:
+        """Which sizes of the tensors of this call vary."""
+        shapes = [base.shape for node in nodes if (base := value_node(node)) is not None]
+        names = [name for name, _, _ in self.survey.tensors]
+        paths = [path for _, _, path in self.survey.tensors]
+        return sizes_that_vary(seen, paths, names, shapes) if len(shapes) == len(names) else None
+
+    def _shape(self, number: int, base: Node) -> tuple[Any, frozenset[int]]:
+        """The shape of a placeholder, and the axes of it that vary."""
+        if self.sizes is None or not self.sizes.free[number]:
+            return base.shape, frozenset()
+        return self.sizes.shapes[number], self.sizes.free[number]
 
     def _bind_placeholders(self) -> None:
         """Bind every tensor to memory of no history, with the same contents for other threads."""
@@ -335,11 +343,8 @@ class Capture:
                 how = varying(axes, base.shape, path) if axes else None  # type: ignore[arg-type]
                 for d, var in how.axes if how else ():
                     self.survey.variables.size(var, f"{name}.shape[{d}]", base.shape[d])  # type: ignore[arg-type]
-                shape: Any = how.most if how else base.shape
-                free = self.sizes.free[number] if self.sizes is not None else frozenset()
-                if self.sizes is not None and free:
-                    shape = self.sizes.shapes[number]
-                buffer = new_buffer(shape, base.dtype, self.device)
+                shape, free = self._shape(number, base)
+                buffer = new_buffer(how.most if how else shape, base.dtype, self.device)
                 node = how.stand_in(buffer, base.shape) if how else buffer
                 if how is None and not free:
                     REGISTRY.attach(buffer, storage_of(base))
@@ -471,10 +476,7 @@ class Capture:
             raise Inline("its result has a gradient; call it inside no_grad() to replay it")
         if not roots:
             roots = [constant(0, uint32)]
-        if self.sizes is not None and not self.sizes.close():
-            assert self.seen is not None
-            self.seen.fixed[self.sizes.signature] += 1
-            raise SizesDecide
+        self._close_sizes()
         escaped = self._escaped({t.entry for t in template.results}, first)
         normal = _normalized(roots)
         places, foreign = self._places(normal.buffers, begin)
@@ -486,6 +488,13 @@ class Capture:
     def _assigned(self) -> list[tuple[int, Placeholder]]:
         """The tensors that have another value now, with their numbers."""
         return [(i, s) for i, s in enumerate(self.placeholders) if s.entry.node is not s.node]
+
+    def _close_sizes(self) -> None:
+        """Settle what sizes decided; an error where they decided everything."""
+        if self.sizes is not None and not self.sizes.close():
+            assert self.seen is not None
+            self.seen.fixed[self.sizes.signature] += 1
+            raise SizesDecide
 
     def _elsewhere(self, roots: Iterable[Node]) -> str:
         """Text if a result is on a device of its own."""

@@ -221,17 +221,25 @@ class Model:
             return plan
         if slow := plan.slow():
             return f"with variable sizes {', '.join(slow)} is Python's work"
+        if self._is_sized:  # a run computes what its sizes need
+            return plan
         plan.chosen, plan.left = True, patience(plan.schedule, plan.sizes_of(plan.held) or {})
         if plan.left < WORTH:
             return "with variable sizes a run computes all of their upper bounds"
+        if self._is_slower(plan, plan.schedule):
+            return "with variable sizes kernels are slower than those for a size"
+        return plan
+
+    def _is_slower(self, plan: _Plan, schedule: TensorSchedule) -> bool:
+        """True if kernels of variable sizes lose too much against those for a size."""
         for known in [known for plans in self._plans.values() for known in plans]:
             alike = known.kinds == plan.kinds and not known.variables
             sizes = plan.sizes_of(known.held) if alike else None
             if sizes is None or known.schedule is None:
                 continue
-            if patience(plan.schedule, sizes, known.schedule) < WORTH:
-                return "with variable sizes kernels are slower than those for a size"
-        return plan
+            if patience(schedule, sizes, known.schedule) < WORTH:
+                return True
+        return False
 
     def _variables(self, given: Mapping[str, Any]) -> dict[str, fg.Var]:
         """The dimensions that vary: those the user says, and those that came in many sizes."""
@@ -253,6 +261,11 @@ class Model:
                     self._say(f"{name} is {size}, which is not in {found[name]}")
                     del found[name]  # for this call
         return {name: var for name, var in found.items() if (device, name) not in self._fixed}
+
+    @property
+    def _is_sized(self) -> bool:
+        """True if kernels of sizes that vary run at the sizes of a call."""
+        return current().dynamic and get_device(current().device).sizes_vary
 
     def _say(self, reason: str) -> None:
         """Why a dimension is fixed after all, once."""
@@ -303,7 +316,7 @@ class _Plan:
         if not build.dynamic and tensors:
             _realize_kept(build)
             self.schedule = fg.schedule(*tensors)
-            self.schedule.compile()
+            self.schedule.compile(any_size=True)
         elif tensors:
             fg.realize(*tensors)
         self.tensors = tensors

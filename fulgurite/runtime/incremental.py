@@ -49,7 +49,7 @@ class Incremental:
         self.device = get_device(plan.device)
         self.written = [slot for item in schedule.items for slot in item.writes]
         slots = [s for place in self.written if (s := schedule.slots[place]) is not None]
-        fixed = all([isinstance(n, int) for slot in slots for n in slot.shape])
+        fixed = not plan.shared and all([isinstance(n, int) for s in slots for n in s.shape])
         self.can_keep = fixed and not schedule.aliases
         self.kept_bytes = sum(map(slot_bytes, slots)) if fixed else 0  # by keeping
         self._arena: Arena | None = None  # of whole runs: it holds what was not a result

@@ -42,7 +42,9 @@ def named_plan(
     if sized is None:
         return None
     layout = lay_out(sized.schedule_at(tuple(sized.hints.values())), context.device).layout
-    return Plan(sized.schedule, context.device, (), layout, executor)
+    plan = Plan(sized.schedule, context.device, (), layout, executor)
+    plan.shared = True
+    return plan
 
 
 class _Named:

@@ -45,6 +45,7 @@ class Plan:
         self.schedule, self.device, self.layout, self.executor = schedule, device, layout, executor
         self.kernels = kernels  # in the order they run
         self.runs = 0
+        self.shared = False  # are its kernels those of other sizes as well?
 
     def run(
         self, inputs: Sequence[Buffer], values: Values | None = None, poison: bool = False

@@ -144,7 +144,8 @@ class SizedPlan:
     def __init__(self, schedule: Schedule, trace: Trace, device: str) -> None:
         self.schedule, self.device = schedule, device
         self.names = tuple(trace.hints)
-        narrow(trace, FAR)
+        for name, hint in trace.hints.items():  # what is good for many is good for few
+            trace.high[name] = min(trace.high[name], hint * FAR)
         self.guards = guard_texts(trace)
         self.accepts = acceptor(trace)
         self.hints = dict(trace.hints)
@@ -183,7 +184,9 @@ class SizedPlan:
                 made = known[id(kernel)] = CompiledKernel(item.kernel, kernel.at(values))
             kernels.append(made)
         laid_out = lay_out(schedule, self.device)
-        return link(schedule, kernels, laid_out.layout, get_device(self.device))
+        plan = link(schedule, kernels, laid_out.layout, get_device(self.device))
+        plan.shared = True
+        return plan
 
     def schedule_at(self, values: tuple[int, ...]) -> Schedule:
         """The schedule with numbers for sizes."""

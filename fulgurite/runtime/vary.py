@@ -147,9 +147,11 @@ class SizedGraph:
     """A graph whose sizes are variables of somebody else's trace, and its plans."""
 
     def __init__(
-        self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Node]
-    ) -> None:
+        self, normal: Normal, names: Sequence[str], device: str, roots: Sequence[Node],
+        largest: Sequence[int],
+    ) -> None:  # fmt: skip
         self.normal, self.names, self.device = normal, tuple(names), device
+        self.largest = tuple(largest)  # of the sizes that came before
         self.plans: list[SizedPlan] = []
         self.lock = threading.RLock()
         shapes = [root.shape for root in roots]
@@ -183,7 +185,8 @@ class SizedGraph:
     def _made(self, values: tuple[int, ...], options: Options) -> SizedPlan:
         STATS().misses += 1
         normal, error = self.normal, None
-        for hints in (awkward(values), values):
+        largest = tuple([max(pair) for pair in zip(values, self.largest, strict=True)])
+        for hints in dict.fromkeys((awkward(largest), awkward(values), values)):
             trace = Trace(dict(zip(self.names, hints, strict=True)))
             known: dict[Any, Any] = {"node": lambda node: node}
 

@@ -144,21 +144,36 @@ def fit(samples: Sequence[Sizes]) -> Fit | None:
     return Fit(places, [found[place] for place in places], variables)
 
 
-def expressed(
-    column: tuple[int, ...], known: Mapping[tuple[int, ...], Expression]
-) -> Expression | None:
+Known: TypeAlias = Mapping[tuple[int, ...], Expression]
+
+
+def expressed(column: tuple[int, ...], known: Known) -> Expression | None:
     """A column as a multiple of known ones or of the product of two, or as a sum with one."""
+    return _multiple(column, known) or _product(column, known) or _shifted(column, known)
+
+
+def _multiple(column: tuple[int, ...], known: Known) -> Expression | None:
     for other, expression in known.items():
         factor = column[0] // other[0]
         if factor and all([a == factor * b for a, b in zip(column, other, strict=True)]):
             return key_of(multiplied(dict(expression), {(): factor}))
+    return None
+
+
+def _product(column: tuple[int, ...], known: Known) -> Expression | None:
     for one, left in known.items():
-        for two, right in known.items():
-            factor = column[0] // (one[0] * two[0])
-            rows = zip(column, one, two, strict=True)
-            if factor and all([a == factor * b * c for a, b, c in rows]):
-                product = multiplied(dict(left), dict(right))
-                return key_of(multiplied(product, {(): factor}))
+        products = {
+            tuple([a * b for a, b in zip(one, two, strict=True)]): key_of(
+                multiplied(dict(left), dict(right))
+            )
+            for two, right in known.items()
+        }
+        if found := _multiple(column, products):
+            return found
+    return None
+
+
+def _shifted(column: tuple[int, ...], known: Known) -> Expression | None:
     for other, expression in known.items():
         a, b = column[0], other[0]
         c, d = next(r for r in zip(column, other, strict=True) if r[1] != b)
