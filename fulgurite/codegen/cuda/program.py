@@ -383,7 +383,8 @@ class TileProgram:
                 return f"tl.full((), {node.arg[0]}, tl.int64)"
             return f"({self._index(node.arg, node, scope)}).to(tl.int64)"
         if op is VALID:
-            return self._conditions(node.arg, node, scope) or "tl.full((), True, tl.int1)"
+            always = self._shape(self.free[node], self.shaped[node]) or "()"
+            return self._conditions(node.arg, node, scope) or f"tl.full({always}, True, tl.int1)"
         if op is GUARD:
             return self._guard(node, values, scope)
         if op is BITS:
