@@ -24,6 +24,7 @@ class SummationOrder:
     split_blocks: int = 4  # blocks of k that are worth a sum of their own
     split_depth_ratio: int = 8  # k over the longest other side from which it is split
     gemv_chunk_products: int = 1 << 16  # of a GEMV's chunk, at least
+    varied_margin: int = 4  # how far sizes may be from those that a plan was chosen at
 
 
 ORDER = SummationOrder()
@@ -47,6 +48,16 @@ def is_tiny(rows: int, columns: int, depth: int) -> bool:
     results = rows * columns
     small = results * depth <= ORDER.small_products
     return small and results <= ORDER.tiny_results and depth >= ORDER.tiny_least_steps
+
+
+def k_block_nearby(rows: int, columns: int, depth: int, steps: int) -> int:
+    """Steps of a chain for all sizes near some, where those would have `steps`: some are tiny."""
+    margin = ORDER.varied_margin
+    near = rows * columns <= margin * ORDER.tiny_results and depth >= ORDER.tiny_least_steps
+    plain = steps in (ORDER.small_block_steps, ORDER.block_steps)
+    if not near or not plain or rows * columns * depth > margin * ORDER.small_products:
+        return steps
+    return min(steps, k_block(1, 1, depth, False))
 
 
 def k_chunks(batch: int, rows: int, columns: int, depth: int, steps: int) -> int:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ....core.sym import varies
+from ....core.sym import plain, varies
 from ....kernel.contract.analysis import Block
-from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_chunks
+from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_block_nearby, k_chunks
 from ..tiling import GEMM
 
 
@@ -269,6 +269,8 @@ def even_columns(found: Tiles, p: TileProblem, most: int) -> Tiles:
 def for_all_sizes(found: Tiles, p: TileProblem) -> Tiles | None:
     """Tiles that were chosen for sizes nearby, if they fit the stack for all of them."""
     changes: dict[str, int] = {}
+    hints = plain(p.rows), plain(p.columns), plain(p.depth)
+    found = replace(found, k_block=k_block_nearby(*hints, found.k_block))
     if varies(p.columns):
         changes["column_tiles"] = 0
     if varies(p.depth):
