@@ -72,7 +72,7 @@ CHEAP = (
 )
 NATIVE = (
     Setting("native", _on("cpu")),
-    Setting("native", _on("cpu")),
+    Setting("native, sizes fixed", _on("cpu", dynamic=False)),
     Setting("native, jit", _on("cpu"), "jit"),
     Setting("native, jit", _on("cpu", threads=2), "jit"),
     Setting("native, auto tier", _on("cpu", tier="auto")),
