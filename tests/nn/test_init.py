@@ -35,6 +35,7 @@ UNIFORM: list[tuple[Callable[[], nn.Module], dict[str, float]]] = [
 def test_weights_are_uniform_within_the_bounds_of_torch(
     make: Callable[[], nn.Module], bounds: dict[str, float]
 ) -> None:
+    fg.random.seed(1)
     state = make().state_dict()
     for name, bound in bounds.items():
         values = state[name].numpy().reshape(-1)

@@ -32,7 +32,7 @@ NATIVE = {"device": "cpu", "tier": "native", "search": True, "disk_cache": False
 def by_fold(make: Make, **options: object) -> tuple[list[Array], StreamPlan]:
     """A program's values by one kernel with transposed sums, and its plan; memory is garbage."""
     assert problem_of(*make()).transposed
-    with one_fold(poison=True, dynamic=False, **options), plans() as seen:
+    with one_fold(poison=True, **options), plans() as seen:
         with fg.config(poison=True):
             found = list(make())
             fg.realize(*found)
