@@ -30,6 +30,8 @@ from .table import HOST, TABLE, Refused, Use, name_of
 assert ops, "the table is filled"
 _LINE = re.compile(r'File "(.+?)", line (\d+)')
 
+TORCH_HOSTS = ("cpu", "meta")  # what torch calls memory that we read where it is
+
 
 class LoweringError(FulguriteError, RuntimeError):
     """An operator whose lowering does not give what torch says it gives."""
@@ -55,7 +57,7 @@ def refusal(node: fx.Node, val: Any) -> str | None:
             return f"there is no {each.dtype}"
         if each.layout is not torch.strided:
             return f"its layout is {each.layout}"
-        if each.device.type not in ("cpu", "meta"):
+        if each.device.type not in TORCH_HOSTS:
             return f"its tensors are on {each.device.type}, and graphs are compiled for the CPU"
     return None
 

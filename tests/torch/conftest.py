@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-collect_ignore_glob = [] if HAS_TORCH else ["test_*.py"]
+collect_ignore_glob = [] if HAS_TORCH else ["test_*.py", "*/test_*.py"]
 
 
 @pytest.fixture(autouse=True)
