@@ -40,7 +40,7 @@ test-browser: $(VENV)/.installed-dev  ## look at generated pages, where a Chromi
 
 test-torch: $(TORCH)/.installed  ## run models of torch, in an environment with torch
 	@$(TORCH)/bin/python -m pytest -q --device cpu tests/torch $(ARGS)
-	@$(TORCH)/bin/python -m fulgurite.torch.conformance --sample --train --least 0.9
+	@$(TORCH)/bin/python -m fulgurite.torch.conformance --sample --train --least 0.8
 
 check: $(VENV)/.installed-dev  ## lint, format check and types: what CI runs before the tests
 	@$(BIN)/ruff check .
