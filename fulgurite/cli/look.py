@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..look.profiler import Profile
 
 TRACE_EPILOG = """Open the trace at https://ui.perfetto.dev or chrome://tracing. Words after the
-script are its own. Example: fulgurite trace -o trace.json train.py --steps 20"""
+script are its own, but for -o FILE right behind it, unless one stood before it. Example:
+fulgurite trace train.py -o trace.json --steps 20"""
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -64,10 +65,12 @@ def _add_viz(commands: argparse._SubParsersAction[Any]) -> None:
         help="run a script or an ONNX model and write a page that shows its compilation",
         description="Write one HTML file that shows a compilation: graph, passes, fusion, memory, "
         "kernels down to assembly, time. It opens without a server or network.",
-        epilog="Words after SCRIPT are its own; after an .onnx file they are those of 'fulgurite "
-        "run'. Example: fulgurite viz -o page.html train.py",
+        epilog="Words after SCRIPT are its own, but for -o FILE right behind it; after an .onnx "
+        "file they are those of 'fulgurite run'. Example: fulgurite viz train.py -o page.html",
     )
-    parser.add_argument("-o", "--output", default="page.html", metavar="FILE.html")
+    parser.add_argument(
+        "-o", "--output", default="", metavar="FILE.html", help="where it goes (page.html)"
+    )
     parser.add_argument(
         "--graph", type=int, default=1, metavar="N", help="1: the graph of most kernels; 2: next"
     )
@@ -115,6 +118,9 @@ def _profiled(command: str, arguments: argparse.Namespace) -> tuple[int, Profile
     if not os.path.isfile(arguments.script):
         print(f"fulgurite {command}: there is no file {arguments.script}", file=sys.stderr)
         return 1, None
+    match arguments.arguments:
+        case ["-o" | "--output", file, *rest] if getattr(arguments, "output", None) == "":
+            arguments.output, arguments.arguments = file, rest
     get_device(current().device)  # started before the clock is
     with profile() as found:
         if arguments.script.endswith(".onnx"):
@@ -152,7 +158,7 @@ def _viz(arguments: argparse.Namespace) -> int:
         return 1
     chosen, title = graphs[arguments.graph - 1], os.path.basename(arguments.script)
     data = viz_data(chosen, profile=found, assembly=not arguments.no_assembly)
-    path = Page(data, title).save(arguments.output)
+    path = Page(data, title).save(arguments.output or "page.html")
     print(f"wrote {path}: {len(data['kernels'])} kernels of {len(data['graph']['nodes'])} ops")
     return code
 

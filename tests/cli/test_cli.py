@@ -330,6 +330,17 @@ def test_trace_runs_a_script_shows_a_table_and_writes_a_trace(
     assert "work.py:4;" in stacks.read_text(encoding="utf-8")
 
 
+def test_the_output_may_stand_behind_the_script_whose_own_words_come_after(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, out = tmp_path / "work.py", tmp_path / "trace.json"
+    script.write_text("import sys\nprint('given', sys.argv[1:])\n", encoding="utf-8")
+    assert cli.main(["trace", str(script), "-o", str(out), "-x", "1"]) == 0
+    assert out.exists() and "given ['-x', '1']" in capsys.readouterr().out
+    assert cli.main(["trace", "-o", str(out), str(script), "-o", "mine"]) == 0
+    assert "given ['-o', 'mine']" in capsys.readouterr().out
+
+
 def test_trace_says_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["trace", str(tmp_path / "nothing.py")]) == 1
     assert "there is no file" in capsys.readouterr().err
