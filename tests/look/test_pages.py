@@ -111,6 +111,15 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         browser.close()
 
 
+def drawn(tab: Any, where: str) -> None:
+    """Waits until the page has drawn an address that holds `where`."""
+    tab.wait_for_function(
+        "where => location.hash.includes(where)"
+        " && document.documentElement.dataset.drawn === location.hash",
+        arg=where,
+    )
+
+
 def heading(tab: Any) -> str:
     return str(tab.inner_text("main h2 >> nth=0"))
 
@@ -122,11 +131,11 @@ def test_every_view_opens_by_key_and_by_click_without_a_word_on_the_console(open
     assert tabs.count() == 8
     for number in range(8):
         opened.keyboard.press(str(number + 1))
-        opened.wait_for_function(
-            f"document.querySelectorAll('[role=tab]')[{number}].ariaSelected === 'true'"
-        )
+        drawn(opened, f"view={tabs.nth(number).get_attribute('data-view')}")
+        assert tabs.nth(number).get_attribute("aria-selected") == "true"
         assert opened.inner_text("main").strip()
     tabs.nth(0).click()
+    drawn(opened, "view=graph")
     assert opened.locator("main svg g[role=button]").count() > 3
     assert opened.said == []
 
@@ -135,19 +144,19 @@ def test_every_view_opens_by_key_and_by_click_without_a_word_on_the_console(open
 @pytest.mark.device("cpu")
 def test_passes_are_stepped_with_arrows_and_links_lead_there(opened: Any) -> None:
     opened.keyboard.press("2")
-    opened.wait_for_selector("#pass")
+    drawn(opened, "view=passes")
     first = heading(opened)
     opened.keyboard.press("ArrowRight")
-    opened.wait_for_function("location.hash.includes('step=1')")
+    drawn(opened, "step=1")
     assert heading(opened) != first
     opened.keyboard.press("ArrowLeft")
-    opened.wait_for_function("location.hash.includes('step=0')")
+    drawn(opened, "step=0")
     assert heading(opened) == first and first.startswith("1. ")
     opened.locator("nav button", has_text="simplify").click()
     opened.wait_for_function("document.querySelector('#pass').innerText.includes('simplify')")
     assert opened.locator(".laws td", has_text="merge_permutes").count() >= 1
     opened.goto(opened.address + "#view=kernels&kernel=1")
-    opened.wait_for_selector("[aria-current=true]")
+    drawn(opened, "view=kernels&kernel=1")
     assert heading(opened).startswith("2. ") and opened.locator("main pre").count() >= 3
 
 
@@ -155,7 +164,7 @@ def test_passes_are_stepped_with_arrows_and_links_lead_there(opened: Any) -> Non
 @pytest.mark.device("cpu")
 def test_boxes_open_when_clicked_and_equal_layers_are_one(opened: Any) -> None:
     opened.goto(opened.address + "#view=graph")
-    opened.wait_for_selector("main svg g[role=button]")
+    drawn(opened, "view=graph")
     names = [box.get_attribute("aria-label") for box in opened.locator("g[role=button]").all()]
     equal = next(name for name in names if " equal" in str(name))
     before = len(names)
@@ -171,16 +180,16 @@ def test_searching_finds_kernels_laws_and_ops(opened: Any) -> None:
     opened.keyboard.type("merge_permutes")
     opened.wait_for_selector("#found button")
     opened.keyboard.press("Enter")
-    opened.wait_for_function("location.hash.includes('view=passes')")
+    drawn(opened, "view=passes")
     opened.keyboard.press("/")
     opened.fill("#search", "exp blocks.2")
     opened.locator("#found button").first.click()
     opened.wait_for_selector("aside:not([hidden])")
     assert "your lines" in opened.inner_text("aside") and opened.locator(".mark").count() == 1
     opened.keyboard.press("Escape")
-    assert opened.locator("aside").is_hidden()
+    opened.wait_for_selector("aside", state="hidden")
     opened.fill("#search", "there is no such thing")
-    assert "nothing found" in opened.inner_text("#found")
+    opened.locator("#found", has_text="nothing found").wait_for()
     opened.keyboard.press("Escape")
 
 
@@ -192,7 +201,10 @@ def test_it_is_light_or_dark_and_everything_has_a_name(opened: Any) -> None:
     assert opened.evaluate("document.documentElement.dataset.theme") != before
     for number in range(1, 9):
         opened.keyboard.press(str(number))
-        opened.wait_for_timeout(50)
+        drawn(
+            opened,
+            f"view={opened.locator('[role=tab]').nth(number - 1).get_attribute('data-view')}",
+        )
         nameless = opened.evaluate(
             "[...document.querySelectorAll('button,input,svg,[role=button],[role=tabpanel]')]"
             ".filter(e => !(e.ariaLabel || e.textContent.trim() || e.labels?.length)).length"

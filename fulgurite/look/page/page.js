@@ -46,6 +46,7 @@ function arrived() {
   $("view").replaceChildren();
   $("details").hidden = true;
   SHOW[where.view]($("view"));
+  document.documentElement.dataset.drawn = location.hash;
 }
 function details(title, ...children) {
   $("details").hidden = false;
