@@ -22,7 +22,7 @@ SUBLAYERS = {  # of a layer: its sub-packages, in the order data flows
     "graph": [["ir"], ["passes"], ["fusion"], ["memory"]],
     "kernel": [["transform"], ["contract"], ["stream"]],
     "codegen": [["common"], ["cpu", "cuda"]],
-    "runtime": [["cache"], ["host"], ["cpu", "cuda"], ["distributed"]],
+    "runtime": [["cache"], ["host"], ["cpu", "cuda"], ["sizes"], ["distributed"]],
 }
 SHARED = ["errors", "config", "_lazy"]  # the top-level modules that every layer may import
 HEAVY = {

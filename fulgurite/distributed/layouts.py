@@ -13,7 +13,7 @@ from ..core.ops.collective import SHARD
 from ..core.ranks import Layout, MeshAxes
 from ..functional.array.assignment import _change
 from ..graph.ir.registry import Entry
-from ..runtime.sharded import sharding_of
+from ..runtime.distributed.sharding import sharding_of
 from ..tensor import Tensor, no_grad, wrap
 
 Sharding = tuple[MeshAxes, Layout, bool]

@@ -17,7 +17,7 @@ from ..core.node import Node
 from ..core.ops.collective import SHARD, layout_problem
 from ..core.ranks import Layout, MeshAxes
 from ..errors import ArgumentError
-from ..runtime.launched import is_launched
+from ..runtime.distributed.launcher import is_launched
 from ..tensor import Tensor, TensorLike, node_of, wrap
 
 Split = Mapping[str, int]  # mesh axis -> dimension that it splits

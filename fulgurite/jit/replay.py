@@ -43,9 +43,9 @@ from ..runtime.realize import (
     realize_together,
     value_node,
 )
+from ..runtime.sizes.automatic import SizedGraph
 from ..runtime.step_executor import concrete
 from ..runtime.unmaterialized import About, Fresh
-from ..runtime.vary import SizedGraph
 from ..tensor import Tensor
 from .dynamic_shapes import Varying, padded, sizes_of, unbound
 from .exclusive import are_sole, counts_are_exact, is_sole

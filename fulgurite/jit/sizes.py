@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from ..core.node import Shape
 from ..core.sym import Trace, guard_texts
 from ..graph.ir.size_key import Fit, Sizes, fit
-from ..runtime.sized import acceptor
+from ..runtime.sizes.specialize import acceptor
 from .symbolic_number import Numbers
 
 Signature: TypeAlias = tuple[tuple[str, int], ...]  # paths of tensors, and how many dimensions

@@ -45,7 +45,7 @@ from .multi_device import bring
 from .plan import KERNELS, Plan
 from .plan_key import cache_key, has_patterns
 from .recording import HISTORY, note
-from .shapes import SHAPES, STATS, Sample, Shapes
+from .sizes.shapes import SHAPES, STATS, Sample, Shapes
 from .step_executor import concrete
 from .views import view_of
 
@@ -169,7 +169,7 @@ def _of_any_size(
             if not shapes.varies:
                 return None
         with FORK_LOCK:
-            from .vary import plan_of_any_size
+            from .sizes.automatic import plan_of_any_size
         found = plan_of_any_size(shapes, skeleton, normal, sample, (options, device, donated))
     if found is None:
         return None
@@ -231,7 +231,7 @@ def compile_graph(
     if normal.values and not (options.tier == "auto" and are_tiny(normal.nodes)):
         start = time.perf_counter()
         with FORK_LOCK:
-            from .named import named_plan
+            from .sizes.symbolic import named_plan
         named = named_plan(value, context, normal.values, lambda: planned(value, context)[0])
         if named is not None:
             seconds = {"sizes": time.perf_counter() - start}

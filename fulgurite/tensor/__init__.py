@@ -33,9 +33,9 @@ from ..core.shape import prod, show
 from ..errors import ArgumentError, DataError, DTypeError, GradientError, ShapeError
 from ..graph.ir.registry import REGISTRY, Entry
 from ..runtime.device import device_names, get_device, has_device
+from ..runtime.distributed.sharding import gathered
 from ..runtime.host import device as _interpreter  # registers the reference device
 from ..runtime.realize import OBSERVER, realize, realize_together, storage_of, value_node
-from ..runtime.sharded import gathered
 from ..runtime.unmaterialized import Fresh
 from .from_data import array_node, to_array
 from .lost_writes import LOST, warn_of_lost_write

@@ -42,7 +42,7 @@ from fulgurite.runtime.device import (
     register_device,
 )
 from fulgurite.runtime.device_base import CONTROL, HOST, BaseDevice
-from fulgurite.runtime.dynamic_sizes import check_extremes, sizes_of_extremes
+from fulgurite.runtime.host.preconditions import check_extremes, sizes_of_extremes
 from fulgurite.runtime.plan import CompiledKernel, Plan
 from fulgurite.runtime.step_executor import StepCode, StepExecutor, place_of
 from tests.backends.remote_worker import ASKED, NOTHING, receive, send

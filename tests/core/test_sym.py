@@ -10,7 +10,7 @@ import pytest
 
 from fulgurite.core.polynomial import evaluator
 from fulgurite.core.sym import Trace, choosing, guard_texts, least, plain, varies
-from fulgurite.runtime.sized import acceptor
+from fulgurite.runtime.sizes.specialize import acceptor
 
 
 def traced(ragged: bool = False, **hints: int) -> tuple[Trace, list[Any]]:

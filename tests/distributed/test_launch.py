@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fulgurite.cli import launch as command
-from fulgurite.runtime import launched
+from fulgurite.runtime.distributed import launcher
 from tests.distributed.launching import launch, needs_mpi
 
 pytestmark = pytest.mark.device("none")
@@ -75,10 +75,10 @@ def test_an_exit_code_is_read(code: int, cause: str) -> None:
     assert cause in command._cause(code)
 
 
-@pytest.mark.parametrize("name", launched.SIZES)
+@pytest.mark.parametrize("name", launcher.SIZES)
 def test_a_launcher_is_known_by_what_it_sets(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    for other in launched.SIZES:
+    for other in launcher.SIZES:
         monkeypatch.delenv(other, raising=False)
-    assert not launched.is_launched()
+    assert not launcher.is_launched()
     monkeypatch.setenv(name, "3")
-    assert launched.is_launched() and launched.launched_size() == 3
+    assert launcher.is_launched() and launcher.launched_size() == 3

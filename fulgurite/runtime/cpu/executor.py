@@ -27,8 +27,8 @@ from ...errors import BoundsError
 from ...graph.ir.kernel import Item, Schedule, Slot, is_collective
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, MemoryLimitError, Values
-from ..dynamic_sizes import check_extremes, sizes_of_extremes
 from ..host.device import POISON, HostBuffer, HostDevice
+from ..host.preconditions import check_extremes, sizes_of_extremes
 from ..recording import timed_step
 from ..step_executor import (
     IDLE,

@@ -34,7 +34,7 @@ from ...errors import BoundsError
 from ...graph.ir.kernel import Item, Schedule
 from ...graph.memory.arena import Layout, slot_bytes
 from ..device import Buffer, Pass, Values
-from ..dynamic_sizes import check_extremes, sizes_of_extremes
+from ..host.preconditions import check_extremes, sizes_of_extremes
 from ..recording import timed_step
 from ..step_executor import (
     IDLE,

@@ -12,7 +12,7 @@ import runpy
 import sys
 import traceback
 
-from ..launched import is_launched
+from .launcher import is_launched
 
 
 def main(arguments: list[str]) -> int:

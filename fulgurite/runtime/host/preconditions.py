@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..core.node import Node, Shape, toposort
-from ..core.ops.reduce import REDUCE
-from ..errors import ShapeError
-from ..graph.ir.kernel import Kernel
-from .device import Values
-from .host.evaluate import size_value
-from .step_executor import concrete
+from ...core.node import Node, Shape, toposort
+from ...core.ops.reduce import REDUCE
+from ...errors import ShapeError
+from ...graph.ir.kernel import Kernel
+from ..device import Values
+from ..step_executor import concrete
+from .evaluate import size_value
 
 Extreme = tuple[str, Node, tuple[Shape, ...]]  # max or min, a size, the results it goes into
 

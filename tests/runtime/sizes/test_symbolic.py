@@ -10,8 +10,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.graph.ir.cache_key import normalize
-from fulgurite.runtime.named import NamedExecutor
 from fulgurite.runtime.realize import lookup
+from fulgurite.runtime.sizes.symbolic import NamedExecutor
 
 N = fg.Var("n", 0, 4096)
 RNG = np.random.default_rng(0)

@@ -9,9 +9,9 @@ import pytest
 
 import fulgurite as fg
 from fulgurite.graph.ir.size_key import Fit
-from fulgurite.runtime import shapes
 from fulgurite.runtime.realize import clear_caches
-from fulgurite.runtime.shapes import SHAPES
+from fulgurite.runtime.sizes import shapes
+from fulgurite.runtime.sizes.shapes import SHAPES
 from tests.fuzz.sizes import problem, program
 
 

@@ -14,19 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..config import Options
-from ..core.dtype import DType, decode
-from ..core.node import Node
-from ..core.polynomial import evaluator
-from ..core.sym import Sym, Trace, sized
-from ..errors import FulguriteError
-from ..graph.ir.cache_key import Normal, Structure, constant_uses, restore
-from ..graph.ir.size_key import Expression, Fit, expressed, filled, fit
-from ..graph.memory.in_place import Pair
-from .pipeline import Context, laid_in_order
-from .plan import Plan
+from ...config import Options
+from ...core.dtype import DType, decode
+from ...core.node import Node
+from ...core.polynomial import evaluator
+from ...core.sym import Sym, Trace, sized
+from ...errors import FulguriteError
+from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
+from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit
+from ...graph.memory.in_place import Pair
+from ..pipeline import Context, laid_in_order
+from ..plan import Plan
 from .shapes import STATS, Sample, Shapes
-from .sized import SizedPlan, awkward, numbered, size_key
+from .specialize import SizedPlan, awkward, numbered, size_key
 
 _MOST_MEMBERS = 8
 

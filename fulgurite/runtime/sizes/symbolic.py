@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.node import Node, constant, toposort
-from ..core.ops.leaf import VAR
-from ..core.substitute import substitute
-from ..core.sym import Trace
-from ..errors import FulguriteError
-from ..graph.ir.kernel import Item
-from ..graph.memory.arena import Layout
-from .device import Buffer, Pass, Replay, Values, get_device
-from .pipeline import Context, laid_in_order
-from .plan import Plan, lay_out
-from .sized import SizedPlan, awkward
+from ...core.node import Node, constant, toposort
+from ...core.ops.leaf import VAR
+from ...core.substitute import substitute
+from ...core.sym import Trace
+from ...errors import FulguriteError
+from ...graph.ir.kernel import Item
+from ...graph.memory.arena import Layout
+from ..device import Buffer, Pass, Replay, Values, get_device
+from ..pipeline import Context, laid_in_order
+from ..plan import Plan, lay_out
+from .specialize import SizedPlan, awkward
 
 
 def named_plan(

@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..codegen.common.api import KernelText, Launch
-from ..core.node import Node, make, remember
-from ..core.polynomial import Key, evaluator
-from ..core.sym import MOST, Sym, Trace, guard_texts, sized, varies
-from ..errors import CompilerError
-from ..graph.ir.kernel import Kernel, Schedule, Slot
-from ..graph.ir.reshape_groups import CannotLower
-from .device import Executable, get_device
-from .plan import CompiledKernel, Plan, lay_out, link
+from ...codegen.common.api import KernelText, Launch
+from ...core.node import Node, make, remember
+from ...core.polynomial import Key, evaluator
+from ...core.sym import MOST, Sym, Trace, guard_texts, sized, varies
+from ...errors import CompilerError
+from ...graph.ir.kernel import Kernel, Schedule, Slot
+from ...graph.ir.reshape_groups import CannotLower
+from ..device import Executable, get_device
+from ..plan import CompiledKernel, Plan, lay_out, link
 
 _TYPES = re.compile(r"[\[<]%size")  # a size where a type must be known
 NEAR = 4  # a choice by costs holds until a size is off by so many times
@@ -98,7 +98,7 @@ class SizedKernel:
         return found  # type: ignore[no-any-return]
 
     def _compiled(self, trace: Trace, rendered: KernelText, accepts: Callable[..., bool]) -> Form:
-        from .cpu import toolchain
+        from ..cpu import toolchain
 
         (native,) = toolchain.natives([self.kernel], {0: rendered})
         numbers = evaluator(_keys(rendered), self.names)
@@ -107,7 +107,7 @@ class SizedKernel:
 
 def _launch(form: Form, values: tuple[int, ...]) -> Executable:
     """The launch of a form for sizes."""
-    from .cpu.objects import launch_of
+    from ..cpu.objects import launch_of
 
     found = form.numbers(*values)
     count = len(form.rendered.launches)

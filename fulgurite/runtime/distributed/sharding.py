@@ -6,11 +6,11 @@ ranks must ask together: gathering is a collective.
 
 from __future__ import annotations
 
-from ..core.node import Node
-from ..core.ops.collective import SHARD, UNSHARD
-from ..core.ranks import Layout, MeshAxes
-from ..graph.ir.registry import REGISTRY
-from .realize import realize, value_node
+from ...core.node import Node
+from ...core.ops.collective import SHARD, UNSHARD
+from ...core.ranks import Layout, MeshAxes
+from ...graph.ir.registry import REGISTRY
+from ..realize import realize, value_node
 
 
 def sharding_of(node: Node) -> tuple[MeshAxes, Layout, bool] | None:

@@ -1,7 +1,7 @@
 """Which sizes a graph came in, by the structure that is left when sizes are taken out.
 
 In: the sizes and constants of a graph. Out: the `Shapes` of its skeleton: the samples that were
-seen, and the plans that serve more than one of them (`vary.py`, which is loaded when there is
+seen, and the plans that serve more than one of them (`automatic.py`, which is loaded when there is
 something to vary).
 """
 
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.cache import Cache, Stats
-from ..core.context import Table
-from ..graph.ir.size_key import Sizes
+from ...core.cache import Cache, Stats
+from ...core.context import Table
+from ...graph.ir.size_key import Sizes
 
 if TYPE_CHECKING:
-    from .vary import Member
+    from .automatic import Member
 
 SEEN = 2  # sizes that have plans of their own, before what varies is given at run time
 
