@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import fulgurite as fg
+from fulgurite.core.ops.leaf import new_buffer
 from fulgurite.errors import ArgumentError, ConstantError, JitError
 from fulgurite.graph.ir.registry import REGISTRY
 from fulgurite.jit import capture
@@ -46,6 +47,41 @@ def test_a_function_runs_once_however_often_it_is_called() -> None:
         return x.exp().sum()
 
     same(f, (t(1, 2),), (t(3, 4),), captures=1)
+
+def _through_modules() -> tuple[Any, tuple[Any, ...]]:
+    model = fg.nn.Sequential(fg.nn.Linear(3, 4), fg.nn.ReLU(), fg.nn.Linear(4, 2))
+    return lambda x: fg.softmax(model(x), axis=-1).sum().detach(), (fg.ones((2, 3)),)
+
+
+def _training() -> tuple[Any, tuple[Any, ...]]:
+    model = fg.nn.Sequential(fg.nn.Linear(3, 4), fg.nn.LayerNorm(4), fg.nn.Linear(4, 2))
+    optimizer = fg.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(x: fg.Tensor, rate: float) -> fg.Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).mean() * rate
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, (fg.ones((2, 3)), 0.5)
+
+
+@pytest.mark.device("cpu")  # where a step writes its state in place
+@pytest.mark.parametrize("made", [_through_modules, _training])
+def test_a_replay_looks_up_no_plan_and_makes_no_node(made: Any) -> None:
+    """Counted, as a function that is quietly run anew gives the right numbers too."""
+    function, args = made()
+    jitted = fg.jit(function)
+    for _ in range(3):
+        jitted(*args)
+    captured, plans = jitted.captured, fg.cache_stats()["schedule"]
+    before = new_buffer((1,), fg.float32, "cpu")
+    results = [jitted(*args) for _ in range(5)]
+    made_since = new_buffer((1,), fg.float32, "cpu").id - before.id - 1
+    assert (jitted.captured, made_since) == (captured, 0)
+    assert fg.cache_stats()["schedule"] == plans
+    assert len({result.item() for result in results}) == (5 if made is _training else 1)
 
 
 def test_other_sizes_dtypes_and_ranks() -> None:
