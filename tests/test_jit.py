@@ -48,6 +48,7 @@ def test_a_function_runs_once_however_often_it_is_called() -> None:
 
     same(f, (t(1, 2),), (t(3, 4),), captures=1)
 
+
 def _through_modules() -> tuple[Any, tuple[Any, ...]]:
     model = fg.nn.Sequential(fg.nn.Linear(3, 4), fg.nn.ReLU(), fg.nn.Linear(4, 2))
     return lambda x: fg.softmax(model(x), axis=-1).sum().detach(), (fg.ones((2, 3)),)
@@ -59,7 +60,7 @@ def _training() -> tuple[Any, tuple[Any, ...]]:
 
     def step(x: fg.Tensor, rate: float) -> fg.Tensor:
         optimizer.zero_grad()
-        loss = (model(x) ** 2).mean() * rate
+        loss: fg.Tensor = (model(x) ** 2).mean() * rate
         loss.backward()
         optimizer.step()
         return loss
