@@ -65,7 +65,7 @@ class Graph:
         found = self.programs.get(sizes)
         if found is None:
             if len(self.programs) >= PROGRAMS:
-                self.programs.clear()
+                self.programs.pop(next(iter(self.programs)))  # the oldest
             start = time.perf_counter()
             while True:
                 try:

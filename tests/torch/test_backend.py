@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import fulgurite as fg
 import fulgurite.torch as fgt
 from fulgurite.errors import ArgumentError
 
@@ -220,6 +222,16 @@ def test_sizes_that_change_are_symbols_of_one_traced_graph() -> None:
             x = torch.randn(size, 8)
             close(call(x), model(x))
     assert fgt.report().graphs == 1
+
+
+def test_fifty_sizes_of_batches_and_sentences_have_three_plans() -> None:
+    model, rng = Attention().eval(), random.Random(1)
+    call, plans = compiled(model), fg.cache_stats()["schedule"]["misses"]
+    with torch.no_grad():
+        for _ in range(50):
+            x = torch.randint(11, (rng.randint(2, 12), rng.randint(2, 100)))
+            close(call(x), model(x))
+    assert fg.cache_stats()["schedule"]["misses"] - plans <= 3
 
 
 def test_an_index_outside_is_an_error_as_in_eager_torch() -> None:
