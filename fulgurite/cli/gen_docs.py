@@ -100,8 +100,8 @@ FOLDS_TEXT = """
 
 How an online reduction is found: what can leave a sum or an extreme (`kernel/stream/laws.py`).
 They hold for real numbers and change last bits, so `exact=True` turns them off. `c` and `cs` are
-the same for all that is folded, `v` is not, `ps` are positive, and `fs` were folded themselves; `ys`
-and `zs` are several factors.
+the same for all that is folded, `v` is not, `ps` are positive, and `fs` were folded themselves;
+`ys` and `zs` are several factors.
 """
 
 
