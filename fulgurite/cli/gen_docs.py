@@ -17,8 +17,10 @@ import fulgurite
 
 from ..core.operators import OPS
 from ..core.pattern import Law
-from ..graph.passes.simplify import SIMPLIFY
-from ..kernel.stream.laws import LAWS, PRODUCT, Pattern
+from ..graph.passes import simplify  # noqa: F401  it enters its rules
+from ..graph.passes.laws import SIMPLIFY
+from ..kernel.stream.laws import LAWS, Pattern
+from ..kernel.stream.terms import PRODUCT
 
 KINDS = {"b": "bool", "i": "signed", "u": "unsigned", "f": "float", "c": "complex"}
 PARTS = ("linalg", "fft", "random", "tree")

@@ -8,7 +8,7 @@ import pytest
 
 from fulgurite.cli.gen_docs import PAGES, main
 from fulgurite.core.operators import OPS
-from fulgurite.graph.passes.simplify import SIMPLIFY
+from fulgurite.graph.passes.laws import SIMPLIFY
 from fulgurite.kernel.stream.laws import LAWS
 
 pytestmark = pytest.mark.device("none")
