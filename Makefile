@@ -6,13 +6,14 @@ PYTHON ?=
 ARGS   ?=
 VENV   := .venv
 TORCH  := .venv-torch
+DOCS   := .venv-docs
 BIN    := $(VENV)/bin
 PARALLEL := -q -n auto --dist loadfile  # tests/parallel.py says what goes where
 QUICK  := tests/core tests/graph tests/kernel tests/functional/test_surface.py tests/test_layers.py
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-llvmlite test-distributed test-browser test-torch check format \
+.PHONY: help demo test quick test-llvmlite test-distributed test-browser test-torch docs check format \
   bench clean
 
 help:  ## show this list
@@ -42,6 +43,11 @@ test-torch: $(TORCH)/.installed  ## run models of torch, in an environment with 
 	@$(TORCH)/bin/python -m pytest -q --device cpu tests/torch $(ARGS)
 	@$(TORCH)/bin/python -m fulgurite.torch.conformance --sample --train --least 0.8
 
+docs: $(DOCS)/.installed  ## build the site into site/, with its gallery, and check every link
+	@rm -rf build/gallery && $(DOCS)/bin/python docs/tools/gallery.py build/gallery
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet
+	@$(DOCS)/bin/python docs/tools/check.py site
+
 check: $(VENV)/.installed-dev  ## lint, format check and types: what CI runs before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -57,7 +63,7 @@ bench: $(VENV)/.installed  ## time everything, beside the peers that are install
 	done
 
 clean:  ## remove .venv, caches and build output
-	rm -rf $(VENV) $(TORCH) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(TORCH) $(DOCS) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The first interpreter that is new enough; a failed attempt leaves no half-made .venv behind.
@@ -83,6 +89,14 @@ $(TORCH)/.installed: pyproject.toml | $(BIN)/python
 	  $(TORCH)/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0 $$name \
 	    || echo "there is no $$name here: its models are left out"; \
 	done
+	@touch $@
+
+$(DOCS)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing fulgurite and what builds its site into $(DOCS) (once)"
+	@test -x $(DOCS)/bin/python || $(BIN)/python -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[docs]' \
+	  || { echo "make docs: the extra 'docs' of pyproject.toml could not be installed (is there a network?)," \
+	  "so the site was not built" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python

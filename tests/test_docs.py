@@ -14,7 +14,8 @@ import pytest
 pytestmark = pytest.mark.device("reference")
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+OTHERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+DOCUMENTS = [*OTHERS, *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^([ \t]*)```python\b[^\n]*\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 

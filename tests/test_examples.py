@@ -81,3 +81,15 @@ def test_writing_with_a_cache_is_what_the_whole_window_says() -> None:
     for at, letter in enumerate(letters):
         one = model.step(np.array([[letter]]), caches, place.bind(at))
         assert np.allclose(one.numpy(), whole[at], atol=1e-4)
+
+
+def test_attention_in_plain_code_is_one_kernel_unless_sums_must_stay_as_written() -> None:
+    options = ["--heads", "2", "--length", "64", "--size", "16"]
+    assert example("attention").main(options) == 1
+    assert example("attention").main([*options, "--exact"]) == 3
+
+
+def test_the_onnx_model_is_written_and_run(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    options = ["--output", str(tmp_path / "model.onnx"), "--channels", "4", "--batch", "2"]
+    assert 0.1 <= example("onnx_model").main(options) <= 1

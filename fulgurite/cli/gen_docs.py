@@ -1,7 +1,7 @@
 """The reference pages, made from the tables: `python -m fulgurite.cli.gen_docs --write`.
 
-In: the op table and the public functions. Out: docs/ops.md and docs/functions.md. A test compares
-them with the files, so neither can say what is no longer so.
+In: the op table, the laws and the public functions. Out: docs/ops.md, docs/laws.md and
+docs/functions.md. A test compares them with the files, so none can say what is no longer so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from typing import Any
 import fulgurite
 
 from ..core.operators import OPS
+from ..core.pattern import Law
+from ..graph.passes import simplify  # noqa: F401  it enters its rules
+from ..graph.passes.laws import SIMPLIFY
+from ..kernel.stream.laws import LAWS, Pattern
+from ..kernel.stream.terms import PRODUCT
 
 KINDS = {"b": "bool", "i": "signed", "u": "unsigned", "f": "float", "c": "complex"}
 PARTS = ("linalg", "fft", "random", "tree")
@@ -75,7 +80,66 @@ def _section(title: str, module: ModuleType, names: list[str]) -> list[str]:
     return lines
 
 
-PAGES = {"ops.md": ops_page, "functions.md": functions_page}
+LAWS_TEXT = """# Laws
+
+What may replace what. `fg.explain(x, stage="simplify")` shows what they did, and the pages of
+`fulgurite viz` name each one that fired. Made by `python -m fulgurite.cli.gen_docs --write`.
+
+## Simplification
+
+These keep every bit, in the types that are named; tests evaluate both sides on hostile numbers, and
+prove those of whole numbers (`fulgurite/graph/passes/laws.py`). *unwrapped*: only where bounds show
+that no whole number wraps around.
+"""
+RULES_TEXT = """
+## Rules
+
+What an equation cannot say is a function that answers or declines
+(`fulgurite/graph/passes/simplify.py`).
+"""
+FOLDS_TEXT = """
+## Folds
+
+How an online reduction is found: what can leave a sum or an extreme (`kernel/stream/laws.py`).
+They hold for real numbers and change last bits, so `exact=True` turns them off. `c` and `cs` are
+the same for all that is folded, `v` is not, `ps` are positive, and `fs` were folded themselves;
+`ys` and `zs` are several factors.
+"""
+
+
+def laws_page() -> str:
+    """The laws of simplification and of folds, and the rules that are functions."""
+    lines = [LAWS_TEXT, "| law | | becomes | of |", "| --- | --- | --- | --- |"]
+    for law in SIMPLIFY.laws():
+        kinds = {dtype.kind for dtype in law.dtypes}
+        of = "any" if kinds == set(KINDS) else ", ".join(KINDS[k] for k in KINDS if k in kinds)
+        of += ", unwrapped" if law.unwrapped else ""
+        lines.append(f"| {law.name} | `{law.left!r}` | `{law.right!r}` | {of} |")
+    lines += [RULES_TEXT, "| rule | |", "| --- | --- |"]
+    rules = {rule.name: rule for rule in SIMPLIFY.rules if not isinstance(rule, Law)}
+    for name, rule in rules.items():
+        first = (inspect.getdoc(rule.build) or "").split("\n", 1)[0].replace("*", "\\*")
+        lines.append(f"| {name} | {first} |")
+    lines += [
+        FOLDS_TEXT, "| law | | becomes |", "| --- | --- | --- |",
+        *[f"| {law.name} | `{_written(law.left)}` | `{_written(law.right)}` |" for law in LAWS],
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _written(pattern: Pattern) -> str:
+    """A pattern of folds as one would write it."""
+    if not pattern.op:
+        return pattern.name or str(pattern.number)
+    parts = [_written(source) for source in pattern.src]
+    if pattern.op == PRODUCT:
+        inner = [source.op == PRODUCT for source in pattern.src]
+        return " * ".join([f"({p})" if i else p for i, p in zip(inner, parts, strict=True)])
+    name = {"add": "sum"}.get(pattern.fold, pattern.fold) or pattern.op
+    return f"{name}({', '.join(parts)})"
+
+
+PAGES = {"ops.md": ops_page, "laws.md": laws_page, "functions.md": functions_page}
 
 
 def main(arguments: list[str]) -> int:

@@ -8,6 +8,8 @@ import pytest
 
 from fulgurite.cli.gen_docs import PAGES, main
 from fulgurite.core.operators import OPS
+from fulgurite.graph.passes.laws import SIMPLIFY
+from fulgurite.kernel.stream.laws import LAWS
 
 pytestmark = pytest.mark.device("none")
 
@@ -26,6 +28,13 @@ def test_every_op_and_function_has_a_line() -> None:
     functions = PAGES["functions.md"]()
     assert "| `softmax` |" in functions and "## fg.linalg" in functions
     assert not [line for line in functions.splitlines() if line.endswith("|  |")]
+
+
+def test_every_law_and_rule_has_a_line() -> None:
+    page = PAGES["laws.md"]()
+    assert all(f"| {rule.name} | " in page for rule in SIMPLIFY.rules)
+    assert "| sum-factor | `sum(cs * ys)` | `cs * sum(ys)` |" in page
+    assert all(f"| {law.name} | " in page for law in LAWS)
 
 
 def test_pages_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
