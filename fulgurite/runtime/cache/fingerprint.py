@@ -3,7 +3,8 @@
 In: a store. Out: a digest of all that this package's code is, or None where that cannot be known:
 there are no sources to read, or one was changed after it was loaded. It is part of the key of every
 kept plan, so a plan that other sources made is never found. No list of folders to forget one in:
-every `.py` file counts, wherever it is. Reading them all takes ten times as long as asking the file
+every `.py` file counts, wherever it is, but for folders that only make graphs (`FRONT_ENDS`), which
+no layer of the compiler can import. Reading them all takes ten times as long as asking the file
 system for their status, so the hash is kept in the store under a digest of the status (size, times,
 inode), and read again when that differs. Status alone would not do: archives and images hand out
 equal times, and a copy of the package on another machine has other times and the same code.
@@ -22,6 +23,10 @@ from .disk import Store, is_hex
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+FRONT_ENDS = frozenset(
+    {"cli", "data", "functional", "interop", "io", "look", "nn", "onnx", "optim", "torch", "train"}
+)
+
 
 class Source(NamedTuple):
     """A file of the package, and what the file system says of it."""
@@ -34,7 +39,7 @@ class Source(NamedTuple):
 
 
 def sources(package: str = PACKAGE) -> list[Source]:
-    """Every Python file of a package, in order."""
+    """Every Python file of a package that plans depend on, in order."""
     found: list[Source] = []
     folders = [""]
     while folders:
@@ -46,7 +51,9 @@ def sources(package: str = PACKAGE) -> list[Source]:
                     s = entry.stat()
                     row = (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)
                     found.append(Source(folder + name, *row))
-                elif "." not in name and name != "__pycache__" and entry.is_dir():
+                elif "." in name or name == "__pycache__" or (name in FRONT_ENDS and not folder):
+                    continue
+                elif entry.is_dir():
                     folders.append(f"{folder}{name}/")
     found.sort()
     return found
@@ -62,8 +69,11 @@ def content_digest(found: list[Source], package: str = PACKAGE) -> str:
     """A digest of names and bytes: the same wherever the same package is."""
     state = blake2b(digest_size=16)
     for source in found:
-        with open(os.path.join(package, source.path), "rb", buffering=0) as file:
-            data = file.read()
+        file = os.open(f"{package}/{source.path}", os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            data = os.read(file, source.size + 1)  # short only if somebody writes to it
+        finally:
+            os.close(file)
         state.update(f"{source.path}\n{len(data)}\n".encode())
         state.update(data)
     return state.hexdigest()

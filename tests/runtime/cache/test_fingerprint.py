@@ -17,6 +17,7 @@ from fulgurite.runtime.cache.fingerprint import content_digest, fingerprint_of, 
 
 PACKAGE = Path(fingerprint.PACKAGE)
 FOLDERS = sorted({path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")})
+COMPILER = [folder for folder in FOLDERS if not {*folder.parts[:1]} & fingerprint.FRONT_ENDS]
 BIG = 1 << 20
 
 
@@ -41,7 +42,7 @@ def now_of(package: Path, store: Store) -> str | None:
     return fingerprint_of(str(package), store, time.time_ns() + 10**12)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+@pytest.mark.parametrize("folder", COMPILER, ids=str)
 def test_an_edit_in_any_folder_is_seen_also_if_size_and_times_are_as_before(
     copy: Path, store: Store, folder: Path
 ) -> None:
@@ -55,6 +56,16 @@ def test_an_edit_in_any_folder_is_seen_also_if_size_and_times_are_as_before(
     assert now_of(copy, store) != before
     path.write_bytes(text)
     assert now_of(copy, store) == before  # by its content: what was kept is found again
+
+
+def test_front_ends_are_folders_that_no_layer_can_import(copy: Path, store: Store) -> None:
+    from tests.test_layers import LAYERS, SHARED
+
+    assert not fingerprint.FRONT_ENDS & {*LAYERS, *SHARED}
+    assert {folder.parts[0] for folder in FOLDERS if folder.parts} >= fingerprint.FRONT_ENDS
+    before = now_of(copy, store)
+    (copy / "nn" / "__init__.py").write_text("x = 1\n")
+    assert now_of(copy, store) == before
 
 
 def test_files_that_come_go_or_move_are_seen_in_folders_nobody_knew(
