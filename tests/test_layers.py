@@ -5,6 +5,7 @@ names a type of a later layer still cannot be read without it.
 """
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -166,6 +167,38 @@ def test_importing_fulgurite_imports_nothing_heavy_or_optional() -> None:
     loaded = {name.split(".")[0] for name in result.stdout.split()}
     assert "fulgurite" in loaded
     assert not loaded & HEAVY
+
+
+FIRST_KERNEL = """
+import sys, numpy, fulgurite as fg
+fg.softmax(fg.Tensor(numpy.ones((64, 1024), "float32"))).numpy()
+print(*[name for name in sys.modules if name.startswith("fulgurite.")])
+"""
+FIRST_KERNEL_MODULES = 265  # half a millisecond each: the first call waits for them
+NOT_OF_SOFTMAX = (  # what the first kernel of a process has no use for
+    "cli", "distributed", "interop", "jit", "look", "nn", "onnx", "optim", "torch", "train",
+    "codegen.cpu.conv", "codegen.cpu.irregular", "codegen.cpu.stream", "codegen.cuda",
+    "graph.passes.partition", "graph.passes.unwindow", "kernel.stream", "runtime.cuda.",
+    "runtime.distributed.mpi", "runtime.sizes.automatic", "runtime.sizes.symbolic",
+)  # fmt: skip
+
+
+def test_the_first_kernel_loads_only_the_modules_it_needs(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", FIRST_KERNEL], cwd=ROOT, capture_output=True, text=True, check=True,
+        env={**os.environ, "FULGURITE_CACHE_DIR": str(tmp_path), "FULGURITE_DEVICE": "cpu",
+             "FULGURITE_TIER": "native"},
+    )  # fmt: skip
+    before = subprocess.run(
+        [sys.executable, "-c", FIRST_KERNEL.replace("fg.softmax", "# ")],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = result.stdout.split()
+    new = {*loaded} - {*before.stdout.split()}
+    assert "fulgurite.codegen.cpu.loops.template" in new
+    unused = [n for n in new if n.removeprefix("fulgurite.").startswith(NOT_OF_SOFTMAX)]
+    assert not unused
+    assert len(loaded) <= FIRST_KERNEL_MODULES
 
 
 BY_NAME = {"import_module", "_import_module", "__import__", "lazy_import"}

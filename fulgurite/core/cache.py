@@ -13,8 +13,9 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from .lazy_dataclass import dataclass
 
 _caches: weakref.WeakSet[Any] = weakref.WeakSet()
 K = TypeVar("K", bound=Hashable)

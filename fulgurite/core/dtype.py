@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConstantError, DataError, DTypeError
+from .lazy_dataclass import dataclass
 from .sym import ATOMS, varies
 
 Number = bool | int | float | complex

@@ -11,10 +11,11 @@ or a cap on nodes or rounds is met: the same input gives the same e-graph in eve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeAlias
 
 from .digest import blake2b
+from .lazy_dataclass import dataclass
 
 Term: TypeAlias = tuple[Any, ...]  # (op, class, class, ...)
 

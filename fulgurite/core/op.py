@@ -9,12 +9,13 @@ Calling an op makes its node from sources that already fit: `core/build.py` is f
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .dtype import DType
+from .lazy_dataclass import dataclass
 from .node import Bounds, Node, Shape, make
 from .operators import OPS
 from .sym import ATOMS

@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .._lazy import FORK_LOCK
+from .lazy_dataclass import dataclass
 from .node import Node
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from inspect import signature
 from math import isinf, isnan
@@ -22,6 +22,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from ..errors import ConstantError
 from .dtype import DTYPES, DType, Number, bool_, decode, encode
+from .lazy_dataclass import dataclass
 from .node import Node, constant_bits
 from .op import Op
 from .operators import OPS, Operators

@@ -11,9 +11,11 @@ from __future__ import annotations
 import dis
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any
+
+from ..core.lazy_dataclass import dataclass
 
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr", "vars", "dir", "attrgetter", "copy",
             "deepcopy", "asdict", "astuple"}  # fmt: skip

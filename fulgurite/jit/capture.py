@@ -14,7 +14,6 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from ..config import Options, current
 from ..core.dtype import uint32, uint64
+from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, constant
 from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import TAPE, WATCH

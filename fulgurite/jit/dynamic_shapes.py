@@ -8,12 +8,12 @@ bounds, or two sizes for one variable, is an error at the user's line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core import build
+from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape, Size, toposort
 from ..core.ops.leaf import BIND, bind
 from ..core.ops.movement import shrink

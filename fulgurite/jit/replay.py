@@ -14,7 +14,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from ..autodiff.grad import tape_leaf
 from ..config import Options, config
 from ..core.dtype import DType, array_of_bits, encode
+from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, Shape
 from ..core.ops.effect import WATCH
 from ..core.ops.leaf import new_buffer

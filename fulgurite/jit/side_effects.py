@@ -8,12 +8,12 @@ a capture, or a function that raises, leaves everything as it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import eq, is_
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.lazy_dataclass import dataclass
 from ..tree import rebound
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()

@@ -10,14 +10,17 @@ exported schedules, and estimates of what a graph would cost. So what is shown i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._lazy import FORK_LOCK
 from ..config import Options, current
+from ..core.lazy_dataclass import dataclass
 from ..core.node import Node, toposort
+from ..core.ops.collective import COMMUNICATES
 from ..core.ops.effect import CONTIGUOUS
 from ..core.ops.leaf import SINK
+from ..core.ops.movement import UNWINDOW
 from ..core.passes import (
     TENSOR,
     Level,
@@ -48,13 +51,11 @@ from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
 from ..graph.passes.materialize_operands import in_memory
 from ..graph.passes.overlap import spread_apart, start_and_wait
-from ..graph.passes.partition import partition
 from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
 from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
 from ..graph.passes.split_reduce import split_reduce
 from ..graph.passes.ungroup_broadcast import ungroup_broadcast
-from ..graph.passes.unwindow import unwindow
 from ..graph.tiny import is_tiny, whole
 from .device import get_device
 from .plan import Plan, compile_schedule, lay_out, link_compiled
@@ -186,10 +187,10 @@ REASSOCIATION: tuple[Pass, ...] = (
 
 PIPELINE: tuple[Pass, ...] = (
     # graph passes
-    graph_pass("partition", lambda s, c: partition(s).sink, always),
+    graph_pass("partition", lambda s, c: partition(s, c), always),
     graph_pass("user_kernels", lambda s, c: user_kernels(s, c), lambda c: has_patterns(c.options)),
     graph_pass("simplify", lambda s, c: simplify(s), lambda c: c.options.simplify),
-    graph_pass("unwindow", lambda s, c: unwindow(s), lambda c: sums_windows(c.options)),
+    graph_pass("unwindow", lambda s, c: unwindow(s, c), lambda c: sums_windows(c.options)),
     graph_pass("distinct_roots", lambda s, c: distinct_roots(s), lambda c: c.body),
     Pass("tiny", lambda s, c: tiny(s, c), TENSOR, SCHEDULE, lambda c: may_be_tiny(c)),
     graph_pass("assign_updates", lambda s, c: c.in_place.assign(s), lambda c: bool(c.donated)),
@@ -283,6 +284,24 @@ def body_context(
 def sums_windows(options: Options) -> bool:
     """True if overlapping windows become contractions: that reassociates, which `exact` forbids."""
     return options.simplify and not options.exact
+
+
+def partition(sink: Node, context: Context) -> Node:
+    """The graph of one rank, where tensors are split over several."""
+    if not any([node.op in COMMUNICATES for node in context.order(sink)]):
+        return sink
+    with FORK_LOCK:
+        from ..graph.passes import partition as partition_module
+    return partition_module.partition(sink).sink
+
+
+def unwindow(sink: Node, context: Context) -> Node:
+    """The graph with sums of overlapping windows as contractions."""
+    if not any([node.op is UNWINDOW for node in context.order(sink)]):
+        return sink
+    with FORK_LOCK:
+        from ..graph.passes import unwindow as unwindow_module
+    return unwindow_module.unwindow(sink)
 
 
 def user_kernels(sink: Node, context: Context) -> Node:

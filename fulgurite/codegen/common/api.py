@@ -14,9 +14,10 @@ compiler renames them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
+
+from ...core.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ...core.passes import Observe, Pass

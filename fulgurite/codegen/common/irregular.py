@@ -29,11 +29,6 @@ P = TypeVar("P")  # where a target keeps a param: an input, an output or a piece
 Layout = tuple[int, int, int]  # outer axes, those scanned or sorted, inner axes
 
 
-def is_irregular(kernel: IndexKernel) -> bool:
-    """True if a kernel has a scan, a sort or a scatter."""
-    return any([n.op is RUN or n.op is ORDER or is_scatter(n) for n in toposort([kernel.body])])
-
-
 class IrregularParts(ABC, Generic[P]):
     """A kernel being split; a target says how each kind of part is rendered."""
 

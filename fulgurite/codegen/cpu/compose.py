@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...core.lazy_dataclass import dataclass
 from ..common.api import BROKEN, ERROR, FIRST, KernelText, Launch
 from ..common.sizes import bind_sizes
 

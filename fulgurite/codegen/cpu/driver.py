@@ -18,8 +18,9 @@ launches, once a second, Python's signals are looked at: Ctrl-C ends a long plan
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from enum import IntEnum
+
+from ...core.lazy_dataclass import dataclass
 
 
 class Record(IntEnum):

@@ -22,7 +22,6 @@ from ...kernel.transform.merge_axes import merge_axes
 from ...kernel.transform.relayout import FORM, Relayout, find_relayout, place_of
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import KernelText, Launch
-from .gemm.microkernel import MASKS
 from .llvm.convert import load_every, store_every
 from .llvm.divide import divided_lanes
 from .llvm.emitter import Val, ramp
@@ -33,7 +32,7 @@ from .tiling import CPU
 
 def relayouts(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> KernelText | None:
     """A map that reads memory at other places than it writes."""
-    if target.vectors not in MASKS:
+    if not target.has_masks:
         return None
     vector, unroll = CPU.loops.vector, CPU.loops.unroll
     found = find_relayout(kernel, vector)

@@ -18,6 +18,7 @@ from ...config import current
 from ...core.dtype import DType
 from ...core.passes import Level, Observe, Pass, Watch, run_passes
 from ...graph.ir.lower import IndexKernel
+from ...graph.ir.queries import is_irregular, sums_products
 from ...graph.ir.reshape_groups import CannotLower
 from ...kernel.transform.drop_implied_masks import assumed
 from ...kernel.transform.merge_axes import merge_axes
@@ -27,8 +28,6 @@ from ...kernel.transform.unroll_outputs import beside
 from ...kernel.transform.unroll_short_axes import unrolled
 from ..common.api import KernelText
 from ..common.sizes import bind_sizes
-from .gemm.template import gemms
-from .irregular.parts import Plain, in_parts
 from .loops.template import loops
 from .relayout import relayouts
 from .target import Target
@@ -37,6 +36,7 @@ from .vecmath import library
 
 if TYPE_CHECKING:
     from ...kernel.stream.roles import StreamedKernel
+    from .irregular.parts import Plain
 
 
 class Rendering(NamedTuple):
@@ -52,7 +52,7 @@ CODE = Level("code", lambda rendered: rendered.text)
 
 PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
     Pass("drop_implied_masks", lambda v, c: v.of(merge_axes(assumed(v.kernel))), INDEX, INDEX),
-    Pass("gemm", lambda v, c: gemms(v.kernel, v.dtypes, c.target), INDEX, CODE),
+    Pass("gemm", lambda v, c: gemm(v, c.target), INDEX, CODE),
     Pass("relayout", lambda v, c: relayouts(v.kernel, v.dtypes, c.target), INDEX, CODE),
     Pass(
         "unroll_short_axes",
@@ -77,7 +77,7 @@ PLAIN: tuple[Pass, ...] = (  # of a kernel without scans, sorts and scatters
 PASSES: tuple[Pass, ...] = (
     *TRANSFORMS,
     Pass("stream", lambda v, c: stream(v, c.target), STREAM, CODE),
-    Pass("irregular", lambda v, c: in_parts(v.kernel, v.dtypes, c.target, plain(c)), INDEX, CODE),
+    Pass("irregular", lambda v, c: irregular(v, c), INDEX, CODE),
     *PLAIN,
 )
 
@@ -105,6 +105,27 @@ def plain(context: Rendering) -> Plain:
         return made
 
     return rendered
+
+
+# --- templates that are loaded by the first kernel they take --------------------------------------
+
+
+def irregular(value: TypedKernel, context: Rendering) -> KernelText | None:
+    """A kernel with a scan, a sort or a scatter."""
+    if not is_irregular(value.kernel.body):
+        return None
+    with FORK_LOCK:
+        from .irregular import parts
+    return parts.in_parts(value.kernel, value.dtypes, context.target, plain(context))
+
+
+def gemm(value: TypedKernel, target: Target) -> KernelText | None:
+    """A kernel that sums a product over axes of both operands."""
+    if not sums_products(value.kernel.body):
+        return None
+    with FORK_LOCK:
+        from .gemm import template
+    return template.gemms(value.kernel, value.dtypes, target)
 
 
 def stream(value: StreamedKernel, target: Target) -> KernelText | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from ...core.digest import digest_of
+from ...core.lazy_dataclass import dataclass
 
 VECTORS = {"avx512": 16, "avx2": 8, "sse2": 4, "neon": 4}  # lanes of float32
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -35,6 +35,11 @@ class Target:
     def lanes(self) -> int:
         """How many float32 fit a vector."""
         return VECTORS[self.vectors]
+
+    @property
+    def has_masks(self) -> bool:
+        """True if part of a vector is loaded in one instruction."""
+        return self.vectors in ("avx512", "avx2")
 
     @property
     def settings(self) -> str:

@@ -7,8 +7,9 @@ on the machine's load.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...core.lazy_dataclass import dataclass
 from ...kernel.transform.tables import SplitTable, UnrollTable, VectorTable
 
 VECTOR = VectorTable(lanes=16, near_steps=4, gather_rows=16, reduce_rows=6)

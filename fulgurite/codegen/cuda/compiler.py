@@ -14,11 +14,11 @@ import struct
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from ...core.lazy_dataclass import dataclass
 from .source import Launch
 
 _REGISTER_COUNT, _FRAME_SIZE = 0x2F, 0x11  # attributes in a cubin's .nv.info

@@ -13,7 +13,8 @@ from ...core.node import Node, toposort
 from ...core.ops.index import LOAD, STORE
 from ...graph.ir.affine import Affine
 from ...graph.ir.lower import IndexKernel
-from ..common.irregular import IrregularParts, Layout, is_irregular
+from ...graph.ir.queries import is_irregular
+from ..common.irregular import IrregularParts, Layout
 from .scan import Line, scan
 from .scatter import Scatter, scatter
 from .sort import Rows, sort
@@ -30,7 +31,7 @@ def in_parts(
     table: GpuTable, plain: Plain,
 ) -> list[Launch] | None:  # fmt: skip
     """The kernel as launches, if it has a scan, a sort or a scatter."""
-    if not is_irregular(kernel):
+    if not is_irregular(kernel.body):
         return None
     parts = _Parts(kernel, dtypes, places, room, table, plain)
     parts.split()

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from ...core.dtype import DType, float32
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Source, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID

@@ -10,9 +10,9 @@ one scans the chunks from there. How lines are cut follows from sizes alone. An 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...core.dtype import DType
+from ...core.lazy_dataclass import dataclass
 from .source import Argument, Launch, Place, Room, number, pointer
 from .spelling import (
     INT32_LIMIT,

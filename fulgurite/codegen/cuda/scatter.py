@@ -11,10 +11,10 @@ and that no index depends on (the rows of an embedding) are not sorted: they run
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ...core.dtype import DType, int32, int64
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Size, Source
 from ...graph.ir.affine import Affine, Atom, axes_of
 from ...graph.ir.reshape_groups import CannotLower

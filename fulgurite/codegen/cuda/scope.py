@@ -9,7 +9,9 @@ what is loop-invariant is hoisted by construction.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...core.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ number finds its rank in the other run by binary search. Equal numbers keep thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...core.dtype import DType, int32, int64
+from ...core.lazy_dataclass import dataclass
 from .source import Argument, Launch, Place, Room, number, pointer
 from .spelling import INT32_LIMIT, from_memory, key_dtype, sort_key
 from .tiling import GpuTable, power

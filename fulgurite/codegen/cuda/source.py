@@ -12,10 +12,11 @@ at multiples of 16 bytes; the workspace at one of 256.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...core.dtype import DType
+from ...core.lazy_dataclass import dataclass
 
 PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "number"
 LOCK = "lock"

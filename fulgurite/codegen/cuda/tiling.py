@@ -9,10 +9,11 @@ rows are read once. All numbers that decide are in one table.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ...core.dtype import DType
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, toposort
 from ...core.ops.index import FOLD, LOAD, STORE
 from ...core.ops.leaf import SINK

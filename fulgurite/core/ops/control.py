@@ -12,7 +12,7 @@ value holds (which the gradient of "while" needs). Rows of steps that did not ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, compress, count
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 from ...errors import ArgumentError, GradientError
 from ..dtype import bool_, float32
 from ..gradient import gradients, live_nodes
+from ..lazy_dataclass import dataclass
 from ..node import Dims, Node, Shape, Size, constant_like, dims_of, make, shape_of, toposort
 from ..op import Array, Op
 from ..origin import places

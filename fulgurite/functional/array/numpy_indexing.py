@@ -9,7 +9,7 @@ Numbers that the host knows are checked here; others when they are read, at the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ...core import build
 from ...core import shape as sizes
 from ...core.dtype import DType, int32, int64
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Size
 from ...core.op import Array
 from ...core.ops.elementwise import ADD, AND, LE, LT, MUL

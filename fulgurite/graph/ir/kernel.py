@@ -9,12 +9,13 @@ or the same update with another learning rate, are one body and one kernel.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ...core.dtype import DType, decode
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Shape, make, remember, toposort
 from ...core.ops.effect import CONTIGUOUS, REMAT
 from ...core.ops.leaf import CONST, PARAM, SINK, param

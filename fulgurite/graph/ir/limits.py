@@ -5,10 +5,10 @@ None of them changes a result, only what is found; machines play no part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ...core.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)  # quick to import
+@dataclass(frozen=True)
 class RewriteLimits:
     """Caps of the passes over sums and products."""
 

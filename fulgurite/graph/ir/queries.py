@@ -66,6 +66,17 @@ def is_scatter(node: Node) -> bool:
     return mode != "set" or len(node.src) > 1 or not frozenset(axes) <= axes_of(index)
 
 
+def is_irregular(body: Node) -> bool:
+    """True if a kernel has a scan, a sort or a scatter."""
+    return any([n.op is RUN or n.op is ORDER or is_scatter(n) for n in toposort([body])])
+
+
+def sums_products(body: Node) -> bool:
+    """True if a kernel has a sum over a product: it may be a GEMM."""
+    folds = [n for n in toposort([body]) if n.op is FOLD]
+    return any([n.arg[0] == "add" and n.src[0].op is MUL for n in folds])
+
+
 def nearest(root: Node, wanted: Callable[[Node], bool]) -> list[Node]:
     """The nodes under a root that are wanted, without what is under those."""
     found: dict[Node, None] = {}

@@ -11,9 +11,9 @@ and nothing is copied. Floats are added in another order then, so `exact` leaves
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Shape, constant, make
 from ...core.ops.elementwise import ADD, LT, MAX, MIN, WHERE
 from ...core.ops.leaf import CONST, IOTA

@@ -11,8 +11,9 @@ order then, so `exact` leaves this out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Shape, Size, make
 from ...core.op import Op
 from ...core.ops.leaf import CONST

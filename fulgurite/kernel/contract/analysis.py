@@ -8,8 +8,8 @@ part steps through them as through one.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...graph.ir.affine import Affine
 from ..transform.merge_axes import Line as Line  # part of this module's names as well

@@ -11,11 +11,12 @@ all, and shapes need no text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 from operator import le
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make
 from ...core.ops.index import LOAD
 from ...graph.ir.affine import Affine, Atom

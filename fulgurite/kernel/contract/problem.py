@@ -10,10 +10,11 @@ makes of it (packing, tiles, micro-kernels) is the business of its code generato
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ...core.dtype import DType
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, toposort
 from ...core.ops.elementwise import CAST, MUL
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE

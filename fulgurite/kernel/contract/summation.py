@@ -6,8 +6,9 @@ and joined in order. It decides bits, so neither the machine nor the number of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import cbrt, sqrt
+
+from ...core.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ evaluates both sides on hostile numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from ...core.lazy_dataclass import dataclass
 from ...core.op import Op
 from ...core.operators import Operators
 from ...core.ops.elementwise import EXP, EXP2, WHERE

@@ -12,13 +12,14 @@ the shifted ones of prod(shifts) * S[the rest], with the sums that are missing t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import inf, prod
 
 from ...core.context import Table, WeakMemo
 from ...core.dtype import float32, float64
 from ...core.egraph import Report
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Size, constant, make, toposort
 from ...core.ops.elementwise import ADD, DIV, LOG, LOG2, MUL, WHERE
 from ...core.ops.index import FOLD, ORDER, RUN, STORE

@@ -9,8 +9,8 @@ code is emitted for that: a kernel that is not chosen costs its description alon
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...core.passes import UNWATCHED, Watch, run_passes
 from ...graph.fusion.machine import CostTable, both, kept_time, memory_time, work_of

@@ -13,10 +13,10 @@ if the exponent contains that very value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 
 from ...core.dtype import bool_
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, constant, make
 from ...core.op import Op
 from ...core.ops.elementwise import (

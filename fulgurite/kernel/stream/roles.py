@@ -10,11 +10,11 @@ This is legality alone: no size and no machine has a say. Tiles are chosen by th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from ...core.dtype import DType, decode
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, constant, make, toposort
 from ...core.ops.elementwise import CAST, DIV, EQ, LE, LT, MUL, NE
 from ...core.ops.index import FOLD, LOAD

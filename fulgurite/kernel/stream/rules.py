@@ -9,11 +9,11 @@ every place of the one factor that it looks into. (e-matching as in egg, Willsey
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...core.dtype import DType, bool_, float32, float64
 from ...core.egraph import EGraph, Report, Rewrite, Term
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, constant
 from ...core.operators import OPS
 from ...core.ops.elementwise import LT

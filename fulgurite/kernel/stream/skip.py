@@ -11,10 +11,10 @@ conditions; nothing here knows them by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from ...core.dtype import decode
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import (

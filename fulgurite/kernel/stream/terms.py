@@ -10,13 +10,13 @@ fewest elements first.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 from typing import Any
 
 from ...core.dtype import DType, decode
 from ...core.egraph import Analysis, EGraph, Term, cheapest
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, constant, make, toposort
 from ...core.op import Op
 from ...core.ops.elementwise import DIV, EXP, EXP2, MUL

@@ -8,9 +8,9 @@ dimensions become one row. Order of folds is row-major before and after, so no b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import permutations
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make, toposort
 from ...core.ops.index import FOLD, ORDER, RUN, STORE
 from ...graph.ir.affine import ZERO, Affine, axis

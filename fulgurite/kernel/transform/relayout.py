@@ -10,10 +10,10 @@ what it computes and from how lanes lie in memory, and new sizes need no text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
 
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make, toposort
 from ...core.ops.elementwise import ADD, MUL
 from ...core.ops.index import FOLD, GUARD, LOAD, ORDER, RUN, STORE, VALID

@@ -10,11 +10,12 @@ The size of a block depends on sizes alone, never on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import NamedTuple
 
 from ...core.dtype import DType, float32, float64, void
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Size, make, toposort
 from ...core.ops.elementwise import CAST
 from ...core.ops.index import FOLD, LOAD, ORDER, RUN, STORE

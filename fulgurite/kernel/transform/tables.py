@@ -5,7 +5,7 @@ Nothing here has a value of its own. A transform takes the table it needs as an 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ...core.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product as every
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from ...codegen.cpu.gemm.strategies import cpu_problem
 from ...config import current
 from ...core.dtype import DType, float32, float64
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node
 from ...graph.fusion.machine import CostTable, both, memory_time, work_of
 from ...graph.fusion.proposals import Proposal, Source

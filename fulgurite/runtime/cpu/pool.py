@@ -12,11 +12,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from ...core.lazy_dataclass import dataclass
 from ...core.op import Array
 from ..device import MemoryLimitError
 from ..host.device import HostBuffer

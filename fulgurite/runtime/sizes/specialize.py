@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...codegen.common.api import KernelText, Launch
+from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make, remember
 from ...core.polynomial import Key, evaluator
 from ...core.sym import MOST, Sym, Trace, guard_texts, sized, varies

@@ -7,9 +7,9 @@ library read when they run. Nothing here writes text.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import gcd
 
+from ....core.lazy_dataclass import dataclass
 from ....kernel.contract.im2col import View
 from ....kernel.contract.problem import Operand
 from ..conv.direct import most_pieces, table_bytes

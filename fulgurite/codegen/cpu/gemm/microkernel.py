@@ -13,11 +13,11 @@ depend on how tiles are cut.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ....core.digest import blake2b
 from ....core.dtype import DType
+from ....core.lazy_dataclass import dataclass
 from ..llvm.emitter import scalar_type
 from ..llvm.masked import declaration, reading, writing
 from ..loops.function import FunctionBuilder
@@ -108,9 +108,6 @@ def library_module(stem: str, f: FunctionBuilder, arguments: str, *more: str) ->
     return named(stem, "\n".join([text, *more, *declared.values()]))
 
 
-MASKS = ("avx512", "avx2")  # targets that load part of a vector in one instruction
-
-
 @lru_cache(maxsize=32)
 def block(registers: Registers) -> Module:
     """`void f(ptr A, i64 rows', i64 steps', ptr B, i64 stride, ptr C, i64 stride, i64 depth,
@@ -171,7 +168,7 @@ def _shares(heights: list[int], vectors: int) -> list[int]:
 
 def _masked(registers: Registers) -> bool:
     """True if results end with the columns; else a tile of sums has room for whole vectors."""
-    return registers.target.vectors in MASKS
+    return registers.target.has_masks
 
 
 def _declared(registers: Registers) -> list[str]:

@@ -10,9 +10,8 @@ transposed by the library.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....core.dtype import int32
+from ....core.lazy_dataclass import dataclass
 from ....core.node import Node
 from ....core.ops.index import LOAD
 from ....kernel.contract.analysis import Line

@@ -21,7 +21,7 @@ from ....kernel.contract.problem import Operand
 from ..llvm.emitter import Val
 from ..llvm.masked import masked_load
 from ..loops.function import FunctionBuilder, Numbers
-from .microkernel import MASKS, Module, Registers, named, transpose
+from .microkernel import Module, Registers, named, transpose
 from .pack import Packer, Span, Target
 
 _STEP = 1 << 20  # stands for the argument
@@ -50,7 +50,7 @@ def pack_dense(registers: Registers, name: str, transposed: bool) -> Module:
     load = make(LOAD, registers.dtype, (), (0, (0, terms), ()))
     rows, columns = (own, _NOTHING) if name == "left" else (_NOTHING, own)
     part = Part((load,), _NOTHING, rows, columns, folded, frozenset())
-    masked = registers.target.vectors == MASKS[0]
+    masked = registers.target.vectors == "avx512"
     f = _Function("SELF", Numbers([load]), [registers.dtype], registers.target.lanes, masked)
     f.e.opaque_steps = False
     packer = Packer(f, Operand(name, load, part, own, along), registers, {load: frozenset({0, 1})})

@@ -7,11 +7,12 @@ problem with its operands as a strategy reads them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 
 from ....core.dtype import DType, float32, float64, int8, int32, int64, uint8
+from ....core.lazy_dataclass import dataclass
 from ....core.ops.elementwise import CAST
 from ....core.ops.index import LOAD
 from ....core.sym import plain, varies
@@ -21,7 +22,7 @@ from ....kernel.contract.problem import GemmProblem, Operand, batch_outer_column
 from ..llvm.emitter import scalar_type
 from ..target import Target
 from ..tiling import GEMM
-from .microkernel import MASKS, Registers
+from .microkernel import Registers
 from .pack import side
 from .tile_sizes import TileProblem, Tiles
 
@@ -121,7 +122,7 @@ class Gemm:
     @property
     def has_masks(self) -> bool:
         """True if part of a vector is loaded in one instruction."""
-        return self.target.vectors in MASKS
+        return self.target.has_masks
 
     @property
     def is_vector(self) -> bool:

@@ -14,7 +14,7 @@ from ..llvm.emitter import scalar_type
 from ..llvm.masked import masked_load, masked_store
 from ..loops.function import FunctionBuilder, Numbers
 from ..tiling import GEMM
-from .microkernel import MASKS, Module, Registers, library_module, multiplied, shuffle
+from .microkernel import Module, Registers, library_module, multiplied, shuffle
 
 SKINNY = "ptr, i64, ptr, i64, i64, ptr, i64, i64, i64, i64, i1"  # its types
 _SIDE = GEMM.skinny_block
@@ -27,7 +27,7 @@ def skinny(registers: Registers, k_contiguous: bool = False) -> Module:
     i64 rows, i64 columns, i1 first)`: B's strides are between columns and between steps of k.
     Columns that are contiguous along k are read in place, others are transposed into scratch."""
     inner, width = scalar_type(registers.dtype), registers.width
-    f = FunctionBuilder("SELF", Numbers([]), [], width, registers.target.vectors in MASKS)
+    f = FunctionBuilder("SELF", Numbers([]), [], width, registers.target.has_masks)
     e = f.e
     e.register = 4 * registers.target.lanes
     kind = f"<{width} x {inner}>"

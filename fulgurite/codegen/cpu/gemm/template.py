@@ -11,9 +11,10 @@ operands lie alike share one text. Tiles and the order of additions follow from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....core.dtype import DType
+from ....core.lazy_dataclass import dataclass
 from ....core.node import Node
 from ....graph.ir.lower import IndexKernel
 from ....kernel.contract.problem import Operand

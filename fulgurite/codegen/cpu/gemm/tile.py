@@ -10,16 +10,16 @@ module of the library knows no other. A kernel only adds its batch loop and epil
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Protocol
 
 from ....core.dtype import float32, int64
+from ....core.lazy_dataclass import dataclass
 from ...common.api import FIRST
 from ..llvm.convert import store_value
 from ..llvm.emitter import Val, scalar_type
 from ..loops.function import FunctionBuilder, Numbers
-from .microkernel import MASKS, Module, Registers, library_module
+from .microkernel import Module, Registers, library_module
 from .pack_dense import pack_dense
 from .skinny import SKINNY
 
@@ -107,7 +107,7 @@ class LibraryFunction:
     """A function of the library that reads its numbers from a kernel's table."""
 
     def __init__(self, registers: Registers, operands: Operands) -> None:
-        lanes, masked = registers.target.lanes, registers.target.vectors in MASKS
+        lanes, masked = registers.target.lanes, registers.target.has_masks
         self.f = FunctionBuilder("SELF", LibraryTable(operands.table), [], lanes, masked)
         self.inner, self.operands = scalar_type(registers.dtype), operands
 

@@ -9,9 +9,10 @@ many threads there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from ....core.lazy_dataclass import dataclass
 from ....core.sym import plain, varies
 from ....kernel.contract.analysis import Block
 from ....kernel.contract.summation import ORDER, in_chunks, k_block, k_block_nearby, k_chunks

@@ -10,7 +10,7 @@ from ....core.ops.index import STORE
 from ....graph.ir.affine import Affine
 from ....graph.ir.lower import IndexKernel
 from ...common.api import KernelText
-from ...common.irregular import IrregularParts, Layout, is_irregular
+from ...common.irregular import IrregularParts, Layout
 from ..compose import Part, Place, Room, compose
 from ..target import Target
 from .scan import Line, block_bytes, scan
@@ -22,10 +22,8 @@ Plain = Callable[[IndexKernel, Sequence[DType], Target], KernelText]
 
 def in_parts(
     kernel: IndexKernel, dtypes: Sequence[DType], target: Target, plain: Plain
-) -> KernelText | None:
-    """The kernel as parts, if it has a scan, a sort or a scatter."""
-    if not is_irregular(kernel):
-        return None
+) -> KernelText:
+    """A kernel that has a scan, a sort or a scatter, as parts."""
     parts = _Parts(kernel, dtypes, target, plain)
     parts.split()
     return compose(parts.parts, len(dtypes), parts.room)

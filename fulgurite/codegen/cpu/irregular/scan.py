@@ -11,9 +11,9 @@ order and in the dtype they compute in, as the reference does. Bits depend on sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....core.dtype import DType, bool_, float64, int64
+from ....core.lazy_dataclass import dataclass
 from ...common.api import KernelText, Launch
 from ..compose import ARGUMENTS
 from ..llvm.convert import load_value, store_value

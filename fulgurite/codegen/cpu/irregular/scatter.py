@@ -10,10 +10,10 @@ lanes, which makes an embedding's gradient a sum of rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ....core.dtype import DType, bool_, float32, int64
+from ....core.lazy_dataclass import dataclass
 from ....core.node import Size
 from ....graph.ir.affine import Affine
 from ...common.api import KernelText, Launch

@@ -12,7 +12,6 @@ that count and move on any thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 
 from ....core.dtype import (
@@ -29,6 +28,7 @@ from ....core.dtype import (
     uint32,
     uint64,
 )
+from ....core.lazy_dataclass import dataclass
 from ...common.api import KernelText, Launch
 from ..compose import ARGUMENTS
 from ..llvm.convert import load_value

@@ -9,9 +9,8 @@ Only quotients of numbers near the smallest normal ones can differ from a divisi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....core.dtype import float32, float64
+from ....core.lazy_dataclass import dataclass
 from .emitter import Emitter, Val
 from .maths import compare, intrinsic, select
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ....core.dtype import DType, Number, decode, encode, float32
+from ....core.lazy_dataclass import dataclass
 from ....core.sym import varies
 from ....graph.ir.reshape_groups import CannotLower
 

@@ -21,7 +21,6 @@ from ....core.ops.leaf import VAR
 from ....kernel.transform.split_reduction import Part, Shared, Split
 from ....kernel.transform.vector_axis import across
 from ...common.api import FIRST, KernelText, Launch
-from ..gemm.microkernel import MASKS
 from ..llvm.convert import load_value, memory_dtype
 from ..llvm.emitter import Val, scalar_type
 from ..target import Target
@@ -110,7 +109,7 @@ class Loops(Reduce):
     def turned(self, target: Target) -> tuple[int | None, dict[Node, str]]:
         """The axis of squares, if the map reads across memory, and scratch for each such load."""
         found = across(self.order, self.free, self.sizes, self.vector, self.table.vector)
-        if found is None or self.flat or target.vectors not in MASKS:
+        if found is None or self.flat or not target.has_masks:
             return None, {}
         axis, loads = found
         dtypes = [memory_dtype(self.at.dtypes[n.arg[0]]) for n in loads]

@@ -9,8 +9,9 @@ digits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.lazy_dataclass import dataclass
 from ....kernel.contract.problem import Operand
 from ....kernel.contract.summation import ORDER
 from ....kernel.stream.roles import ScoreProduct

@@ -13,8 +13,9 @@ whole matrix and that the next strip uses again: no product is computed twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....core.lazy_dataclass import dataclass
 from ....core.ops.index import FOLD, LOAD
 from ....core.sym import least, plain, varies
 from ....graph.ir.bodies import rename_axes

@@ -16,7 +16,7 @@ from ....core.ops.index import FOLD, STORE
 from ....core.ops.leaf import SINK
 from ....kernel.stream.roles import StreamProblem
 from ...common.api import Launch
-from ..gemm.microkernel import MASKS, Module, Registers
+from ..gemm.microkernel import Module, Registers
 from ..llvm.emitter import Emitter, Val, scalar_type
 from ..llvm.masked import masked_store
 from ..loops.function import Numbers
@@ -64,7 +64,7 @@ class Tile:
         self.dtype, self.lanes = problem.dtype, registers.target.lanes
         self.inner = scalar_type(self.dtype)
         self.vector, self.truth = f"<{self.lanes} x {self.inner}>", f"<{self.lanes} x i1>"
-        self.has_masks = registers.target.vectors in MASKS
+        self.has_masks = registers.target.has_masks
         self.m_tiles, self.d_tiles = plan.m_tiles(problem), plan.d_tiles(problem)
         self.n_blocks = plan.n_blocks(problem)
         self.units = problem.batch * self.m_tiles * self.d_tiles

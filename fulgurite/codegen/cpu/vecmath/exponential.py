@@ -9,9 +9,9 @@ Every path is free of branches; a result that is denormal is rounded once more, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ....core.dtype import float32
+from ....core.lazy_dataclass import dataclass
 from . import tables as T
 from .pieces import AVX512, each_register, has_pieces, odd_in_pieces
 from .values import (

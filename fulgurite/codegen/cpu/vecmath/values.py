@@ -9,10 +9,10 @@ lanes of SSE2) `fma` rounds twice and exact products are made of halves; no form
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ....core.dtype import DType, bool_, float32, float64, int32, int64
+from ....core.lazy_dataclass import dataclass
 from ..llvm.emitter import Emitter, Val, literal, scalar_type
 
 
