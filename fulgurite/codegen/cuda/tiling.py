@@ -37,6 +37,10 @@ class GpuTable:
     row_block: int = 16384  # elements of a row that a program holds whole
     row_bytes: int = 16  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
+    row_walk: int = 0  # programs for each processor that walk rows; 0: a program for each row
+    row_stages: int = 2  # rows of such a program that are on their way at the same time
+    streaming: bool = False  # say of memory that is used once that the L2 cache need not keep it
+    short_functions: bool = False  # our own forms of tanh and of quotients by a shared divisor
     small_rows: int = 1024  # elements of short rows that a program takes together
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
@@ -89,13 +93,29 @@ def choose_tiling(
     contiguous = _contiguous(order, free, sizes, dtypes)
     width = _width(order, free, sizes, dtypes)
     if not folded:
-        return _map_tiling(order, sizes, parallel, contiguous, width, table)
+        found = _map_tiling(order, sizes, parallel, contiguous, width, table)
+        return replace(found, streaming=table.streaming, short=table.short_functions)
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
         found = _dot_tiling(dot, order, free, sizes, table)
         # loads masked by where a block of split-K ends are copied 4 bytes at a time if pipelined
         return replace(found, stages=1) if windows else found
-    return _fold_tiling(sizes, parallel, folded, contiguous, width, table)
+    found = _fold_tiling(sizes, parallel, folded, contiguous, width, table)
+    found = replace(found, streaming=table.streaming, short=table.short_functions)
+    return _walking(found, sizes, parallel, folded, table)
+
+
+def _walking(
+    tiling: Tiling, sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
+    table: GpuTable,
+) -> Tiling:  # fmt: skip
+    """Programs that walk whole rows, where there are several for each of them."""
+    block = dict(zip(tiling.axes, tiling.blocks, strict=True))
+    programs = table.row_walk * table.processors
+    tiles = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel])
+    if not programs or tiles < 2 * programs or any(block.get(a, 0) < sizes[a] for a in folded):
+        return tiling
+    return replace(tiling, walk=programs, stages=table.row_stages)
 
 
 def _contiguous(
