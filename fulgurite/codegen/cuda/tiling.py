@@ -55,6 +55,13 @@ class GpuTable:
     dot_depth: int = 64
     dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
+    gluon: bool = False  # Hopper's own form of large products, until it is measured: gluon_gemm.py
+    gluon_tiles: tuple[tuple[int, int, int, int, float], ...] = (  # see `GluonTile`
+        (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
+        (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
+    )  # fmt: skip
+    gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good

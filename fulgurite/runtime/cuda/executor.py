@@ -71,7 +71,7 @@ class Segment:
         self.schedule = schedule
         self.items: list[int] = []  # of each launch
         self.launches: list[LoadedLaunch] = []
-        self.cells: list[list[tuple[str, int]]] = []  # types and numbers of arguments
+        self.cells: list[list[tuple[str, Any]]] = []  # types and values of arguments
         self.uses: dict[Key, list[tuple[int, int, int]]] = {}  # launch, argument, offset
         for number, item, kernel in items:
             slots = (*item.reads, *item.writes)
@@ -82,20 +82,25 @@ class Segment:
     def _add(self, launch: LoadedLaunch, slots: Sequence[int]) -> None:
         number = len(self.launches)
         self.launches.append(launch)
-        cells: list[tuple[str, int]] = []
-        for place, one in enumerate(launch.arguments):
-            if one.source == source.NUMBER:
-                cells.append((one.type, int(one.value)))
-                continue
+        cells: list[tuple[str, Any]] = []
+        for one in launch.arguments:
+            place, value = len(cells), one.value
             key: Key
             offset = 0
-            if one.source == source.PARAM:
-                key = slots[int(one.value)]
-            elif one.source == source.VARIABLE:
-                key = f".{one.value}"
+            if isinstance(value, source.TensorMap):
+                key = slots[value.param]
+                cells += cuda.tensor_cells(value)
+            elif one.source == source.NUMBER:
+                cells.append((one.type, int(value)))
+                continue
             else:
-                key, offset = BASES[one.source], int(one.value)
-            cells.append(("i64", 0))
+                cells.append(("i64", 0))
+                if one.source == source.PARAM:
+                    key = slots[int(value)]
+                elif one.source == source.VARIABLE:
+                    key = f".{value}"
+                else:
+                    key, offset = BASES[one.source], int(value)
             self.uses.setdefault(key, []).append((number, place, offset))
         self.cells.append([*cells, ("ptr", 0), ("ptr", 0)])  # scratch memory that none of ours has
 
@@ -114,7 +119,7 @@ class Launches:
     def set(self, key: Key, value: int) -> None:
         """Give a slot's address or a variable's value to every launch that reads it."""
         for launch, place, offset in self.segment.uses.get(key, ()):
-            self.arguments[launch].cells[place] = value + offset & 0xFFFFFFFFFFFFFFFF
+            self.arguments[launch].set(self.device.driver, place, value + offset)
             self.changed.add(launch)
 
     def launch(self) -> None:

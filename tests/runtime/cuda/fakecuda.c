@@ -14,7 +14,7 @@
 #include <string.h>
 
 static char fail_name[64];
-static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, calls, idle, version = 13000;
+static int fail_after, fail_code, launches, graph_launches, nodes, updates, waits, open_handles, calls, idle, maps, version = 13000;
 
 static int failing(const char *name) {
   calls++;
@@ -37,6 +37,7 @@ int fake_count(const char *what) {
   if (!strcmp(what, "updates")) return updates;
   if (!strcmp(what, "waits")) return waits;
   if (!strcmp(what, "calls")) return calls;
+  if (!strcmp(what, "maps")) return maps;
   return open_handles;
 }
 
@@ -161,6 +162,15 @@ struct kept { struct module *module; uint64_t values[512]; struct kept *next, **
 struct graph { struct kept *first, *last; };
 static void keep(struct kept *to, struct node *node) {
   to->module = node->function; values_of(node->function, node->params, to->values);
+}
+int cuTensorMapEncodeTiled(uint64_t *out, int type, unsigned rank, uint64_t address, uint64_t *sizes,
+                           uint64_t *strides, unsigned *box, unsigned *steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  CHECK if ((uintptr_t)out % 64 || address % 16 || !address || rank > 5) return 1;
+  for (unsigned i = 0; i + 1 < rank; i++) if (strides[i] % 16 || !strides[i]) return 1;
+  for (unsigned i = 0; i < rank; i++) if (!sizes[i] || !box[i] || box[i] > 256 || steps[i] != 1) return 1;
+  maps++; memset(out, 0, 128);
+  out[0] = address; out[1] = sizes[0]; out[2] = strides[0]; out[3] = box[0]; out[4] = type; return 0;
 }
 int cuGraphCreate(void **out, unsigned flags) { CHECK *out = calloc(1, sizeof(struct graph)); open_handles++; return 0; }
 int cuGraphDestroy(void *graph) {
