@@ -138,7 +138,9 @@ def _gluon_names() -> Mapping[str, Any]:
     exec(compile(code, path, "exec"), space)  # our own text
     mine = {name: value for name, value in space.items() if not name.startswith("__")}
     engine = {name: getattr(hopper, name) for name in hopper.__all__}
-    return {**mine, **engine, "tl": both, "gl": gl, "gluon": gluon}
+    tma = hopper.tma  # its functions have other names from 3.7 on
+    load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+    return {**mine, **engine, "tl": both, "gl": gl, "gluon": gluon, "tma_load": load}
 
 
 def _gluon_type(kind: str) -> str:

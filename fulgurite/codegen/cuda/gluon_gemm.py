@@ -30,8 +30,6 @@ from .spelling import definitions, rounded
 from .tiling import GpuTable
 
 _BODY = frozenset((LOAD, STORE, FOLD, CONST, VAR, INDEX, VALID))
-_TMA_BYTES = 16  # what strides and beginnings are multiples of
-_MAX_RANK = 5  # of a tensor for the copy engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +63,10 @@ class GluonPlan:
     right: TensorMap
     turned: tuple[bool, bool]  # does an operand run along its rows or columns, not along K?
     group: int  # rows of tiles that are walked together, so that they share columns in the cache
+    registers: int  # of a producer's thread
 
 
-def plan_gluon(
-    kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable
-) -> GluonPlan | None:
+def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> GluonPlan | None:
     """The plan of a kernel that is a GEMM, if this form is asked for, legal and worth it."""
     if not table.gluon:
         return None
@@ -82,12 +79,14 @@ def plan_gluon(
     if tile is None:
         return None
     (m,), (n,), (k,) = problem.rows, problem.columns, problem.folded
-    left = _tensor(problem, problem.left, m, k, tile.rows, tile.depth)
-    right = _tensor(problem, problem.right, n, k, tile.columns, tile.depth)
+    left = _tensor(problem, problem.left, (m, k), (tile.rows, tile.depth), table)
+    right = _tensor(problem, problem.right, (n, k), (tile.columns, tile.depth), table)
     if left is None or right is None or left[0].dtype != right[0].dtype:
         return None
     turned = left[1], right[1]
-    return GluonPlan(problem, tile, left[0], right[0], turned, table.gluon_group)
+    return GluonPlan(
+        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers
+    )
 
 
 def _is_plain(node: Node) -> bool:
@@ -114,12 +113,14 @@ def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
 
 
 def _tensor(
-    problem: GemmProblem, factor: Node, own: int, k: int, side: int, depth: int
-) -> tuple[TensorMap, bool] | None:
+    problem: GemmProblem, factor: Node, axes: tuple[int, int], block: tuple[int, int],
+    table: GpuTable,
+) -> tuple[TensorMap, bool] | None:  # fmt: skip
     """An operand as a tensor for the copy engine, and whether it is contiguous along its own axis.
 
     It must be memory as it is: one axis contiguous, all else at multiples of 16 bytes.
     """
+    (own, k), (side, depth) = axes, block
     load = factor.src[0] if factor.op is CAST else factor
     if load.op is not LOAD or load.arg[2] or load.dtype not in (bfloat16, float16):
         return None
@@ -130,18 +131,18 @@ def _tensor(
     width = load.dtype.itemsize
     turned = steps.get(own) == 1 and steps.get(k) != 1
     inner, outer = (own, k) if turned else (k, own)
-    if steps.get(inner) != 1 or len(problem.batch) > _MAX_RANK - 2:
+    if steps.get(inner) != 1 or len(problem.batch) > table.tma_rank - 2:
         return None
-    axes = (*problem.batch, outer, inner)
-    strides = tuple([steps.get(a, 0) for a in axes])
-    far = [s * width for a, s in zip(axes[:-1], strides, strict=False) if problem.sizes[a] > 1]
-    if any(s <= 0 or s % _TMA_BYTES for s in far) or offset * width % _TMA_BYTES or offset < 0:
+    order = (*problem.batch, outer, inner)
+    sizes = [problem.sizes[a] for a in order]
+    unit = table.tma_bytes // width
+    # along an axis of one step any stride will do
+    strides = [steps.get(a, 0) if problem.sizes[a] > 1 else unit for a in order[:-1]]
+    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
         return None
-    strides = tuple([s if s > 0 and s * width % _TMA_BYTES == 0 else 8 for s in strides[:-1]])
-    shape = tuple([problem.sizes[a] for a in axes])
     blocks = (depth, side) if turned else (side, depth)
     spec = TensorMap(
-        param, offset * width, load.dtype.name, shape, (*strides, 1),
+        param, offset * width, load.dtype.name, tuple(sizes), (*strides, 1),
         (*[1] * len(problem.batch), *blocks),
     )  # fmt: skip
     return spec, turned
@@ -302,8 +303,7 @@ class _Text:
             places.append(f"[{', '.join([*self.batches, *pair])}]")
         given = ["d0", "d1", "ab", "bb", "empty", "ready", "tiles", *self.walk]
         copies = [
-            f"            tma.async_copy_global_to_shared(d{i}, {places[i]}, ready.index(slot), "
-            f"{'ab'[i]}b.index(slot))"
+            f"            tma_load(d{i}, {places[i]}, ready.index(slot), {'ab'[i]}b.index(slot))"
             for i in range(2)
         ]
         return [
@@ -324,18 +324,19 @@ class _Text:
         )
         rows = tile.rows, tile.depth
         columns = tile.depth, tile.columns
+        turns = self.plan.turned[0], not self.plan.turned[1]
         blocks = [
-            f"{name}b.index(slot)"
-            + (f".reshape([{low}, {high}]).permute((1, 0))" if turn else f".reshape([{high}, {low}])")
-            for name, (high, low), turn in (
-                ("a", rows, self.plan.turned[0]), ("b", columns, not self.plan.turned[1]),
-            )
-        ]  # fmt: skip
+            f"{name}b.index(slot).reshape([{low}, {high}]).permute((1, 0))"
+            if turn
+            else f"{name}b.index(slot).reshape([{high}, {low}])"
+            for name, (high, low), turn in zip("ab", (rows, columns), turns, strict=True)
+        ]
+        across = tile.step // 8  # threads beside each other, with 8 columns each
         return [
             "@gluon.jit", f"def consume({', '.join(given)}):",
             f"    C: gl.constexpr = {layout}",
-            f"    L: gl.constexpr = gl.BlockedLayout([1, 8], [{256 // tile.step}, {tile.step // 8}],"
-            f" [{tile.warps}, 1], [1, 0])",
+            f"    L: gl.constexpr = gl.BlockedLayout([1, 8], [{32 // across}, {across}], "
+            f"[{tile.warps}, 1], [1, 0])",
             *self._walking(),
             f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
             f"        for k in range(0, K, {tile.depth}):", *self._ring(),
@@ -382,7 +383,8 @@ class _Text:
             f"    for i in gl.static_range({tile.buffers}):",
             "        mbarrier.init(empty.index(i), count=1)",
             "        mbarrier.init(ready.index(i), count=1)",
-            f"    gl.warp_specialize([(consume, ({consumed})), (produce, ({produced}))], [1], [40])",
+            f"    gl.warp_specialize([(consume, ({consumed})), (produce, ({produced}))], "
+            f"[1], [{plan.registers}])",
         ]  # fmt: skip
 
 

@@ -166,7 +166,9 @@ class TileProgram:
         """A loop over every so manieth tile, whose loads begin some rounds before."""
         inner = Scope(top, dict.fromkeys(self.walked, 0), top.indent + 1)
         count, step, stages = self._number(tiles), self._number(programs), self.tiling.stages
-        inner.header = f"for r0 in tl.range(tl.program_id(0), {count}, {step}, num_stages={stages}):"
+        inner.header = (
+            f"for r0 in tl.range(tl.program_id(0), {count}, {step}, num_stages={stages}):"
+        )
         return inner
 
     def _decode(self, top: Scope) -> None:

@@ -90,7 +90,11 @@ class Launch:
         head, start, body = self.text.rpartition(f"def {self.symbol}(")
         names, _, lines = body.partition("):\n")
         if self.language == "gluon":  # programs that find no tiles
-            held = re.sub(r"(?m)^    tiles = (\w+)$", r"    tiles = tl.where(tl.load(lock) == 0, \1, 0)", lines)
+            held = re.sub(
+                r"(?m)^    tiles = (\w+)$",
+                r"    tiles = tl.where(tl.load(lock) == 0, \1, 0)",
+                lines,
+            )
             assert held != lines, "a persistent kernel says how many tiles there are"
             return replace(
                 self, text=f"{head}{start}lock, {names}):\n{held}",

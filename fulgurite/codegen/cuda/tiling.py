@@ -61,6 +61,9 @@ class GpuTable:
         (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
     )  # fmt: skip
     gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
+    tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
+    tma_rank: int = 5  # axes of a tensor for it, at most
     gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many

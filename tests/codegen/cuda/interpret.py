@@ -248,13 +248,14 @@ def _launch(
 ) -> None:  # fmt: skip
     arguments: dict[str, Any] = {}
     for one in launch.arguments:
-        kind = tl.str_to_ty(one.type, None)
+        kind, value = tl.str_to_ty(one.type, None), one.value
+        assert not isinstance(value, source.TensorMap), "there is no interpreter for Gluon"
         if one.source == source.PARAM:
-            data = np.array([params[int(one.value)]], np.uint64)
+            data = np.array([params[int(value)]], np.uint64)
         elif one.source in bases:
-            data = np.array([bases[one.source] + int(one.value)], np.uint64)
+            data = np.array([bases[one.source] + int(value)], np.uint64)
         else:
-            known = values[str(one.value)] if one.source == source.VARIABLE else int(one.value)
+            known = values[str(value)] if one.source == source.VARIABLE else int(value)
             data = np.array([known], np.int64 if one.type == "i64" else np.int32)
         arguments[one.name] = tl.tensor(Handle(data, kind), kind)
     function = load_function(launch.text, launch.symbol).rewrite()

@@ -26,7 +26,9 @@ class Product(NamedTuple):
     def inputs(self, m: int, n: int, k: int) -> tuple[tuple[tuple[int, ...], str], ...]:
         """Shapes and dtypes of the inputs, as they are in memory."""
         sides = [(m, k), (k, n)]
-        pairs = [side[::-1] if turn else side for side, turn in zip(sides, self.turned, strict=True)]
+        pairs = [
+            side[::-1] if turn else side for side, turn in zip(sides, self.turned, strict=True)
+        ]
         shapes: list[tuple[int, ...]] = [(*self.batch, *pair) for pair in pairs]
         if self.heads:
             shapes = [(b, r, h, c) for b, h, r, c in [tuple(s) for s in shapes]]
@@ -37,7 +39,8 @@ class Product(NamedTuple):
         if self.heads:
             a, b = (fg.swapaxes(x, 1, 2) for x in (a, b))
         a, b = (
-            fg.swapaxes(x, -1, -2) if turn else x for x, turn in zip((a, b), self.turned, strict=True)
+            fg.swapaxes(x, -1, -2) if turn else x
+            for x, turn in zip((a, b), self.turned, strict=True)
         )
         return self.build(a, b, *more)
 

@@ -27,7 +27,7 @@ def launches(build: Any, inputs: Any, table: GpuTable = GLUON) -> list[Launch]:
 def test_large_products_of_small_floats_take_it_in_one_launch(one: Any) -> None:
     (launch,) = launches(one, one.inputs(2048, 1024, 1024))
     assert launch.language == "gluon" and launch.grid == min(launch.grid, HOPPER.processors)
-    assert launch.text.count("warpgroup_mma(") == 1 and launch.text.count("async_copy_glo") == 2
+    assert launch.text.count("warpgroup_mma(") == 1 and launch.text.count("tma_load(") == 2
     turns = launch.text.count(".permute((1, 0))")
     assert turns == one.turned[0] + one.turned[1]
 
@@ -55,7 +55,9 @@ def test_what_it_cannot_do_is_left_to_tl_dot(build: Any, inputs: Any) -> None:
 
 def test_sizes_are_no_part_of_the_text() -> None:
     one = product("residual")
-    first, second = (launches(one, one.inputs(m, 2048, k))[0] for m, k in ((2048, 1024), (4096, 512)))
+    first, second = (
+        launches(one, one.inputs(m, 2048, k))[0] for m, k in ((2048, 1024), (4096, 512))
+    )
     assert first.text == second.text and first.key == second.key
 
 
