@@ -113,11 +113,53 @@ def _prelude() -> Mapping[str, Any]:
     return {name: value for name, value in vars(prelude).items() if not name.startswith("__")}
 
 
-def load_function(text: str, symbol: str) -> Any:
+@lru_cache(maxsize=1)
+def _gluon_names() -> Mapping[str, Any]:
+    """What a text in Gluon calls: its language, and our device functions over it.
+
+    Triton's functions take Gluon's tensors, but for those that make tensors without a layout: they
+    are Gluon's own here, also inside of our device functions.
+    """
+    import triton.language as tl
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.language.nvidia import hopper
+
+    both: Any = ModuleType("tl")
+    vars(both).update({k: v for k, v in vars(tl).items() if not k.startswith("__")})
+    for name in ("arange", "full", "zeros", "zeros_like"):
+        setattr(both, name, getattr(gl, name))
+    from . import prelude
+
+    path = str(prelude.__file__)
+    text = "".join(linecache.getlines(path))
+    code = text.replace("import triton.language as tl\n", "\n")  # lines stay where they are
+    space: dict[str, Any] = {"tl": both, "__name__": prelude.__name__, "__file__": path}
+    exec(compile(code, path, "exec"), space)  # our own text
+    mine = {name: value for name, value in space.items() if not name.startswith("__")}
+    engine = {name: getattr(hopper, name) for name in hopper.__all__}
+    tma = hopper.tma  # its functions have other names from 3.7 on
+    load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+    return {**mine, **engine, "tl": both, "gl": gl, "gluon": gluon, "tma_load": load}
+
+
+def _gluon_type(kind: str) -> str:
+    """A tensor map's type as this version of Triton writes it; other types as they are."""
+    if not kind.startswith("tensor "):
+        return kind
+    from triton.experimental.gluon import language as gl
+
+    _, dtype, *block = kind.split()
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=len(block))
+    return f"tensordesc<{dtype}[{', '.join(block)}],{layout!r}>"
+
+
+def load_function(text: str, symbol: str, language: str = "triton") -> Any:
     """The Triton function of a text, with its source where `inspect` looks for it."""
     name = f"<fulgurite {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {**_prelude(), "__name__": f"fulgurite_{name[11:-1]}"}
+    known = _gluon_names() if language == "gluon" else _prelude()
+    scope: dict[str, Any] = {**known, "__name__": f"fulgurite_{name[11:-1]}"}
     exec(compile(text, name, "exec"), scope)  # our own text
     return scope[symbol]
 
@@ -131,13 +173,18 @@ class _Compilation:
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource, make_backend
 
-        function = load_function(launch.text, launch.symbol)
+        function = load_function(launch.text, launch.symbol, launch.language)
         self.target = GPUTarget("cuda", capability, 32)
         self.backend = make_backend(self.target)
-        signature = {name: kind for name, kind, _ in launch.signature}
+        signature = {name: _gluon_type(kind) for name, kind, _ in launch.signature}
         divisible = [["tt.divisibility", 16]]
         attributes = {(i,): divisible for i, (_, _, even) in enumerate(launch.signature) if even}
-        self.source = ASTSource(fn=function, signature=signature, constexprs={}, attrs=attributes)
+        kind: Any = ASTSource
+        if launch.language == "gluon":
+            from triton.experimental.gluon._runtime import GluonASTSource
+
+            kind = GluonASTSource
+        self.source = kind(fn=function, signature=signature, constexprs={}, attrs=attributes)
         self.options = self.backend.parse_options(
             {
                 "num_warps": launch.warps,

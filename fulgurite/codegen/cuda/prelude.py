@@ -31,6 +31,74 @@ def fg_div(a, b):
 
 
 @triton.jit
+def fg_reciprocal(b):
+    """1 / b of a float32, rounded to nearest."""
+    return tl.div_rn(tl.zeros_like(b) + 1.0, b)
+
+
+# four quotients: a product with the reciprocal, corrected twice by the remainder, which is exact
+# while |a| and |b| are between 2^-60 and 2^60 (Markstein); one number outside, and all are divided
+_QUOTIENTS = tl.constexpr(
+    "{\n.reg .f32 e; .reg .f32 n; .reg .b32 t; .reg .b32 m; .reg .pred p;\n mov.b32 m, 0;\n"
+    + "".join(
+        [
+            f"mul.rn.f32 ${i}, ${i + 4}, ${i + 12}; neg.f32 n, ${i + 8};\n"
+            f"fma.rn.f32 e, ${i}, n, ${i + 4}; fma.rn.f32 ${i}, e, ${i + 12}, ${i};\n"
+            f"fma.rn.f32 e, ${i}, n, ${i + 4}; fma.rn.f32 ${i}, e, ${i + 12}, ${i};\n"
+            f"shl.b32 t, ${i + 4}, 1; sub.u32 t, t, 0x43000000; max.u32 m, m, t;\n"
+            f"shl.b32 t, ${i + 8}, 1; sub.u32 t, t, 0x43000000; max.u32 m, m, t;\n"
+            for i in range(4)
+        ]
+    )
+    + "setp.le.u32 p, m, 0x78000000;\n@p bra DONE;\n"
+    + "".join([f"div.rn.f32 ${i}, ${i + 4}, ${i + 8};\n" for i in range(4)])
+    + "DONE:\n}"
+)
+_QUOTIENT_REGISTERS = tl.constexpr(",".join(["=&f"] * 4 + ["f"] * 12))
+
+
+@triton.jit
+def fg_quotient(a, b, reciprocal):
+    """a / b of float32, rounded to nearest, where many share the divisor and its reciprocal."""
+    return tl.inline_asm_elementwise(
+        _QUOTIENTS, _QUOTIENT_REGISTERS, [a, b, reciprocal], tl.float32, is_pure=True, pack=4
+    )
+
+
+@triton.jit
+def fg_fast_exp2(x):
+    """2 ** x within 2 ulp, of numbers that are not below -126."""
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def fg_fast_reciprocal(x):
+    """1 / x within 1 ulp, of numbers that are not below 2^-126 nor above 2^126: 0 there."""
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def fg_tanh(x):
+    """tanh of float32 within 2 ulp and without a branch: x + x P(x^2) below 1, else by exp2."""
+    a = tl.abs(x)
+    s = a * a
+    p = tl.fma(s, -0.00035845092, 0.0023013609)
+    p = tl.fma(p, s, -0.0079461015)
+    p = tl.fma(p, s, 0.021486654)
+    p = tl.fma(p, s, -0.053879802)
+    p = tl.fma(p, s, 0.13332345)
+    p = tl.fma(p, s, -0.33333295)
+    small = tl.fma(p * s, a, a)
+    e = fg_fast_exp2(a * 2.88539) + 1.0
+    large = tl.fma(fg_fast_reciprocal(e), -2.0, 1.0)
+    return libdevice.copysign(tl.where(a < 1.0, small, large), x)
+
+
+@triton.jit
 def fg_sqrt(a):
     """The square root, rounded to nearest."""
     if a.dtype == tl.float64:

@@ -18,7 +18,7 @@ from math import prod
 from ...core.dtype import DType, float32
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, Source, toposort
-from ...core.ops.elementwise import CAST, MUL
+from ...core.ops.elementwise import CAST, DIV, MUL
 from ...core.ops.index import BITS, FOLD, GUARD, INDEX, LOAD, STORE, VALID
 from ...core.ops.leaf import CONST, SINK, VAR
 from ...graph.ir.affine import Affine, Atom, Condition, axes_of, bounds, sources_of
@@ -67,6 +67,9 @@ class Tiling:
     stages: int = 2
     dot: tuple[int, int, int] | None = None  # axes m, n, k of a product for the tensor cores
     precision: str = "ieee"  # of products of float32 there: ieee or tf32
+    walk: int = 0  # programs that walk tiles, the next ones on their way; 0: one tile each
+    streaming: bool = False  # memory that is read or written once is not kept in the L2 cache
+    short: bool = False  # our own short forms of functions that libdevice has in long
 
 
 class TileProgram:
@@ -94,6 +97,7 @@ class TileProgram:
         self.looped = frozenset(
             a for a in range(len(self.sizes)) if a not in self.parallel and self._loops(a)
         )
+        self.walked = parallel if tiling.walk else frozenset[int]()
         self.shaped = self._shaped()
         self.products = contractions(self.order, self.free)
         self.levels = fold_levels(self.order)
@@ -131,10 +135,14 @@ class TileProgram:
     def launch(self) -> Launch:
         """The text with its grid and arguments."""
         top = Scope(None, {}, 1)
-        grid = self._grid(top)
-        if grid > INT32_LIMIT:
-            raise CannotLower(f"{grid} programs, of which a launch has {INT32_LIMIT} at most")
-        self._emit_roots(top)
+        tiles, walk = self._tiles(), self.tiling.walk
+        if tiles > INT32_LIMIT:
+            raise CannotLower(f"{tiles} programs, of which a launch has {INT32_LIMIT} at most")
+        grid = min(tiles, walk or tiles)
+        inner = self._walk(top, tiles, grid) if walk else top
+        self._decode(inner)
+        self._emit_roots(inner)
+        self._close(inner, top)
         body = "\n".join(top.lines)
         used = [i for i in range(len(self.dtypes)) if any(_names(n, i) for n in self.order)]
         arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
@@ -150,11 +158,25 @@ class TileProgram:
         warps, stages = self.tiling.warps, self.tiling.stages
         return Launch(text, "kernel", grid, warps, stages, tuple(arguments))
 
-    def _grid(self, top: Scope) -> int:
-        """Decode the program's number into tiles and single steps of the parallel axes."""
+    def _tiles(self) -> int:
+        """How many tiles there are."""
+        return prod([-(-self.sizes[a] // self.block.get(a, 1)) for a in self.parallel])
+
+    def _walk(self, top: Scope, tiles: int, programs: int) -> Scope:
+        """A loop over every so manieth tile, whose loads begin some rounds before."""
+        inner = Scope(top, dict.fromkeys(self.walked, 0), top.indent + 1)
+        count, step, stages = self._number(tiles), self._number(programs), self.tiling.stages
+        inner.header = (
+            f"for r0 in tl.range(tl.program_id(0), {count}, {step}, num_stages={stages}):"
+        )
+        return inner
+
+    def _decode(self, top: Scope) -> None:
+        """A tile's number as places along the parallel axes."""
         fast = self._fastest_first()
         counts = {a: -(-self.sizes[a] // self.block.get(a, 1)) for a in fast}
-        top.say(f"left = tl.program_id(0){'.to(tl.int64)' if self.wide else ''}")
+        number = "r0" if self.walked else "tl.program_id(0)"
+        top.say(f"left = {number}{'.to(tl.int64)' if self.wide else ''}")
         varying = [a for a in fast if counts[a] > 1]
         for axis in fast:
             step = "left"
@@ -171,8 +193,7 @@ class TileProgram:
                 top.say(f"a{axis} = {step}")
         for axis in self.tiling.axes:  # folded axes that one block holds
             if axis not in self.parallel and axis not in self.looped:
-                self._tile_axis(top, axis, "")
-        return prod(counts.values())
+                self._tile_axis(top.home([]), axis, "")
 
     def _fastest_first(self) -> list[int]:
         """Parallel axes in the order in which neighbouring programs step along them.
@@ -200,7 +221,7 @@ class TileProgram:
         """Ensure that the places of a block are a tensor of the view's rank, with their mask."""
         bound = self._bound_name(axis, scope)
         name = f"{bound}{self.views[self.dims]}"
-        home = scope.home([axis] if axis in self.looped else [])
+        home = scope.home({axis} & (self.looped | self.walked))
         if name not in home.spread:
             home.spread.add(name)
             places = ", ".join([":" if a == axis else "None" for a in self.dims])
@@ -289,7 +310,9 @@ class TileProgram:
         place = self._spread(self._index(index, store, scope), bool(have), have, axes, shape)
         mask = self._mask(frozenset(axes), (), store, scope)
         text = to_memory(value, self.dtypes[param])
-        scope.say(f"tl.store(p{param} + {place}, {text}{f', mask={mask}' if mask else ''})")
+        extra = f", mask={mask}" if mask else ""
+        extra += ', cache_modifier=".cs"' if self.tiling.streaming else ""
+        scope.say(f"tl.store(p{param} + {place}, {text}{extra})")
 
     # --- shapes ----------------------------------------------------------------------------------
 
@@ -339,7 +362,7 @@ class TileProgram:
 
     def _home(self, node: Node, scope: Scope) -> Scope:
         """The block that a value belongs to."""
-        return scope.home(self.free[node] & self.looped)
+        return scope.home(self.free[node] & (self.looped | self.walked))
 
     def _key(self, node: Node) -> Hashable:
         """What a value is known by: in another view it is another tensor."""
@@ -371,8 +394,10 @@ class TileProgram:
             return self._fold_block(node, values, scope)
         if op is MUL and node in self.products:
             return f"{values[0]} * {values[1]}"  # rounded with the sum
+        if op is DIV and self._is_shared_divisor(node):
+            return self._shared_quotient(node, values, scope)
         if op.family == "elementwise":
-            return elementwise(node, values)
+            return elementwise(node, values, self.tiling.short)
         if op is CONST:
             return constant(node.arg[0], node.dtype)
         if op is VAR:
@@ -391,6 +416,21 @@ class TileProgram:
             return f"fg_bits({', '.join(values)})"
         raise CannotLower(f"{op} has no tile form")
 
+    def _is_shared_divisor(self, node: Node) -> bool:
+        """True if many elements of the tile are divided by the same number."""
+        have, all_ = self.free[node.src[1]] & self.tile, self.free[node] & self.tile
+        return self.tiling.short and have < all_ and computing(node.dtype) is float32
+
+    def _shared_quotient(self, node: Node, values: list[str], scope: Scope) -> str:
+        """A quotient by way of the divisor's reciprocal, which is worked out once."""
+        divisor = node.src[1]
+        home, key = self._home(divisor, scope), ("reciprocal", self._key(divisor))
+        if home.known(key) is None:
+            home.names[key] = self._name()
+            home.say(f"{home.names[key]} = fg_reciprocal({values[1]})")
+        text = f"fg_quotient({', '.join(values)}, {home.known(key)})"
+        return rounded(text, node.dtype)
+
     def _load(self, node: Node, scope: Scope) -> str:
         param, index, conditions = node.arg
         axes = self.free[node]
@@ -405,6 +445,8 @@ class TileProgram:
         place = self._spread(place, shaped, have & self.tile, axes, shape)
         mask = self._mask(axes, conditions, node, scope)
         extra = f", mask={mask}, other=0" if mask else ""
+        if self.tiling.streaming and axes >= self.parallel and not sources:
+            extra += ', eviction_policy="evict_first"'
         return from_memory(f"tl.load(p{param} + {place}{extra})", self.dtypes[param])
 
     def _guard(self, node: Node, values: list[str], scope: Scope) -> str:

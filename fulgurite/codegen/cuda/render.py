@@ -27,6 +27,7 @@ from ...kernel.transform.passes import INDEX, TRANSFORMS, TypedKernel
 from ...kernel.transform.split_reduction import Part, split
 from ...kernel.transform.tables import SplitTable
 from .analysis import fixed_axes, live_roots, parallel_axes
+from .gluon_gemm import render_gluon
 from .parts import in_parts
 from .program import TileProgram
 from .source import KernelSource, Launch, Place, Room, params
@@ -125,6 +126,10 @@ def tile(value: TypedKernel, context: Rendering) -> list[Launch]:
     (kernel, dtypes), (table, places, room, _) = value, context
     found: list[Launch] = []
     for group in _groups(kernel, dtypes, table):
+        hopper = render_gluon(group, dtypes, places, table)
+        if hopper is not None:
+            found.append(hopper)
+            continue
         parts, shared = _split(group, dtypes, table)
         kinds = [*dtypes, *[dtype for dtype, _ in shared]]
         where = [*places, *[room.take(count * dtype.itemsize) for dtype, count in shared]]

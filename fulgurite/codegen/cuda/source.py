@@ -11,16 +11,37 @@ at multiples of 16 bytes; the workspace at one of 256.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...core.dtype import DType
 from ...core.lazy_dataclass import dataclass
 
 PARAM, ROOM, ERROR, VARIABLE, NUMBER = "param", "room", "error", "variable", "number"
 LOCK = "lock"
+TENSOR = "tensor"
 ROOM_ALIGNMENT = 256  # bytes
+
+
+class TensorMap(NamedTuple):
+    """What Hopper's copy engine must know of a param (CUtensorMap): a box of it is one copy.
+
+    Elements outside of the shape read as 0. Copies land swizzled in rows of 128 bytes.
+    """
+
+    param: int
+    offset: int  # bytes
+    dtype: str  # bfloat16 or float16
+    shape: tuple[int, ...]  # the contiguous axis last
+    strides: tuple[int, ...]  # in elements
+    block: tuple[int, ...]  # what a program copies at a time
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """What one instruction copies: rows of 128 bytes at most."""
+        return (*self.block[:-1], min(self.block[-1], 64))
 
 
 class Argument(NamedTuple):
@@ -29,8 +50,17 @@ class Argument(NamedTuple):
     name: str
     type: str  # as Triton's signatures have it: "*fp32", "i32"
     even: bool  # a multiple of 16
-    source: str  # PARAM, ROOM, ERROR, LOCK, VARIABLE or NUMBER
-    value: int | str = 0  # param number, offset in the workspace, variable's name, the number
+    source: str  # PARAM, ROOM, ERROR, LOCK, VARIABLE, NUMBER or TENSOR
+    value: int | str | TensorMap = 0  # param, offset in the workspace, variable's name, number
+
+    @staticmethod
+    def restored(dumped: Sequence[Any]) -> Argument:
+        """One that went through JSON."""
+        name, kind, even, source, value = dumped
+        if source == TENSOR:
+            param, offset, dtype, *lists = value
+            value = TensorMap(param, offset, dtype, *[tuple(one) for one in lists])
+        return Argument(name, kind, even, source, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +73,7 @@ class Launch:
     warps: int
     stages: int
     arguments: tuple[Argument, ...]
+    language: str = "triton"  # or gluon: Triton's own, one level below
 
     @property
     def signature(self) -> tuple[tuple[str, str, bool], ...]:
@@ -59,6 +90,17 @@ class Launch:
         assert all(a.source != LOCK for a in self.arguments), "what checks an index is not guarded"
         head, start, body = self.text.rpartition(f"def {self.symbol}(")
         names, _, lines = body.partition("):\n")
+        if self.language == "gluon":  # programs that find no tiles
+            held = re.sub(
+                r"(?m)^    tiles = (\w+)$",
+                r"    tiles = tl.where(tl.load(lock) == 0, \1, 0)",
+                lines,
+            )
+            assert held != lines, "a persistent kernel says how many tiles there are"
+            return replace(
+                self, text=f"{head}{start}lock, {names}):\n{held}",
+                arguments=(lock_word(), *self.arguments),
+            )  # fmt: skip
         inner = "".join([f"    {line}\n" for line in lines.splitlines()])
         text = f"{head}{start}lock, {names}):\n    if tl.load(lock) == 0:\n{inner}"
         return replace(self, text=text, arguments=(lock_word(), *self.arguments))
@@ -128,6 +170,12 @@ def pointer(name: str, dtype: DType, place: Place) -> Argument:
 def pointers(names: Sequence[tuple[str, DType, Place]]) -> list[Argument]:
     """Several pointers."""
     return [pointer(*one) for one in names]
+
+
+def tensor_map(name: str, spec: TensorMap) -> Argument:
+    """A tensor that the copy engine reads blocks of."""
+    kind = " ".join(map(str, ("tensor", _TYPES[spec.dtype], *spec.block)))
+    return Argument(name, kind, False, TENSOR, spec)
 
 
 def number(name: str, value: int) -> Argument:

@@ -120,8 +120,8 @@ def to_memory(text: str, dtype: DType) -> str:
     return f"({text}).to({type_name(dtype)})"
 
 
-def elementwise(node: Node, values: list[str]) -> str:
-    """One elementwise op on values that are named already."""
+def elementwise(node: Node, values: list[str], short: bool = False) -> str:
+    """One elementwise op on values that are named already; in a short form where there is one."""
     op, dtype = node.op, node.src[-1].dtype
     if dtype.kind == "c" or node.dtype.kind == "c":
         raise CannotLower(f"{op} of complex numbers has no form in pairs")
@@ -135,6 +135,8 @@ def elementwise(node: Node, values: list[str]) -> str:
     if op is POLYGAMMA:
         return rounded(f"fg_polygamma_{node.arg}({values[0]})", node.dtype)
     spelling = _SPECIAL.get((op.name, dtype.kind)) or op.triton
+    if short and computing(dtype) is float32:
+        spelling = _SHORT.get(op.name, spelling)
     if not spelling:
         raise CannotLower(f"{op} has no Triton spelling")
     return rounded(spelling.format(*values, arg=node.arg), node.dtype)
@@ -153,6 +155,10 @@ _SPECIAL = {
     ("eq", "b"): "({0} ^ {1}) == 0", ("ne", "b"): "{0} ^ {1}", ("not", "b"): "{0} == 0",
     ("abs", "u"): "{0}", ("sign", "u"): "fg_sign_unsigned({0})", ("not", "u"): "(0 - {0}) - 1",
 }  # fmt: skip
+
+
+# forms of float32 without branches, as exact as libdevice's
+_SHORT = {"tanh": "fg_tanh({0})"}
 
 
 def _cast(value: str, source: DType, target: DType) -> str:

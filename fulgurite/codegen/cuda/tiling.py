@@ -38,6 +38,10 @@ class GpuTable:
     row_block: int = 16384  # elements of a row that a program holds whole
     row_bytes: int = 16  # of a row that a thread holds, at least, before more warps share it
     chunk_elements: int = 4096  # of a tile that loops over a longer row
+    row_walk: int = 0  # programs for each processor that walk rows; 0: a program for each row
+    row_stages: int = 2  # rows of such a program that are on their way at the same time
+    streaming: bool = False  # say of memory that is used once that the L2 cache need not keep it
+    short_functions: bool = False  # our own forms of tanh and of quotients by a shared divisor
     small_rows: int = 1024  # elements of short rows that a program takes together
     column_bytes: int = 256  # along memory where the folded axis is not contiguous
     column_elements: int = 4096  # of such a tile
@@ -52,6 +56,16 @@ class GpuTable:
     dot_depth: int = 64
     dot_precision: str = "ieee"  # of products in 32 bits, as `tl.dot` calls it: ieee or tf32
     dot_least: int = 8  # the shortest axis of a product for the tensor cores
+    gluon: bool = False  # Hopper's own form of large products, until it is measured: gluon_gemm.py
+    gluon_tiles: tuple[tuple[int, int, int, int, float], ...] = (  # see `GluonTile`
+        (128, 256, 64, 3, 1.0), (256, 128, 64, 3, 0.97), (128, 128, 64, 5, 0.85),
+        (64, 256, 64, 4, 0.7), (64, 128, 64, 6, 0.55),
+    )  # fmt: skip
+    gluon_least: int = 1 << 27  # steps of a product that are worth filling a ring of buffers
+    gluon_registers: int = 40  # of a thread that copies; those that multiply get what is left
+    tma_bytes: int = 16  # what strides and beginnings are multiples of for the copy engine
+    tma_rank: int = 5  # axes of a tensor for it, at most
+    gluon_group: int = 8  # rows of tiles that are walked together: they share columns in L2
     stream_rows: int = 128  # of a tile of an online reduction in 16 bits; half of it in 32
     stream_block: int = 64  # streamed elements of a block; fewer where columns are many
     stream_least: int = 64  # streamed elements; of fewer, kernels of their own are as good
@@ -90,13 +104,29 @@ def choose_tiling(
     contiguous = _contiguous(order, free, sizes, dtypes)
     width = _width(order, free, sizes, dtypes)
     if not folded:
-        return _map_tiling(order, sizes, parallel, contiguous, width, table)
+        found = _map_tiling(order, sizes, parallel, contiguous, width, table)
+        return replace(found, streaming=table.streaming, short=table.short_functions)
     dot = _dot_axes(order, free, sizes, table)
     if dot is not None:
         found = _dot_tiling(dot, order, free, sizes, table)
         # loads masked by where a block of split-K ends are copied 4 bytes at a time if pipelined
         return replace(found, stages=1) if windows else found
-    return _fold_tiling(sizes, parallel, folded, contiguous, width, table)
+    found = _fold_tiling(sizes, parallel, folded, contiguous, width, table)
+    found = replace(found, streaming=table.streaming, short=table.short_functions)
+    return _walking(found, sizes, parallel, folded, table)
+
+
+def _walking(
+    tiling: Tiling, sizes: Sequence[int], parallel: frozenset[int], folded: Sequence[int],
+    table: GpuTable,
+) -> Tiling:  # fmt: skip
+    """Programs that walk whole rows, where there are several for each of them."""
+    block = dict(zip(tiling.axes, tiling.blocks, strict=True))
+    programs = table.row_walk * table.processors
+    tiles = prod([-(-sizes[a] // block.get(a, 1)) for a in parallel])
+    if not programs or tiles < 2 * programs or any(block.get(a, 0) < sizes[a] for a in folded):
+        return tiling
+    return replace(tiling, walk=programs, stages=table.row_stages)
 
 
 def _contiguous(

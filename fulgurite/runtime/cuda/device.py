@@ -97,6 +97,7 @@ class CudaDevice(BaseDevice):
         self.name, self.dlpack = name, (DLPACK_CUDA, member)
         self.expect_compiles()  # while the driver starts, which takes as long
         self.driver = the_driver()
+        self.launch_graph = self.driver.functions["cuGraphLaunch"]
         self.context = cuda.Context(self.driver, member)
         self.properties = self.context.properties()
         self._discarded: list[cuda.Graph | cuda.Pinned | Returned] = []
@@ -152,11 +153,12 @@ class CudaDevice(BaseDevice):
     # --- checks of indices that are waited for later ---------------------------------------------
 
     def leave_unchecked(
-        self, errors: Any, results: Sequence[Buffer], tell: Callable[[], None] | None
+        self, errors: Any, results: Sequence[Buffer | None], tell: Callable[[], None] | None
     ) -> None:
         """Find out later whether a launch that writes only if its checks are good did so."""
         waiting = self.unchecked
-        waiting.append(Unchecked(errors, [weakref.ref(b) for b in results], tell))
+        made = [weakref.ref(b) for b in results if b is not None]
+        waiting.append(Unchecked(errors, made, tell))
         count = len(waiting)
         if count == BATCH:
             self._mark.record(self.stream)

@@ -11,9 +11,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import FulguriteError
+
+if TYPE_CHECKING:
+    from ...codegen.cuda.source import TensorMap
 
 LIBRARIES = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 LEAST_VERSION = 12000  # graphs with explicit nodes as they are used here
@@ -68,6 +71,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventSynchronize": (Handle,),
     "cuEventElapsedTime": (POINTER(c_float), Handle, Handle),
     "cuLaunchKernel": (Handle, *[c_uint] * 7, Handle, c_void_p, c_void_p),
+    "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, c_uint64, *[c_void_p] * 4, *[c_int] * 4),
     "cuGraphCreate": (_Out, c_uint),
     "cuGraphDestroy": (Handle,),
     "cuGraphAddKernelNode_v2": (_Out, Handle, c_void_p, c_size_t, c_void_p),
@@ -420,25 +424,67 @@ class Module:
             self.driver.call("cuModuleUnload", handle)
 
 
+MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
+_MAP_TYPES = {"float16": 6, "bfloat16": 9}  # CUtensorMapDataType
+_SWIZZLE_128, _PROMOTION_128 = 3, 2  # CUtensorMapSwizzle, CUtensorMapL2promotion
+
+
+class Map:
+    """A CUtensorMap in memory: a tensor for the copy engine, encoded when its address is known."""
+
+    __slots__ = ("address", "memory", "spec")
+
+    def __init__(self, spec: TensorMap) -> None:
+        self.spec = spec
+        self.memory = (c_ubyte * (MAP_BYTES + MAP_ALIGNMENT))()
+        first = ctypes.addressof(self.memory)
+        self.address = first + -first % MAP_ALIGNMENT
+
+    def encode(self, driver: Driver, tensor: int) -> None:
+        """Describe the tensor at an address; the driver counts axes from the contiguous one."""
+        spec, rank = self.spec, len(self.spec.shape)
+        sizes = (c_uint64 * rank)(*spec.shape[::-1])
+        strides = (c_uint64 * rank)(*[2 * n for n in spec.strides[-2::-1]])
+        box, ones = (c_uint * rank)(*spec.box[::-1]), (c_uint * rank)(*[1] * rank)
+        driver.call(
+            "cuTensorMapEncodeTiled", self.address, _MAP_TYPES[spec.dtype], rank,
+            tensor + spec.offset, sizes, strides, box, ones, 0, _SWIZZLE_128, _PROMOTION_128, 0,
+        )  # fmt: skip
+
+
+def tensor_cells(spec: TensorMap) -> list[tuple[str, Any]]:
+    """The arguments that a tensor map is in Triton's machine code: it, its shape, its strides."""
+    sizes: list[tuple[str, Any]] = [("i32", n) for n in spec.shape]
+    return [("map", spec), *sizes, *[("i64", n) for n in spec.strides]]
+
+
 class Arguments:
     """Values of a kernel's arguments in memory, and the table of their addresses."""
 
-    __slots__ = ("address", "cells", "table")
+    __slots__ = ("address", "cells", "maps", "table")
 
-    def __init__(self, values: Sequence[tuple[str, int]]) -> None:
-        """Pairs of a type ("i32", else 64 bits) and a number."""
+    def __init__(self, values: Sequence[tuple[str, Any]]) -> None:
+        """Pairs of a type ("i32", "map", else 64 bits) and a number or what a map is of."""
         self.cells = (c_uint64 * max(1, len(values)))()
         self.table = (c_void_p * max(1, len(values)))()
+        self.maps: dict[int, Map] = {}
         first = ctypes.addressof(self.cells)
         for place, (kind, value) in enumerate(values):
+            if kind == "map":
+                found = self.maps[place] = Map(value)
+                self.table[place] = found.address
+                continue
             mask = 0xFFFFFFFF if kind == "i32" else 0xFFFFFFFFFFFFFFFF
             self.cells[place] = value & mask
             self.table[place] = first + 8 * place
         self.address = ctypes.addressof(self.table)
 
-    def set(self, place: int, value: int) -> None:
-        """Change a 64-bit value."""
-        self.cells[place] = value
+    def set(self, driver: Driver, place: int, value: int) -> None:
+        """Change a 64-bit value, or the address of a map's tensor."""
+        if place in self.maps:
+            self.maps[place].encode(driver, value)
+        else:
+            self.cells[place] = value & 0xFFFFFFFFFFFFFFFF
 
 
 def launch(

@@ -71,7 +71,7 @@ class Segment:
         self.schedule = schedule
         self.items: list[int] = []  # of each launch
         self.launches: list[LoadedLaunch] = []
-        self.cells: list[list[tuple[str, int]]] = []  # types and numbers of arguments
+        self.cells: list[list[tuple[str, Any]]] = []  # types and values of arguments
         self.uses: dict[Key, list[tuple[int, int, int]]] = {}  # launch, argument, offset
         for number, item, kernel in items:
             slots = (*item.reads, *item.writes)
@@ -82,20 +82,25 @@ class Segment:
     def _add(self, launch: LoadedLaunch, slots: Sequence[int]) -> None:
         number = len(self.launches)
         self.launches.append(launch)
-        cells: list[tuple[str, int]] = []
-        for place, one in enumerate(launch.arguments):
-            if one.source == source.NUMBER:
-                cells.append((one.type, int(one.value)))
-                continue
+        cells: list[tuple[str, Any]] = []
+        for one in launch.arguments:
+            place, value = len(cells), one.value
             key: Key
             offset = 0
-            if one.source == source.PARAM:
-                key = slots[int(one.value)]
-            elif one.source == source.VARIABLE:
-                key = f".{one.value}"
+            if isinstance(value, source.TensorMap):
+                key = slots[value.param]
+                cells += cuda.tensor_cells(value)
+            elif one.source == source.NUMBER:
+                cells.append((one.type, int(value)))
+                continue
             else:
-                key, offset = BASES[one.source], int(one.value)
-            cells.append(("i64", 0))
+                cells.append(("i64", 0))
+                if one.source == source.PARAM:
+                    key = slots[int(value)]
+                elif one.source == source.VARIABLE:
+                    key = f".{value}"
+                else:
+                    key, offset = BASES[one.source], int(value)
             self.uses.setdefault(key, []).append((number, place, offset))
         self.cells.append([*cells, ("ptr", 0), ("ptr", 0)])  # scratch memory that none of ours has
 
@@ -114,7 +119,7 @@ class Launches:
     def set(self, key: Key, value: int) -> None:
         """Give a slot's address or a variable's value to every launch that reads it."""
         for launch, place, offset in self.segment.uses.get(key, ()):
-            self.arguments[launch].cells[place] = value + offset & 0xFFFFFFFFFFFFFFFF
+            self.arguments[launch].set(self.device.driver, place, value + offset)
             self.changed.add(launch)
 
     def launch(self) -> None:
@@ -210,12 +215,17 @@ class Begun:
 
 
 class ArgumentSet:
-    """The arguments of all kernels of a plan, and its graphs over them."""
+    """The arguments of all kernels of a plan, and its graphs over them.
 
-    __slots__ = ("known", "parts")
+    `graphs` are its instantiated graphs in order, once each segment has one and knows of all that
+    changed: a launch of them needs nothing else.
+    """
+
+    __slots__ = ("graphs", "known", "parts")
 
     def __init__(self, parts: list[Launches | None], known: Mapping[Key, int]) -> None:
         self.parts = parts
+        self.graphs: list[int] = []
         self.known: dict[Key, int] = {}
         for key, value in known.items():
             self.set(key, value)
@@ -224,9 +234,17 @@ class ArgumentSet:
         """Put an address or a value where kernels find it."""
         if self.known.get(key) != value:
             self.known[key] = value
+            self.graphs = []
             for part in self.parts:
                 if part is not None:
                     part.set(key, value)
+
+    def settle(self) -> None:
+        """Note the graphs, if all segments are one each."""
+        found = [part.graph for part in self.parts if part is not None and not part.changed]
+        if len(found) == len(self.parts):
+            graphs = [graph.executable for graph in found if graph is not None]
+            self.graphs = graphs if len(graphs) == len(found) else []
 
 
 class Frame:
@@ -605,11 +623,12 @@ class CudaProgram:
         if self.device.unchecked:
             self.device.settle()
         frame = self.acquire(False)
-        results = self._launch(frame, addresses, values, places, frame)
+        results: Any = self._launch(frame, addresses, values, places, frame)
         if self.deferred:
             frame.errors.check()
         self.release(frame)
-        return [results[place] for place in self.schedule.outputs]
+        found: list[Buffer] = results
+        return found
 
     def launch_into(self, addresses: Sequence[int], threads: int = 0) -> None:
         """A pass over the addresses of its inputs and, behind them, of memory for its results."""
@@ -626,21 +645,39 @@ class CudaProgram:
             frame.errors.check()
         self.release(frame)
 
+    @cached_property
+    def _rings(self) -> list[tuple[int, int, Spares, int]]:
+        """For each value that a pass makes: place, bytes, blocks that take turns, which result."""
+        spares, outputs = self.spares, self.schedule.outputs
+        return [(p, nbytes, spares[p], outputs.index(p)) for p, nbytes in self.made]
+
     def _launch(
         self, frame: Frame, addresses: list[int], values: Sequence[int], places: Sequence[Any],
         run: Begun | Frame,
-    ) -> dict[int, Buffer]:  # fmt: skip
-        """Find the graphs over these addresses, or set what differs, and launch all segments."""
+    ) -> list[Buffer | None]:  # fmt: skip
+        """The results of a pass: the graphs over these addresses, or what differs set, launched.
+
+        A steady step is a look-up by addresses and a `cuGraphLaunch` for each segment.
+        """
         device = self.device
         device.enter()
-        results: dict[int, Buffer] = {}
+        results: list[Buffer | None] = [None] * len(self.schedule.outputs)
         fresh = []
-        for place, nbytes in self.made:
-            block = self.spares[place].take(nbytes)
-            results[place] = CudaBuffer(block, block.address, nbytes)
-            fresh.append(block.address)
+        for _, nbytes, spares, result in self._rings:
+            block = spares.take(nbytes)
+            address = block.address
+            results[result] = CudaBuffer(block, address, nbytes)
+            fresh.append(address)
         key = (*addresses, *values, *fresh)
         arguments = frame.repeated.get(key)
+        if arguments is not None and arguments.graphs and device.times is None and self.over < 0:
+            run.begun = True
+            launch, stream = device.launch_graph, device.stream.handle
+            for graph in arguments.graphs:
+                code = launch(graph, stream)
+                if code:
+                    raise device.driver.error("cuGraphLaunch", code)
+            return results
         if arguments is None:
             arguments = self._arguments(frame, key)
             put = arguments.set
@@ -650,14 +687,15 @@ class CudaProgram:
                 put(place, address)
             for place, input_ in self.schedule.aliases:
                 put(place, addresses[input_])
-            for place, made in results.items():
-                put(place, made.address)
+            for (place, *_), address in zip(self._rings, fresh, strict=True):
+                put(place, address)
         for number, part in enumerate(arguments.parts):
             if number == self.over and self.deferred:
                 frame.errors.check()
             if number >= self.over:
                 run.begun = True
             part.launch()  # type: ignore[union-attr]
+        arguments.settle()
         return results
 
     def _arguments(self, frame: Frame, key: tuple[int, ...]) -> ArgumentSet:
@@ -686,11 +724,11 @@ class CudaProgram:
         status.append(0)
         if self.deferred:
             if self.over < 0 and frame.tell is not None:
-                self.device.leave_unchecked(taken.errors, list(results.values()), frame.tell)
+                self.device.leave_unchecked(taken.errors, results, frame.tell)
             else:
                 taken.errors.check()
         self.release(taken)
-        return [results.get(place) for place in self.schedule.outputs]
+        return results
 
 
 def _varying(schedule: Schedule) -> dict[int, Any]:

@@ -184,6 +184,6 @@ class KernelTable:
         for digest, grid, arguments in listed:
             if not self.fetch(digest):
                 return None
-            found = tuple([Argument(*a) for a in arguments])
+            found = tuple([Argument.restored(a) for a in arguments])
             launches.append(LoadedLaunch(digest, self.functions[digest], grid, found))
         return CudaKernel(tuple(launches), workspace, tuple(variables), bool(reports))

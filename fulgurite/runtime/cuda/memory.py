@@ -10,6 +10,7 @@ it is asked once more.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -52,51 +53,43 @@ class Block:
         self.spares: Spares | None = None  # of whoever wants this very block again
 
     def __del__(self) -> None:
+        self.pool.give(self.address, self.size)
+
+    def unheld(self) -> None:
+        """No buffer is over it any more: whoever wants this very block again gets it."""
         spares = self.spares
         if spares is not None and spares.open and len(spares.blocks) < SPARES:
-            self.pool.used -= self.size
-            self.pool.idle += self.size
-            spares.blocks.append((self.address, self.size))
-        else:
-            self.pool.give(self.address, self.size)
+            self.exported = self.failed = None
+            spares.blocks.append(self)
 
 
 class Spares:
     """Blocks that wait for the next value of their kind: values take turns in the same few.
 
-    Addresses that come again are arguments that a graph has already.
+    Addresses that come again are arguments that a graph has already. The pool counts a waiting
+    block among those in use; its statistics do not (`MemoryPool.stats`).
     """
 
     def __init__(self, pool: MemoryPool) -> None:
         self.pool, self.open = pool, True
-        self.blocks: list[tuple[int, int]] = []  # addresses and sizes
+        self.blocks: list[Block] = []
+        pool.spares.add(self)
 
     def take(self, nbytes: int) -> Block:
         """A block that comes back here, if it is not too large."""
-        pool = self.pool
         try:
-            address, size = self.blocks.pop()
+            block = self.blocks.pop()
         except IndexError:
-            block = pool.take(nbytes)
+            block = self.pool.take(nbytes)
+            if block.size <= SPARE_BYTES:
+                block.spares = self
         else:
-            pool.idle -= size
-            pool.used += size
-            pool.reused += 1
-            pool.peak = max(pool.peak, pool.used)
-            block = Block(pool, address, size)
-        if block.size <= SPARE_BYTES:
-            block.spares = self
+            self.pool.reused += 1
         return block
 
     def give_up(self) -> None:
         """Let anybody have the blocks."""
-        while self.blocks:
-            address, size = self.blocks.pop()
-            self.pool.free.setdefault(size, []).append(address)
-
-    def __del__(self) -> None:
-        self.open = False
-        self.give_up()
+        self.blocks.clear()
 
 
 class BorrowedBlock:
@@ -115,6 +108,9 @@ class BorrowedBlock:
     def __del__(self) -> None:
         self.discard(self.owner)
 
+    def unheld(self) -> None:
+        """Nobody waits for it."""
+
 
 class CudaBuffer:
     """A value in a block."""
@@ -126,7 +122,10 @@ class CudaBuffer:
         block.holders += 1
 
     def __del__(self) -> None:
-        self.block.holders -= 1
+        block = self.block
+        block.holders -= 1
+        if not block.holders:
+            block.unheld()
 
     @property
     def exported(self) -> object | None:
@@ -151,6 +150,7 @@ class MemoryPool:
         self.driver_pool = cuda.Pool(context)
         self.free: dict[int, list[int]] = {}
         self.used = self.peak = self.idle = self.fresh = self.reused = 0
+        self.spares: weakref.WeakSet[Spares] = weakref.WeakSet()
         self._lock = threading.Lock()
         self.reclaim: Callable[[], object] = int  # asks others to let go of what they keep
 
@@ -218,10 +218,13 @@ class MemoryPool:
 
     def stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Bytes and blocks, as every device counts them."""
-        names = ("fresh", "idle", "peak", "reused", "used")
-        found = {name: getattr(self, name) for name in names}
+        waiting = sum([block.size for spares in list(self.spares) for block in spares.blocks])
+        found = {
+            "fresh": self.fresh, "idle": self.idle + waiting, "peak": self.peak,
+            "reused": self.reused, "used": self.used - waiting,
+        }  # fmt: skip
         if reset_peak:
-            self.peak = self.used
+            self.peak = found["used"]
         return found
 
 

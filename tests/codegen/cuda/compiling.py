@@ -13,7 +13,11 @@ from typing import Any
 os.environ |= {"FULGURITE_DEVICE": "reference", "FULGURITE_DISK_CACHE": "0"}
 
 import fulgurite as fg
-from fulgurite.codegen.cuda.compiler import compile_launch
+from fulgurite.codegen.cuda.compiler import compile_launch, ptx_of
+from fulgurite.codegen.cuda.source import Launch, TensorMap
+from fulgurite.codegen.cuda.tiling import HOPPER
+from fulgurite.runtime.cuda.driver import tensor_cells
+from tests.codegen.cuda.products import GLUON, product
 from tests.codegen.cuda.workloads import rendered, scheduled, workload
 
 WORKLOADS = ("softmax", "gelu", "sum", "scan", "embedding_grad", "matmul_bf16", "attention")
@@ -23,7 +27,17 @@ MORE: dict[str, Any] = {
     "functions": (
         lambda x: fg.lgamma(fg.exp(x)) + fg.cbrt(fg.sin(x)) + x**1.5, (((1000,), "float32"),),
     ),
+    "gluon": (product("gelu"), product("gelu").inputs(4096, 4096, 4096)),
+    "gluon_heads": (product("heads"), product("heads").inputs(2048, 2048, 64)),
 }  # fmt: skip
+
+
+def params(launch: Launch) -> tuple[int, int]:
+    """How many arguments a launch's machine code takes, and how many the runtime gives."""
+    head = ptx_of(launch, 90).partition(".entry kernel(")[2].partition(")")[0]
+    given = [len(tensor_cells(a.value)) if isinstance(a.value, TensorMap) else 1
+             for a in launch.arguments]  # fmt: skip
+    return head.count(".param "), sum(given) + 2
 
 
 def main() -> None:
@@ -38,8 +52,9 @@ def main() -> None:
             else:
                 build, inputs = workload(name).build, workload(name).inputs
             known = set()
+            table = GLUON if name.startswith("gluon") else HOPPER
             for item in scheduled(build, inputs).items:
-                for launch in rendered(item.kernel).launches:
+                for launch in rendered(item.kernel, table).launches:
                     if (launch.text, launch.warps) in known:
                         continue
                     known.add((launch.text, launch.warps))
@@ -48,6 +63,7 @@ def main() -> None:
                         "name": name, "capability": capability, "registers": made.registers,
                         "stack": made.stack, "shared": made.shared, "scratch": made.scratch,
                         "size": len(made.image), "threads": made.warps * 32,
+                        "params": params(launch) if launch.language == "gluon" else (0, 0),
                     })  # fmt: skip
     print(json.dumps(found))
 

@@ -63,7 +63,7 @@ _FUNCTIONS: dict[str, Any] = {
     "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "sqrt": np.sqrt, "atan2": np.arctan2,
     "fmod": np.fmod, "pow": special.power, "rsqrt": special.rsqrt, "erf": special.erf,
-    "erfc": special.erfc, "lgamma": special.lgamma,
+    "erfc": special.erfc, "lgamma": special.lgamma, "copysign": np.copysign,
 }  # fmt: skip
 
 
@@ -158,6 +158,13 @@ def _dot(create: Any) -> Any:
     return create_dot
 
 
+_MACHINE_CODE: dict[str, Any] = {  # NumPy in the place of machine code
+    "fg_quotient": lambda a, b, _: prelude.fg_div(a, b),
+    "fg_fast_exp2": _elementwise(np.exp2),
+    "fg_fast_reciprocal": _elementwise(np.reciprocal),
+}
+
+
 def _mend() -> None:
     builder: Any = interpreter.InterpreterBuilder
     builder.create_maximumf = _extreme(elementwise.maximum)
@@ -174,6 +181,7 @@ def _mend() -> None:
 
     interpreter.InterpretedFunction.__call__ = call
     vars(prelude)["libdevice"] = _Libdevice()
+    vars(prelude).update(_MACHINE_CODE)
     interpreter._patch_lang(prelude.fg_add.fn)
     interpreter._patch_lang(tl.zeros.fn)
     tl.tensor.__index__ = lambda self: int(self.handle.data.item())
@@ -240,13 +248,14 @@ def _launch(
 ) -> None:  # fmt: skip
     arguments: dict[str, Any] = {}
     for one in launch.arguments:
-        kind = tl.str_to_ty(one.type, None)
+        kind, value = tl.str_to_ty(one.type, None), one.value
+        assert not isinstance(value, source.TensorMap), "there is no interpreter for Gluon"
         if one.source == source.PARAM:
-            data = np.array([params[int(one.value)]], np.uint64)
+            data = np.array([params[int(value)]], np.uint64)
         elif one.source in bases:
-            data = np.array([bases[one.source] + int(one.value)], np.uint64)
+            data = np.array([bases[one.source] + int(value)], np.uint64)
         else:
-            known = values[str(one.value)] if one.source == source.VARIABLE else int(one.value)
+            known = values[str(value)] if one.source == source.VARIABLE else int(value)
             data = np.array([known], np.int64 if one.type == "i64" else np.int32)
         arguments[one.name] = tl.tensor(Handle(data, kind), kind)
     function = load_function(launch.text, launch.symbol).rewrite()

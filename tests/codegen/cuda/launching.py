@@ -48,17 +48,25 @@ class Gpu:
         values: Mapping[str, int],
     ) -> cuda.Arguments:  # fmt: skip
         """A launch's arguments, with the two scratch pointers that Triton's kernels end with."""
-        found: list[tuple[str, int]] = []
+        found: list[tuple[str, Any]] = []
+        tensors: dict[int, int] = {}
         for one in launch.arguments:
-            if one.source == source.PARAM:
-                found.append(("ptr", params[int(one.value)]))
+            value = one.value
+            if isinstance(value, source.TensorMap):
+                tensors[len(found)] = params[value.param]
+                found += cuda.tensor_cells(value)
+            elif one.source == source.PARAM:
+                found.append(("ptr", params[int(value)]))
             elif one.source in bases:
-                found.append(("ptr", bases[one.source] + int(one.value)))
+                found.append(("ptr", bases[one.source] + int(value)))
             elif one.source == source.VARIABLE:
-                found.append(("i64", values[str(one.value)]))
+                found.append(("i64", values[str(value)]))
             else:
-                found.append((one.type, int(one.value)))
-        return cuda.Arguments([*found, ("ptr", 0), ("ptr", 0)])
+                found.append((one.type, int(value)))
+        packed = cuda.Arguments([*found, ("ptr", 0), ("ptr", 0)])
+        for place, address in tensors.items():
+            packed.set(self.driver, place, address)
+        return packed
 
     def put(self, array: Array) -> int:
         """An array on the GPU, with poison after it."""

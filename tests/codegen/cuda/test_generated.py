@@ -48,3 +48,5 @@ def test_machine_code_fits_every_gpu() -> None:
         assert 0 < one["registers"] <= 255 and not one["scratch"], one
         assert one["registers"] * one["threads"] <= REGISTERS, one
         assert one["shared"] <= SHARED[one["capability"]], one
+        assert one["params"][0] == one["params"][1], one
+    assert [one["params"][0] for one in made if one["name"].startswith("gluon")] != [0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,37 @@ def test_the_text_of_a_kernel_is_as_it_was(name: str, golden: Golden) -> None:
                 lines.append(launch.text)
             texts[launch.text] = None
     golden("\n".join(lines), f"cuda/{name}.txt")
+
+
+def variant(name: str, **changes: Any) -> Any:
+    """The only launch of a workload, by a table with changes."""
+    chosen = workload(name)
+    (item,) = scheduled(chosen.build, chosen.inputs).items
+    (launch,) = rendered(item.kernel, replace(HOPPER, **changes)).launches
+    return launch
+
+
+def test_programs_that_walk_rows_read_what_rows_share_once() -> None:
+    plain, walking = variant("layernorm"), variant("layernorm", row_walk=4, row_stages=3)
+    assert plain.grid == 16384 and walking.grid == 4 * HOPPER.processors
+    before, loop, after = walking.text.partition("for r0 in tl.range(tl.program_id(0), ")
+    assert "num_stages=3" in after and loop
+    assert before.count("tl.load") == 4  # two vectors and two numbers
+    assert after.count("tl.load") == 1
+
+
+def test_a_few_rows_are_not_walked() -> None:
+    (item,) = scheduled(lambda x: fg.softmax(x, axis=1), (((1000, 4096), "float32"),)).items
+    (launch,) = rendered(item.kernel, replace(HOPPER, row_walk=4)).launches
+    assert launch.grid == 1000 and "tl.range" not in launch.text
+
+
+def test_short_forms_and_hints_for_the_cache_are_asked_for() -> None:
+    short = variant("softmax", short_functions=True).text
+    assert short.count("fg_reciprocal(") == 1 and "fg_quotient(" in short and "fg_div" not in short
+    assert "fg_tanh(" in variant("gelu", short_functions=True).text
+    text = variant("layernorm", streaming=True).text
+    assert text.count("evict_first") == 1 and text.count('cache_modifier=".cs"') == 1
 
 
 def test_numbers_are_no_part_of_the_text() -> None:

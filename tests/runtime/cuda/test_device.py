@@ -84,16 +84,46 @@ def test_a_training_step_has_the_references_values_and_is_one_graph_launch(
     names = ("launches", "graphs", "updates", "waits")
     for _ in range(6):  # results take turns from here on
         loss = training.jitted(training.x, training.y)
-    before = counted(library, *names)
+    before = counted(library, *names, "calls")
     for _ in range(14):
         loss = training.jitted(training.x, training.y)
-    after = counted(library, *names)
+    after = counted(library, *names, "calls")
+    assert after["calls"] - before["calls"] <= 14 + 2 * 4  # and a mark after every fourth
     assert {n: after[n] - before[n] for n in names} == {
         "launches": 0, "graphs": 14, "updates": 0, "waits": 0,
     }  # fmt: skip
     np.testing.assert_allclose([*got, loss.item()], [*want[:6], want[-1]], rtol=1e-5)
     for a, b in zip(training.weights(), plain.weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_a_replay_whose_addresses_came_before_is_one_call_of_the_driver(
+    library: ctypes.CDLL,
+) -> None:
+    w = fg.Tensor(np.ones((4, 4)))
+    step = fg.jit(lambda x: (fg.softmax(fg.relu(x @ w) @ w), x.sum()))
+    inputs = [fg.Tensor(np.full((4, 4), float(i))) for i in range(2)]
+    for x in inputs * 4:
+        kept = step(x)
+    before = counted(library, "calls", "graphs")
+    for x in inputs * 3:
+        kept = step(x)
+    after = counted(library, "calls", "graphs")
+    assert {n: after[n] - before[n] for n in after} == {"calls": 6, "graphs": 6}
+    np.testing.assert_allclose(kept[0].numpy(), 0.25)
+    assert kept[1].item() == 16.0
+
+
+def test_blocks_that_wait_for_the_next_result_are_not_in_use(gpu: Any) -> None:
+    step = fg.jit(lambda x: x + 1)
+    x = fg.Tensor(np.ones(1000, np.float32)).realize()
+    for _ in range(5):
+        y = step(x)
+    with_result = gpu.memory_stats()["used"]
+    y.numpy()
+    del y
+    assert gpu.memory_stats()["used"] == with_result - size_class(4000)
+    assert gpu.memory_stats()["idle"] >= size_class(4000)
 
 
 def test_launches_return_before_they_have_run(gpu: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fulgurite.codegen.cuda.source import Argument, TensorMap, lock_word, number, tensor_map
 from fulgurite.runtime.cuda import driver as cuda
 
 COMPILER = shutil.which("cc")
@@ -121,3 +123,23 @@ def test_what_is_written_comes_back_and_no_handle_is_left(library: str, fake: An
         one.close()  # a second time does nothing
     assert fake.fake_count(b"handles") == before
     assert fake.fake_count(b"launches") == 1 and fake.fake_count(b"graphs") == 1
+
+
+def test_a_tensor_map_is_encoded_for_the_address_of_its_tensor(library: str, fake: Any) -> None:
+    driver = cuda.Driver(library)
+    spec = TensorMap(0, 32, "bfloat16", (3, 100, 72), (8000, 80, 1), (1, 128, 64))
+    arguments = cuda.Arguments([("i64", 5), *cuda.tensor_cells(spec), ("ptr", 0)])
+    assert len(arguments.cells) == 1 + 1 + 3 + 3 + 1
+    arguments.set(driver, 1, 4096)
+    where = ctypes.c_uint64.from_address(ctypes.addressof(arguments.table) + 8).value
+    assert where % 64 == 0
+    found = (ctypes.c_uint64 * 5).from_address(where)
+    assert list(found) == [4096 + 32, 72, 160, 64, 9]  # address, size, stride in bytes, box, type
+    with pytest.raises(cuda.CudaError, match="cuTensorMapEncodeTiled"):
+        arguments.set(driver, 1, 4097)
+
+
+def test_arguments_with_tensor_maps_go_through_json() -> None:
+    spec = TensorMap(1, 0, "float16", (100, 72), (80, 1), (128, 64))
+    for one in (tensor_map("d0", spec), number("n0", 5), lock_word()):
+        assert Argument.restored(json.loads(json.dumps(one))) == one

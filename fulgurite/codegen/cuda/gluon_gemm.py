@@ -1,0 +1,394 @@
+"""Hopper's GEMM: warp-specialised, persistent, fed by TMA, in Gluon (Triton one level below).
+
+In: a `GemmProblem`. Out: a `Launch`, or None where the form does not fit and `tl.dot`'s is used.
+Every multiprocessor has one program that walks tiles of the result. One warp copies blocks of both
+operands to a ring of buffers in shared memory (`cp.async.bulk.tensor`); two warpgroups multiply
+them (`wgmma`) into accumulators in registers, and hand each buffer back when its product is done.
+An operand that runs the other way in memory is transposed by its descriptor. The epilogue is the
+kernel's own body, some columns at a time, in a layout whose accesses are 16 bytes a thread. Sizes
+and strides are run-time numbers. Gluon has no interpreter: correctness is shown on a GPU
+(tests/codegen/cuda/on_gpu.py). Off until `GpuTable.gluon` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...core.dtype import DType, bfloat16, float16
+from ...core.node import Node
+from ...core.ops.elementwise import CAST
+from ...core.ops.index import FOLD, GUARD, INDEX, LOAD, STORE, VALID
+from ...core.ops.leaf import CONST, SINK, VAR
+from ...graph.ir.lower import IndexKernel
+from ...kernel.contract.problem import GemmProblem, find_gemm
+from . import source
+from .program import TileProgram, Tiling
+from .scope import Scope
+from .source import Argument, Launch, Place, TensorMap
+from .spelling import definitions, rounded
+from .tiling import GpuTable
+
+_BODY = frozenset((LOAD, STORE, FOLD, CONST, VAR, INDEX, VALID))
+
+
+@dataclass(frozen=True, slots=True)
+class GluonTile:
+    """A tile of the result, the depth of a block, and how many blocks are on their way."""
+
+    rows: int
+    columns: int
+    depth: int
+    buffers: int
+    share: float  # of the tensor cores' rate that it reaches, as measured or guessed
+
+    @property
+    def warps(self) -> int:
+        """Of the consumers: a warpgroup for each 64 rows, two at most."""
+        return 4 * min(2, self.rows // 64)
+
+    @property
+    def step(self) -> int:
+        """Columns of the epilogue at a time."""
+        return min(64, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class GluonPlan:
+    """A GEMM whose operands the copy engine can read, and the tile it takes."""
+
+    problem: GemmProblem
+    tile: GluonTile
+    left: TensorMap
+    right: TensorMap
+    turned: tuple[bool, bool]  # does an operand run along its rows or columns, not along K?
+    group: int  # rows of tiles that are walked together, so that they share columns in the cache
+    registers: int  # of a producer's thread
+
+
+def plan_gluon(kernel: IndexKernel, dtypes: Sequence[DType], table: GpuTable) -> GluonPlan | None:
+    """The plan of a kernel that is a GEMM, if this form is asked for, legal and worth it."""
+    if not table.gluon:
+        return None
+    problem = find_gemm(kernel, dtypes)
+    if problem is None or not all(_is_plain(n) for n in problem.order):
+        return None
+    if [len(axes) for axes in (problem.rows, problem.columns, problem.folded)] != [1, 1, 1]:
+        return None
+    tile = choose_tile(problem, table)
+    if tile is None:
+        return None
+    (m,), (n,), (k,) = problem.rows, problem.columns, problem.folded
+    left = _tensor(problem, problem.left, (m, k), (tile.rows, tile.depth), table)
+    right = _tensor(problem, problem.right, (n, k), (tile.columns, tile.depth), table)
+    if left is None or right is None or left[0].dtype != right[0].dtype:
+        return None
+    turned = left[1], right[1]
+    return GluonPlan(
+        problem, tile, left[0], right[0], turned, table.gluon_group, table.gluon_registers
+    )
+
+
+def _is_plain(node: Node) -> bool:
+    """True if a node has the same text in an epilogue as in any program."""
+    return node.op is not GUARD and (node.op in _BODY or node.op.family == "elementwise")
+
+
+def choose_tile(problem: GemmProblem, table: GpuTable) -> GluonTile | None:
+    """The tile whose rounds over all processors take the shortest.
+
+    None if too little is to do, or half of the processors would have no tile: split-K is better.
+    """
+    m, n, k, batches = problem.m, problem.n, problem.k, problem.batches
+
+    def tiles(tile: GluonTile) -> int:
+        return batches * -(-m // tile.rows) * -(-n // tile.columns)
+
+    def rounds(tile: GluonTile) -> float:
+        return -(-tiles(tile) // table.processors) * tile.rows * tile.columns / tile.share
+
+    found = min([GluonTile(*one) for one in table.gluon_tiles], key=rounds)
+    small = batches * m * n * k < table.gluon_least or 2 * tiles(found) < table.processors
+    return None if small else found
+
+
+def _tensor(
+    problem: GemmProblem, factor: Node, axes: tuple[int, int], block: tuple[int, int],
+    table: GpuTable,
+) -> tuple[TensorMap, bool] | None:  # fmt: skip
+    """An operand as a tensor for the copy engine, and whether it is contiguous along its own axis.
+
+    It must be memory as it is: one axis contiguous, all else at multiples of 16 bytes.
+    """
+    (own, k), (side, depth) = axes, block
+    load = factor.src[0] if factor.op is CAST else factor
+    if load.op is not LOAD or load.arg[2] or load.dtype not in (bfloat16, float16):
+        return None
+    param, (offset, terms), _ = load.arg
+    steps = {a: step for a, step in terms if isinstance(a, int)}
+    if len(steps) < len(terms) or not steps.keys() <= {own, k, *problem.batch}:
+        return None
+    width = load.dtype.itemsize
+    turned = steps.get(own) == 1 and steps.get(k) != 1
+    inner, outer = (own, k) if turned else (k, own)
+    if steps.get(inner) != 1 or len(problem.batch) > table.tma_rank - 2:
+        return None
+    order = (*problem.batch, outer, inner)
+    sizes = [problem.sizes[a] for a in order]
+    unit = table.tma_bytes // width
+    # along an axis of one step any stride will do
+    strides = [steps.get(a, 0) if problem.sizes[a] > 1 else unit for a in order[:-1]]
+    if any(s <= 0 or s % unit for s in strides) or offset % unit or offset < 0:
+        return None
+    blocks = (depth, side) if turned else (side, depth)
+    spec = TensorMap(
+        param, offset * width, load.dtype.name, tuple(sizes), (*strides, 1),
+        (*[1] * len(problem.batch), *blocks),
+    )  # fmt: skip
+    return spec, turned
+
+
+def render_gluon(
+    kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place], table: GpuTable
+) -> Launch | None:
+    """A kernel in this form, if it has one: operands must be params of its own."""
+    plan = plan_gluon(kernel, dtypes, table)
+    if plan is None:
+        return None
+    factors = [places[spec.param] for spec in (plan.left, plan.right)]
+    if any(place.source != source.PARAM for place in factors):
+        return None
+    left, right = [
+        spec._replace(param=place.value)
+        for spec, place in zip((plan.left, plan.right), factors, strict=True)
+    ]
+    maps = source.tensor_map("d0", left), source.tensor_map("d1", right)
+    return GemmProgram(kernel, dtypes, places, plan).text(maps, table)
+
+
+class GemmProgram(TileProgram):
+    """The text of one launch: producer, consumers, and the epilogue from the body."""
+
+    def __init__(
+        self, kernel: IndexKernel, dtypes: Sequence[DType], places: Sequence[Place],
+        plan: GluonPlan,
+    ) -> None:  # fmt: skip
+        self.plan, self.problem = plan, plan.problem
+        (self.m,), (self.n,) = plan.problem.rows, plan.problem.columns
+        tile = plan.tile
+        tiling = Tiling((self.m, self.n), (tile.rows, tile.step), tile.warps)
+        above = kernel._replace(body=SINK(*plan.problem.stores))
+        super().__init__(above, dtypes, places, tiling)
+
+    # --- the epilogue ----------------------------------------------------------------------------
+
+    def _needs(self, node: Node) -> tuple[Node, ...]:
+        return () if node.op is FOLD else super()._needs(node)
+
+    def _is_looped(self, fold: Node) -> bool:
+        return False
+
+    def _is_ragged(self, axis: int) -> bool:
+        """Blocks of the epilogue are parts of a tile: it is the tile that may overhang."""
+        tile = self.plan.tile
+        return self.sizes[axis] % (tile.rows if axis == self.m else tile.columns) != 0
+
+    def _expression(self, node: Node, values: list[str], scope: Scope) -> str:
+        if node.op is FOLD:
+            return rounded("acc", node.dtype)
+        return super()._expression(node, values, scope)
+
+    def _tile_axis(self, scope: Scope, axis: int, start: str) -> None:
+        dim, first = (1, "om") if axis == self.m else (0, "on")
+        wide = ".to(tl.int64)" if self.wide else ""
+        arange = f"tl.arange(0, {self.block[axis]}, layout=gl.SliceLayout({dim}, L))"
+        scope.say(f"i{axis} = {first} + {arange}{wide}")
+
+    def _epilogue(self) -> list[str]:
+        """The lines that store what is computed from some columns of the accumulators."""
+        top = Scope(None, {}, 1)
+        for axis in (self.m, self.n):
+            self._tile_axis(top, axis, "")
+        for place, axis in enumerate(self.problem.batch):
+            top.say(f"a{axis} = b{place}{'.to(tl.int64)' if self.wide else ''}")
+        self._emit_roots(top)
+        return top.lines
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def text(self, maps: Sequence[Argument], table: GpuTable) -> Launch:
+        """The text with its grid and arguments."""
+        body, tile, sizes = self._epilogue(), self.plan.tile, self.sizes
+        stored = [n for n in self.order if n.op is STORE or (n.op is LOAD and self._is_read(n))]
+        used = sorted({n.arg[0] for n in stored})
+        down, across = -(-sizes[self.m] // tile.rows), -(-sizes[self.n] // tile.columns)
+        tiles = self.problem.batches * down * across
+        numbers = {
+            "K": self.problem.k, "down": down, "across": across, "count": tiles,
+            **{f"z{i}": sizes[a] for i, a in enumerate(self.problem.batch)},
+        }  # fmt: skip
+        arguments = [source.pointer(f"p{i}", self.dtypes[i], self.places[i]) for i in used]
+        arguments += [
+            Argument(short, "i64", False, source.VARIABLE, name)
+            for name, short in self.variables.items()
+        ]
+        arguments += [source.number(name, value) for value, name in self.numbers.items()]
+        walk = [source.number(name, value) for name, value in numbers.items()]
+        given = [*maps, *walk, *arguments]
+        lines = _Text(self.plan, [a.name for a in arguments], [a.name for a in walk]).lines(body)
+        text = definitions("\n".join(body)) + "\n".join(lines) + "\n"
+        grid = min(tiles, table.processors)
+        return Launch(text, "kernel", grid, tile.warps, 1, tuple(given), "gluon")
+
+    def _is_read(self, load: Node) -> bool:
+        """True if the epilogue reads a load, not only the product."""
+        return load in self._above
+
+    @property
+    def _above(self) -> set[Node]:
+        waiting, seen = list(self.problem.stores), set[Node]()
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                waiting += () if node.op is FOLD else node.src
+        return seen
+
+
+class _Text:
+    """The parts of the text that are the same for every epilogue."""
+
+    def __init__(self, plan: GluonPlan, names: Sequence[str], walk: Sequence[str]) -> None:
+        self.plan, self.tile = plan, plan.tile
+        self.names, self.walk = list(names), list(walk)
+        self.batches = [f"b{i}" for i in range(len(plan.problem.batch))]
+        self.type = f"gl.{plan.left.dtype}"
+
+    def lines(self, epilogue: Sequence[str]) -> list[str]:
+        """All functions, the kernel last."""
+        inner = ", ".join(["acc", "om", "on", *self.batches, *self.names, "L: gl.constexpr"])
+        return [
+            "@gluon.jit", f"def epilogue({inner}):", *epilogue, "", "",
+            *_HALVES, *self._producer(), *self._consumer(), *self._kernel(),
+        ]  # fmt: skip
+
+    def _walking(self) -> list[str]:
+        """The loop over tiles: where each begins, and which product of a batch it is of."""
+        tile, found = self.tile, ["    it = 0"]
+        found.append("    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):")
+        found.append("        left = tile // (down * across)")
+        for place in reversed(range(len(self.batches))):
+            found.append(f"        b{place} = left % z{place}")
+            found.append(f"        left = left // z{place}")
+        return [
+            *found,
+            "        here = tile % (down * across)",
+            f"        strip = {self.plan.group} * across",
+            f"        first = here // strip * {self.plan.group}",
+            f"        high = gl.minimum(down - first, {self.plan.group})",
+            f"        om = (first + here % strip % high) * {tile.rows}",
+            f"        on = here % strip // high * {tile.columns}",
+        ]
+
+    def _ring(self) -> list[str]:
+        return [
+            f"            slot = it % {self.tile.buffers}",
+            f"            phase = it // {self.tile.buffers} & 1",
+        ]
+
+    def _producer(self) -> list[str]:
+        places = []
+        for own, turned in zip(("om", "on"), self.plan.turned, strict=True):
+            pair = ("k", own) if turned else (own, "k")
+            places.append(f"[{', '.join([*self.batches, *pair])}]")
+        given = ["d0", "d1", "ab", "bb", "empty", "ready", "tiles", *self.walk]
+        copies = [
+            f"            tma_load(d{i}, {places[i]}, ready.index(slot), {'ab'[i]}b.index(slot))"
+            for i in range(2)
+        ]
+        return [
+            "@gluon.jit", f"def produce({', '.join(given)}):", *self._walking(),
+            f"        for k in range(0, K, {self.tile.depth}):", *self._ring(),
+            "            mbarrier.wait(empty.index(slot), phase ^ 1)",
+            "            mbarrier.expect(ready.index(slot), "
+            "d0.block_type.nbytes + d1.block_type.nbytes)",
+            *copies, "            it += 1", "", "",
+        ]  # fmt: skip
+
+    def _consumer(self) -> list[str]:
+        tile = self.tile
+        given = ["ab", "bb", "empty", "ready", "tiles", *self.walk, *self.names]
+        layout = (
+            f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{tile.warps}, 1], "
+            f"instr_shape=[16, {tile.columns}, 16])"
+        )
+        rows = tile.rows, tile.depth
+        columns = tile.depth, tile.columns
+        turns = self.plan.turned[0], not self.plan.turned[1]
+        blocks = [
+            f"{name}b.index(slot).reshape([{low}, {high}]).permute((1, 0))"
+            if turn
+            else f"{name}b.index(slot).reshape([{high}, {low}])"
+            for name, (high, low), turn in zip("ab", (rows, columns), turns, strict=True)
+        ]
+        across = tile.step // 8  # threads beside each other, with 8 columns each
+        return [
+            "@gluon.jit", f"def consume({', '.join(given)}):",
+            f"    C: gl.constexpr = {layout}",
+            f"    L: gl.constexpr = gl.BlockedLayout([1, 8], [{32 // across}, {across}], "
+            f"[{tile.warps}, 1], [1, 0])",
+            *self._walking(),
+            f"        acc = gl.zeros([{tile.rows}, {tile.columns}], gl.float32, C)",
+            f"        for k in range(0, K, {tile.depth}):", *self._ring(),
+            "            mbarrier.wait(ready.index(slot), phase)",
+            f"            acc = warpgroup_mma({blocks[0]}, {blocks[1]}, acc, is_async=True)",
+            "            acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))",
+            f"            mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
+            "count=1, pred=k > 0)",
+            "            it += 1",
+            "        acc = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))",
+            f"        mbarrier.arrive(empty.index((it + {tile.buffers - 1}) % {tile.buffers}), "
+            "count=1)",
+            *self._steps("acc", 0, tile.columns), "", "",
+        ]  # fmt: skip
+
+    def _steps(self, name: str, first: int, columns: int) -> list[str]:
+        """The epilogue of some columns: of halves, until they are few enough."""
+        if columns > self.tile.step:
+            half = columns // 2
+            low, high = f"{name}l", f"{name}h"
+            split = f"        {low}, {high} = halves({name}, {self.tile.rows}, {half})"
+            return [split, *self._steps(low, first, half), *self._steps(high, first + half, half)]
+        given = ", ".join(["om", f"on + {first}", *self.batches, *self.names, "L"])
+        return [f"        epilogue(gl.convert_layout({name}, L), {given})"]
+
+    def _kernel(self) -> list[str]:
+        tile, plan = self.tile, self.plan
+        shared = ["empty", "ready", "tiles", *self.walk]
+        consumed = ", ".join(["ab", "bb", *shared, *self.names])
+        produced = ", ".join(["d0", "d1", "ab", "bb", *shared])
+        names = ", ".join(["d0", "d1", *self.walk, *self.names])
+        memory = [
+            f"    {name}b = gl.allocate_shared_memory({self.type}, "
+            f"[{tile.buffers}, {', '.join(map(str, spec.block))}], {key}.layout)"
+            for name, key, spec in (("a", "d0", plan.left), ("b", "d1", plan.right))
+        ]
+        barriers = [
+            f"    {name} = gl.allocate_shared_memory(gl.int64, [{tile.buffers}, 1], "
+            "mbarrier.MBarrierLayout())"
+            for name in ("empty", "ready")
+        ]
+        return [
+            "@gluon.jit", f"def kernel({names}):", "    tiles = count", *memory, *barriers,
+            f"    for i in gl.static_range({tile.buffers}):",
+            "        mbarrier.init(empty.index(i), count=1)",
+            "        mbarrier.init(ready.index(i), count=1)",
+            f"    gl.warp_specialize([(consume, ({consumed})), (produce, ({produced}))], "
+            f"[1], [{plan.registers}])",
+        ]  # fmt: skip
+
+
+_HALVES = [
+    "@gluon.jit", "def halves(x, R: gl.constexpr, W: gl.constexpr):",
+    "    return gl.split(gl.permute(gl.reshape(x, [R, 2, W]), [0, 2, 1]))", "", "",
+]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Tests of fulgurite/codegen/cuda/gluon_gemm.py: which products take it, and its text.
+
+Numbers are checked on a GPU (tests/codegen/cuda/on_gpu.py): Gluon has no interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import fulgurite as fg
+from fulgurite.codegen.cuda.source import Launch, TensorMap
+from fulgurite.codegen.cuda.tiling import HOPPER, GpuTable
+from tests.codegen.cuda.products import GLUON, PRODUCTS, product
+from tests.codegen.cuda.workloads import rendered, scheduled
+from tests.conftest import Golden
+
+
+def launches(build: Any, inputs: Any, table: GpuTable = GLUON) -> list[Launch]:
+    items = scheduled(build, inputs).items
+    return [launch for item in items for launch in rendered(item.kernel, table).launches]
+
+
+@pytest.mark.parametrize("one", PRODUCTS, ids=lambda p: p.name)
+def test_large_products_of_small_floats_take_it_in_one_launch(one: Any) -> None:
+    (launch,) = launches(one, one.inputs(2048, 1024, 1024))
+    assert launch.language == "gluon" and launch.grid == min(launch.grid, HOPPER.processors)
+    assert launch.text.count("warpgroup_mma(") == 1 and launch.text.count("tma_load(") == 2
+    turns = launch.text.count(".permute((1, 0))")
+    assert turns == one.turned[0] + one.turned[1]
+
+
+def test_it_is_off_until_the_table_says_otherwise() -> None:
+    one = product("nn")
+    assert not HOPPER.gluon
+    (launch,) = launches(one, one.inputs(2048, 2048, 2048), HOPPER)
+    assert launch.language == "triton" and "tl.dot(" in launch.text
+
+
+@pytest.mark.parametrize(
+    ("build", "inputs"),
+    [
+        (lambda a, b: a @ b, (((2048, 2048), "float32"),) * 2),  # exact products
+        (lambda a, b: a @ b, (((64, 512), "bfloat16"), ((512, 512), "bfloat16"))),  # few tiles
+        (lambda a, b: a @ b, (((2048, 2047), "bfloat16"), ((2047, 2048), "bfloat16"))),  # strides
+        (lambda a, b: fg.exp(a) @ b, (((2048, 2048), "bfloat16"),) * 2),  # not memory as it is
+    ],
+    ids=["float32", "small", "odd", "prologue"],
+)
+def test_what_it_cannot_do_is_left_to_tl_dot(build: Any, inputs: Any) -> None:
+    assert all(launch.language == "triton" for launch in launches(build, inputs))
+
+
+def test_sizes_are_no_part_of_the_text() -> None:
+    one = product("residual")
+    first, second = (
+        launches(one, one.inputs(m, 2048, k))[0] for m, k in ((2048, 1024), (4096, 512))
+    )
+    assert first.text == second.text and first.key == second.key
+
+
+def test_tensors_are_described_with_the_contiguous_axis_last() -> None:
+    one = product("heads")
+    (launch,) = launches(one, one.inputs(2048, 1024, 64))
+    left, right = [a.value for a in launch.arguments if isinstance(a.value, TensorMap)]
+    assert left.shape == (2, 3, 2048, 64) and left.strides == (2048 * 192, 64, 192, 1)
+    assert right.shape == (2, 3, 1024, 64) and right.block[:2] == (1, 1)
+    assert right.box[-1] * 2 <= 128
+
+
+def test_the_tile_fits_the_rounds_over_all_processors() -> None:
+    one = product("nn")
+
+    def tile(m: int, n: int) -> tuple[int, ...]:
+        (launch,) = launches(one, one.inputs(m, n, 4096))
+        left, right = [a.value.block for a in launch.arguments if isinstance(a.value, TensorMap)]
+        return left[0], right[1]
+
+    assert tile(8192, 8192) == (128, 256)
+    assert tile(1024, 1024)[0] * tile(1024, 1024)[1] <= 128 * 128
+
+
+def test_a_guarded_launch_finds_no_tiles_while_the_lock_is_set() -> None:
+    one = product("nn")
+    (launch,) = launches(one, one.inputs(2048, 2048, 2048))
+    guarded = launch.guarded()
+    assert guarded.arguments[0].name == "lock" and guarded.language == "gluon"
+    assert "    tiles = tl.where(tl.load(lock) == 0, count, 0)\n" in guarded.text
+
+
+def test_the_text_is_as_it_was(golden: Golden) -> None:
+    one = product("two")
+    (launch,) = launches(one, one.inputs(1000, 1024, 1024), replace(GLUON, processors=16))
+    given = ", ".join(f"{a.name}={a.value}" for a in launch.arguments)
+    golden(f"# {launch.grid} programs: {given}\n{launch.text}", "cuda/gluon_gemm.txt")
