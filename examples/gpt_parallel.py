@@ -20,47 +20,12 @@ from typing import Any
 import numpy as np
 
 import fulgurite as fg
-from fulgurite import nn, optim
+from fulgurite import optim
 from fulgurite.distributed import plans
 from fulgurite.distributed.mesh import job
+from fulgurite.distributed.models import GPT
 
 TEXT = "the quick brown fox jumps over the lazy dog. pack my box with five dozen liquor jugs. " * 40
-
-
-class Block(nn.Module):
-    """Attention, then two products."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
-        self.out_proj = nn.Linear(width, width)
-        self.fc, self.proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.heads = heads
-
-    def forward(self, x: fg.Tensor) -> fg.Tensor:
-        batch, length, width = x.shape
-        y = self.norm1(x)
-        split = (batch, length, self.heads, width // self.heads)
-        q, k, v = [f(y).reshape(split).transpose(1, 2) for f in (self.q, self.k, self.v)]
-        seen = fg.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out_proj(seen.transpose(1, 2).reshape((batch, length, width)))
-        return x + self.proj(fg.gelu(self.fc(self.norm2(x))))
-
-
-class GPT(nn.Module):
-    """Embeddings, blocks, and a probability for every next character."""
-
-    def __init__(self, words: int, width: int, heads: int, blocks: int, length: int) -> None:
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.drop = nn.Dropout(0.1)
-        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(blocks)])
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
-
-    def forward(self, x: fg.Tensor) -> fg.Tensor:
-        h = self.drop(self.words(x) + self.places(fg.arange(x.shape[1])))
-        for block in self.blocks:
-            h = block(h)
-        return self.head(self.norm(h))
 
 
 def batches(text: str, batch: int, length: int, first: int) -> Iterator[tuple[Any, Any]]:

@@ -25,7 +25,6 @@ from ..errors import VariableError
 from .dtype import DType, Number, decode, encode
 from .operators import OPS, Operators
 from .origin import MAX_ORIGINS, Origin
-from .sym import CONSTANT
 
 if TYPE_CHECKING:
     from .op import Op
@@ -277,16 +276,11 @@ _NUMBERS = frozenset({bool, int, float, complex})
 def constant(number: Number, dtype: DType, shape: Shape = ()) -> Node:
     """A number on its dtype's grid, as a tensor of this shape."""
     if type(number) not in _NUMBERS and hasattr(number, "as_constant"):
-        made: Node = number.as_constant(dtype, shape)  # a number that is known at run time only
-        return made
+        made = number.as_constant(dtype, shape)
+        if isinstance(made, Node):  # a number that is known at run time only
+            return made
+        number = made
     return constant_bits(encode(number, dtype), dtype, shape)
-
-
-def _constant(number: Number, dtype: DType, shape: Shape) -> Node:
-    return constant_bits(encode(number, dtype), dtype, shape)
-
-
-CONSTANT.append(_constant)
 
 
 def constant_bits(bits: int, dtype: DType, shape: Shape = ()) -> Node:

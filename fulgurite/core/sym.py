@@ -88,12 +88,10 @@ class Trace:
         _TRACES[self.serial] = self
 
     def as_constant(self, size: Any, dtype: Any, shape: Any) -> Any:
-        """A size as a tensor: a constant that follows from it, or a number of the call."""
+        """A size as a tensor that a call computes, or the number that is a constant."""
         if dtype.is_integer:
-            return CONSTANT[0](size, dtype, shape)
-        if self.number is not None:
-            return self.number(size).as_constant(dtype, shape)
-        return CONSTANT[0](size.pinned(), dtype, shape)
+            return size
+        return size.pinned() if self.number is None else self.number(size).as_constant(dtype, shape)
 
     def variable(self, name: str) -> Any:
         """A variable as an int."""
@@ -225,7 +223,6 @@ class Trace:
         return Sym.of(self, dict(self._keys[number]))
 
 
-CONSTANT: list[Any] = []  # how `core.node`, which knows sizes, makes a constant
 _HERE = __file__.rsplit("core", 1)[0]
 _TRACES: weakref.WeakValueDictionary[int, Trace] = weakref.WeakValueDictionary()
 
@@ -308,7 +305,7 @@ class Sym:
         return self.trace.token(self.polynomial)
 
     def as_constant(self, dtype: Any, shape: Any) -> Any:
-        """The size as a tensor; see `core.node.constant`."""
+        """The size as a tensor or as a number; see `core.node.constant`."""
         return self.trace.as_constant(self, dtype, shape)
 
     @property

@@ -50,7 +50,7 @@ from ..graph.memory.reorder import reorder
 from ..graph.passes.cancel import cancel
 from ..graph.passes.drop_empty import drop_empty
 from ..graph.passes.materialize_operands import in_memory
-from ..graph.passes.overlap import spread_apart, start_and_wait
+from ..graph.passes.overlap import hide_latency, start_and_wait
 from ..graph.passes.reassociate import interchange_sums, split_sums, widen_row_sums
 from ..graph.passes.simplify import simplify
 from ..graph.passes.split_concat import split_concat
@@ -213,7 +213,7 @@ PIPELINE: tuple[Pass, ...] = (
         "reorder", lambda s, c: any_size(reorder, s), SCHEDULE, SCHEDULE,
         lambda c: c.options.fuse,
     ),
-    Pass("spread_apart", lambda s, c: spread_apart(s), SCHEDULE, SCHEDULE),
+    Pass("hide_latency", lambda s, c: hide_latency(s), SCHEDULE, SCHEDULE),
     Pass("lower", lambda s, c: lower_schedule(s), SCHEDULE, LOWERED),
     Pass("alias", lambda s, c: c.in_place.alias(s), LOWERED, LOWERED, lambda c: c.assigns),
     Pass("plan_memory", lambda s, c: lay_out(s, c.device), LOWERED, LAID_OUT),

@@ -58,7 +58,7 @@ class Compiled:
         seconds: dict[str, float],
     ) -> None:  # fmt: skip
         self.constants, self.lifted, self.plan, self.seconds = constants, lifted, plan, seconds
-        self.spread: Spread | None = None  # of a plan that all ranks run
+        self.spmd: SpmdPlan | None = None  # of a plan that all ranks run
 
     def fits(self, constants: tuple[int, ...]) -> bool:
         """Do the constants that are compiled in agree?"""
@@ -70,21 +70,21 @@ class Compiled:
         return all([a == b or i in self.lifted for i, (a, b) in pairs])
 
 
-class Spread(NamedTuple):
-    """What ranks must know of a plan that exchanges values."""
+class SpmdPlan(NamedTuple):
+    """What is known of a plan that all ranks run (SPMD) and that exchanges values."""
 
     layouts: tuple[Any, ...]  # of the roots: mesh, layout and whether that is weak; None: whole
     digest: str
 
     @staticmethod
-    def of(normal: Normal) -> Spread | None:
+    def of(normal: Normal) -> SpmdPlan | None:
         """None if a graph names no mesh."""
         if not any([type(e) is tuple and e[0] in COMMUNICATES for e in normal.structure]):
             return None
         with FORK_LOCK:
             from ..graph.passes import partition
         layouts = partition.partition(restore(normal.structure, normal.constants)).layouts
-        return Spread(layouts, digest_of(f"{normal.structure!r}\n{normal.constants!r}"))
+        return SpmdPlan(layouts, digest_of(f"{normal.structure!r}\n{normal.constants!r}"))
 
 
 class Family:
@@ -126,7 +126,7 @@ def lookup(normal: Normal, device: str, donated: tuple[Pair, ...] = ()) -> Compi
                         STATS().misses += 1
                         lifted = _lift(family, normal)
                         found = _found_or_made(normal, device, options, lifted, donated)
-                    found.spread = Spread.of(normal)
+                    found.spmd = SpmdPlan.of(normal)
                 if "known" not in found.seconds:
                     _note(normal, device, options, donated, found, begin)
                 family.members = [found, *family.members][:_MOST_MEMBERS]
@@ -231,11 +231,11 @@ def compile_graph(
     if normal.values and not (options.tier == "auto" and are_tiny(normal.nodes)):
         start = time.perf_counter()
         with FORK_LOCK:
-            from .sizes.symbolic import named_plan
-        named = named_plan(value, context, normal.values, lambda: planned(value, context)[0])
-        if named is not None:
+            from .sizes.symbolic import symbolic_plan
+        symbolic = symbolic_plan(value, context, normal.values, lambda: planned(value, context)[0])
+        if symbolic is not None:
             seconds = {"sizes": time.perf_counter() - start}
-            return Compiled(normal.constants, lifted, named, seconds)
+            return Compiled(normal.constants, lifted, symbolic, seconds)
     plan, seconds = planned(value, context)
     return Compiled(normal.constants, lifted, plan, seconds)
 
@@ -382,13 +382,13 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
     inputs = inputs_of(normal, compiled)
 
     def execute(inputs: Sequence[Buffer]) -> list[Buffer]:
-        values = normal.values if compiled.spread is None else joined(compiled.spread, normal)
+        values = normal.values if compiled.spmd is None else joined(compiled.spmd, normal)
         try:
             found = compiled.plan.run(inputs, values, current().poison)
         except BoundsError:
             name_the_line(roots, normal, inputs)
             raise
-        if checked and compiled.spread is None:  # of shards no rank has the values
+        if checked and compiled.spmd is None:  # of shards no rank has the values
             check_finite(roots, normal, inputs, found)
         return found
 
@@ -407,13 +407,13 @@ def run(roots: Sequence[Node], normal: Normal, commit: Commit) -> None:
 
 def _kept(compiled: Compiled, number: int) -> Any:
     """How a root is split over ranks, if it is."""
-    return None if compiled.spread is None else compiled.spread.layouts[number]
+    return None if compiled.spmd is None else compiled.spmd.layouts[number]
 
 
-def joined(spread: Spread, normal: Normal) -> dict[str, int]:
+def joined(spmd: SpmdPlan, normal: Normal) -> dict[str, int]:
     """Begin a plan with all other ranks: the values of its variables on this one."""
     lines = [str(node.origins[0]) for node in normal.nodes[-1:] if node.origins]
-    ranks.world().agree(spread.digest, lines[0] if lines else "")
+    ranks.world().agree(spmd.digest, lines[0] if lines else "")
     return {**normal.values, **ranks.position_values()}
 
 

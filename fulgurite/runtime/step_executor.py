@@ -9,8 +9,9 @@ may fail is waited for by its own callable, so nothing is left to `check`.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.dtype import DType, array_of_bits
 from ..core.node import Shape
@@ -35,11 +36,37 @@ class StepArena(NamedTuple):
     offsets: Mapping[int, int]  # of slots
 
 
-class StepExecutor:
-    """A schedule as a loop over its items."""
+class HostExecutor:
+    """What executors share that the host drives step by step: no launch is a whole plan."""
 
     workspace = 0
     deferred = False
+    host_items: Sequence[Item] = ()
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Buffer], values: Values, poison: bool) -> list[Buffer]:
+        """One pass; a fresh buffer for each output."""
+
+    def run_keeping(
+        self, arena: Any, inputs: Sequence[Buffer], values: Values, poison: bool
+    ) -> list[Buffer]:
+        """The same as `run`."""
+        return self.run(inputs, values, poison)
+
+    def check(self) -> None:
+        """Nothing: every step has said whether it failed."""
+
+    def replay(self, in_place: bool) -> Replay | None:
+        """None: a plan is more than one launch."""
+        return None
+
+    def passes(self) -> Pass | None:
+        """None: a plan is more than one launch."""
+        return None
+
+
+class StepExecutor(HostExecutor):
+    """A schedule as a loop over its items."""
 
     def __init__(
         self, device: Device, schedule: Schedule, code: Sequence[Executable], layout: Layout
@@ -143,22 +170,6 @@ class StepExecutor:
     def keep(self, layout: Layout, poison: bool) -> StepArena:
         """An arena with intermediates where a layout says."""
         return StepArena(self.device.arena(layout.arena_bytes, poison), layout.offsets)
-
-    @property
-    def host_items(self) -> Sequence[Item]:
-        """Nothing is compiled that could be."""
-        return ()
-
-    def check(self) -> None:
-        """Nothing: every step has said whether it failed."""
-
-    def replay(self, in_place: bool) -> Replay | None:
-        """None: a plan is as many launches as it has kernels."""
-        return None
-
-    def passes(self) -> Pass | None:
-        """None: a plan is as many launches as it has kernels."""
-        return None
 
 
 # --- writing over inputs -------------------------------------------------------------------------

@@ -225,7 +225,7 @@ SAMPLES: dict[str, Sample] = {
     "assemble": Sample(lambda: [attention(6, 4)], is_fold=True),
     "schedule": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "reorder": Sample(layers),
-    "spread_apart": Sample(sum_and_product),
+    "hide_latency": Sample(sum_and_product),
     "lower": Sample(lambda: [fg.softmax(numbers(1, 3, 8), axis=-1)]),
     "alias": Sample(updated),
     "plan_memory": Sample(lambda: [(numbers(1, 8, 16) @ numbers(2, 16, 8)).sum(axis=0)]),

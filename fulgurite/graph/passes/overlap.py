@@ -28,8 +28,8 @@ def start_and_wait(sink: Node) -> Node:
     return substitute(sink, done, walk=True)
 
 
-def spread_apart(schedule: Schedule) -> Schedule:
-    """The schedule with starts as early and waits as late as they can be."""
+def hide_latency(schedule: Schedule) -> Schedule:
+    """Latency hiding: the schedule with starts as early and waits as late as they can be."""
     kinds = [_kind(item) for item in schedule.items]
     if "wait" not in kinds:
         return schedule

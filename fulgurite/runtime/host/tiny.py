@@ -16,12 +16,12 @@ from ...core.node import Node, toposort
 from ...core.op import Array
 from ...core.ops.effect import CALL, CUSTOM
 from ...core.ops.leaf import CONST, PARAM, SINK, VAR
-from ...graph.ir.kernel import Item, Schedule
+from ...graph.ir.kernel import Schedule
 from ...graph.ir.kernel_kind import KernelKind
 from ...graph.memory.arena import Layout
-from ..device import Buffer, Device, MemoryLimitError, Pass, Replay, Values
+from ..device import Buffer, Device, MemoryLimitError, Values
 from ..recording import timed_step
-from ..step_executor import StepArena
+from ..step_executor import HostExecutor, StepArena
 from .device import HostBuffer
 
 MAX_ARRAY_ELEMENTS = 1 << 58  # elements: NumPy counts the bytes of an array in 63 bits
@@ -45,11 +45,8 @@ def _too_large(node: Node) -> MemoryLimitError:
     )
 
 
-class TinyExecutor:
+class TinyExecutor(HostExecutor):
     """The steps of a tiny graph: NumPy's calls in a row."""
-
-    workspace = 0
-    deferred = False
 
     def __init__(self, schedule: Schedule, device: Device) -> None:
         self.schedule, self.device = schedule, device
@@ -114,28 +111,6 @@ class TinyExecutor:
         for made, to in zip(self.run(inputs, values, False), outputs, strict=True):
             np.copyto(to.array, made.array.reshape(to.array.shape))  # type: ignore[attr-defined]
 
-    @property
-    def host_items(self) -> Sequence[Item]:
-        """What runs here is too small to be compiled."""
-        return ()
-
-    def check(self) -> None:
-        """Nothing: a run has said at once whether it failed."""
-
     def keep(self, layout: Layout, poison: bool) -> StepArena:
         """Nothing is between inputs and results."""
         return StepArena(HostBuffer(np.empty(0, np.uint8)), {})
-
-    def run_keeping(
-        self, arena: StepArena, inputs: Sequence[Buffer], values: Values, poison: bool
-    ) -> list[Buffer]:
-        """The same as `run`."""
-        return self.run(inputs, values, poison)
-
-    def replay(self, in_place: bool) -> Replay | None:
-        """None: it is a call of NumPy for each node."""
-        return None
-
-    def passes(self) -> Pass | None:
-        """None: it is a call of NumPy for each node."""
-        return None

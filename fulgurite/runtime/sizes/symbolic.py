@@ -18,15 +18,15 @@ from ...core.ops.leaf import VAR
 from ...core.substitute import substitute
 from ...core.sym import Trace
 from ...errors import FulguriteError
-from ...graph.ir.kernel import Item
 from ...graph.memory.arena import Layout
-from ..device import Buffer, Pass, Replay, Values, get_device
+from ..device import Buffer, Values, get_device
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan, lay_out
+from ..step_executor import HostExecutor
 from .specialize import SizedPlan, awkward
 
 
-def named_plan(
+def symbolic_plan(
     sink: Node, context: Context, values: Values, bound: Callable[[], Plan]
 ) -> Plan | None:
     """The plan of a graph with variables among its sizes; None where it has no form for them."""
@@ -37,7 +37,7 @@ def named_plan(
     }  # fmt: skip
     if not names or not context.options.dynamic or not get_device(context.device).sizes_vary:
         return None
-    executor = NamedExecutor(_Named(sink, order, names, context), bound)
+    executor = SymbolicExecutor(_SymbolicGraph(sink, order, names, context), bound)
     sized = executor.plan([values[name] for name in names])[0]
     if sized is None:
         return None
@@ -47,7 +47,7 @@ def named_plan(
     return plan
 
 
-class _Named:
+class _SymbolicGraph:
     """A graph with variables among its sizes."""
 
     def __init__(
@@ -74,13 +74,10 @@ class _Named:
         return SizedPlan(schedule, trace, self.context.device)
 
 
-class NamedExecutor:
+class SymbolicExecutor(HostExecutor):
     """Runs the plan for the values of a call."""
 
-    deferred = False
-    workspace = 0
-
-    def __init__(self, named: _Named, bound: Callable[[], Plan]) -> None:
+    def __init__(self, named: _SymbolicGraph, bound: Callable[[], Plan]) -> None:
         self.named, self._make_bound = named, bound
         # by the sizes that are 0 or 1, which stay apart; -1 for the others
         self.plans: dict[tuple[int, ...], list[SizedPlan]] = {}
@@ -125,28 +122,6 @@ class NamedExecutor:
         """One pass from given memory into given memory."""
         self.at(values).run_into(inputs, outputs, values)
 
-    def check(self) -> None:
-        """Nothing: every pass has said whether it failed."""
-
-    @property
-    def host_items(self) -> Sequence[Item]:
-        """None that is known before the sizes are."""
-        return ()
-
     def keep(self, layout: Layout, poison: bool) -> Any:
         """Nobody asks: whoever keeps intermediates compiles for bounds."""
         raise NotImplementedError("sizes that vary are laid out in each call")
-
-    def run_keeping(
-        self, arena: Any, inputs: Sequence[Buffer], values: Values, poison: bool
-    ) -> list[Buffer]:
-        """One pass."""
-        return self.run(inputs, values, poison)
-
-    def replay(self, in_place: bool) -> Replay | None:
-        """None: each set of sizes has launches of its own."""
-        return None
-
-    def passes(self) -> Pass | None:
-        """None: each set of sizes has launches of its own."""
-        return None

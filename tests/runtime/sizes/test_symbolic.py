@@ -11,7 +11,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.runtime.realize import lookup
-from fulgurite.runtime.sizes.symbolic import NamedExecutor
+from fulgurite.runtime.sizes.symbolic import SymbolicExecutor
 
 N = fg.Var("n", 0, 4096)
 RNG = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def test_an_empty_axis_and_an_axis_of_one_have_plans_of_their_own() -> None:
     whole = fg.Tensor(X).realize()
     normal = normalize([(fg.exp(whole[: N.bind(50)]) * 3).node])
     executor = lookup(normal, "cpu").plan.executor
-    assert isinstance(executor, NamedExecutor)
+    assert isinstance(executor, SymbolicExecutor)
     for n in (50, 51, 1, 700, 1):
         executor.at({"n": n})
     assert {key: len(plans) for key, plans in executor.plans.items()} == {(-1,): 1, (1,): 1}
@@ -79,7 +79,7 @@ def test_work_follows_the_size_and_not_the_bound() -> None:
     whole = fg.Tensor(X).realize()
     y = causal(whole[: N.bind(60)])
     executor = lookup(normalize([y.node]), "cpu").plan.executor
-    assert isinstance(executor, NamedExecutor)
+    assert isinstance(executor, SymbolicExecutor)
     units = []
     for n in (60, 4000):
         plan, sizes = executor.plan([n])
