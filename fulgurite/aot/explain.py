@@ -102,6 +102,14 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
+def _check_arguments(tensors: Sequence[object], stage: str | None) -> None:
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
+    if stage is not None and stage not in (names := [one.name for _, one in listed(PIPELINE)]):
+        raise ArgumentError(f"there is no pass {stage!r}", f"one of {', '.join(names)}")
+
+
 def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
     """What computing these tensors would run, and why.
 
@@ -115,13 +123,7 @@ def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
     >>> [kernel.kind for kernel in report.kernels], report.cache
     (['reduce'], 'miss: no graph of this kind is known')
     """
-    for tensor in tensors:
-        if not isinstance(tensor, Tensor):
-            raise ArgumentError(f"{type(tensor).__name__} is not a tensor", "pass tensors")
-    if stage is not None:
-        names = [one.name for _, one in listed(PIPELINE)]
-        if stage not in names:
-            raise ArgumentError(f"there is no pass {stage!r}", f"one of {', '.join(names)}")
+    _check_arguments(tensors, stage)
     pending = pending_graph(tensors)
     if isinstance(pending, str):
         return Explanation((), {}, pending, 0)

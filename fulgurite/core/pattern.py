@@ -282,11 +282,6 @@ class Rules:
         counts = [Counter(rule.name, rule.hits, rule.seconds) for rule in self.rules]
         return sorted(counts, key=lambda c: -c.hits)
 
-    def reset_counters(self) -> None:
-        """Start counting anew."""
-        for rule in self.rules:
-            rule.hits, rule.seconds = 0, 0.0
-
     @contextmanager
     def profiling(self) -> Iterator[None]:
         """Measure the time of each rule inside the block."""

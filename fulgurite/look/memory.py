@@ -119,7 +119,7 @@ class MemoryDifference(NamedTuple):
 def memory_report() -> MemoryReport:
     """Who holds memory now."""
     tensors = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
-    names = _names(tensors)
+    names = _names()
     entries: dict[int, list[Tensor]] = {}
     holders: list[Holder] = []
     for tensor in tensors:
@@ -196,7 +196,7 @@ def _table(holders: Sequence[Holder], most: int = 15) -> list[str]:
 # --- names ---------------------------------------------------------------------------------------
 
 
-def _names(tensors: Sequence[Tensor]) -> dict[int, str]:
+def _names() -> dict[int, str]:
     """What tensors are called: parameters of modules, states of optimisers, variables in sight."""
     found: dict[int, str] = {}
     if "fulgurite.nn" in sys.modules:

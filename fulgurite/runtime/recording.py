@@ -99,13 +99,3 @@ def timed_step(
         stamps = (begin, time.perf_counter_ns())
         thread = threading.get_ident()
         recorder.launched(Launches(schedule, device, thread, (item,), stamps, 0, used))
-
-
-@contextmanager
-def timed_copy(recorder: Recorder | None, device: str, what: str, nbytes: int) -> Iterator[None]:
-    """A copy that is over when this is."""
-    begin = time.perf_counter_ns()
-    yield
-    if recorder is not None:
-        end = time.perf_counter_ns()
-        recorder.copied(Copy(device, what, nbytes, threading.get_ident(), begin, end))

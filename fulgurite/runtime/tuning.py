@@ -344,9 +344,7 @@ def expected_values(roots: Sequence[Node], arrays: Mapping[Node, Array]) -> list
     """What the reference gives, but sums of products without the product."""
     values = dict(arrays)
     order = toposort(roots)
-    later = {n for n in order if is_virtual(n) and n.op is MUL}  # laid out if not only summed
-    later -= {s for n in order if n.op is not REDUCE or n.arg[0] != "add" for s in n.src}
-    later -= set(roots)
+    later = _summed_products(order) - set(roots)
     with np.errstate(all="ignore"):
         for node in order:
             if node in values or node in later:
@@ -362,20 +360,30 @@ def expected_values(roots: Sequence[Node], arrays: Mapping[Node, Array]) -> list
     return [values[root] for root in roots]
 
 
+def _summed_products(order: Sequence[Node]) -> set[Node]:
+    """Products of broadcast operands that nothing but sums reads: they are not laid out."""
+    others = {s for n in order if n.op is not REDUCE or n.arg[0] != "add" for s in n.src}
+    return {n for n in order if is_virtual(n) and n.op is MUL} - others
+
+
 def _sum_of_products(a: Array, b: Array, axes: Sequence[int]) -> Array:
     """The sum of a * b over some axes, from what of each is in memory."""
-    parts: list[Any] = []
-    for array in (a, b):
-        own = [d for d in range(array.ndim) if array.strides[d] != 0 and array.shape[d] != 1]
-        small = array[tuple([slice(None) if d in own else 0 for d in range(array.ndim)])]
-        parts += [small.astype(np.result_type(small.dtype, np.float32)), own]
-    alone = [d for d in range(a.ndim) if d not in parts[1] and d not in parts[3]]
-    again = int(np.prod([a.shape[d] for d in alone if d in axes], dtype=np.int64))
-    out = [d for d in range(a.ndim) if d not in axes and d not in alone]
-    total = np.einsum(*parts, out, optimize=True) * again
-    shape = [1 if d in axes or d in alone else n for d, n in enumerate(a.shape)]
-    whole = [1 if d in axes else n for d, n in enumerate(a.shape)]
+    (left, left_dims), (right, right_dims) = _in_memory(a), _in_memory(b)
+    every = range(a.ndim)
+    virtual = {*every} - {*left_dims, *right_dims}  # axes that both are broadcast along
+    out = sorted({*every} - {*axes} - virtual)
+    total = np.einsum(left, left_dims, right, right_dims, out, optimize=True)
+    total = total * math.prod([a.shape[d] for d in virtual & {*axes}])
+    shape = [a.shape[d] if d in out else 1 for d in every]
+    whole = [1 if d in axes else a.shape[d] for d in every]
     return np.broadcast_to(total.reshape(shape), whole)
+
+
+def _in_memory(array: Array) -> tuple[Array, list[int]]:
+    """An array without the axes it is broadcast along, at least in float32; those it has."""
+    dims = [d for d in range(array.ndim) if array.strides[d] != 0 and array.shape[d] != 1]
+    small = array[tuple([slice(None) if d in dims else 0 for d in range(array.ndim)])]
+    return small.astype(np.result_type(small.dtype, np.float32)), dims
 
 
 def _empty() -> Entrant:

@@ -223,8 +223,6 @@ def test_hits_are_always_counted_and_time_only_while_profiling() -> None:
     top = rules.counters()[0]
     assert (top.rule, top.hits) == ("zero", 3)
     assert top.seconds > 0
-    rules.reset_counters()
-    assert {c.hits for c in rules.counters()} == {0}
 
 
 def test_a_law_that_is_added_later_is_used() -> None:

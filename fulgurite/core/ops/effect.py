@@ -166,7 +166,6 @@ COPY = Op(
     check=lambda node: None if isinstance(node.arg, str) else f"{node.arg!r} is no device",
 )  # fmt: skip
 
-COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {"add": np.add, "max": maximum, "min": minimum}
 
 

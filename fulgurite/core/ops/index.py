@@ -36,10 +36,6 @@ def _guard_bounds(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
     return 0, max(0, node.arg - 1)
 
 
-def _first(node: Node, bounds: list[Bounds | None]) -> Bounds | None:
-    return bounds[0]
-
-
 INDEX = _op("index", "the value of an index", dtype=lambda src, arg: int64)
 VALID = _op("valid", "do all conditions hold?", dtype=lambda src, arg: bool_,
             interval=lambda node, bounds: (0, 1))  # fmt: skip

@@ -12,7 +12,6 @@ from enum import Flag, StrEnum, auto
 class Trait(Flag):
     """What holds of a kind of kernels."""
 
-    FUSABLE = auto()  # other kernels may be merged with it
     MOVABLE = auto()  # it may run sooner or later than where it was scheduled
     COMPLETE = auto()  # it visits every index of what it computes
     CONTROL = auto()  # it runs bodies
@@ -53,11 +52,6 @@ class KernelKind(StrEnum):
         return Trait.CONTROL in self.traits
 
     @property
-    def is_fusable(self) -> bool:
-        """True if other kernels may be merged with it."""
-        return Trait.FUSABLE in self.traits
-
-    @property
     def is_movable(self) -> bool:
         """True if it may run sooner or later than where it was scheduled."""
         return Trait.MOVABLE in self.traits
@@ -83,7 +77,7 @@ class KernelKind(StrEnum):
         return Trait.ALTERNATIVE in self.traits
 
 
-_LOOPS = Trait.FUSABLE | Trait.MOVABLE | Trait.COMPLETE | Trait.COMPILED | Trait.TIMEABLE
+_LOOPS = Trait.MOVABLE | Trait.COMPLETE | Trait.COMPILED | Trait.TIMEABLE
 _IRREGULAR = Trait.MOVABLE | Trait.COMPILED
 _TRAITS: dict[KernelKind, Trait] = {
     KernelKind.MAP: _LOOPS,

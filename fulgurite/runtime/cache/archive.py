@@ -81,21 +81,7 @@ def import_(store: Store, path: str | os.PathLike[str]) -> tuple[int, int]:
 def _manifest(archive: zipfile.ZipFile) -> list[Row]:
     """The entries an archive promises, if it has these members and no others."""
     members = {member.filename: member.file_size for member in archive.infolist()}
-    if members.get(MANIFEST, LARGEST_MANIFEST + 1) > LARGEST_MANIFEST:
-        raise _refusal(f"it has no {MANIFEST} of a sensible size")
-    if any(member.compress_type not in METHODS for member in archive.infolist()):
-        raise _refusal("it is compressed in another way than 'export' does")
-    try:
-        manifest: Any = json.loads(_read(archive, MANIFEST, members[MANIFEST]))
-        if manifest["format"] != FORMAT:
-            raise _refusal(f"its format is {manifest['format']!r}, not {FORMAT!r}")
-        rows: list[Row] = [
-            (kind, key, digest, size) for kind, key, digest, size in manifest["entries"]
-        ]
-    except ArchiveError:
-        raise
-    except (ValueError, TypeError, LookupError) as error:
-        raise _refusal(f"its {MANIFEST} makes no sense ({error})") from error
+    rows = _rows(archive, members)
     expected = {MANIFEST: members[MANIFEST]}
     for kind, key, digest, size in rows:
         if kind not in KINDS or not is_hex(key) or not is_hex(digest) or type(size) is not int:
@@ -107,6 +93,23 @@ def _manifest(archive: zipfile.ZipFile) -> list[Row]:
         odd = sorted(set(members.items()) ^ set(expected.items()))
         raise _refusal(f"its members are not those of its {MANIFEST}, for example {odd[:1]}")
     return rows
+
+
+def _rows(archive: zipfile.ZipFile, members: dict[str, int]) -> list[Row]:
+    """The entries that the manifest names, as they stand there."""
+    if members.get(MANIFEST, LARGEST_MANIFEST + 1) > LARGEST_MANIFEST:
+        raise _refusal(f"it has no {MANIFEST} of a sensible size")
+    if any(member.compress_type not in METHODS for member in archive.infolist()):
+        raise _refusal("it is compressed in another way than 'export' does")
+    try:
+        manifest: Any = json.loads(_read(archive, MANIFEST, members[MANIFEST]))
+        if manifest["format"] != FORMAT:
+            raise _refusal(f"its format is {manifest['format']!r}, not {FORMAT!r}")
+        return [(kind, key, digest, size) for kind, key, digest, size in manifest["entries"]]
+    except ArchiveError:
+        raise
+    except (ValueError, TypeError, LookupError) as error:
+        raise _refusal(f"its {MANIFEST} makes no sense ({error})") from error
 
 
 def _entries(archive: zipfile.ZipFile, rows: list[Row]) -> Iterator[Entry]:

@@ -21,7 +21,6 @@ def test_a_kind_that_nobody_knows_is_refused() -> None:
 
 def test_every_kind_says_its_traits() -> None:
     assert all(isinstance(kind.traits, Trait) for kind in KernelKind)
-    assert [kind for kind in KernelKind if kind.is_fusable] == ["map", "reduce", "contract"]
     assert [kind for kind in KernelKind if kind.is_control] == ["loop", "cond"]
     assert [kind for kind in KernelKind if not kind.has_code] == ["host", "loop", "cond", "copy"]
     assert [kind for kind in KernelKind if kind.is_alternative] == ["fold", "library"]

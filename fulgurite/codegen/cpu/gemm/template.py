@@ -35,7 +35,7 @@ from .microkernel import block, transpose
 from .pack import BytePacker, Packer, Span
 from .pack import Target as Goal
 from .pack_dense import pack_dense
-from .plan import Gemm, GemmKind, GemmPlan, bind
+from .plan import Gemm, GemmKind, GemmPlan
 from .skinny import SKINNY, skinny
 from .strategies import bind_to, cheapest, cpu_problem
 from .tile import JOIN, MICROKERNEL_TYPES, MOVE, ROUTES, TABLE, join
@@ -49,13 +49,6 @@ def gemms(kernel: IndexKernel, dtypes: Sequence[DType], target: Target) -> Kerne
     gemm = bind_to(problem, target)
     plan = cheapest(gemm)
     return None if plan is None else _render(gemm, plan)
-
-
-def render_gemm(kernel: IndexKernel, dtypes: Sequence[DType], plan: GemmPlan) -> KernelText:
-    """The text of a GEMM by the plan that was made for it."""
-    problem = cpu_problem(kernel, dtypes)
-    assert problem is not None, "a plan is made for a GEMM"
-    return _render(bind(problem, plan.registers), plan)
 
 
 def _render(gemm: Gemm, plan: GemmPlan) -> KernelText:
