@@ -33,7 +33,7 @@ from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
-from ..graph.ir.size_key import skeleton_of
+from ..graph.ir.size_key import skeleton_key
 from ..graph.memory.in_place import Pair
 from ..graph.tiny import are_tiny
 from .cache.plan_cache import kept_plans
@@ -159,7 +159,7 @@ def _of_any_size(
         return None
     if options.tier == "auto" and are_tiny(normal.nodes):
         return None
-    skeleton, sizes = skeleton_of(normal.structure)
+    skeleton, sizes = skeleton_key(normal.structure)
     key = (skeleton, *cache_key(device, options, donated))
     shapes, sample = SHAPES().get_or_make(key, Shapes), Sample(sizes, normal.constants)
     with shapes.lock:
@@ -170,7 +170,7 @@ def _of_any_size(
                 return None
         with FORK_LOCK:
             from .sizes.automatic import plan_of_any_size
-        found = plan_of_any_size(shapes, skeleton, normal, sample, (options, device, donated))
+        found = plan_of_any_size(shapes, normal, sample, (options, device, donated))
     if found is None:
         return None
     if "known" in found.seconds:

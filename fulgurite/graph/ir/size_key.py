@@ -10,6 +10,7 @@ a wrong one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -48,6 +49,33 @@ def skeleton_of(structure: Structure) -> tuple[Structure, Sizes]:
         return found[0]
 
     return _mapped(structure, blank), tuple(sizes)
+
+
+_serials = itertools.count()
+_CODES: dict[Hashable, int] = {}  # of entries without sizes
+_KNOWN: dict[Hashable, tuple[int, Sizes]] = {}  # of entries with them
+_MOST_KNOWN = 1 << 15
+
+
+def skeleton_key(structure: Structure) -> tuple[tuple[int, ...], Sizes]:
+    """A number for each entry without its sizes, and the sizes: entries come again and again.
+
+    A number is never given twice, so equal keys are equal skeletons.
+    """
+    codes: list[int] = []
+    sizes: list[int] = []
+    for entry in structure:
+        found = _KNOWN.get(entry)
+        if found is None:
+            skeleton, own = skeleton_of((entry,))
+            for table in (_KNOWN, _CODES):
+                if len(table) >= _MOST_KNOWN:
+                    table.clear()
+            code = _CODES.setdefault(skeleton, next(_serials))
+            found = _KNOWN[entry] = code, own
+        codes.append(found[0])
+        sizes.extend(found[1])
+    return tuple(codes), tuple(sizes)
 
 
 def filled(skeleton: Structure, sizes: Sequence[int]) -> Structure:

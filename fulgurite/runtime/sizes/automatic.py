@@ -21,7 +21,7 @@ from ...core.polynomial import evaluator
 from ...core.sym import Sym, Trace, sized
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
-from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit
+from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
 from ...graph.memory.in_place import Pair
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan
@@ -63,8 +63,7 @@ class Found(NamedTuple):
 
 
 def plan_of_any_size(
-    shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample,
-    how: tuple[Options, str, tuple[Pair, ...]],
+    shapes: Shapes, normal: Normal, sample: Sample, how: tuple[Options, str, tuple[Pair, ...]],
 ) -> Found | None:  # fmt: skip
     """A plan that serves other sizes as well; None if this graph should have its own."""
     start = time.perf_counter()
@@ -76,12 +75,10 @@ def plan_of_any_size(
     if sample not in shapes.samples:
         shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
     options, device, donated = how
-    return _made(shapes, skeleton, normal, sample, Context(options, device, 0, donated))
+    return _made(shapes, normal, sample, Context(options, device, 0, donated))
 
 
-def _made(
-    shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample, context: Context
-) -> Found | None:
+def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> Found | None:
     start = time.perf_counter()
     found = fit([s.sizes for s in shapes.samples])
     if found is None:
@@ -90,7 +87,7 @@ def _made(
     largest = tuple([max(column) for column in zip(*seen, strict=True)])
     for hints in dict.fromkeys((awkward(largest), awkward(found.values(sample.sizes)))):
         try:
-            member = _member(found, shapes, skeleton, normal, sample, context, hints)
+            member = _member(found, shapes, normal, sample, context, hints)
             values = member.values(sample)
             if values is not None:
                 plan = member.plan.at(values)
@@ -103,7 +100,7 @@ def _made(
 
 
 def _member(
-    found: Fit, shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample,
+    found: Fit, shapes: Shapes, normal: Normal, sample: Sample,
     context: Context, hints: tuple[int, ...],
 ) -> Member:  # fmt: skip
     seen = [found.values(s.sizes) for s in shapes.samples]
@@ -112,6 +109,7 @@ def _member(
     constants = list(sample.constants)
     for i, expression in counted.items():
         constants[i] = Sym.of(trace, dict(expression))
+    skeleton, _ = skeleton_of(normal.structure)
     structure = filled(skeleton, found.symbolic(sample.sizes, trace))
     sink = restore(structure, tuple(constants), lifted, normal.nodes)
     options = replace(context.options, tier="native")
