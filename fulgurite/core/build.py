@@ -288,7 +288,7 @@ def _plain_shape(shape: object) -> tuple[int, ...] | None:
     """A shape of numbers, written with nothing to work out."""
     if type(shape) is not tuple and type(shape) is not list:
         return None
-    return tuple(shape) if _is_plain(shape) and min(shape, default=0) >= 0 else None  # type: ignore[arg-type]
+    return tuple(shape) if _is_plain(shape) and min(shape, default=0) >= 0 else None
 
 
 def constant_in(x: Node, shape: Shape) -> Node:

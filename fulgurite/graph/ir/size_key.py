@@ -51,31 +51,41 @@ def skeleton_of(structure: Structure) -> tuple[Structure, Sizes]:
     return _mapped(structure, blank), tuple(sizes)
 
 
-_serials = itertools.count()
-_CODES: dict[Hashable, int] = {}  # of entries without sizes
-_KNOWN: dict[Hashable, tuple[int, Sizes]] = {}  # of entries with them
-_MOST_KNOWN = 1 << 15
+class Skeletons:
+    """A number for each entry without its sizes: entries come again and again.
 
-
-def skeleton_key(structure: Structure) -> tuple[tuple[int, ...], Sizes]:
-    """A number for each entry without its sizes, and the sizes: entries come again and again.
-
-    A number is never given twice, so equal keys are equal skeletons.
+    A number is never given twice, so equal numbers are equal entries.
     """
-    codes: list[int] = []
-    sizes: list[int] = []
-    for entry in structure:
-        found = _KNOWN.get(entry)
-        if found is None:
-            skeleton, own = skeleton_of((entry,))
-            for table in (_KNOWN, _CODES):
-                if len(table) >= _MOST_KNOWN:
-                    table.clear()
-            code = _CODES.setdefault(skeleton, next(_serials))
-            found = _KNOWN[entry] = code, own
-        codes.append(found[0])
-        sizes.extend(found[1])
-    return tuple(codes), tuple(sizes)
+
+    most = 1 << 15  # entries that are remembered
+
+    def __init__(self) -> None:
+        self._serials = itertools.count()
+        self._codes: dict[Hashable, int] = {}  # of entries without sizes
+        self._known: dict[Hashable, tuple[int, Sizes]] = {}  # of entries with them
+
+    def key(self, structure: Structure) -> tuple[tuple[int, ...], Sizes]:
+        """The key of a structure without its sizes, and the sizes."""
+        codes: list[int] = []
+        sizes: list[int] = []
+        known = self._known
+        for entry in structure:
+            found = known.get(entry)
+            if found is None:
+                found = known[entry] = self._new(entry)
+            codes.append(found[0])
+            sizes.extend(found[1])
+        return tuple(codes), tuple(sizes)
+
+    def _new(self, entry: Hashable) -> tuple[int, Sizes]:
+        skeleton, sizes = skeleton_of((entry,))
+        for table in (self._known, self._codes):
+            if len(table) >= self.most:
+                table.clear()
+        return self._codes.setdefault(skeleton, next(self._serials)), sizes
+
+
+SKELETONS = Skeletons()
 
 
 def filled(skeleton: Structure, sizes: Sequence[int]) -> Structure:
