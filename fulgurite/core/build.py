@@ -249,7 +249,7 @@ def reshape(x: Node, shape: object) -> Node:
     if x.op is not leaf.CONST and _is_plain(x.shape) and (known := _plain_shape(shape)) is not None:
         if known == x.shape:
             return x
-        if prod(known) == prod(x.shape):  # type: ignore[arg-type]
+        if prod(known) == prod(x.shape):
             return note(derived(movement.RESHAPE(x, arg=known), known))
     wanted = list(shape) if isinstance(shape, Iterable) and not isinstance(shape, Node) else [shape]
     free = [i for i, n in enumerate(wanted) if not isinstance(n, Node) and n == -1]
@@ -279,7 +279,7 @@ def reshape(x: Node, shape: object) -> Node:
 _WHOLE = {int}
 
 
-def _is_plain(shape: Shape) -> bool:
+def _is_plain(shape: Iterable[Any]) -> bool:
     """True of sizes that are numbers: no variables among them."""
     return {*map(type, shape)} <= _WHOLE
 
