@@ -53,6 +53,19 @@ class Member(NamedTuple):
                 return None
         return values if self.plan.accepts(*values) else None
 
+    def refusal(self, sample: Sample) -> str:
+        """Why the plan is not for a graph like this."""
+        guards = " and ".join(self.plan.guards)
+        if not self.fit.holds(sample.sizes, self.sample.sizes):
+            return f"not the plan for {guards}: a size is not what it was until now"
+        values = self.fit.values(sample.sizes)
+        known = {"min": min, **dict(zip(self.plan.names, values, strict=True))}
+        failed = [text for text in self.plan.guards if not eval(text, known)]
+        if not failed:
+            return f"not the plan for {guards}: a number differs that is no size"
+        now = ", ".join(f"{n} = {v}" for n, v in zip(self.plan.names, values, strict=True))
+        return f"not the plan for {guards}: with {now} this fails: {' and '.join(failed)}"
+
 
 class Found(NamedTuple):
     """A plan for the sizes of a graph, and what it takes at run time."""
@@ -72,6 +85,7 @@ def plan_of_any_size(
         if values is not None:
             plan = member.plan.at(values)
             return Found(plan, member.lifted, {"known": time.perf_counter() - start})
+    shapes.refuse(sample.sizes, [member.refusal(sample) for member in shapes.members])
     if sample not in shapes.samples:
         shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
     options, device, donated = how
