@@ -12,6 +12,7 @@ import pytest
 import fulgurite as fg
 from fulgurite.core.sym import Trace
 
+pytestmark = pytest.mark.device("cpu")
 SIZES = (7, 12, 30, 5, 64, 31, 2, 100)
 
 

@@ -2,9 +2,10 @@
 
 In: tensors. Out: an `Explanation`: `str` prints it; `.kernels` have `.kind`, `.bytes`, `.flops`,
 `.lines`, `.reason` and `.text`; `.stages` hold each stage's text; `.cache` says hit or miss and,
-for a miss, what differs from the nearest graph that is known; `.peak_bytes` is known before
-anything runs; `.tiny` says that NumPy runs it instead. The stages are those that `realize` runs,
-for the bodies of loops as well. Explaining computes nothing and changes no cache.
+for a miss, what differs from the nearest graph that is known; `.sizes` says which are fixed, which
+vary and which guard makes it compile again; `.peak_bytes` is known before anything runs; `.tiny`
+says that NumPy runs it instead. The stages are those that `realize` runs, for the bodies of loops
+as well. Explaining computes nothing and changes no cache.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from ..runtime.pipeline import (
 )
 from ..runtime.plan_key import cache_key
 from ..runtime.realize import FAMILIES, is_realized
+from ..runtime.sizes.report import has_plan, sizes_report
 from ..runtime.views import view_of
 from ..tensor import Tensor
 
@@ -82,6 +84,7 @@ class Explanation(NamedTuple):
     peak_bytes: int
     regions: tuple[RegionReport, ...] = ()  # what search looked at, what it found and chose
     tiny: bool = False  # NumPy runs it all as one step; the kernels are those of tier="native"
+    sizes: tuple[str, ...] = ()  # which are fixed, which vary, and which guard is in the way
 
     def __str__(self) -> str:
         lines = [
@@ -89,6 +92,7 @@ class Explanation(NamedTuple):
         ]
         if self.tiny:
             lines.append('too small to be compiled: NumPy runs it; with tier="native" it would be')
+        lines += [f"sizes: {line}" for line in self.sizes]
         lines += [f"{i}. {kernel}" for i, kernel in enumerate(self.kernels, start=1)]
         shown, same = "", list[str]()
         for name, text in self.stages.items():
@@ -163,7 +167,12 @@ def explain(*tensors: Tensor, stage: str | None = None) -> Explanation:
     beside = get_device(device).workspace_bytes([item.kernel for item in found.items])
     peak = layout._replace(workspace_bytes=beside).peak_bytes
     rest = cache_key(device, options, donated)
-    return Explanation(kernels, stages, _cache_state(normal, rest), peak, reports.regions, tiny)
+    dynamic = options.dynamic and get_device(device).sizes_vary and not normal.values and not tiny
+    sizes = sizes_report(*normal.key, rest) if dynamic else ()
+    state = _cache_state(normal, rest)
+    if state != "hit" and dynamic and has_plan(normal, rest):
+        state = "hit: a plan for many sizes"
+    return Explanation(kernels, stages, state, peak, reports.regions, tiny, sizes)
 
 
 class Pending(NamedTuple):

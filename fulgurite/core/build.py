@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from operator import index as as_index
 from typing import Any, TypeAlias
 
@@ -203,9 +204,9 @@ def where(condition: Operand, a: Operand, b: Operand) -> Node:
     if not isinstance(condition, Node):
         condition = constant(bool(condition), bool_)
     dtype = promote(*[x.dtype if isinstance(x, Node) else weak_dtype(x) for x in (a, b)])
-    nodes = [x for x in (condition, a, b) if isinstance(x, Node)]
-    shape = sizes.broadcast(*[x.shape for x in nodes])
-    return note(WHERE(_fit(condition, bool_, shape), _fit(a, dtype, shape), _fit(b, dtype, shape)))
+    shape = sizes.broadcast(*[x.shape for x in (condition, a, b) if isinstance(x, Node)])
+    parts = _fit(condition, bool_, shape), _fit(a, dtype, shape), _fit(b, dtype, shape)
+    return note(derived(WHERE(*parts), shape))
 
 
 def cast(x: Node, dtype: object) -> Node:
@@ -245,6 +246,11 @@ def polygamma(order: int, x: Operand) -> Node:
 
 def reshape(x: Node, shape: object) -> Node:
     """The elements in order, in another shape; one size may be -1 and is computed."""
+    if x.op is not leaf.CONST and _is_plain(x.shape) and (known := _plain_shape(shape)) is not None:
+        if known == x.shape:
+            return x
+        if prod(known) == prod(x.shape):
+            return note(derived(movement.RESHAPE(x, arg=known), known))
     wanted = list(shape) if isinstance(shape, Iterable) and not isinstance(shape, Node) else [shape]
     free = [i for i, n in enumerate(wanted) if not isinstance(n, Node) and n == -1]
     if len(free) > 1:
@@ -268,6 +274,21 @@ def reshape(x: Node, shape: object) -> Node:
     if x.op is leaf.CONST:
         return note(constant_in(x, target))
     return note(movement.reshape(x, target))
+
+
+_WHOLE = {int}
+
+
+def _is_plain(shape: Iterable[Any]) -> bool:
+    """True of sizes that are numbers: no variables among them."""
+    return {*map(type, shape)} <= _WHOLE
+
+
+def _plain_shape(shape: object) -> tuple[int, ...] | None:
+    """A shape of numbers, written with nothing to work out."""
+    if type(shape) is not tuple and type(shape) is not list:
+        return None
+    return tuple(shape) if _is_plain(shape) and min(shape, default=0) >= 0 else None
 
 
 def constant_in(x: Node, shape: Shape) -> Node:
@@ -310,12 +331,16 @@ def permute(x: Node, order: Sequence[int]) -> Node:
     """The dimensions in another order."""
     if not isinstance(order, Iterable):
         raise AxisError(f"{order!r} is no order of {x.ndim} dimensions", "name each of them once")
-    found = tuple(as_axis(a, x.ndim) for a in order)
-    if sorted(found) != list(range(x.ndim)):
+    shape = x.shape
+    ndim = len(shape)
+    found, identity = tuple([as_axis(a, ndim) for a in order]), tuple(range(ndim))
+    if found == identity:
+        return note(x)
+    if tuple(sorted(found)) != identity:
         raise AxisError(
-            f"{tuple(order)} is no order of {x.ndim} dimensions", "name each dimension once"
+            f"{tuple(order)} is no order of {ndim} dimensions", "name each dimension once"
         )
-    return note(movement.permute(x, found))
+    return note(derived(movement.PERMUTE(x, arg=found), tuple([shape[a] for a in found])))
 
 
 def pad(x: Node, pads: Sequence[tuple[object, object]]) -> Node:
@@ -385,8 +410,15 @@ def fold(name: str, x: Node, axes: Axes = None, keepdims: bool = False) -> Node:
         raise ShapeError(
             f"the {name} of no elements does not exist", "reduce over a dimension that is not empty"
         )
-    out = note(reduce.reduce_node(name, x, found))
-    return out if keepdims else drop(out, found)
+    here = capture()
+    if not found:
+        return note(x, here)
+    shape = tuple([1 if a in found else n for a, n in enumerate(x.shape)])
+    out = note(derived(reduce.REDUCE(x, arg=(name, found)), shape), here)
+    if keepdims:
+        return out
+    kept = tuple([n for a, n in enumerate(shape) if a not in found])
+    return note(derived(movement.reshape(out, kept), kept), here)
 
 
 def drop(x: Node, axes: tuple[int, ...]) -> Node:

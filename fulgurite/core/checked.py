@@ -67,7 +67,10 @@ def as_axis(axis: object, ndim: int, lone: bool = False) -> int:
     A tensor is none, nor is a truth: who passes one means another argument (`fg.max(x, y)` as
     torch reads it, `x.sort(True)`).
     """
-    if type(axis) is not int:
+    if type(axis) is int:
+        if -ndim <= axis < ndim:  # nearly always
+            return axis if axis >= 0 else axis + ndim
+    else:
         _no_tensor(axis)
     try:
         place = as_index(None if isinstance(axis, bool) else axis)
@@ -84,11 +87,13 @@ def as_axes(axes: Axes, ndim: int, lone: bool = False) -> tuple[int, ...]:
     """Several axes in rising order; None means all of them. `lone`: 0 dimensions take axis 0."""
     if axes is None:
         return tuple(range(ndim))
+    if type(axes) is int and -ndim <= axes < ndim:
+        return (axes if axes >= 0 else axes + ndim,)
     if type(axes) is not int:
         _no_tensor(axes)
     listed = [axes] if not isinstance(axes, Iterable) else list(axes)
-    found = sorted(as_axis(a, ndim, lone) for a in listed)
-    if len(set(found)) != len(found):
+    found = sorted([as_axis(a, ndim, lone) for a in listed])
+    if len(found) > 1 and len(set(found)) != len(found):
         raise AxisError(f"an axis is named twice in {tuple(listed)}", "name each axis once")
     return tuple(found[:ndim])
 
@@ -103,6 +108,8 @@ def _no_tensor(axis: object) -> None:
 
 def as_flag(value: object, what: str) -> bool:
     """True or False, or 1 or 0: what else is given by place means another argument."""
+    if value is True or value is False:
+        return value
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
     raise DataError(f"{what} is {value!r}", f"{what} is True or False; name other arguments")

@@ -17,8 +17,11 @@ from ..core.origin import Origin
 from ..errors import ArgumentError
 from ..graph.fusion.report import RegionReport
 from ..graph.ir.cache_key import constant_uses
+from ..graph.ir.size_key import SKELETONS
 from ..runtime.holders import readable
+from ..runtime.plan_key import cache_key
 from ..runtime.recording import HISTORY, Event
+from ..runtime.sizes.report import may_vary, sizes_report
 from ..tensor import Tensor
 from .attribution import line_of
 from .inspection import Inspection, graph_of, inspect_graph, inspection_of
@@ -137,6 +140,8 @@ def _lines(event: Event) -> list[str]:
 def _distance(a: Event, b: Event) -> tuple[int, int]:
     """In how many entries two graphs differ, then in how much else."""
     mine, theirs = a.about["structure"], b.about["structure"]
+    if SKELETONS.key(mine)[0] == SKELETONS.key(theirs)[0]:  # sizes that follow from others differ
+        mine, theirs = [[e for e in s if _is_input(e)] for s in (mine, theirs)]
     differ = sum([x != y for x, y in zip(mine, theirs, strict=False)])
     rest = sum([a.about[k] != b.about[k] for k in ("device", "options", "constants")])
     return abs(len(mine) - len(theirs)) + differ, rest
@@ -193,6 +198,12 @@ def _other_structure(a: Any, b: Any, entries: list[int]) -> tuple[tuple[str, ...
     dtypes = any([a["structure"][i][1] != b["structure"][i][1] for i in inputs])
     if dtypes:
         return tuple(because), "give it the same dtype each time: x.astype(...) where it is made"
+    rest = cache_key(b["device"], b["options"], b["donated"])
+    if may_vary(b["structure"], rest):
+        because += [f"sizes: {line}" for line in sizes_report(b["structure"], b["constants"], rest)]
+        return tuple(because), (
+            "nothing, if it is the second or third size: one plan serves all that come later"
+        )
     return tuple(because), (
         'let one plan serve many sizes: x[:fg.Var("n", low, high).bind(n)] of memory that is as '
         "large as it gets, or pad to a few sizes"

@@ -269,6 +269,11 @@ class Device(Protocol):
     def contiguous(self, buffer: Buffer) -> Buffer:
         """A buffer that has an address: itself, or a copy."""
 
+    def extended(
+        self, buffer: Buffer, behind: Buffer, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer | None:
+        """A value with another behind it, where the first is or with room to grow; None: copy."""
+
     def number_block(self, nbytes: int) -> NumberBlock:
         """Memory for the numbers that each launch of a replay takes from the host."""
 

@@ -149,6 +149,12 @@ class BaseDevice:
         """The buffer itself: only memory that others share can be strided."""
         return buffer
 
+    def extended(
+        self, buffer: Buffer, behind: Buffer, shape: tuple[int, ...], dtype: DType
+    ) -> Buffer | None:
+        """Nothing: memory has no room, what grows is copied."""
+        return None
+
     def number_block(self, nbytes: int) -> NumberBlock:
         """Numbers that are copied before each launch."""
         return CopiedNumbers(self, nbytes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -28,12 +28,13 @@ from ..core.dtype import DType, array_of_bits
 from ..core.node import Node, toposort
 from ..core.op import Array
 from ..core.ops.collective import COMMUNICATES, UNSHARD, is_memory, local_shape
+from ..core.ops.elementwise import WHERE
 from ..core.ops.leaf import BUFFER, new_buffer
 from ..core.origin import Origin
 from ..errors import ArgumentError, BoundsError, VariableError
 from ..graph.ir.cache_key import Normal, constant_uses, normalize, restore, size_constants
 from ..graph.ir.registry import REGISTRY, Entry, MovedError, has_tensor
-from ..graph.ir.size_key import skeleton_of
+from ..graph.ir.size_key import SKELETONS
 from ..graph.memory.in_place import Pair
 from ..graph.tiny import are_tiny
 from .cache.plan_cache import kept_plans
@@ -159,7 +160,7 @@ def _of_any_size(
         return None
     if options.tier == "auto" and are_tiny(normal.nodes):
         return None
-    skeleton, sizes = skeleton_of(normal.structure)
+    skeleton, sizes = SKELETONS.key(normal.structure)
     key = (skeleton, *cache_key(device, options, donated))
     shapes, sample = SHAPES().get_or_make(key, Shapes), Sample(sizes, normal.constants)
     with shapes.lock:
@@ -170,7 +171,7 @@ def _of_any_size(
                 return None
         with FORK_LOCK:
             from .sizes.automatic import plan_of_any_size
-        found = plan_of_any_size(shapes, skeleton, normal, sample, (options, device, donated))
+        found = plan_of_any_size(shapes, normal, sample, (options, device, donated))
     if found is None:
         return None
     if "known" in found.seconds:
@@ -262,6 +263,8 @@ def realize(entries: Sequence[Entry]) -> None:
         pending = {entry: entry.node for entry in entries if not is_realized(entry.node)}
         if not pending:
             return
+        if WHERE in [node.op for node in pending.values()] and _grew(pending.values()):
+            continue
         if several_devices():
             bring(list(pending.values()), _copied)
             pending = {entry: node for entry, node in pending.items() if not is_realized(node)}
@@ -275,6 +278,32 @@ def realize(entries: Sequence[Entry]) -> None:
                 if moved.what in met:  # but then its root knows the new buffer: look again, once
                     raise
                 met.add(moved.what)
+
+
+def _grew(roots: Collection[Node]) -> bool:
+    """Were some of the roots values that could grow where they are? They are known then."""
+    with FORK_LOCK:
+        from .sizes.growth import grow
+    found = grow(roots, value_node, _computed)
+    if found:
+        REGISTRY.becomes(found, walk=True)
+    return bool(found)
+
+
+def _computed(node: Node) -> Node:
+    """The BUFFER of a value that is computed now, if it is not known."""
+    known = value_node(node)
+    if known is not None:
+        return known
+    made: list[Node] = []
+
+    def commit(buffers: Sequence[Node]) -> None:
+        made.extend(buffers)
+        if node.device is not None:  # of constants each value has memory of its own
+            REGISTRY.becomes_later(node, buffers[0])
+
+    run([node], normalize([node]), commit)
+    return made[0]
 
 
 def realize_together(entries: Sequence[Entry]) -> None:

@@ -1,8 +1,9 @@
 """Random programs of two sizes, run at several of them: what one plan for all must compute.
 
-In: a seed. Out: `program(seed)`, a function of sizes whose structure depends on the seed alone;
+In: a seed. Out: `program(seed)`, a function of a tensor whose structure depends on the seed alone;
 `problem(seed)` runs it at several sizes, and says where a result differs from the reference
-device's. Sizes come in an order that has coincidences: equal ones, even ones, a 1.
+device's. Sizes come in an order that has coincidences: equal ones, even ones, a 1. By the seed it
+is plain lazy code, a jitted function, or one of tensors some of whose sizes are variables.
 """
 
 from __future__ import annotations
@@ -15,102 +16,147 @@ import numpy as np
 
 import fulgurite as fg
 
-Step = Callable[[Any, np.random.Generator], Any]
+Step = Callable[[Any], Any]
 SIZES = ((9, 5), (34, 21), (16, 16), (97, 3), (32, 64), (1, 7), (130, 48))
+FEW_SIZES = ((9, 5), (34, 21), (97, 3), (16, 16), (1, 7))  # one of each coincidence
+HOW = ("lazy", "jit", "jit", "named")
+N, M = fg.Var("n", 1, 160), fg.Var("m", 1, 160)
 
 
-def _matmul(x: Any, rng: np.random.Generator) -> Any:
-    return x @ _tensor((x.shape[-1], 6), rng)
+def _matmul(x: Any) -> Any:
+    k = x.shape[-1]
+    return x @ (fg.reshape(fg.arange(k * 6) % 7, (k, 6)) * 0.3 - 1)
 
 
-def _scores(x: Any, rng: np.random.Generator) -> Any:
+def _scores(x: Any) -> Any:
     return fg.softmax(x @ x.transpose(-1, -2) * 0.1, axis=-1) @ x
 
 
-def _causal(x: Any, rng: np.random.Generator) -> Any:
+def _causal(x: Any) -> Any:
     place = fg.arange(x.shape[-2])
     scores = fg.where(place[:, None] >= place[None, :], x @ x.transpose(-1, -2) * 0.1, -fg.inf)
     return fg.softmax(scores, axis=-1) @ x
 
 
 UNARY: dict[str, Step] = {
-    "exp": lambda x, _: fg.exp(x * 0.3),
-    "gelu": lambda x, _: fg.gelu(x) + 0.5,
-    "softmax": lambda x, _: fg.softmax(x, axis=-1),
-    "center": lambda x, _: x - x.mean(axis=0, keepdims=True),
-    "largest": lambda x, _: x / (1 + fg.abs(x).max(axis=-1, keepdims=True)),
-    "total": lambda x, _: x + x.sum(axis=0, keepdims=True) * 0.01,
-    "rows": lambda x, _: x.flip(0) - x,
-    "twice": lambda x, _: fg.concat([x, x * 2], axis=-1),
-    "join": lambda x, _: fg.concat([x, x[:1]], axis=0),
-    "inner": lambda x, _: x[..., 1:] if x.shape[-1] > 1 else x,
-    "all but the last": lambda x, _: x[:-1] if x.shape[0] > 1 else x,
-    "running": lambda x, _: fg.cumsum(x, axis=0) * 0.1,
-    "padded": lambda x, _: fg.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 2)]),
-    "count": lambda x, _: x * x.shape[0] / 7 + fg.arange(x.shape[-1]),
-    "norm": lambda x, _: fg.layer_norm(x, (x.shape[-1],)),
-    "picked": lambda x, _: x[fg.arange(x.shape[0]) // 2],
-    "sorted": lambda x, _: fg.sort(x, axis=-1),
+    "exp": lambda x: fg.exp(x * 0.3),
+    "gelu": lambda x: fg.gelu(x) + 0.5,
+    "softmax": lambda x: fg.softmax(x, axis=-1),
+    "center": lambda x: x - x.mean(axis=0, keepdims=True),
+    "largest": lambda x: x / (1 + fg.abs(x).max(axis=-1, keepdims=True)),
+    "total": lambda x: x + x.sum(axis=0, keepdims=True) * 0.01,
+    "rows": lambda x: x.flip(0) - x,
+    "twice": lambda x: fg.concat([x, x * 2], axis=-1),
+    "join": lambda x: fg.concat([x, x[:1]], axis=0),
+    "running": lambda x: fg.cumsum(x, axis=0) * 0.1,
+    "padded": lambda x: fg.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 2)]),
+    "count": lambda x: x * x.shape[0] / 7 + fg.arange(x.shape[-1]),
+    "norm": lambda x: fg.layer_norm(x, (x.shape[-1],)),
+    "picked": lambda x: x[fg.arange(x.shape[0]) // 2],
+    "sorted": lambda x: fg.sort(x, axis=-1),
+}
+CUTTING: dict[str, Step] = {
+    "inner": lambda x: x[..., 1:] if x.shape[-1] > 1 else x,
+    "all but the last": lambda x: x[:-1] if x.shape[0] > 1 else x,
+}
+DECIDING: dict[str, Step] = {  # which is a guard under jit
+    "halves": lambda x: (
+        x[: x.shape[0] // 2] - x[x.shape[0] // 2 :] * 2 if x.shape[0] % 2 == 0 else x * 3
+    ),
+    "alone": lambda x: x + 3 if x.shape[0] == 1 else x * 0.5,
+    "many": lambda x: x * 2 if x.shape[0] > 20 else x - 1,
+    "square": lambda x: (
+        x + x.transpose(0, -1) if x.ndim > 1 and x.shape[0] == x.shape[-1] else x * -1
+    ),
+    "some": lambda x: x[1:] if x.shape[0] > 1 else x,
 }
 DEEP: dict[str, Step] = {
-    "turn": lambda x, _: x.transpose(-1, -2),
-    "flat": lambda x, _: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]),
-    "split": lambda x, _: x.reshape(-1, x.shape[-1]),
+    "turn": lambda x: x.transpose(-1, -2),
+    "flat": lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]),
+    "split": lambda x: x.reshape(-1, x.shape[-1]),
     "matmul": _matmul,
     "scores": _scores,
     "causal": _causal,
-    "sum": lambda x, _: x.sum(axis=-1),
-    "mean": lambda x, _: x.mean(axis=0),
+    "sum": lambda x: x.sum(axis=-1),
+    "mean": lambda x: x.mean(axis=0),
 }
 
 
-def _tensor(shape: Sequence[int], rng: np.random.Generator) -> Any:
-    return fg.Tensor(rng.standard_normal(tuple(map(int, shape)), dtype=np.float32))
+STEPS = UNARY | DEEP | CUTTING | DECIDING
 
 
-def program(seed: int) -> Callable[[int, int], Any]:
-    """A program of two sizes."""
-    choose = random.Random(seed)
-    table_of_dims: list[str | int] = ["n", "n", "m", 4, 17]
-    dims = [choose.choice(table_of_dims) for _ in range(choose.choice([1, 2, 2, 3]))]
-    if "n" not in dims:
-        dims[0] = "n"
-    names: list[str] = []
-    rank = len(dims)
-    for _ in range(choose.randint(1, 4)):
-        table = [*UNARY, *DEEP, *DEEP] if rank > 1 else list(UNARY)
-        names.append(choose.choice(table))
-        rank -= names[-1] in ("sum", "mean", "flat")
-        rank = 2 if names[-1] == "split" else rank
-    ends = choose.random() < 0.3
+def _sizes(dims: Sequence[str | int], n: Any, m: Any) -> list[Any]:
+    return [{"n": n, "m": m}[d] if isinstance(d, str) else d for d in dims]
 
-    def run(n: int, m: int) -> Any:
-        rng = np.random.default_rng(seed)
-        shape = [{"n": n, "m": m}[d] if isinstance(d, str) else d for d in dims]
-        x = _tensor(shape, rng)
-        for name in names:
-            x = (UNARY | DEEP)[name](x, rng)
+
+def _chain(steps: Sequence[Step], ends: bool) -> Step:
+    """A function that jit can see through: of steps, one after the other."""
+
+    def run(x: Any) -> Any:
+        for step in steps:
+            x = step(x)
         return x.sum(axis=0) if ends else x
 
-    run.__doc__ = f"{dims} {names} {'sum' if ends else ''}"
     return run
 
 
-def problem(seed: int, sizes: Sequence[tuple[int, int]] = SIZES) -> str:
+class Program:
+    """What is done with a tensor of some sizes."""
+
+    def __init__(self, seed: int, most: int = 4) -> None:
+        choose = random.Random(f"sizes {seed}")  # near numbers begin alike
+        self.seed, self.how = seed, choose.choice(HOW)
+        kinds: list[str | int] = ["n", "n", "m", 4, 17]
+        self.dims = [choose.choice(kinds) for _ in range(choose.choice([1, 2, 2, 3]))]
+        if "n" not in self.dims:
+            self.dims[0] = "n"
+        self.names: list[str] = []
+        flat = [*UNARY, *(CUTTING if self.how != "named" else ())]
+        flat += [*DECIDING, *DECIDING] if self.how == "jit" else []
+        rank = len(self.dims)
+        for _ in range(choose.randint(1, most)):
+            self.names.append(choose.choice([*flat, *DEEP, *DEEP] if rank > 1 else flat))
+            rank -= self.names[-1] in ("sum", "mean", "flat")
+            rank = 2 if self.names[-1] == "split" else rank
+        self.ends = choose.random() < 0.3
+        self.run = _chain([STEPS[name] for name in self.names], self.ends)
+        self.jitted = fg.jit(self.run)
+
+    def __str__(self) -> str:
+        return f"{self.how} {self.dims} {self.names} {'sum' if self.ends else ''}"
+
+    def at(self, n: int, m: int, how: str = "lazy") -> Any:
+        """Its value at sizes."""
+        rng = np.random.default_rng(self.seed + 1)
+        data = rng.standard_normal(_sizes(self.dims, n, m), dtype=np.float32)
+        if how == "jit":
+            return np.asarray(self.jitted(fg.Tensor(data)).numpy())
+        x = fg.Tensor(data)
+        if how == "named":
+            room = np.zeros(_sizes(self.dims, 160, 160), np.float32)
+            room[tuple([slice(k) for k in data.shape])] = data
+            x = fg.Tensor(room)[tuple(map(slice, _sizes(self.dims, N.bind(n), M.bind(m))))]
+        return np.asarray(self.run(x).numpy())
+
+
+def problem(seed: int, sizes: Sequence[tuple[int, int]] = SIZES, most: int = 4) -> str:
     """Where a program's results at some sizes differ from the reference device's; or nothing."""
-    run = program(seed)
+    program = Program(seed, most)
     for n, m in sizes:
         with fg.config(device="reference"):
-            want = run(n, m).numpy()
-        got = run(n, m).numpy()
+            want = program.at(n, m)
+        try:
+            got = program.at(n, m, program.how)
+        except fg.errors.FulguriteError as error:
+            return f"{program} at {n}, {m}: {error}"
         if got.shape != want.shape:
-            return f"{run.__doc__} at {n}, {m}: {got.shape}, not {want.shape}"
+            return f"{program} at {n}, {m}: {got.shape}, not {want.shape}"
         if not _is_near(got, want):
             with fg.config(dynamic=False):  # of what cancels no digit may be left
-                alone = run(n, m).numpy()
+                alone = program.at(n, m)
             if not np.allclose(got, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
                 apart = float(np.nanmax(np.abs(got - want)))
-                return f"{run.__doc__} at {n}, {m}: {apart} apart"
+                return f"{program} at {n}, {m}: {apart} apart"
     return ""
 
 

@@ -75,12 +75,26 @@ def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     (a, b), dtype = operands(x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError("a 0-d tensor has no matrix product", "multiply with *")
+    if a.ndim > 1 and b.ndim > 1 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2]:
+        return wrap(build.cast(_matrices(a, b), dtype))
     la = [*range(2 - a.ndim, 0), "m", "k"][-a.ndim :] if a.ndim > 1 else ["k"]
     lb = [*range(2 - b.ndim, 0), "k", "n"] if b.ndim > 1 else ["k"]
     _same_inside(a, la, b, lb)
     stacks = [*range(2 - max(a.ndim, b.ndim), 0)]
     out = [*stacks, *["m"] * (a.ndim > 1), *["n"] * (b.ndim > 1)]
     return wrap(build.cast(contract(a, la, b, lb, out), dtype))
+
+
+def _matrices(a: Node, b: Node) -> Node:
+    """The contraction of equal stacks of matrices: what most products are, without labels."""
+    *stacks, m, k = a.shape
+    rank = len(stacks)
+    b = build.permute(b, (*range(rank), rank + 1, rank))
+    left, right = (
+        build.reshape(a, (*stacks, m, 1, k)),
+        build.reshape(b, (*stacks, 1, *b.shape[-2:])),
+    )
+    return build.fold("add", build.apply(MUL, left, right), rank + 2)
 
 
 def _same_inside(a: Node, la: Labels, b: Node, lb: Labels) -> None:

@@ -10,6 +10,7 @@ a wrong one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -48,6 +49,43 @@ def skeleton_of(structure: Structure) -> tuple[Structure, Sizes]:
         return found[0]
 
     return _mapped(structure, blank), tuple(sizes)
+
+
+class Skeletons:
+    """A number for each entry without its sizes: entries come again and again.
+
+    A number is never given twice, so equal numbers are equal entries.
+    """
+
+    most = 1 << 15  # entries that are remembered
+
+    def __init__(self) -> None:
+        self._serials = itertools.count()
+        self._codes: dict[Hashable, int] = {}  # of entries without sizes
+        self._known: dict[Hashable, tuple[int, Sizes]] = {}  # of entries with them
+
+    def key(self, structure: Structure) -> tuple[tuple[int, ...], Sizes]:
+        """The key of a structure without its sizes, and the sizes."""
+        codes: list[int] = []
+        sizes: list[int] = []
+        known = self._known
+        for entry in structure:
+            found = known.get(entry)
+            if found is None:
+                found = known[entry] = self._new(entry)
+            codes.append(found[0])
+            sizes.extend(found[1])
+        return tuple(codes), tuple(sizes)
+
+    def _new(self, entry: Hashable) -> tuple[int, Sizes]:
+        skeleton, sizes = skeleton_of((entry,))
+        for table in (self._known, self._codes):
+            if len(table) >= self.most:
+                table.clear()
+        return self._codes.setdefault(skeleton, next(self._serials)), sizes
+
+
+SKELETONS = Skeletons()
 
 
 def filled(skeleton: Structure, sizes: Sequence[int]) -> Structure:

@@ -26,7 +26,7 @@ from ...graph.memory.arena import Layout
 from ..device import Executable, Executor, MemoryLimitError
 from ..host.device import POISON, HostBuffer, HostDevice, SharedBuffer
 from ..host.tiny import TinyExecutor, is_whole
-from .pool import POOL, BlockBuffer, forget_idle, spared_bytes
+from .pool import POOL, BlockBuffer, extended, forget_idle, spared_bytes
 
 if TYPE_CHECKING:
     from ...codegen.common.api import KernelText
@@ -74,6 +74,15 @@ class CpuDevice(HostDevice):
         made = BlockBuffer(raw, array.nbytes, array.shape, array.dtype)
         np.copyto(made.array, array)
         return made
+
+    def extended(
+        self, buffer: Any, behind: Any, shape: tuple[int, ...], dtype: DType
+    ) -> HostBuffer | None:
+        """A value with another behind it, in memory with room."""
+        try:
+            return extended(buffer, behind, shape, dtype.numpy)
+        except MemoryLimitError:  # twice as much is a wish
+            return None
 
     def memory_stats(self, reset_peak: bool = False) -> dict[str, int]:
         """Figures of the pool; what programs keep for results counts as idle."""

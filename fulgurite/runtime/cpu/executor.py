@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import starmap
 from typing import Any
@@ -133,6 +134,7 @@ class Program:
         self.made = [_result(schedule, place) for place in fresh]
         self.records: list[Words] = []  # of each native segment, which must stay where they are
         self.launched: dict[int, list[int]] = {}  # of each, the item of every launch
+        self.code, self.address = code, address
         self.segments = self._segments(code, address)
         self.over = self._first_over(code)
         self.restored = bool(schedule.aliases) and self._may_fail()
@@ -193,6 +195,43 @@ class Program:
         places = [words.buffer_info()[0] for words in self.records]
         self.launched = dict(zip(places, items, strict=True))
         return [s if isinstance(s, tuple) else s.buffer_info()[0] for s in steps]
+
+    def resized(
+        self, schedule: Schedule, code: Sequence[Native | StepCode], layout: Layout
+    ) -> Program | None:
+        """This program for other sizes: its records, with the numbers of other launches.
+
+        None unless it is one native call to fresh outputs whose launches take as many numbers.
+        With the same layout both use the same frames.
+        """
+        if not self.entry:
+            return None
+        words, at = array("q", self.records[0]), len(self.frame_layout.header)
+        for item, old, new in zip(schedule.items, self.code, code, strict=True):
+            assert isinstance(old, Native), "a program of one call has no host steps"
+            if not isinstance(new, Native) or not _is_alike(old, new):
+                return None
+            length = len(old.launches) * (
+                8 + len(item.reads) + len(item.writes) + 1 + len(old.variables) + len(old.numbers)
+            )
+            if new is not old:
+                patch = self.frame_layout.launches(item, new, self.address)
+                words[at : at + length] = array("q", patch)
+            at += length
+        made = copy(self)
+        made.schedule, made.code, made.layout = schedule, code, layout
+        made.workspace = max((c.workspace for c in code), default=0)  # type: ignore[union-attr]
+        made.shares = any([launch[2] for c in code for launch in c.launches])  # type: ignore[union-attr]
+        made.made = [_result(schedule, place) for place, *_ in self.made]
+        made.records, made.entry = [words], words.buffer_info()[0]
+        made.segments = [made.entry]
+        made.launched = {made.entry: next(iter(self.launched.values()))}
+        if layout is self.layout and made.workspace <= self.workspace:
+            made.workspace = self.workspace
+        else:
+            made._idle = []
+        KEEPERS.add(made)
+        return made
 
     def _first_over(self, code: Sequence[Native | StepCode]) -> int:
         """The first segment that writes over an input; -1: none does."""
@@ -509,6 +548,15 @@ class Program:
         for *_, spares in self.made:
             if spares is not None:
                 spares.give_back()
+
+
+def _is_alike(old: Native, new: Native) -> bool:
+    """True of launches of as many phases and numbers: their records have one length."""
+    return old is new or (
+        len(old.launches) == len(new.launches)
+        and len(old.numbers) == len(new.numbers)
+        and old.variables == new.variables
+    )
 
 
 Result = tuple[int, int, int, tuple[int, ...], Any, Spares | None]

@@ -145,13 +145,18 @@ class Code:
         return digest_of(f"{self._settings}\n{text}")
 
 
+def shared(units: int, work: int) -> int:
+    """1 if the units of a launch are worth sharing among threads."""
+    return int(work >= THREADED and units > 1)
+
+
 def launch_of(kernel: KernelText, digest: str) -> Native:
     """How the driver launches a kernel whose text has this digest."""
     launches = tuple(
         (
             p.symbol.replace("kernel", f"k{digest}", 1),
             p.units,
-            int(p.work >= THREADED and p.units > 1),
+            shared(p.units, p.work),
         )
         for p in kernel.launches
     )

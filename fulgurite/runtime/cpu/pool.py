@@ -19,7 +19,7 @@ import numpy as np
 from ...core.lazy_dataclass import dataclass
 from ...core.op import Array
 from ..device import MemoryLimitError
-from ..host.device import HostBuffer
+from ..host.device import HostBuffer, Piece
 
 ALIGN = 64
 IDLE = 1 << 30  # bytes of free blocks that are kept
@@ -106,6 +106,48 @@ class BlockBuffer(HostBuffer):
     def __del__(self) -> None:
         if self.raw is not None:
             self._give_back(self.raw)
+
+
+class Room:
+    """Memory that values grow in: what is behind the bytes in use is free."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.block, self.size, self.used = POOL.block(nbytes), nbytes, 0
+        self._lock = threading.Lock()
+
+    def claim(self, end: int, more: int) -> bool:
+        """True if a value that ends here may have more bytes behind it: from then on it has."""
+        with self._lock:
+            if self.used != end or end + more > self.size:
+                return False
+            self.used = end + more
+            return True
+
+
+class Grown(Piece):
+    """A value at the beginning of memory with room behind it. Nobody writes over it."""
+
+    __slots__ = ("room",)
+
+    def __init__(self, room: Room, shape: tuple[int, ...], dtype: Any, nbytes: int) -> None:
+        part = room.block.bytes()[:nbytes].view(dtype).reshape(shape)
+        part.flags.writeable = False
+        super().__init__(part)
+        self.room = room
+
+
+def extended(
+    buffer: HostBuffer, behind: HostBuffer, shape: tuple[int, ...], dtype: Any
+) -> HostBuffer:
+    """A value and another behind it, in the memory of the first if there is room."""
+    end, more = buffer.nbytes, behind.nbytes
+    room = buffer.room if isinstance(buffer, Grown) else None
+    if room is None or not room.claim(end, more):
+        room = Room(2 * (end + more))
+        room.claim(0, end + more)
+        room.block.bytes()[:end].view(dtype)[:] = buffer.array.reshape(-1)
+    room.block.bytes()[end : end + more].view(dtype)[:] = behind.array.reshape(-1)
+    return Grown(room, shape, dtype, end + more)
 
 
 class MemoryPool:

@@ -21,7 +21,7 @@ from ...core.polynomial import evaluator
 from ...core.sym import Sym, Trace, sized
 from ...errors import FulguriteError
 from ...graph.ir.cache_key import Normal, Structure, constant_uses, restore
-from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit
+from ...graph.ir.size_key import Expression, Fit, expressed, filled, fit, skeleton_of
 from ...graph.memory.in_place import Pair
 from ..pipeline import Context, laid_in_order
 from ..plan import Plan
@@ -53,6 +53,19 @@ class Member(NamedTuple):
                 return None
         return values if self.plan.accepts(*values) else None
 
+    def refusal(self, sample: Sample) -> str:
+        """Why the plan is not for a graph like this."""
+        guards = " and ".join(self.plan.guards)
+        if not self.fit.holds(sample.sizes, self.sample.sizes):
+            return f"not the plan for {guards}: a size is not what it was until now"
+        values = self.fit.values(sample.sizes)
+        known = {"min": min, **dict(zip(self.plan.names, values, strict=True))}
+        failed = [text for text in self.plan.guards if not eval(text, known)]
+        if not failed:
+            return f"not the plan for {guards}: a number differs that is no size"
+        now = ", ".join(f"{n} = {v}" for n, v in zip(self.plan.names, values, strict=True))
+        return f"not the plan for {guards}: with {now} this fails: {' and '.join(failed)}"
+
 
 class Found(NamedTuple):
     """A plan for the sizes of a graph, and what it takes at run time."""
@@ -63,8 +76,7 @@ class Found(NamedTuple):
 
 
 def plan_of_any_size(
-    shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample,
-    how: tuple[Options, str, tuple[Pair, ...]],
+    shapes: Shapes, normal: Normal, sample: Sample, how: tuple[Options, str, tuple[Pair, ...]],
 ) -> Found | None:  # fmt: skip
     """A plan that serves other sizes as well; None if this graph should have its own."""
     start = time.perf_counter()
@@ -73,15 +85,14 @@ def plan_of_any_size(
         if values is not None:
             plan = member.plan.at(values)
             return Found(plan, member.lifted, {"known": time.perf_counter() - start})
+    shapes.refuse(sample.sizes, [member.refusal(sample) for member in shapes.members])
     if sample not in shapes.samples:
         shapes.samples = [*shapes.samples, sample][-_MOST_MEMBERS:]
     options, device, donated = how
-    return _made(shapes, skeleton, normal, sample, Context(options, device, 0, donated))
+    return _made(shapes, normal, sample, Context(options, device, 0, donated))
 
 
-def _made(
-    shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample, context: Context
-) -> Found | None:
+def _made(shapes: Shapes, normal: Normal, sample: Sample, context: Context) -> Found | None:
     start = time.perf_counter()
     found = fit([s.sizes for s in shapes.samples])
     if found is None:
@@ -90,7 +101,7 @@ def _made(
     largest = tuple([max(column) for column in zip(*seen, strict=True)])
     for hints in dict.fromkeys((awkward(largest), awkward(found.values(sample.sizes)))):
         try:
-            member = _member(found, shapes, skeleton, normal, sample, context, hints)
+            member = _member(found, shapes, normal, sample, context, hints)
             values = member.values(sample)
             if values is not None:
                 plan = member.plan.at(values)
@@ -103,7 +114,7 @@ def _made(
 
 
 def _member(
-    found: Fit, shapes: Shapes, skeleton: Structure, normal: Normal, sample: Sample,
+    found: Fit, shapes: Shapes, normal: Normal, sample: Sample,
     context: Context, hints: tuple[int, ...],
 ) -> Member:  # fmt: skip
     seen = [found.values(s.sizes) for s in shapes.samples]
@@ -112,6 +123,7 @@ def _member(
     constants = list(sample.constants)
     for i, expression in counted.items():
         constants[i] = Sym.of(trace, dict(expression))
+    skeleton, _ = skeleton_of(normal.structure)
     structure = filled(skeleton, found.symbolic(sample.sizes, trace))
     sink = restore(structure, tuple(constants), lifted, normal.nodes)
     options = replace(context.options, tier="native")

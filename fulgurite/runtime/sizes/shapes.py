@@ -18,6 +18,7 @@ from ...graph.ir.size_key import Sizes
 if TYPE_CHECKING:
     from .automatic import Member
 
+MOST_REFUSED = 8  # sizes of which it is remembered
 SEEN = 2  # sizes that have plans of their own, before what varies is given at run time
 
 
@@ -36,6 +37,13 @@ class Shapes:
         self.members: list[Member] = []
         self.lock = threading.RLock()
         self.reasons: list[str] = []  # why sizes were compiled for by themselves
+        self.refused: dict[Sizes, list[str]] = {}  # why plans that were there were not for sizes
+
+    def refuse(self, sizes: Sizes, why: list[str]) -> None:
+        """Note why the plans that are there are not for sizes, for people."""
+        while len(self.refused) >= MOST_REFUSED:
+            self.refused.pop(next(iter(self.refused)))
+        self.refused[sizes] = why
 
     @property
     def varies(self) -> bool:

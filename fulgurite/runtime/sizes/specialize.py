@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field
 from typing import Any
 
-from ...codegen.common.api import KernelText, Launch
+from ...codegen.common.api import KernelText
 from ...core.lazy_dataclass import dataclass
 from ...core.node import Node, make, remember
 from ...core.polynomial import Key, evaluator
@@ -24,6 +24,7 @@ from ...core.sym import MOST, Sym, Trace, guard_texts, sized, varies
 from ...errors import CompilerError
 from ...graph.ir.kernel import Kernel, Schedule, Slot
 from ...graph.ir.reshape_groups import CannotLower
+from ...graph.memory.arena import Layout
 from ..device import Executable, get_device
 from ..plan import CompiledKernel, Plan, lay_out, link
 
@@ -31,6 +32,7 @@ _TYPES = re.compile(r"[\[<]%size")  # a size where a type must be known
 NEAR = 4  # a choice by costs holds until a size is off by so many times
 MOST_FAILURES = 6  # to find a form of a kernel, until each size has its own
 FAR = 16  # and one among kernels of a graph
+MOST_KNOWN = 64  # plans, launches and layouts that are remembered of one text
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Form:
     rendered: KernelText
     native: Any  # at the hints
     guards: tuple[str, ...]
+    known: dict[tuple[int, ...], Executable] = field(default_factory=dict)  # launches, by numbers
 
 
 class SizedKernel:
@@ -64,7 +67,7 @@ class SizedKernel:
                 self.forms.append(made)
                 self.failures = 0
                 return _launch(made, values)
-            if len(self.fixed) > 64:
+            if len(self.fixed) > MOST_KNOWN:
                 self.fixed.clear()
             kernel = resized(self.kernel, dict(zip(self.names, values, strict=True)))
             self.fixed[values] = get_device(self.device).compile([kernel])[0]
@@ -108,19 +111,26 @@ class SizedKernel:
 
 def _launch(form: Form, values: tuple[int, ...]) -> Executable:
     """The launch of a form for sizes."""
-    from ..cpu.objects import launch_of
+    from ..cpu.objects import shared
 
-    found = form.numbers(*values)
-    count = len(form.rendered.launches)
-    phases = [
-        Launch(p.symbol, found[2 * i], found[2 * i + 1])
-        for i, p in enumerate(form.rendered.launches)
-    ]
-    at = replace(
-        form.rendered, launches=tuple(phases), workspace=found[2 * count],
-        numbers=tuple(found[2 * count + 1 :]),
-    )  # fmt: skip
-    return launch_of(at, form.native.digest)
+    numbers = form.numbers(*values)
+    found = form.known.get(numbers)
+    if found is None:
+        phases = numbers[: 2 * len(form.rendered.launches)]
+        launches = [
+            (symbol, units, shared(units, work))
+            for (symbol, _, _), units, work in zip(
+                form.native.launches, phases[::2], phases[1::2], strict=True
+            )
+        ]
+        workspace, *rest = numbers[len(phases) :]
+        made = form.native._replace(
+            launches=tuple(launches), workspace=workspace, numbers=tuple(rest)
+        )
+        if len(form.known) >= MOST_KNOWN:
+            form.known.clear()
+        found = form.known[numbers] = made
+    return found
 
 
 def _keys(rendered: KernelText) -> list[Key]:
@@ -157,12 +167,19 @@ class SizedPlan:
             if made is None:
                 made = known[item.kernel] = SizedKernel(item.kernel, self.names, device)
             self.kernels.append(made)
-        sizes = dict.fromkeys(
-            [n for s in schedule.slots if s is not None for n in s.shape if varies(n)]
-        )
-        self.sizes: dict[Any, int] = {n: i for i, n in enumerate(sizes)}
-        self.evaluate = evaluator([n.key for n in sizes], self.names)  # type: ignore[union-attr]
+        sizes: dict[Any, int] = {}
+        self.slots: list[tuple[int, Slot, list[tuple[int, int]]]] = []  # that vary, and by which
+        for place, slot in enumerate(schedule.slots):
+            if slot is not None and any([varies(n) for n in slot.shape]):
+                vary = [
+                    (axis, sizes.setdefault(n, len(sizes)))
+                    for axis, n in enumerate(slot.shape)
+                    if varies(n)
+                ]
+                self.slots.append((place, slot, vary))
+        self.evaluate = evaluator([n.key for n in sizes], self.names)
         self._plans: dict[tuple[int, ...], Plan] = {}
+        self._layouts: dict[tuple[int, ...], Layout] = {}  # by sizes with room to grow
         self.lock = threading.RLock()
 
     def at(self, values: tuple[int, ...]) -> Plan:
@@ -171,7 +188,7 @@ class SizedPlan:
             found = self._plans.get(values)
             if found is None:
                 found = self._plans[values] = self._made(values)
-                while len(self._plans) > 64:
+                while len(self._plans) > MOST_KNOWN:
                     self._plans.pop(next(iter(self._plans)))
         return found
 
@@ -184,20 +201,48 @@ class SizedPlan:
             if made is None:
                 made = known[id(kernel)] = CompiledKernel(item.kernel, kernel.at(values))
             kernels.append(made)
-        laid_out = lay_out(schedule, self.device)
-        plan = link(schedule, kernels, laid_out.layout, get_device(self.device))
+        plan = self._linked(schedule, kernels, self._laid_out(schedule, values))
         plan.shared = True
         return plan
+
+    def _linked(
+        self, schedule: Schedule, kernels: Sequence[CompiledKernel], layout: Layout
+    ) -> Plan:
+        """The plan for sizes: that of other sizes with other numbers, where it is of one call."""
+        from ..cpu.executor import Program
+
+        latest = next(reversed(self._plans.values())).executor if self._plans else None
+        if isinstance(latest, Program):
+            code: Any = [kernel.code for kernel in kernels]
+            executor: Any = latest.resized(schedule, code, layout)
+            if executor is not None:
+                reported = layout._replace(workspace_bytes=executor.workspace)
+                return Plan(schedule, self.device, tuple(kernels), reported, executor)
+        return link(schedule, kernels, layout, get_device(self.device))
+
+    def _laid_out(self, schedule: Schedule, values: tuple[int, ...]) -> Layout:
+        """Places in an arena with some room: sizes that grow step by step keep their places."""
+        roomy = tuple([with_room(n) for n in values])
+        now, most = self.evaluate(*values), self.evaluate(*roomy)
+        if not all([a <= b for a, b in zip(now, most, strict=True)]):
+            return lay_out(schedule, self.device).layout
+        found = self._layouts.get(roomy)
+        if found is None:
+            if len(self._layouts) >= MOST_KNOWN:
+                self._layouts.clear()
+            found = lay_out(self.schedule_at(roomy), self.device).layout
+            self._layouts[roomy] = found
+        return found
 
     def schedule_at(self, values: tuple[int, ...]) -> Schedule:
         """The schedule with numbers for sizes."""
         sizes = self.evaluate(*values)
-        slots: list[Slot | None] = []
-        for slot in self.schedule.slots:
-            if slot is not None and any([varies(n) for n in slot.shape]):
-                shape = tuple([sizes[self.sizes[n]] if varies(n) else n for n in slot.shape])
-                slot = slot._replace(shape=shape)
-            slots.append(slot)
+        slots = list(self.schedule.slots)
+        for place, slot, vary in self.slots:
+            shape = list(slot.shape)
+            for axis, which in vary:
+                shape[axis] = sizes[which]
+            slots[place] = slot._replace(shape=tuple(shape))
         return self.schedule._replace(slots=tuple(slots))
 
 
@@ -262,6 +307,12 @@ def awkward(values: Sequence[int]) -> tuple[int, ...]:
             hint += 2
         found.append(hint)
     return tuple(found)
+
+
+def with_room(size: int) -> int:
+    """A size rounded up by an eighth at most, or to 16: the next ones have the same."""
+    step = max(16, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step
 
 
 def narrow(trace: Trace, times: int) -> None:

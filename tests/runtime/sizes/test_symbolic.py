@@ -13,6 +13,7 @@ from fulgurite.graph.ir.cache_key import normalize
 from fulgurite.runtime.realize import lookup
 from fulgurite.runtime.sizes.symbolic import SymbolicExecutor
 
+pytestmark = pytest.mark.device("cpu")
 N = fg.Var("n", 0, 4096)
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4096, 32)).astype(np.float32)
