@@ -3,8 +3,9 @@
 const VIEWS = ["graph", "passes", "fusion", "egraph", "memory", "kernels", "timeline", "flame"];
 const TITLES = { graph: "Graph", passes: "Passes", fusion: "Fusion", egraph: "E-graph",
   memory: "Memory", kernels: "Kernels", timeline: "Time line", flame: "Flame graph" };
-const MOST_SHOWN = 250; // nodes that are laid out at once
+const MOST_SHOWN = 200; // nodes that are laid out at once
 const FEW = 120; // ops up to which a graph is shown whole
+const PART = 60; // ops of a line that are one box, where the line has many
 let D, where = {};
 const $ = (id) => document.getElementById(id);
 
@@ -60,9 +61,19 @@ function lineList(ids) {
 // --- graph: modules and lines that open when they are clicked -------------------------------------
 
 const open = new Set(), apart = new Set();
+const lineOf = (node) => [...node.path, node.lines.length ? place(node.lines[0]) : "inputs and constants"];
 function groupsOf(node) {
-  const line = node.lines.length ? place(node.lines[0]) : "inputs and constants";
-  return [...node.path, line];
+  return node.part ? [...lineOf(node), node.part] : lineOf(node);
+}
+const twins = new Map(); // ops by line and place in it: those of equal layers have the same place
+function divide() { // lines of many ops, such as those of a long loop, into parts
+  for (const [line, nodes] of d3.groups(D.graph.nodes, (n) => "/" + lineOf(n).join("/"))) {
+    const parts = Math.ceil(nodes.length / PART);
+    nodes.forEach((n, i) => {
+      if (nodes.length > 2 * PART) n.part = `part ${Math.floor(i / PART) + 1} of ${parts}`;
+      twins.set(line + (n.part ? "/" + n.part : "") + "#" + (n.at = i), n);
+    });
+  }
 }
 function alike() { // equal layers: siblings whose names differ in a number and whose ops are the same
   const ops = new Map(), merged = new Map(), kin = new Map();
@@ -95,7 +106,8 @@ function standsFor(node, merged) { // the group that a node is shown as, or the 
     }
     if (!open.has(key)) return { id: key };
   }
-  return { id: node.id, node };
+  const twin = twins.get(key + "#" + node.at), first = twin && twin.op === node.op ? twin : node;
+  return { id: first.id, node: first };
 }
 const isModule = (item) => item.nodes.every((n) => n.path.length >= item.id.split("/").length - 1);
 function drawGraph(root) {
@@ -125,8 +137,9 @@ function drawGraph(root) {
     item.label = item.node ? item.node.op : item.kin
       ? `${item.kin[0].split("/").pop()} … ${item.kin[item.kin.length - 1].split("/").pop()}`
       : String(item.id).split("/").pop();
-    item.more = item.node ? `${item.node.dtype}[${item.node.shape}]`
-      : `${item.nodes.length} ops${item.kin ? `, ${item.kin.length} equal` : ""}`;
+    const equal = item.kin ? item.kin.length : item.node ? item.nodes.length : 1;
+    item.more = (item.node ? `${item.node.dtype}[${item.node.shape}]` : `${item.nodes.length} ops`)
+      + (equal > 1 ? `, ${equal} equal` : "");
     item.width = 20 + 6.6 * Math.max(item.label.length, item.more.length);
     layout.setNode(String(item.id), { width: item.width, height: 36 });
   }
@@ -402,6 +415,7 @@ function theme(name) {
 }
 async function begin() {
   D = await unpacked();
+  divide();
   let kept = null;
   try { kept = localStorage.getItem("fulgurite-theme"); } catch { /* as above */ }
   theme(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
