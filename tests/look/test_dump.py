@@ -107,6 +107,8 @@ def test_refused_alternatives_have_costs_and_streams_their_e_graph() -> None:
     assert sorted(a["chosen"] for a in region["alternatives"]) == [False, True]
     (code,) = data["codes"]
     assert code["egraph"]["fired"] and any(len(t) > 1 for t in code["egraph"]["classes"].values())
+    terms = [term for terms in code["egraph"]["classes"].values() for term in terms]
+    assert "mul(load 0, load 1)" in terms and any(term.startswith("sum(") for term in terms)
     assert "saturate" in [step["name"] for step in code["passes"]]
 
 

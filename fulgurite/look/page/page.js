@@ -222,10 +222,13 @@ function drawPasses(root) {
         [...new Set(all.flatMap((l) => l.lines.slice(0, 1)).map(place))].slice(0, 4).join(", ")]
         .map((c) => el("td", {}, el("code", {}, c))))))) : null;
   root.append(el("div", { class: "split" }, nav, el("section", {},
-    el("h2", { id: "pass" }, `${step + 1}. ${pass.name}: ${pass.changed ? "gives a " + pass.level : "changed nothing"}`),
+    el("h2", { id: "pass" }, `${step + 1}. ${pass.name}: ${pass.changed ? "level " + pass.level : "changed nothing"}`),
     laws, el("div", { class: "columns" },
       el("div", {}, el("h2", {}, "before"), compared(before, after, "gone")),
       el("div", {}, el("h2", {}, "after"), compared(after, before, "added"))))));
+  const pres = [...root.querySelectorAll("pre")]; // both to what changed first
+  const firsts = pres.flatMap((pre) => { const s = pre.querySelector("span"); return s ? [s.offsetTop - pre.offsetTop] : []; });
+  if (firsts.length) for (const pre of pres) pre.scrollTop = Math.min(...firsts) - pre.clientHeight / 4;
 }
 
 // --- fusion, e-graphs, kernels ---------------------------------------------------------------------
@@ -271,8 +274,8 @@ function drawKernels(root) {
     { "aria-current": i === number, onclick: () => go({ view: "kernels", kernel: i }) }, `${i + 1}. ${one.name}`)));
   const column = (title, text) => text ? el("div", {}, el("h2", {}, title), el("pre", { tabindex: 0 }, text)) : null;
   root.append(el("div", { class: "split" }, nav, el("section", {}, el("h2", {}, `${number + 1}. ${k.name}`),
-    el("p", {}, `${k.reason}. ${bytes(k.bytes)}, ${k.flops.toLocaleString("en")} operations; at least ` +
-      `${time(k.least)} by ${k.bound}, ${time(k.estimate)} by the model.`),
+    el("p", {}, `${k.reason}. ${bytes(k.bytes)}, ${k.flops.toLocaleString("en")} operations: ` +
+      `${time(k.least)} at this machine's rates (${k.bound}), ${time(k.estimate)} by the cost model.`),
     el("div", { class: "columns" }, el("div", {}, el("h2", {}, "your lines"), lineList(k.lines)),
       column("tensor ops", code.body), column("index notation", code.index),
       column(code.language || "text", code.text), column("assembly", code.assembly)))));
