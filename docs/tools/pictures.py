@@ -1,7 +1,7 @@
 """Pictures of the page of a GPT's training step, for README.md and docs/look.md.
 
-Run `python docs/tools/pictures.py docs/pictures` where playwright and a Chromium are installed, look
-at what came out, and commit it. `--all` takes every view, light and dark, to be looked at.
+Run `python docs/tools/pictures.py docs/pictures` where playwright and a Chromium are installed,
+look at what came out, and commit it. `--all` takes every view, light and dark, to be looked at.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ kernels     of each item of the schedule: name, kind, reason, lines, reads and w
             bytes, flops, least (nanoseconds, a roofline), bound, estimate (nanoseconds by the
             model) and code (a place in `codes`)
 codes       of each kernel that is another: body (tensor ops), index (index notation), language,
-            text, assembly, passes (name, before, after of each that changed something), and egraph
-            of a streaming one: fired, and classes with several terms
+            text, assembly (texts by notation: assembly, or PTX and SASS), passes (name, before,
+            after of each that changed something), and egraph of a streaming one: fired, and classes
+            with several terms
 memory      arena, peak, inputs, outputs, workspace (bytes), alive (bytes in each kernel), slots:
             slot, kind (input, output, constant, arena), bytes, dtype, shape, offset (in the arena),
             first and last (places in `kernels` between which it is alive)
@@ -183,7 +184,7 @@ class _Dump:
     def code(self, kernel: Kernel) -> dict[str, Any]:
         """How a kernel is written, from tensor ops down to machine code."""
         found: dict[str, Any] = {
-            "body": show(kernel.body), "index": "", "language": "", "text": "", "assembly": "",
+            "body": show(kernel.body), "index": "", "language": "", "text": "", "assembly": {},
             "passes": [], "egraph": None,
         }  # fmt: skip
         with suppress(CannotLower):
@@ -203,8 +204,8 @@ class _Dump:
         found["passes"] = steps
         return found | self.machine_code(kernel)
 
-    def machine_code(self, kernel: Kernel) -> dict[str, str]:
-        """The text of a kernel in its target's language, and its assembly."""
+    def machine_code(self, kernel: Kernel) -> dict[str, Any]:
+        """The text of a kernel in its target's language, and its machine code."""
         codegen = self.backend.codegen
         if codegen is None:
             return {}
@@ -216,7 +217,7 @@ class _Dump:
         text = "\n\n".join(texts)
         return {
             "language": codegen.language, "text": text,
-            "assembly": codegen.assembly(kernel) if self.assembly else "",
+            "assembly": codegen.listings(kernel) if self.assembly else {},
         }  # fmt: skip
 
 
@@ -276,7 +277,9 @@ def _term(terms: Terms, term: Any, depth: int = 2) -> str:
 
 def _head(terms: Terms, key: Any) -> str:
     """The op of a term: folds by what they do, inputs by their number, constants by their value."""
-    op, dtype, arg = terms.made.get(key, (None, None, None))
+    if key not in terms.made:  # a product, or what it is divided by
+        return str(key.name)
+    op, dtype, arg = terms.made[key]
     if op is CONST:
         return f"{decode(arg[0], dtype):g}"
     if op is FOLD:

@@ -278,7 +278,8 @@ function drawKernels(root) {
       `${time(k.least)} at this machine's rates (${k.bound}), ${time(k.estimate)} by the cost model.`),
     el("div", { class: "columns" }, el("div", {}, el("h2", {}, "your lines"), lineList(k.lines)),
       column("tensor ops", code.body), column("index notation", code.index),
-      column(code.language || "text", code.text), column("assembly", code.assembly)))));
+      column(code.language || "text", code.text),
+      Object.entries(code.assembly).map(([notation, text]) => column(notation, text))))));
 }
 
 // --- memory and time ---------------------------------------------------------------------------------
