@@ -1,7 +1,7 @@
 """How large a page of `fulgurite viz` is, and how soon a browser shows it.
 
 Run `python bench/viz.py` where playwright and a Chromium are installed. Two pages: the training
-step of a GPT of six layers, profiled, with assembly; and a plain graph of 5,000 ops without modules.
+step of a GPT of six layers, profiled, with assembly; and a graph of 5,000 ops without modules.
 The figures are megabytes, seconds from the address to a page that answers, and the seconds of the
 slowest view, of opening the largest box and of a search.
 """
