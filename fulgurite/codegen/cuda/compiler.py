@@ -217,15 +217,15 @@ class _Compilation:
         metadata: dict[str, Any] = {"target": self.target, **self.options.__dict__}
         return self.lowered(metadata)["cubin"], metadata
 
-    def lowered(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """What the text is after each of Triton's stages, the last of which are ptx and cubin."""
+    def lowered(self, metadata: dict[str, Any], last: str = "cubin") -> dict[str, Any]:
+        """What the text is after each of Triton's stages, up to "ptx" or "cubin"."""
         stages: dict[str, Any] = {}
         self.backend.add_stages(stages, self.options, self.source.language)
         module = self.module()
         found = {}
         for name, stage in stages.items():
             module = found[name] = stage(module, metadata)
-            if name == "cubin":
+            if name == last:
                 break
         return found
 
@@ -233,6 +233,12 @@ class _Compilation:
 def check_launch(launch: Launch, capability: int = 90) -> None:
     """Raise what Triton finds wrong with a text; types and shapes are right after it."""
     _Compilation(launch, capability).module()
+
+
+def ptx_of(launch: Launch, capability: int = 90) -> str:
+    """A launch in PTX."""
+    work = _Compilation(launch, capability)
+    return str(work.lowered({"target": work.target, **work.options.__dict__}, "ptx")["ptx"])
 
 
 def listings_of(launch: Launch, capability: int = 90) -> dict[str, str]:
