@@ -3,7 +3,7 @@
 Run `python bench/profiling.py`. A training step of a network (about 100 ms), and a replay that
 does next to nothing, with and without `fg.profile`, in turns, on one thread; the least processor
 time of each counts. The figures are: the share that profiling adds to the step, the microseconds
-it adds to a native call, and the share of the step's wall time that is in no kernel.
+it adds to a native call, and the share of the step's wall time that is in no kernel (median).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.harness import run_figures
 
 GOALS = {
+    "step (ms)": None,
     "profile of a step (%)": 3.0,
     "profile of a native call (us)": 10.0,
     "outside of kernels (%)": 5.0,
@@ -63,7 +65,7 @@ def ours() -> dict[str, float]:
         "step (ms)": plain * 1e3,
         "profile of a step (%)": 100 * (profiled / plain - 1),
         "profile of a native call (us)": (timed - bare) * 1e6,
-        "outside of kernels (%)": 100 * (1 - max(parts)),
+        "outside of kernels (%)": 100 * (1 - median(parts)),
     }
 
 
@@ -91,4 +93,4 @@ def _turns(
 
 
 if __name__ == "__main__":
-    run_figures(__doc__, __file__, {"ours": [ours]}, GOALS)
+    run_figures(__doc__, __file__, {"ours": [ours]}, GOALS, rounds=1)

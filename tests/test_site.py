@@ -63,6 +63,10 @@ def test_links_are_those_of_the_page_and_names_of_files_become_headings() -> Non
     assert (
         pages.relinked("[g](../examples/gpt.py)", "docs/jit.md", "jit.md") == "[g](examples/gpt.md)"
     )
+    named = pages.relinked(
+        "[jit.md](jit.md), [bench/results](../bench/results)", "docs/a.md", "a.md"
+    )
+    assert named == "[jit: a whole step in one replay](jit.md), [bench/results](benchmarks.md)"
     up = pages.relinked("[a](../jit.md)", "docs/decisions/0001-x.md", "decisions/0001-x.md")
     assert up == "[a](../jit.md)"
 

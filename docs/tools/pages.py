@@ -85,10 +85,11 @@ def page_of(path: str) -> str | None:
 
 
 def titled(page: str) -> str:
-    """The heading of a page of docs/, for links whose text is only its name."""
-    path = ROOT / "docs" / page
+    """The heading of a page, for links whose text is only the name of a file."""
+    sources = {target: name for name, target in MOVED.items() if name.endswith(".md")}
+    path = ROOT / sources.get(page, f"docs/{page}")
     if not path.is_file():
-        return page
+        return Path(page).stem.capitalize()
     return path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
 
 
@@ -101,7 +102,7 @@ def relinked(text: str, source: str, page: str) -> str:
         if target is None:
             log.warning("%s links to %s, which is on no page", source, path)
             return found[0]
-        name = titled(target) if found[1].endswith(".md") else found[1]
+        name = titled(target) if found[1] in (found[2], posixpath.basename(path)) else found[1]
         return f"[{name}]({posixpath.relpath(target, posixpath.dirname(page))}{found[3] or ''})"
 
     return LINK.sub(replaced, text)

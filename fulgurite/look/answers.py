@@ -245,8 +245,8 @@ def _other_constants(a: Any, b: Any) -> tuple[tuple[str, ...], str]:
             because.append(f"a constant is {decode(new, dtype)}, was {decode(old, dtype)}")
     made = "it is a run-time number from now on" if b["lifted"] else "it is part of a size"
     return (*because[:3], made), (
-        "nothing, if it is one compilation: later numbers need none. Give a tensor in its place to "
-        "spare this one too"
+        "nothing, if it is one compilation: later numbers need none. Give "
+        "fg.Tensor(np.array(number)), which is data, to spare this one too"
     )
 
 
@@ -375,7 +375,7 @@ def _plan(report: RegionReport) -> tuple[str, tuple[str, ...], str]:
         lines.append("refused: what was cheaper compares sums of two kernels, whose bits differ")
     if report.untried:
         lines.append(f"{report.untried} more could not pay, whatever they had turned out to cost")
-    advice = "FULGURITE_TUNE=ties times plans that cost about the same, instead of guessing"
+    advice = "FULGURITE_TUNE=full times them all before it chooses, ties those of about equal cost"
     return head, tuple(lines), advice
 
 

@@ -8,6 +8,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,14 @@ def _names(profile: Profile, tracks: _Tracks) -> Iterator[dict[str, Any]]:
     for device, process in tracks.devices.items():
         yield _name("process_name", process, 0, device)
         for thread, track in tracks.threads.items():
-            yield _name("thread_name", process, track, f"Python thread {thread}")
+            yield _name("thread_name", process, track, _thread_name(thread, track))
         for worker in sorted(workers):
             yield _name("thread_name", process, WORKERS + worker, f"worker {worker}")
+
+
+def _thread_name(ident: int, track: int) -> str:
+    main = ident == threading.main_thread().ident
+    return "main thread" if main else f"Python thread {track + 1}"
 
 
 def _about(run: KernelRun) -> dict[str, Any]:

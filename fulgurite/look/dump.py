@@ -20,8 +20,9 @@ kernels     of each item of the schedule: name, kind, reason, lines, reads and w
             bytes, flops, least (nanoseconds, a roofline), bound, estimate (nanoseconds by the
             model) and code (a place in `codes`)
 codes       of each kernel that is another: body (tensor ops), index (index notation), language,
-            text, assembly, passes (name, before, after of each that changed something), and egraph
-            of a streaming one: fired, and classes with several terms
+            text, assembly (texts by notation: assembly, or PTX and SASS), passes (name, before,
+            after of each that changed something), and egraph of a streaming one: fired, and classes
+            with several terms
 memory      arena, peak, inputs, outputs, workspace (bytes), alive (bytes in each kernel), slots:
             slot, kind (input, output, constant, arena), bytes, dtype, shape, offset (in the arena),
             first and last (places in `kernels` between which it is alive)
@@ -37,8 +38,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ..aot.explain import trace_kernel
+from ..core.dtype import decode
 from ..core.egraph import EGraph
 from ..core.node import Node, toposort
+from ..core.ops.index import FOLD, LOAD
+from ..core.ops.leaf import CONST
 from ..core.origin import Origin
 from ..core.passes import Pass, show
 from ..errors import ArgumentError
@@ -49,6 +53,7 @@ from ..graph.ir.kernel_kind import KernelKind
 from ..graph.ir.limits import LIMITS
 from ..graph.ir.reshape_groups import CannotLower
 from ..graph.memory.arena import slot_bytes
+from ..kernel.stream.terms import Terms
 from ..runtime.device import get_device
 from ..runtime.recording import Event
 from ..tensor import Tensor
@@ -179,7 +184,7 @@ class _Dump:
     def code(self, kernel: Kernel) -> dict[str, Any]:
         """How a kernel is written, from tensor ops down to machine code."""
         found: dict[str, Any] = {
-            "body": show(kernel.body), "index": "", "language": "", "text": "", "assembly": "",
+            "body": show(kernel.body), "index": "", "language": "", "text": "", "assembly": {},
             "passes": [], "egraph": None,
         }  # fmt: skip
         with suppress(CannotLower):
@@ -199,8 +204,8 @@ class _Dump:
         found["passes"] = steps
         return found | self.machine_code(kernel)
 
-    def machine_code(self, kernel: Kernel) -> dict[str, str]:
-        """The text of a kernel in its target's language, and its assembly."""
+    def machine_code(self, kernel: Kernel) -> dict[str, Any]:
+        """The text of a kernel in its target's language, and its machine code."""
         codegen = self.backend.codegen
         if codegen is None:
             return {}
@@ -212,7 +217,7 @@ class _Dump:
         text = "\n\n".join(texts)
         return {
             "language": codegen.language, "text": text,
-            "assembly": codegen.assembly(kernel) if self.assembly else "",
+            "assembly": codegen.listings(kernel) if self.assembly else {},
         }  # fmt: skip
 
 
@@ -244,7 +249,6 @@ def _region(report: RegionReport) -> dict[str, Any]:
 def _alternatives(candidate: Any) -> dict[str, Any]:
     """The classes of the e-graph of a candidate that have several equal terms."""
     from ..kernel.stream.rules import rules
-    from ..kernel.stream.terms import Terms
 
     terms = Terms(candidate.sizes)
     terms.add([store.src[0] for store in candidate.stores])
@@ -254,15 +258,33 @@ def _alternatives(candidate: Any) -> dict[str, Any]:
     return {
         "fired": report.fired, "terms": report.nodes, "rounds": report.rounds,
         "stopped": report.stopped, "classes": {
-            str(number): [_term(graph, term) for term in graph.terms[number]]
+            str(number): [_term(terms, term) for term in graph.terms[number]]
             for number in several[:MOST_CLASSES]
         },
     }  # fmt: skip
 
 
-def _term(graph: EGraph, term: Any) -> str:
-    sources = ", ".join([f"#{graph.find(source)}" for source in term[1:]])
-    return f"{term[0].name}({sources})" if sources else f"{term[0].name} {term[0].arg}"
+def _term(terms: Terms, term: Any, depth: int = 2) -> str:
+    """A term; of its sources those with one term are written out, the others are numbers."""
+    sources = [terms.graph.find(source) for source in term[1:]]
+    known = [terms.of(source) if depth else [] for source in sources]
+    parts = [
+        _term(terms, found[0], depth - 1) if len(found) == 1 else f"#{source}"
+        for source, found in zip(sources, known, strict=True)
+    ]
+    return _head(terms, term[0]) + (f"({', '.join(parts)})" if parts else "")
+
+
+def _head(terms: Terms, key: Any) -> str:
+    """The op of a term: folds by what they do, inputs by their number, constants by their value."""
+    if key not in terms.made:  # a product, or what it is divided by
+        return str(key.name)
+    op, dtype, arg = terms.made[key]
+    if op is CONST:
+        return f"{decode(arg[0], dtype):g}"
+    if op is FOLD:
+        return "sum" if arg[0] == "add" else str(arg[0])
+    return f"{key.name} {arg[0]}" if op is LOAD else str(key.name)
 
 
 # --- memory and time -----------------------------------------------------------------------------

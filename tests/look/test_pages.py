@@ -152,8 +152,9 @@ def test_passes_are_stepped_with_arrows_and_links_lead_there(opened: Any) -> Non
     opened.keyboard.press("ArrowLeft")
     drawn(opened, "step=0")
     assert heading(opened) == first and first.startswith("1. ")
-    opened.locator("nav button", has_text="simplify").click()
-    opened.wait_for_function("document.querySelector('#pass').innerText.includes('simplify')")
+    opened.locator("nav button", has_text=re.compile(r"\d+\. simplify$")).click()
+    drawn(opened, "view=passes&step=")
+    opened.locator("#pass", has_text="simplify").wait_for()
     assert opened.locator(".laws td", has_text="merge_permutes").count() >= 1
     opened.goto(opened.address + "#view=kernels&kernel=1")
     drawn(opened, "view=kernels&kernel=1")
@@ -171,6 +172,34 @@ def test_boxes_open_when_clicked_and_equal_layers_are_one(opened: Any) -> None:
     opened.locator(f"g[aria-label='{equal}']").focus()
     opened.keyboard.press("Enter")
     opened.wait_for_function(f"document.querySelectorAll('g[role=button]').length > {before}")
+    assert opened.locator("g.op").count() == 0
+    layer = opened.locator("g.group[aria-label^='out, ']")  # of all of them
+    size = layer.get_attribute("aria-label").removeprefix("out")
+    layer.press("Enter")
+    opened.locator(f"g.group[aria-label^='test_pages.py:'][aria-label$='{size}']").press("Enter")
+    opened.wait_for_selector("g.op[aria-label$=', 5 equal']")
+    opened.locator("main button", has_text="close all").click()
+    opened.wait_for_selector("g.op", state="detached")
+
+
+@pytest.mark.browser
+@pytest.mark.device("cpu")
+def test_every_op_of_a_long_loop_can_be_reached(opened: Any, tmp_path: Path) -> None:
+    x = fg.Tensor(np.ones(8, np.float32))
+    for _ in range(400):
+        x = fg.tanh(x + 1)
+    path = fg.viz(fg.exp(x), assembly=False).save(tmp_path / "page.html")
+    tab = opened.context.browser.new_page()
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("html[data-ready=yes]", timeout=20_000)
+    tab.locator("g[aria-label*='test_pages.py']").first.click()
+    tab.wait_for_selector("g.group[aria-label^='part 1 of ']")
+    assert "more: close some" not in tab.inner_text("main p >> nth=0")
+    tab.fill("#search", "exp")
+    tab.locator("#found button", has_text=re.compile(r"^%\d+ exp")).click()
+    drawn(tab, "view=graph&node=")
+    assert tab.locator("g.op.mark").get_attribute("aria-label").startswith("exp, ")
+    tab.close()
 
 
 @pytest.mark.browser
@@ -178,12 +207,13 @@ def test_boxes_open_when_clicked_and_equal_layers_are_one(opened: Any) -> None:
 def test_searching_finds_kernels_laws_and_ops(opened: Any) -> None:
     opened.keyboard.press("/")
     opened.keyboard.type("merge_permutes")
-    opened.wait_for_selector("#found button")
+    opened.locator("#found li:first-child", has_text="law: merge_permutes").wait_for()
     opened.keyboard.press("Enter")
     drawn(opened, "view=passes")
     opened.keyboard.press("/")
     opened.fill("#search", "exp blocks.2")
-    opened.locator("#found button").first.click()
+    opened.locator("#found li:first-child button", has_text="exp").click()
+    drawn(opened, "view=graph&node=")
     opened.wait_for_selector("aside:not([hidden])")
     assert "your lines" in opened.inner_text("aside") and opened.locator(".mark").count() == 1
     opened.keyboard.press("Escape")

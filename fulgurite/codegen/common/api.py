@@ -13,7 +13,7 @@ compiler renames them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -98,8 +98,8 @@ class CodeGenerator(Protocol):
     def render(self, kernel: Kernel, observe: Observe | None = None) -> KernelSource:
         """A kernel as text; `CannotLower` says why not."""
 
-    def assembly(self, kernel: Kernel) -> str:
-        """A kernel in the target's assembly language, to be read."""
+    def listings(self, kernel: Kernel) -> Mapping[str, str]:
+        """A kernel's machine code, to be read, by notation; a note where a tool is missing."""
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """Machine code of texts that are compiled together, to be stored by digest."""

@@ -77,12 +77,12 @@ class CpuCodeGenerator:
             raise CannotLower("a fold that nobody planned")
         return render.render(kernel.plan, vectors, observe)
 
-    def assembly(self, kernel: Kernel) -> str:
-        """What the text becomes for the vectors that are asked for."""
+    def listings(self, kernel: Kernel) -> dict[str, str]:
+        """The assembly that the text becomes for the vectors that are asked for."""
         with FORK_LOCK:
             from .llvm import compiler
-        found: str = compiler.compile_assembly(self.render(kernel).text, target(current().vectors))
-        return found
+        text = self.render(kernel).text
+        return {"assembly": compiler.compile_assembly(text, target(current().vectors))}
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """An object that holds all texts."""

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import shutil
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -211,18 +215,19 @@ class _Compilation:
     def cubin(self) -> tuple[bytes, dict[str, Any]]:
         """Machine code, and what Triton says of it."""
         metadata: dict[str, Any] = {"target": self.target, **self.options.__dict__}
-        return self.lowered("cubin", metadata), metadata
+        return self.lowered(metadata)["cubin"], metadata
 
-    def lowered(self, last: str, metadata: dict[str, Any]) -> Any:
-        """What the text is after one of Triton's stages: "ptx", "cubin"."""
+    def lowered(self, metadata: dict[str, Any], last: str = "cubin") -> dict[str, Any]:
+        """What the text is after each of Triton's stages, up to "ptx" or "cubin"."""
         stages: dict[str, Any] = {}
         self.backend.add_stages(stages, self.options, self.source.language)
         module = self.module()
+        found = {}
         for name, stage in stages.items():
-            module = stage(module, metadata)
+            module = found[name] = stage(module, metadata)
             if name == last:
                 break
-        return module
+        return found
 
 
 def check_launch(launch: Launch, capability: int = 90) -> None:
@@ -231,9 +236,35 @@ def check_launch(launch: Launch, capability: int = 90) -> None:
 
 
 def ptx_of(launch: Launch, capability: int = 90) -> str:
-    """A launch in PTX, to be read."""
+    """A launch in PTX."""
     work = _Compilation(launch, capability)
-    return str(work.lowered("ptx", {"target": work.target, **work.options.__dict__}))
+    return str(work.lowered({"target": work.target, **work.options.__dict__}, "ptx")["ptx"])
+
+
+def listings_of(launch: Launch, capability: int = 90) -> dict[str, str]:
+    """A launch in PTX and SASS, to be read."""
+    work = _Compilation(launch, capability)
+    found = work.lowered({"target": work.target, **work.options.__dict__})
+    return {"PTX": str(found["ptx"]), "SASS": disassembled(found["cubin"])}
+
+
+def disassembled(image: bytes) -> str:
+    """The SASS of a cubin, by NVIDIA's disassembler; or that there is none."""
+    import triton
+
+    own = str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin")
+    for tool, option in (("nvdisasm", "-c"), ("cuobjdump", "-sass")):
+        command = shutil.which(tool) or shutil.which(tool, path=own)
+        if command is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernel.cubin")
+            path.write_bytes(image)
+            done = subprocess.run(
+                [command, option, str(path)], capture_output=True, text=True, check=False
+            )
+        return done.stdout or f"none: {tool} failed: {done.stderr.strip()}"
+    return "none: neither nvdisasm nor cuobjdump was found (the CUDA toolkit brings them)"
 
 
 def compile_launch(launch: Launch, capability: int = 90) -> Cubin:

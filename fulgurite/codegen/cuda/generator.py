@@ -88,13 +88,15 @@ class CudaCodeGenerator:
         indexed = lower_kernel(kernel).indexed
         return render.render(indexed, param_dtypes(kernel), table, watch)
 
-    def assembly(self, kernel: Kernel) -> str:
-        """The PTX of every launch."""
+    def listings(self, kernel: Kernel) -> dict[str, str]:
+        """PTX and SASS of every launch, compiled ahead of time; or which tool is missing."""
+        if find_spec("triton") is None:
+            return {"PTX": "none: Triton is not installed (the extra 'cuda' brings it)"}
         with FORK_LOCK:
             from . import compiler
         capability = self.properties.capability
-        launches = self.render(kernel).launches
-        return "\n\n".join([compiler.ptx_of(launch, capability) for launch in launches])
+        found = [compiler.listings_of(one, capability) for one in self.render(kernel).launches]
+        return {name: "\n\n".join([one[name] for one in found]) for name in found[0]}
 
     def compile(self, texts: Sequence[str]) -> bytes:
         """Launches are compiled one by one, each with its signature: see `compile_launch`."""

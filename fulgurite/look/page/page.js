@@ -3,8 +3,9 @@
 const VIEWS = ["graph", "passes", "fusion", "egraph", "memory", "kernels", "timeline", "flame"];
 const TITLES = { graph: "Graph", passes: "Passes", fusion: "Fusion", egraph: "E-graph",
   memory: "Memory", kernels: "Kernels", timeline: "Time line", flame: "Flame graph" };
-const MOST_SHOWN = 250; // nodes that are laid out at once
+const MOST_SHOWN = 200; // nodes that are laid out at once
 const FEW = 120; // ops up to which a graph is shown whole
+const PART = 60; // ops of a line that are one box, where the line has many
 let D, where = {};
 const $ = (id) => document.getElementById(id);
 
@@ -60,9 +61,19 @@ function lineList(ids) {
 // --- graph: modules and lines that open when they are clicked -------------------------------------
 
 const open = new Set(), apart = new Set();
+const lineOf = (node) => [...node.path, node.lines.length ? place(node.lines[0]) : "inputs and constants"];
 function groupsOf(node) {
-  const line = node.lines.length ? place(node.lines[0]) : "inputs and constants";
-  return [...node.path, line];
+  return node.part ? [...lineOf(node), node.part] : lineOf(node);
+}
+const twins = new Map(); // ops by line and place in it: those of equal layers have the same place
+function divide() { // lines of many ops, such as those of a long loop, into parts
+  for (const [line, nodes] of d3.groups(D.graph.nodes, (n) => "/" + lineOf(n).join("/"))) {
+    const parts = Math.ceil(nodes.length / PART);
+    nodes.forEach((n, i) => {
+      if (nodes.length > 2 * PART) n.part = `part ${Math.floor(i / PART) + 1} of ${parts}`;
+      twins.set(line + (n.part ? "/" + n.part : "") + "#" + (n.at = i), n);
+    });
+  }
 }
 function alike() { // equal layers: siblings whose names differ in a number and whose ops are the same
   const ops = new Map(), merged = new Map(), kin = new Map();
@@ -95,7 +106,8 @@ function standsFor(node, merged) { // the group that a node is shown as, or the 
     }
     if (!open.has(key)) return { id: key };
   }
-  return { id: node.id, node };
+  const twin = twins.get(key + "#" + node.at), first = twin && twin.op === node.op ? twin : node;
+  return { id: first.id, node: first };
 }
 const isModule = (item) => item.nodes.every((n) => n.path.length >= item.id.split("/").length - 1);
 function drawGraph(root) {
@@ -125,8 +137,9 @@ function drawGraph(root) {
     item.label = item.node ? item.node.op : item.kin
       ? `${item.kin[0].split("/").pop()} … ${item.kin[item.kin.length - 1].split("/").pop()}`
       : String(item.id).split("/").pop();
-    item.more = item.node ? `${item.node.dtype}[${item.node.shape}]`
-      : `${item.nodes.length} ops${item.kin ? `, ${item.kin.length} equal` : ""}`;
+    const equal = item.kin ? item.kin.length : item.node ? item.nodes.length : 1;
+    item.more = (item.node ? `${item.node.dtype}[${item.node.shape}]` : `${item.nodes.length} ops`)
+      + (equal > 1 ? `, ${equal} equal` : "");
     item.width = 20 + 6.6 * Math.max(item.label.length, item.more.length);
     layout.setNode(String(item.id), { width: item.width, height: 36 });
   }
@@ -209,10 +222,13 @@ function drawPasses(root) {
         [...new Set(all.flatMap((l) => l.lines.slice(0, 1)).map(place))].slice(0, 4).join(", ")]
         .map((c) => el("td", {}, el("code", {}, c))))))) : null;
   root.append(el("div", { class: "split" }, nav, el("section", {},
-    el("h2", { id: "pass" }, `${step + 1}. ${pass.name}: ${pass.changed ? "gives a " + pass.level : "changed nothing"}`),
+    el("h2", { id: "pass" }, `${step + 1}. ${pass.name}: ${pass.changed ? "level " + pass.level : "changed nothing"}`),
     laws, el("div", { class: "columns" },
       el("div", {}, el("h2", {}, "before"), compared(before, after, "gone")),
       el("div", {}, el("h2", {}, "after"), compared(after, before, "added"))))));
+  const pres = [...root.querySelectorAll("pre")]; // both to what changed first
+  const firsts = pres.flatMap((pre) => { const s = pre.querySelector("span"); return s ? [s.offsetTop - pre.offsetTop] : []; });
+  if (firsts.length) for (const pre of pres) pre.scrollTop = Math.min(...firsts) - pre.clientHeight / 4;
 }
 
 // --- fusion, e-graphs, kernels ---------------------------------------------------------------------
@@ -258,11 +274,12 @@ function drawKernels(root) {
     { "aria-current": i === number, onclick: () => go({ view: "kernels", kernel: i }) }, `${i + 1}. ${one.name}`)));
   const column = (title, text) => text ? el("div", {}, el("h2", {}, title), el("pre", { tabindex: 0 }, text)) : null;
   root.append(el("div", { class: "split" }, nav, el("section", {}, el("h2", {}, `${number + 1}. ${k.name}`),
-    el("p", {}, `${k.reason}. ${bytes(k.bytes)}, ${k.flops.toLocaleString("en")} operations; at least ` +
-      `${time(k.least)} by ${k.bound}, ${time(k.estimate)} by the model.`),
+    el("p", {}, `${k.reason}. ${bytes(k.bytes)}, ${k.flops.toLocaleString("en")} operations: ` +
+      `${time(k.least)} at this machine's rates (${k.bound}), ${time(k.estimate)} by the cost model.`),
     el("div", { class: "columns" }, el("div", {}, el("h2", {}, "your lines"), lineList(k.lines)),
       column("tensor ops", code.body), column("index notation", code.index),
-      column(code.language || "text", code.text), column("assembly", code.assembly)))));
+      column(code.language || "text", code.text),
+      Object.entries(code.assembly).map(([notation, text]) => column(notation, text))))));
 }
 
 // --- memory and time ---------------------------------------------------------------------------------
@@ -402,6 +419,7 @@ function theme(name) {
 }
 async function begin() {
   D = await unpacked();
+  divide();
   let kept = null;
   try { kept = localStorage.getItem("fulgurite-theme"); } catch { /* as above */ }
   theme(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));

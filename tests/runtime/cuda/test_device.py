@@ -17,6 +17,8 @@ import pytest
 
 import fulgurite as fg
 from fulgurite import nn, optim
+from fulgurite.codegen.cuda import generator
+from fulgurite.codegen.cuda.generator import CudaCodeGenerator
 from fulgurite.errors import BoundsError
 from fulgurite.runtime.cuda.memory import size_class
 from fulgurite.runtime.device import MemoryLimitError, get_device
@@ -24,6 +26,7 @@ from fulgurite.runtime.device import MemoryLimitError, get_device
 if shutil.which("cc") is None:
     pytest.skip("there is no C compiler to make a libcuda with", allow_module_level=True)
 
+from tests.codegen.cuda.subprocesses import needs_triton
 from tests.runtime.cuda import fake
 
 ROOT = Path(__file__).parents[3]
@@ -481,3 +484,21 @@ def test_a_profile_has_the_times_of_launches_and_copies_from_events_of_the_strea
         plain.jitted(plain.x, plain.y)
     for ours, theirs in zip(training.weights(), plain.weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@needs_triton
+def test_a_page_has_ptx_and_sass_or_says_what_is_missing(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = fg.Tensor(np.ones((4, 256), np.float32)) * 1
+    pending = fg.exp(x) * 3.0
+    monkeypatch.setattr(gpu, "codegen", CudaCodeGenerator(gpu.properties))
+    (code,) = fg.viz_data(pending)["codes"]
+    assert code["language"] == "triton" and "tl.store" in code["text"]
+    assert ".visible .entry" in code["assembly"]["PTX"] and "ST" in code["assembly"]["SASS"]
+    monkeypatch.setattr(shutil, "which", lambda *names, **paths: None)
+    (code,) = fg.viz_data(pending)["codes"]
+    assert "neither nvdisasm nor cuobjdump was found" in code["assembly"]["SASS"]
+    monkeypatch.setattr(generator, "find_spec", lambda name: None)
+    (code,) = fg.viz_data(pending)["codes"]
+    assert "Triton is not installed" in code["assembly"]["PTX"]
