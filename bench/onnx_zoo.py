@@ -511,7 +511,10 @@ def yolo() -> Made:
 
     def larger(x: str) -> str:
         factors = net.const([1, 1, 2, 2])
-        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        how: dict[str, Any] = {
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
         return str(net.op("Resize", x, "", factors, mode="nearest", **how))
 
     up = net.op("Concat", larger(scales[3]), scales[2], axis=1)

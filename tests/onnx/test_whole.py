@@ -89,7 +89,12 @@ def test_convolutions_of_bytes_are_exact(kinds: str, groups: int) -> None:
     np.testing.assert_array_equal(found, np.concatenate(parts, 1))
 
 
-SCALES = {"sa": np.float32(0.03), "sy": np.float32(0.4), "za": np.uint8(131), "zy": np.int8(-5)}
+SCALES: dict[str, Any] = {
+    "sa": np.float32(0.03),
+    "sy": np.float32(0.4),
+    "za": np.uint8(131),
+    "zy": np.int8(-5),
+}
 
 
 def test_dequantised_factors_are_multiplied_as_bytes() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 import fulgurite as fg
 
+from ...core.op import Array
 from ...tensor import Tensor
 from ..table import Call
 from ..values import Dequantised, Value
@@ -61,7 +62,7 @@ class Whole:
         return replace(self, tensor=fg.bitcast(self.tensor ^ 0x80, fg.int8), zero=zero - 128)
 
 
-def whole(value: Value, zero: Value | None, shape: Any = (), small: bool = True) -> Whole:
+def whole(value: Value, zero: Value | None, shape: Any = ()) -> Whole:
     """A value and its zero; `shape` is the zero's where it is more than one number.
 
     Weights whose distance from their zero fits into a byte are stored as that.
@@ -71,19 +72,22 @@ def whole(value: Value, zero: Value | None, shape: Any = (), small: bool = True)
     fixed = None if zero.sources else zero.known()
     if fixed is not None and not fixed.any():
         return Whole(value.tensor, None, value.constant)
-    single = zero.tensor.size == 1
-    known = value.known() if value.constant and small else None
-    if fixed is not None and known is not None and known.dtype.itemsize == 1:
-        centre = fixed.reshape(()) if single else fixed.reshape(shape) if shape else fixed
-        near = known.astype(np.int32) - centre.astype(np.int32)
-        if near.min(initial=0) >= -128 and near.max(initial=0) <= 127:
-            return Whole(fg.Tensor(near.astype(np.int8)), None, True)
-    centre = zero.tensor.astype(fg.int32)
-    if single:
-        centre = fg.reshape(centre, ())
-    elif shape:
-        centre = fg.reshape(centre, shape)
+    shape = () if zero.tensor.size == 1 else shape or zero.shape
+    near = _near(value, None if fixed is None else fixed.reshape(shape))
+    if near is not None:
+        return Whole(fg.Tensor(near), None, True)
+    centre = fg.reshape(zero.tensor.astype(fg.int32), shape)
     return Whole(value.tensor, centre, value.constant and zero.constant)
+
+
+def _near(value: Value, centre: Array | None) -> Array | None:
+    """Weights around their zero in int8, where they fit."""
+    known = value.known() if value.constant and centre is not None else None
+    if known is None or centre is None or known.dtype.itemsize != 1:
+        return None
+    near = known.astype(np.int32) - centre.astype(np.int32)
+    fits = near.min(initial=0) >= -128 and near.max(initial=0) <= 127
+    return near.astype(np.int8) if fits else None
 
 
 def product(op: Call, a: Whole, b: Whole) -> Tensor:
